@@ -1,0 +1,1 @@
+"""The telemetry pipeline that runs on Spark."""
