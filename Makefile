@@ -1,0 +1,72 @@
+# One word per habit; `make` alone lists them. Every target makes its own virtual environment first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+DEMO_MESSAGES ?= 100000
+FAST := not spark and not slow and not crash
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check lint format types unit crash bench wheel clean distclean
+MAKEFLAGS += --no-print-directory
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> Spark -> Parquet, and every count compared (DEMO_MESSAGES=100000)
+	@$(BIN)/python examples/demo.py --messages $(DEMO_MESSAGES)
+
+test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)
+	@$(PYTEST) $(TESTS)
+
+check: lint ## what to run before each commit: lint, then the tests that need less than a minute
+	@$(PYTEST) -q -m "$(FAST)"
+
+lint: $(INSTALLED) types ## format, lint, types and who imports whom; changes nothing
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@report=$$($(BIN)/lint-imports --no-logo) || { echo "$$report"; exit 1; }
+
+types: $(INSTALLED) ## mypy --strict over all packages and tests
+	@mkdir -p build/names
+	@ln -sfn ../../cli build/names/timestone_cli
+	@ln -sfn ../../bench build/names/timestone_bench
+	@ln -sfn ../../pipeline build/names/timestone_pipeline
+	@$(BIN)/mypy
+
+format: $(INSTALLED) ## rewrite the sources in the house format
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+unit: $(INSTALLED) ## the fast tests without lint
+	@$(PYTEST) -q -m "$(FAST)"
+
+crash: $(INSTALLED) ## just the tests that kill processes, cut power and break disks
+	@$(PYTEST) -m crash
+
+bench: $(INSTALLED) ## how fast the engine is on this machine's disk
+	@$(BIN)/timestone bench segment-throughput
+
+wheel: $(INSTALLED) ## build dist/timestone-*.whl
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+install: $(INSTALLED) ## make or refresh .venv
+
+# The first install downloads Spark, half a gigabyte: pip's own progress is left visible.
+$(INSTALLED): pyproject.toml setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Timestone needs Python 3.11 or newer. Name one: make PYTHON=/path/to/python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "Installing Timestone and what it needs into $(VENV) (the first time this takes some minutes)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --disable-pip-version-check --timeout 120 --editable '.[dev]'
+	@touch $@
+
+clean: ## remove what builds, tests and demos left behind
+	rm -rf build dist ./*.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## the same, and the virtual environment
+	rm -rf $(VENV)

@@ -1,0 +1,19 @@
+"""What holds for every test: settings of hypothesis, and an environment that configures nothing by accident."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The machine that runs the tests may be busy: time limits belong to pytest-timeout, not to single examples.
+settings.register_profile(
+    "timestone", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("timestone")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def plain_environment() -> None:
+    """No `TIMESTONE_…` variable of the developer's shell reaches a test or a process that a test starts."""
+    for name in [name for name in os.environ if name.startswith("TIMESTONE_")]:
+        del os.environ[name]
