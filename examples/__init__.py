@@ -1,0 +1,1 @@
+"""Programs that use Timestone the way a user would. `make demo` runs `demo.py`."""

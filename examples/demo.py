@@ -1,0 +1,172 @@
+"""The whole line on this machine: devices -> MQTT -> log -> Spark -> Parquet, with every count compared.
+
+    python -m examples.demo [--messages N] [--devices N] [--directory DIR]
+
+It starts a real server as a process of its own, drives it with a real MQTT client library and reads the live store with
+Spark. It exits with 1 and one line as soon as two numbers that should be equal are not.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from examples import telemetry_job
+from examples.device import DeviceError
+from examples.fleet import Fleet
+from examples.server import Server, ServerError, timestone_command
+from pyspark_timestone.session import spark_session
+
+LOG = "mqtt"
+"""Where the server puts what no other log was configured for."""
+PROCESS_COUNT = 2
+"""Processes for the simulated devices; the server has one of its own."""
+SHOWN_ROWS = 8
+
+
+class Mismatch(Exception):
+    """Two counts that should be equal are not."""
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the demo; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="demo", description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--messages", type=int, default=100_000, help="how many messages altogether (100000)")
+    parser.add_argument("--devices", type=int, default=200, help="how many devices send them (200)")
+    parser.add_argument(
+        "--directory", type=Path, default=Path("build/demo"), help="made anew at each run (build/demo)"
+    )
+    arguments = parser.parse_args(words)
+    console = Console(highlight=False)
+    try:
+        run(console, arguments.directory, arguments.devices, arguments.messages)
+    except (Mismatch, DeviceError, ServerError) as error:
+        console.print(f"demo: {error}", style="bold red", soft_wrap=True, markup=False)
+        return 1
+    return 0
+
+
+def run(console: Console, directory: Path, device_count: int, message_count: int) -> None:
+    """Each station of the line in turn. Raises Mismatch, DeviceError or ServerError."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    data, report = directory / "data", directory / "report.parquet"
+    started = time.monotonic()
+
+    with Server(data, directory / "server.log") as server:
+        say(console, "serve", f"timestone serve --data {data} --mqtt {server.host}:{server.port}")
+        say(console, "publish", f"{message_count:,} messages from {device_count} devices, QoS 1")
+        published, acknowledged = publish(console, server, device_count, message_count)
+        check("published", published, "asked for", message_count)
+        check("acknowledged", acknowledged, "published", published)
+
+        say(console, "inspect", f"timestone inspect {data}")
+        stored = inspect(data)
+        check("stored", stored, "acknowledged", acknowledged)
+
+        say(console, "spark", f'spark.read.format("timestone").option("path", "{data}") -> {report}')
+        counts = aggregate(data, report)
+        check("rows in Spark", counts.rows, "stored", stored)
+        check("different offsets in Spark", counts.offsets, "stored", stored)
+        check("messages in Parquet", counts.aggregated, "stored", stored)
+        check("devices in Parquet", counts.devices, "devices with messages", min(device_count, message_count))
+
+        server.stop()
+    check("stored after the server has stopped", count_records(inspect_json(data)), "stored before", stored)
+    say(
+        console,
+        "done",
+        f"published = acknowledged = stored = rows in Spark = messages in Parquet = {stored:,}"
+        f" ({time.monotonic() - started:.0f} s)",
+    )
+
+
+def publish(console: Console, server: Server, device_count: int, message_count: int) -> tuple[int, int]:
+    """Let the devices send; returns how many messages were published and how many acknowledged."""
+    fleet = Fleet(
+        server.host,
+        server.port,
+        device_count=device_count,
+        message_count=message_count,
+        process_count=min(PROCESS_COUNT, device_count),
+    )
+    bar = Progress(
+        TextColumn("  acknowledged"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]:,.0f}/s"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with fleet, bar:
+        task = bar.add_task("publish", total=message_count, rate=0.0)
+        started = shown_at = time.monotonic()
+        finished = False
+        while not finished:
+            finished = fleet.wait(0.2)
+            now = time.monotonic()
+            rate = fleet.acknowledged / (now - started)
+            bar.update(task, completed=fleet.acknowledged, rate=rate)
+            if not console.is_terminal and (finished or now - shown_at > 2):
+                shown_at = now
+                console.print(f"  acknowledged {fleet.acknowledged:,} of {message_count:,}, {rate:,.0f}/s")
+        return fleet.published, fleet.acknowledged
+
+
+def inspect(data: Path) -> int:
+    """Show `timestone inspect` as a user sees it; returns the number of records it counts."""
+    sys.stdout.flush()
+    subprocess.run(timestone_command("inspect", str(data)), check=False)
+    return count_records(inspect_json(data))
+
+
+def inspect_json(data: Path) -> dict[str, Any]:
+    """What `timestone inspect --json` says. Raises Mismatch when it finds damage."""
+    done = subprocess.run(
+        timestone_command("inspect", str(data), "--json"), stdout=subprocess.PIPE, check=False
+    )
+    # 0 is a clean store, 1 one that a server is still writing.
+    if done.returncode not in (0, 1):
+        raise Mismatch(f"timestone inspect {data} found damage: exit code {done.returncode}")
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def count_records(report: dict[str, Any]) -> int:
+    """Records of the demo's log in a report of `inspect --json`."""
+    return sum(log["records"] for log in report["logs"] if log["name"] == LOG)
+
+
+def aggregate(data: Path, report: Path) -> telemetry_job.JobCounts:
+    """Run the Spark job and show the first rows of its report."""
+    spark = spark_session("timestone-demo")
+    try:
+        counts, rows = telemetry_job.run(spark, data, LOG, report)
+        rows.orderBy("device", "minute").show(SHOWN_ROWS, truncate=False)
+        return counts
+    finally:
+        spark.stop()
+
+
+def check(left: str, left_count: int, right: str, right_count: int) -> None:
+    """Raise Mismatch, naming both numbers, unless they are equal."""
+    if left_count != right_count:
+        raise Mismatch(f"{left} ({left_count:,}) is not {right} ({right_count:,})")
+
+
+def say(console: Console, station: str, text: str) -> None:
+    """Announce a station of the line."""
+    console.print(f"[bold]{station:8}[/bold] ", end="")
+    console.print(text, markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
