@@ -1,0 +1,135 @@
+"""The pages are true: what they tell you to type works and prints what they say, and what they point to is there."""
+
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.pages import RUNNABLE, Block, anchors, blocks, links, pages
+from tests.house.tree import ROOT
+
+MQTT_PORT = "1883"
+"""The pages use the port everybody knows; here each page gets a free one in its place."""
+
+PROLOGUE = """\
+set -euo pipefail
+trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
+listening() {  # a command in the background is a server: go on when it takes connections
+    for _ in $(seq 200); do (: >"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return; sleep 0.1; done
+    echo "nothing listens on port $1"; return 1
+}
+"""
+
+
+def runnable_pages() -> list[object]:
+    """Pages with something to run; those that start Spark are marked so."""
+    cases: list[object] = []
+    for page in pages():
+        text = "\n".join(block.text for block in blocks(page) if block.runs)
+        marks = [pytest.mark.spark, pytest.mark.slow] if "spark" in text else []
+        if text:
+            cases.append(pytest.param(page, id=str(page), marks=marks))
+    return cases
+
+
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def as_script(page: Path, port: str, directory: Path) -> tuple[str, dict[str, tuple[Block, str]]]:
+    """A page's blocks as one shell script, with a mark before each step; and what each step should print."""
+    script, promises = [PROLOGUE], {}
+    for block in blocks(page):
+        if not block.runs:
+            continue
+        steps = [(block.text, "")] if block.language != "console" else block.commands()
+        for number, (step, output) in enumerate(steps):
+            mark = f"@@ {page}:{block.line}.{number}"
+            promises[mark] = (block, output.replace(MQTT_PORT, port))
+            step = step.replace(MQTT_PORT, port)
+            script.append(f"echo '{mark}'")
+            if block.language == "python":
+                program = directory / f"block_{block.line}.py"
+                program.write_text(step + "\n")
+                script.append(f"python {program.name}")
+            else:
+                script.append(step)
+                if step.endswith("&"):
+                    script.append(f"listening {port}")
+    return "\n".join(script), promises
+
+
+def matches(promised: str, printed: str) -> bool:
+    """Does the output look as promised? `…` stands for anything."""
+    pattern = ".*".join(re.escape(part) for part in promised.strip().split("…"))
+    return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", runnable_pages())
+def test_what_a_page_tells_you_to_type_works(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    monkeypatch.setenv("COLUMNS", "120")
+    script, promises = as_script(page, free_port(), tmp_path)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout
+    marks = re.split(r"^(@@ .+)\n", done.stdout, flags=re.MULTILINE)
+    for mark, printed in zip(marks[1::2], marks[2::2], strict=True):
+        block, promised = promises[mark]
+        assert not promised or matches(promised, printed), (
+            f"{block.page}:{block.line} promises\n{promised}\n\nbut prints\n{printed}"
+        )
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_blocks_that_do_not_run_say_why_and_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    for block in blocks(page):
+        assert block.language, f"{page}:{block.line}: name the language of the block, `text` if there is none"
+        assert block.language in RUNNABLE or block.excuse is None
+        wanted = set(re.findall(r"\bmake ([a-z]+)", block.text))
+        assert wanted <= targets, f"{page}:{block.line}: no such target: {wanted - targets}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_links_lead_somewhere(page: Path) -> None:
+    for text, target in links(page):
+        path, _, anchor = target.partition("#")
+        if "://" in path:
+            continue
+        there = (ROOT / page).parent / path if path else ROOT / page
+        assert there.exists(), f"{page}: {text} -> {target}"
+        if anchor:
+            assert anchor in anchors(there.resolve().relative_to(ROOT)), f"{page}: {text} -> {target}"
+
+
+def test_where_to_look_names_things_that_are_there() -> None:
+    """A row of the README's table: a task, links to files, and in code style what to look for in the first of them."""
+    rows = [
+        line
+        for line in (ROOT / "README.md").read_text("utf-8").splitlines()
+        if line.startswith("|") and "](" in line
+    ]
+    assert len(rows) > 10
+    for row in rows:
+        first = re.findall(r"\]\(([^)#]+)\)", row)[0]
+        if not first.endswith(".py"):
+            continue
+        text = (ROOT / first).read_text("utf-8")
+        for name in re.findall(r"`(\w+)`", row):
+            assert name in text, f"{first} has no {name}"
