@@ -1,0 +1,287 @@
+"""A twin of `timestone.files.Files` that does the real thing and writes down each operation that changes the disk.
+
+What belongs here: what was done, in order, to which file. What a power loss makes of it is `power_loss.py`'s business.
+Files are numbered by the recorder, not by inode, because the kernel gives the inode of a removed file to the next one.
+The SQLite catalogue does its own I/O; its files are photographed whenever they have changed, and count as durable as soon
+as they are there (SQLite syncs each transaction itself and tests that better than we could).
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timestone.files import Data, Files
+
+CATALOG_NAMES = ("catalog.db", "catalog.db-wal", "catalog.db-journal")
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    path: Path
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    file: int
+    position: int
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"Written(file={self.file}, position={self.position}, {len(self.data)} bytes)"
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    file: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    file: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStarted:
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEnded:
+    """The sync that started at operation `started` is over: what was written before *that* is durable."""
+
+    file: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFailed:
+    """The kernel reported an error once and marked the pages clean: later syncs of the file say nothing about them."""
+
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryMade:
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySyncStarted:
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySynced:
+    path: Path
+    started: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    source: Path
+    target: Path
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unlinked:
+    path: Path
+    file: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogChanged:
+    """A file of the catalogue as it is now; None when it is gone."""
+
+    path: Path
+    data: bytes | None
+
+    def __repr__(self) -> str:
+        return (
+            f"CatalogChanged({self.path.name}, {'gone' if self.data is None else f'{len(self.data)} bytes'})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Something the test wants to find again between the operations: an acknowledgement, an offset shown to a reader."""
+
+    value: Any
+
+
+Operation = (
+    Created
+    | Written
+    | Reserved
+    | Truncated
+    | SyncStarted
+    | SyncEnded
+    | SyncFailed
+    | DirectoryMade
+    | DirectorySyncStarted
+    | DirectorySynced
+    | Renamed
+    | Unlinked
+    | CatalogChanged
+    | Noted
+)
+
+
+class RecordingFiles(Files):
+    """Passes through to the real file system below `root` and records. Thread-safe.
+
+    `base` is what was there at the start, taken to be durable; `operations` is all that happened since.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.base: dict[Path, bytes] = {}
+        self.base_directories: list[Path] = []
+        self.base_files: dict[Path, int] = {}
+        self.operations: list[Operation] = []
+        self._lock = threading.RLock()
+        self._names: dict[Path, int] = {}
+        self._open: dict[int, int] = {}
+        self._file_count = 0
+        self._catalog_seen: dict[Path, tuple[int, int] | None] = {}
+        self._take_base()
+
+    def _take_base(self) -> None:
+        if not self.root.exists():
+            return
+        self.base_directories.append(self.root)
+        for path in sorted(self.root.rglob("*")):
+            if path.is_dir():
+                self.base_directories.append(path)
+            elif path.name in CATALOG_NAMES:
+                self._look_at_catalog(path)
+            elif path.is_file() and not path.name.startswith("catalog.db"):
+                self.base[path] = path.read_bytes()
+                self.base_files[path] = self._name(path)
+
+    def _name(self, path: Path) -> int:
+        self._file_count += 1
+        self._names[path] = self._file_count
+        return self._file_count
+
+    def note(self, value: Any) -> None:
+        """Put a mark between the operations."""
+        with self._recording():
+            self.operations.append(Noted(value))
+
+    def file_names(self) -> dict[int, str]:
+        """The last name of each file, for messages."""
+        return {file: str(path.relative_to(self.root)) for path, file in self._names.items()}
+
+    @contextmanager
+    def _recording(self) -> Iterator[None]:
+        with self._lock:
+            for name in CATALOG_NAMES:
+                self._look_at_catalog(self.root / name)
+            yield
+
+    def _look_at_catalog(self, path: Path) -> None:
+        try:
+            status = path.stat()
+            now: tuple[int, int] | None = (status.st_mtime_ns, status.st_size)
+        except FileNotFoundError:
+            now = None
+        if now != self._catalog_seen.get(path):
+            self._catalog_seen[path] = now
+            self.operations.append(CatalogChanged(path, path.read_bytes() if now is not None else None))
+
+    # What changes the disk.
+
+    def create(self, path: Path) -> int:
+        with self._recording():
+            fd = super().create(path)
+            self._open[fd] = self._name(path)
+            self.operations.append(Created(path, self._open[fd]))
+            return fd
+
+    def open_lock(self, path: Path) -> int:
+        with self._recording():
+            fd = super().open_lock(path)
+            if path not in self._names:
+                self.operations.append(Created(path, self._name(path)))
+            self._open[fd] = self._names[path]
+            return fd
+
+    def pwrite(self, fd: int, data: Data, position: int) -> int:
+        with self._recording():
+            count = super().pwrite(fd, data, position)
+            self.operations.append(Written(self._open[fd], position, bytes(memoryview(data)[:count])))
+            return count
+
+    def reserve(self, fd: int, start: int, end: int) -> None:
+        with self._recording():
+            super().reserve(fd, start, end)
+            self.operations.append(Reserved(self._open[fd], end))
+
+    def truncate(self, fd: int, size: int) -> None:
+        with self._recording():
+            super().truncate(fd, size)
+            self.operations.append(Truncated(self._open[fd], size))
+
+    def fdatasync(self, fd: int) -> None:
+        with self._recording():
+            file, started = self._open[fd], len(self.operations)
+            self.operations.append(SyncStarted(file))
+        super().fdatasync(
+            fd
+        )  # not under the lock: other threads write meanwhile, and that has to show in the record
+        with self._recording():
+            self.operations.append(SyncEnded(file, started))
+
+    def fail_sync(self, fd: int) -> None:
+        """What `FaultyFiles` calls instead of `fdatasync` when it lets one fail."""
+        with self._recording():
+            self.operations.append(SyncFailed(self._open[fd]))
+
+    def sync_directory(self, path: Path) -> None:
+        with self._recording():
+            started = len(self.operations)
+            self.operations.append(DirectorySyncStarted(path))
+        super().sync_directory(path)
+        with self._recording():
+            self.operations.append(DirectorySynced(path, started))
+
+    def make_directory(self, path: Path) -> None:
+        with self._recording():
+            super().make_directory(path)
+            self.operations.append(DirectoryMade(path))
+
+    def rename(self, source: Path, target: Path) -> None:
+        assert source.parent == target.parent, "the model of a directory knows renames within it only"
+        with self._recording():
+            super().rename(source, target)
+            self._names[target] = self._names.pop(source)
+            self.operations.append(Renamed(source, target, self._names[target]))
+
+    def unlink(self, path: Path) -> None:
+        with self._recording():
+            super().unlink(path)
+            self.operations.append(Unlinked(path, self._names.pop(path)))
+
+    # What does not, but says which file a descriptor is.
+
+    def open(self, path: Path, *, write: bool = False) -> int:
+        with self._lock:
+            fd = super().open(path, write=write)
+            if path not in self._names:
+                # Put there by somebody else since the start; from here on it counts as having always been there.
+                self.base[path] = path.read_bytes()
+                self.base_files[path] = self._name(path)
+            self._open[fd] = self._names[path]
+            return fd
+
+    def close(self, fd: int) -> None:
+        with self._lock:
+            self._open.pop(fd, None)
+            super().close(fd)

@@ -1,0 +1,81 @@
+"""Each error is a decision for the caller: it says the numbers and the file, and belongs to one tree."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from timestone import errors
+from timestone.errors import (
+    CorruptLog,
+    CorruptRecord,
+    InvalidName,
+    LogFailed,
+    NotAStore,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    StorageFull,
+    StoreLocked,
+    TimestoneError,
+    TopicLimit,
+    UnknownLog,
+    UnsupportedFormat,
+)
+
+PATH = Path("data/telemetry-0/00000000000000000000.index")
+
+MESSAGES = {
+    "unknown log": (UnknownLog("a", ("b", "c")), ["'a'", "b, c"]),
+    "unknown log in an empty store": (UnknownLog("a"), ["'a'", "no logs"]),
+    "offset": (OffsetOutOfRange(7, 10, 20), ["7", "[10, 20)"]),
+    "size": (RecordTooLarge(101, 100), ["101 bytes", "100 bytes"]),
+    "topics": (TopicLimit("telemetry", 5), ["telemetry", "5"]),
+    "locked": (StoreLocked(PATH, 4711, "host-7"), [str(PATH), "4711", "host-7"]),
+    "locked by nobody knows whom": (StoreLocked(PATH, None, None), [str(PATH), "another process"]),
+    "no store": (NotAStore(PATH, "it does not exist"), [str(PATH), "it does not exist"]),
+    "full": (StorageFull(PATH, 10, 20), [str(PATH), "10 bytes", "20"]),
+    "failed": (
+        LogFailed(PATH, OSError(5, "Input/output error"), range(3, 9)),
+        [str(PATH), "3 to 8", "Input/output"],
+    ),
+    "failed without loss": (LogFailed(PATH, OSError(5, "Input/output error")), [str(PATH), "reopened"]),
+    "record": (CorruptRecord(PATH, 12, "bad crc"), [str(PATH), "12", "bad crc"]),
+    "log": (CorruptLog(PATH, "no header"), [str(PATH), "no header"]),
+    "format": (UnsupportedFormat(PATH, 9, 1), [str(PATH), "9", "1"]),
+}
+
+
+@pytest.mark.parametrize(("error", "parts"), MESSAGES.values(), ids=MESSAGES.keys())
+def test_message_carries_the_numbers_and_the_file(error: TimestoneError, parts: list[str]) -> None:
+    assert [part for part in parts if part not in str(error)] == []
+
+
+def test_all_errors_of_the_engine_are_in_one_tree() -> None:
+    own = [
+        error
+        for _, error in inspect.getmembers(errors, inspect.isclass)
+        if error.__module__ == errors.__name__
+    ]
+    assert [error.__name__ for error in own if not issubclass(error, TimestoneError)] == []
+
+
+BUILTIN_KIN = [
+    (InvalidName, ValueError),
+    (RecordTooLarge, ValueError),
+    (UnknownLog, KeyError),
+    (OffsetOutOfRange, IndexError),
+]
+
+
+@pytest.mark.parametrize(("error", "builtin"), BUILTIN_KIN)
+def test_a_callers_mistake_is_also_the_builtin_error_it_expects(error: type, builtin: type) -> None:
+    assert issubclass(error, builtin)
+
+
+def test_newer_format_is_not_an_error_that_handlers_of_corruption_catch() -> None:
+    assert not issubclass(UnsupportedFormat, CorruptLog | CorruptRecord)
+
+
+def test_message_of_an_unknown_log_is_not_quoted_like_a_key() -> None:
+    """KeyError shows the repr of its argument; a person should see a sentence."""
+    assert str(UnknownLog("a")).startswith("no log named")

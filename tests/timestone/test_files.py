@@ -1,0 +1,197 @@
+"""`Files` and its twins keep one contract: what the engine may rely on, whoever stands behind the door."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.faulty_files import FaultyFiles
+from tests.support.recording_files import RecordingFiles
+from timestone.files import Files
+
+TWINS: dict[str, Callable[[Path], Files]] = {
+    "real": lambda root: Files(),
+    "recording": RecordingFiles,
+    "faulty without faults": lambda root: FaultyFiles(),
+    "faulty over recording": lambda root: FaultyFiles(RecordingFiles(root)),
+}
+
+
+@pytest.fixture(params=TWINS.values(), ids=TWINS.keys())
+def files(request: pytest.FixtureRequest, quick_directory: Path) -> Files:
+    twin: Files = request.param(quick_directory)
+    return twin
+
+
+@pytest.fixture
+def path(quick_directory: Path) -> Path:
+    return quick_directory / "file"
+
+
+def test_what_is_written_can_be_read_anywhere_in_the_file(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.write_all(fd, b"hello", 0)
+    files.write_all(fd, memoryview(b"world"), 10)
+    files.write_all(fd, bytearray(b"!"), 15)
+    assert files.pread(fd, 100, 0) == b"hello" + bytes(5) + b"world!"
+    assert files.pread(fd, 3, 11) == b"orl"
+    assert files.pread(fd, 3, 100) == b""
+    assert files.size(fd) == 16
+    files.close(fd)
+    assert files.read_file(path) == path.read_bytes()
+
+
+def test_create_refuses_an_existing_file_and_leaves_it_alone(files: Files, path: Path) -> None:
+    path.write_bytes(b"mine")
+    with pytest.raises(FileExistsError):
+        files.create(path)
+    assert path.read_bytes() == b"mine"
+
+
+def test_open_refuses_a_missing_file(files: Files, path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.open(path)
+
+
+def test_a_file_opened_for_reading_cannot_be_written(files: Files, path: Path) -> None:
+    path.write_bytes(b"x")
+    fd = files.open(path)
+    with pytest.raises(OSError) as caught:
+        files.pwrite(fd, b"y", 0)
+    assert caught.value.errno == errno.EBADF
+    files.close(fd)
+
+
+def test_descriptors_are_not_inherited_by_child_programs(files: Files, path: Path) -> None:
+    fds = [files.create(path), files.open(path), files.open_lock(path.with_name("LOCK"))]
+    assert not any(os.get_inheritable(fd) for fd in fds)
+    for fd in fds:
+        files.close(fd)
+
+
+def test_reserve_grows_the_file_with_zeros_and_keeps_what_is_there(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.write_all(fd, b"data", 0)
+    files.reserve(fd, 0, 8192)
+    assert files.size(fd) == 8192
+    assert files.pread(fd, 8192, 0) == b"data" + bytes(8188)
+    assert os.fstat(fd).st_blocks * 512 >= 8192, "the blocks are there, not just the length"
+    files.close(fd)
+
+
+def test_truncate_cuts(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.write_all(fd, b"0123456789", 0)
+    files.truncate(fd, 4)
+    assert files.read_file(path) == b"0123"
+    files.close(fd)
+
+
+def test_rename_replaces_and_unlink_removes(files: Files, quick_directory: Path) -> None:
+    old, new = quick_directory / "old", quick_directory / "new"
+    for name, content in ((old, b"1"), (new, b"2")):
+        fd = files.create(name)
+        files.write_all(fd, content, 0)
+        files.close(fd)
+    inode = files.stat(old).st_ino
+    files.rename(old, new)
+    assert files.names(quick_directory) == ["new"]
+    assert new.read_bytes() == b"1"
+    assert files.stat(new).st_ino == inode
+    files.unlink(new)
+    assert files.names(quick_directory) == []
+
+
+def test_a_removed_file_stays_readable_for_who_has_it_open(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.write_all(fd, b"still here", 0)
+    files.unlink(path)
+    assert files.pread(fd, 100, 0) == b"still here"
+    files.close(fd)
+
+
+def test_syncs_succeed_on_a_working_disk(files: Files, quick_directory: Path, path: Path) -> None:
+    fd = files.create(path)
+    files.fdatasync(fd)
+    files.sync_directory(quick_directory)
+    files.close(fd)
+
+
+def test_syncing_a_missing_directory_is_an_error(files: Files, quick_directory: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.sync_directory(quick_directory / "missing")
+
+
+def test_a_map_is_read_only(files: Files, path: Path) -> None:
+    """A store through a mapping on a full disk is SIGBUS, so the kernel must not let us make one at all."""
+    fd = files.create(path)
+    files.reserve(fd, 0, 4096)
+    mapped = files.map(fd, 4096)
+    with pytest.raises(TypeError):
+        mapped[0] = 1
+    with pytest.raises(TypeError):
+        mapped.write(b"x")
+    address_line = next(
+        line for line in Path("/proc/self/maps").read_text().splitlines() if str(path) in line
+    )
+    assert address_line.split()[1] == "r--s"
+    files.close(fd)
+
+
+def test_a_map_shows_later_writes(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.reserve(fd, 0, 4096)
+    mapped = files.map(fd, 4096)
+    files.write_all(fd, b"later", 100)
+    assert mapped[100:105] == b"later"
+    files.close(fd)
+
+
+def test_a_lock_is_held_by_one_descriptor_and_freed_by_its_close(files: Files, path: Path) -> None:
+    first, second = files.open_lock(path), files.open_lock(path)
+    assert files.try_lock(first)
+    assert not files.try_lock(second)
+    files.close(first)
+    assert files.try_lock(second)
+    files.close(second)
+
+
+def test_free_bytes_is_what_the_file_system_says(files: Files, quick_directory: Path) -> None:
+    assert files.free_bytes(quick_directory) > 0
+
+
+class _ShortWrites(Files):
+    """Writes at most three bytes at a time, and nothing at all after `limit` calls."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
+        self.limit -= 1
+        return super().pwrite(fd, memoryview(data)[:3], position) if self.limit >= 0 else 0
+
+
+def test_write_all_goes_on_after_short_writes(path: Path) -> None:
+    files = _ShortWrites(100)
+    fd = files.create(path)
+    files.write_all(fd, b"0123456789", 2)
+    files.close(fd)
+    assert path.read_bytes() == b"\0\0" + b"0123456789"
+
+
+def test_write_all_ends_with_an_error_when_nothing_is_written_any_more(path: Path) -> None:
+    files = _ShortWrites(2)
+    fd = files.create(path)
+    with pytest.raises(OSError, match="wrote nothing"):
+        files.write_all(fd, b"0123456789", 0)
+    files.close(fd)
+
+
+def test_write_all_of_nothing_writes_nothing(path: Path) -> None:
+    files = Files()
+    fd = files.create(path)
+    files.write_all(fd, b"", 100)
+    assert files.size(fd) == 0
+    files.close(fd)

@@ -1,0 +1,123 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timestone.errors import RecordTooLarge
+from timestone.record import (
+    FLAG_QOS_SHIFT,
+    FLAG_RETAIN,
+    FLAG_TOMBSTONE,
+    HEADER_BLOCK_BYTES_MAX,
+    Header,
+    HeaderKind,
+    Record,
+    decode_headers,
+    encode_headers,
+)
+
+HEADERS = st.builds(
+    Header,
+    st.integers(0, 255),
+    st.text(st.characters(codec="utf-8"), max_size=20),
+    st.binary(max_size=50),
+)
+
+
+@given(st.lists(HEADERS, max_size=20))
+def test_headers_come_back_as_they_were(items: list[Header]) -> None:
+    assert decode_headers(encode_headers(items)) == tuple(items)
+
+
+def test_no_headers_are_no_bytes() -> None:
+    assert encode_headers([]) == b""
+    assert decode_headers(b"") == ()
+
+
+def test_block_has_the_bytes_that_the_format_page_shows() -> None:
+    block = encode_headers([Header(HeaderKind.USER, "é", b"\x01\x02"), Header(HeaderKind.KEY, "", b"k")])
+    assert (
+        block == b"\0" + b"\2\0" + b"\2\0\0\0" + b"\xc3\xa9" + b"\1\2" + b"\1" + b"\0\0" + b"\1\0\0\0" + b"k"
+    )
+
+
+def test_numbers_of_the_kinds_never_change() -> None:
+    assert {kind.name: kind.value for kind in HeaderKind} == {
+        "USER": 0,
+        "KEY": 1,
+        "CONTENT_TYPE": 2,
+        "RESPONSE_TOPIC": 3,
+        "CORRELATION_DATA": 4,
+        "PAYLOAD_FORMAT": 5,
+        "MESSAGE_EXPIRY": 6,
+        "PUBLISHER": 7,
+        "PACKET_ID": 8,
+    }
+
+
+def test_flag_bits_never_change() -> None:
+    assert (FLAG_RETAIN, FLAG_QOS_SHIFT, FLAG_TOMBSTONE) == (1, 1, 8)
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_block_may_be_as_long_as_its_length_field_can_say(spare: int) -> None:
+    items = [Header(HeaderKind.USER, "", bytes(HEADER_BLOCK_BYTES_MAX - 7 + spare))]
+    if spare == 0:
+        assert len(encode_headers(items)) == HEADER_BLOCK_BYTES_MAX
+    else:
+        with pytest.raises(RecordTooLarge) as caught:
+            encode_headers(items)
+        assert (caught.value.size, caught.value.limit) == (HEADER_BLOCK_BYTES_MAX + 1, HEADER_BLOCK_BYTES_MAX)
+
+
+def test_name_too_long_for_its_length_field_is_refused() -> None:
+    with pytest.raises(RecordTooLarge, match="header name"):
+        encode_headers([Header(0, "x" * 65_536, b"")])
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_decode_to_items_or_to_a_value_error(block: bytes) -> None:
+    try:
+        items = decode_headers(block)
+    except ValueError:
+        return
+    assert encode_headers(items) == block
+
+
+@given(st.lists(HEADERS, min_size=1, max_size=3), st.data())
+def test_block_that_ends_inside_an_item_is_refused(items: list[Header], data: st.DataObject) -> None:
+    block = encode_headers(items)
+    last = len(block) - len(encode_headers(items[-1:]))
+    cut = data.draw(st.integers(last + 1, len(block) - 1))
+    with pytest.raises(ValueError, match="at byte"):
+        decode_headers(block[:cut])
+
+
+def test_length_near_its_limit_allocates_nothing() -> None:
+    with pytest.raises(ValueError, match="past the end"):
+        decode_headers(b"\0" + b"\xff\xff" + b"\xff\xff\xff\xff" + b"abc")
+
+
+def test_decoded_values_are_copies() -> None:
+    """A memoryview of a receive or read buffer must not be kept alive by one header."""
+    buffer = bytearray(encode_headers([Header(0, "a", b"value")]))
+    (item,) = decode_headers(memoryview(buffer))
+    buffer[:] = bytes(len(buffer))
+    assert item == Header(0, "a", b"value")
+
+
+def test_record_gives_user_headers_key_and_qos() -> None:
+    block = (
+        Header(HeaderKind.KEY, "", b"k"),
+        Header(HeaderKind.USER, "a", b"1"),
+        Header(HeaderKind.CONTENT_TYPE, "", b"json"),
+        Header(HeaderKind.USER, "a", b"2"),
+    )
+    record = Record(0, 1, "t", b"", block, flags=2 << FLAG_QOS_SHIFT | FLAG_RETAIN)
+    assert record.headers == (("a", b"1"), ("a", b"2"))
+    assert record.key == b"k"
+    assert record.qos == 2
+
+
+def test_plain_record_has_neither() -> None:
+    record = Record(0, 1, None, b"x")
+    assert (record.headers, record.key, record.qos) == ((), None, 0)
