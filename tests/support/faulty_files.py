@@ -1,4 +1,4 @@
-"""A twin of `timestone.files.Files` whose operations fail as they are told: an errno, a short write, the end of the process.
+"""A twin of `timestone.files.Files` whose operations fail as told: an errno, a short write, the end of the process.
 
 What belongs here: when and how an operation fails. It works on top of the real `Files` or of `RecordingFiles`.
 """
@@ -50,10 +50,10 @@ def kill_process() -> None:
 
 @dataclass(slots=True)
 class Fault:
-    """Fails the `nth` call of `operation` from now on for files whose path contains `path`; `forever`: all from there on.
+    """Fails the `nth` call of `operation` from now on for files whose path contains `path`, or all from there on.
 
-    With `written_bytes`, a pwrite first returns short after so many bytes; the error meets the next call, as on a disk that
-    fills up. `error` 0 leaves it at the short write.
+    With `written_bytes`, a pwrite first returns short after so many bytes; the error meets the next call, as on a disk
+    that fills up. `error` 0 leaves it at the short write.
     """
 
     operation: str

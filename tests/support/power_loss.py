@@ -3,7 +3,7 @@
 The model, which is the worst that a disk with honest flushes may do (docs/durability.md has the assumptions):
 
 - What was written to a file before the start of a sync that has ended is there.
-- Of everything else, each 512-byte sector may have any of the values it went through, on its own: lost, reordered, torn.
+- Of everything else, each 512-byte sector may have any of the values it went through: lost, reordered, torn.
 - A sector in flight may be garbage, but only in the bytes that were being written (powersafe overwrite).
 - The file's length may be any it went through, or anything between.
 - A creation, rename or removal in a directory that was not synced since may have happened or not, each on its own.

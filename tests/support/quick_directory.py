@@ -13,7 +13,7 @@ MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def quick_directory(tmp_path: Path) -> Iterator[Path]:
-    """An empty directory on a memory file system if there is one: tests that open thousands of stores need no real disk."""
+    """An empty directory on a memory file system if there is one: opening thousands of stores needs no real disk."""
     if not os.access(MEMORY, os.W_OK):
         yield tmp_path
         return

@@ -2,8 +2,8 @@
 
 What belongs here: what was done, in order, to which file. What a power loss makes of it is `power_loss.py`'s business.
 Files are numbered by the recorder, not by inode, because the kernel gives the inode of a removed file to the next one.
-The SQLite catalogue does its own I/O; its files are photographed whenever they have changed, and count as durable as soon
-as they are there (SQLite syncs each transaction itself and tests that better than we could).
+The SQLite catalogue does its own I/O; its files are photographed whenever they have changed, and count as durable as
+soon as they are there (SQLite syncs each transaction itself and tests that better than we could).
 """
 
 import threading
@@ -110,7 +110,7 @@ class CatalogChanged:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Something the test wants to find again between the operations: an acknowledgement, an offset shown to a reader."""
+    """What the test wants to find again between the operations: an acknowledgement, an offset shown to a reader."""
 
     value: Any
 

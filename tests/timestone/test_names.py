@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timestone.errors import InvalidName
+from timestone.names import (
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    index_path,
+    log_folder,
+    parse_base_offset,
+    parse_log_folder,
+    segment_path,
+    validate_log_name,
+)
+
+
+@pytest.mark.parametrize("name", ["a", "telemetry", "A.b_c-9", "_x", "9", "x" * 200, "a-0", "a.index"])
+def test_log_name_is_valid_and_comes_back_from_its_folder(name: str) -> None:
+    validate_log_name(name)
+    assert parse_log_folder(log_folder(name, 12)) == (name, 12)
+
+
+BAD_NAMES = [
+    "",
+    ".",
+    "..",
+    ".hidden",
+    "-x",
+    "a/b",
+    "../a",
+    "a b",
+    "a\0b",
+    "a\n",
+    "é",
+    "x" * 201,
+    "a\\b",
+    "C:",
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+def test_name_that_could_leave_the_store_or_surprise_a_shell_is_refused(name: str) -> None:
+    with pytest.raises(InvalidName):
+        validate_log_name(name)
+
+
+STRANGE_FOLDERS = ["telemetry", "telemetry-", "telemetry-x", "telemetry-01", "-0", ".a-0", "a-0 ", "a-0\n"]
+
+
+@pytest.mark.parametrize("folder", STRANGE_FOLDERS, ids=ascii)
+def test_folder_of_a_stranger_is_no_log(folder: str) -> None:
+    assert parse_log_folder(folder) is None
+
+
+def test_partition_is_what_follows_the_last_dash() -> None:
+    assert parse_log_folder("a-1-2") == ("a-1", 2)
+
+
+def test_file_names_are_the_base_offset_in_twenty_digits() -> None:
+    assert segment_path(Path("f"), 7) == Path("f/00000000000000000007.segment")
+    assert index_path(Path("f"), 2**63) == Path("f/09223372036854775808.index")
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_base_offset_comes_back_from_the_name(base: int) -> None:
+    assert parse_base_offset(segment_path(Path(), base).name, SEGMENT_SUFFIX) == base
+    assert parse_base_offset(index_path(Path(), base).name, INDEX_SUFFIX) == base
+
+
+STRANGE_FILES = [
+    "7.index",
+    "0000000000000000000x.index",
+    "00000000000000000007.index.tmp",
+    "00000000000000000007.segment",
+    "00000000000000000007",
+    "000000000000000000007.index",
+    "-0000000000000000007.index",
+    ".index",
+    "００００００００００００００００００００.index",
+    "0000000000000000000\n.index",
+]
+
+
+@pytest.mark.parametrize("name", STRANGE_FILES, ids=ascii)
+def test_file_of_a_stranger_is_no_index(name: str) -> None:
+    assert parse_base_offset(name, INDEX_SUFFIX) is None
