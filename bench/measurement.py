@@ -1,0 +1,107 @@
+"""One run of one row, and what several runs say together: medians with their range, latencies of all calls."""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One run: so many records and bytes in so many calls."""
+
+    records: int
+    size_bytes: int
+    elapsed_s: float
+    """From before the first call to after the last."""
+    synced_s: float | None
+    """The same with the fdatasync that makes all of it durable; None for reads."""
+    cpu_s: float
+    """Of all threads of the process, user and system."""
+    calls_ns: npt.NDArray[np.int64]
+
+
+class Stopwatch:
+    """Times a loop of calls. The clock is read once between two calls: one call's end is the next one's start."""
+
+    def __init__(self) -> None:
+        self._marks: list[int] = []
+        self._cpu_start_s = time.process_time()
+
+    def run(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Make the calls, one after the other."""
+        mark, clock = self._marks.append, time.perf_counter_ns
+        gc.collect()
+        gc.freeze()  # the list of calls is ours; a collection during the run should not have to walk through it
+        self._cpu_start_s = time.process_time()
+        mark(clock())
+        for call in calls:
+            call()
+            mark(clock())
+        gc.unfreeze()
+
+    def run_until_done(self, step: Callable[[], bool]) -> None:
+        """Call `step` as long as it says that there is more."""
+        mark, clock = self._marks.append, time.perf_counter_ns
+        gc.collect()
+        self._cpu_start_s = time.process_time()
+        mark(clock())
+        while step():
+            mark(clock())
+        mark(clock())
+
+    def measurement(
+        self, *, records: int, size_bytes: int, sync: Callable[[], object] | None = None
+    ) -> Measurement:
+        """What was measured; `sync` is called and timed first, if there is something to make durable."""
+        elapsed_ns = self._marks[-1] - self._marks[0]
+        cpu_s = time.process_time() - self._cpu_start_s
+        synced_s = None
+        if sync is not None:
+            start = time.perf_counter_ns()
+            sync()
+            synced_s = (elapsed_ns + time.perf_counter_ns() - start) / 1e9
+        return Measurement(
+            records=records,
+            size_bytes=size_bytes,
+            elapsed_s=elapsed_ns / 1e9,
+            synced_s=synced_s,
+            cpu_s=cpu_s,
+            calls_ns=np.diff(np.array(self._marks, dtype=np.int64)),
+        )
+
+
+def measure(
+    calls: Sequence[Callable[[], object]],
+    *,
+    records: int,
+    size_bytes: int,
+    sync: Callable[[], object] | None = None,
+) -> Measurement:
+    """Make the calls and say what they took."""
+    stopwatch = Stopwatch()
+    stopwatch.run(calls)
+    return stopwatch.measurement(records=records, size_bytes=size_bytes, sync=sync)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A median and the range it is the median of."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        return cls(statistics.median(values), min(values), max(values))
+
+    def to_json(self) -> dict[str, float]:
+        return {"median": self.median, "min": self.low, "max": self.high}

@@ -1,0 +1,187 @@
+"""How close does a log come to the file system beneath it?
+
+Each append and read runs beside the system call it is made of, on the same bytes in the same chunks, in one process,
+taking turns; the ratio of the two is what a change of machine leaves standing.
+"""
+
+import argparse
+import importlib.util
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from timestone.config import Ack
+
+from .cases import Case
+from .environment import Environment, probe_environment
+from .errors import BenchmarkError
+from .measurement import Measurement
+from .segment_reads import PreparedLog, read_cases
+from .segment_writes import CHUNKS, write_cases
+from .throughput_result import Result, build_rows
+from .throughput_table import print_result
+from .workload import Workload
+
+__all__ = ["BenchmarkError", "add_arguments", "run"]
+
+Progress = Callable[[str], None]
+_COUNT, _QUICK_COUNT = 128 * 1024, 16 * 1024
+_REPEAT, _QUICK_REPEAT = 5, 3
+_WARM_UP_COUNT = 2048
+_ENTRY_BYTES = 32
+_SHORT_S = 0.02
+"""A run shorter than this is within reach of a single page fault storm or a scheduler's tick."""
+
+EXAMPLES = """\
+examples:
+  timestone bench segment-throughput
+  timestone bench segment-throughput --record-bytes 100 --count 1000000 --json > result.json
+  timestone bench segment-throughput --quick --plot throughput.png
+
+Rows named pwrite and pread are the bare system calls; each indented row is the log doing the
+same with records. About count x record-bytes x repeat x 8 bytes are written into a directory of
+its own under --dir, which is removed. docs/benchmarks.md says how to read the result.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.description = "Appends and reads of one log against pwrite and pread of the same bytes."
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "--record-bytes", type=_positive, default=1024, metavar="N", help="size of a record (default: 1024)"
+    )
+    parser.add_argument(
+        "--count",
+        type=_positive,
+        metavar="N",
+        help=f"records a row (default: {_COUNT}; quick: {_QUICK_COUNT})",
+    )
+    parser.add_argument(
+        "--ack", choices=[level.value for level in Ack], default=Ack.WRITTEN.value,
+        help="what the append rows wait for (default: written; the synced row has its own)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--repeat",
+        type=_positive,
+        metavar="N",
+        help=f"runs of each row (default: {_REPEAT}; quick: {_QUICK_REPEAT})",
+    )
+    parser.add_argument("--quick", action="store_true", help="a rough answer in seconds")
+    parser.add_argument(
+        "--dir", type=Path, default=Path(), metavar="DIR", help="measure the disk that holds DIR (default: .)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the rows as bars")
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text.replace("_", ""))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return value
+
+
+def run(arguments: argparse.Namespace, progress: Progress) -> int:
+    """Measure and report. Raises BenchmarkError when it cannot run here."""
+    write_plot = _plotter(arguments.plot)
+    count = arguments.count or (_QUICK_COUNT if arguments.quick else _COUNT)
+    repeat = arguments.repeat or (_QUICK_REPEAT if arguments.quick else _REPEAT)
+    workload, ack = Workload(arguments.record_bytes, count), Ack(arguments.ack)
+    if not arguments.dir.is_dir():
+        raise BenchmarkError(f"{arguments.dir} is not a directory")
+    with _working_directory(arguments.dir) as directory:
+        environment = probe_environment(directory)
+        _check_space(environment, workload)
+        runs, cases = measure_cases(workload, ack, repeat, directory, progress)
+    rows = build_rows(cases, runs)
+    warnings = environment.warnings(workload.size_bytes)
+    short = [case.name for case in cases if min(run.elapsed_s for run in runs[case.name]) < _SHORT_S]
+    if short:
+        warnings.append(
+            f"under {_SHORT_S * 1000:.0f} ms a run, too short to mean much: {', '.join(short)} (--count raises it)"
+        )
+    parameters = {"record_bytes": workload.record_bytes, "count": count, "ack": ack.value, "repeat": repeat}
+    result = Result(parameters=parameters, environment=environment, warnings=warnings, rows=rows)
+    if write_plot is not None:
+        write_plot(result, arguments.plot)
+    if arguments.json:
+        print(json.dumps(result.to_json(), indent=2))
+    else:
+        print_result(result)
+    return 0
+
+
+def measure_cases(
+    workload: Workload, ack: Ack, repeat: int, directory: Path, progress: Progress
+) -> tuple[dict[str, list[Measurement]], list[Case]]:
+    """Run every case `repeat` times in `directory`, which is empty again afterwards but for the prepared log."""
+    progress("warming up")
+    few = workload.shortened(_WARM_UP_COUNT)
+    for case in [*write_cases(few, ack), *read_cases(PreparedLog(directory / "warm-up", few))]:
+        _run(case, directory)
+    progress("preparing the log to read")
+    cases = [*write_cases(workload, ack), *read_cases(PreparedLog(directory / "prepared", workload))]
+    runs: dict[str, list[Measurement]] = {case.name: [] for case in cases}
+    for number in range(repeat):
+        # All rows in turn within each repeat, and every other repeat backwards: a disk that slows down as it fills, or
+        # a neighbour that wakes up, then hits a row and its raw peer alike.
+        for place, case in enumerate(cases if number % 2 == 0 else reversed(cases)):
+            progress(f"repeat {number + 1} of {repeat}, row {place + 1} of {len(cases)}: {case.name}")
+            runs[case.name].append(_run(case, directory))
+    return runs, cases
+
+
+def _run(case: Case, directory: Path) -> Measurement:
+    with tempfile.TemporaryDirectory(dir=directory) as own:
+        return case.run(Path(own))
+
+
+def _check_space(environment: Environment, workload: Workload) -> None:
+    # The prepared log, and beside it the largest row, each with its index; and what the store wants to be left free.
+    needed = (
+        2 * (workload.size_bytes + workload.count * _ENTRY_BYTES)
+        + max(CHUNKS) * workload.record_bytes
+        + (256 << 20)
+    )
+    if environment.free_bytes < needed:
+        raise BenchmarkError(
+            f"{needed / 1e6:,.0f} MB are needed, {environment.free_bytes / 1e6:,.0f} MB are free; "
+            "lower --count or choose another --dir"
+        )
+
+
+@contextmanager
+def _working_directory(parent: Path) -> Iterator[Path]:
+    """A directory of our own that is gone afterwards, whichever way this ends; SIGTERM ends it like Ctrl-C."""
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupted)
+    directory = Path(tempfile.mkdtemp(prefix="timestone-bench-", dir=parent))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _plotter(path: Path | None) -> Callable[[Result, Path], None] | None:
+    """The function that draws; found before an hour of measuring, not after."""
+    if path is None:
+        return None
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BenchmarkError("--plot needs matplotlib: pip install 'timestone[plot]'")
+    if not path.absolute().parent.is_dir():
+        raise BenchmarkError(f"{path.parent} is not a directory")
+    draw: Callable[[Result, Path], None] = importlib.import_module(".throughput_plot", __package__).write_plot
+    return draw

@@ -1,0 +1,78 @@
+"""Rows that write: a log's appends, and `pwrite` of the same bytes in the same chunks.
+
+Fresh files for each run, because a page the page cache has never seen costs many times one that is rewritten.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import timestone
+from timestone.config import Ack
+
+from .cases import Case
+from .measurement import Measurement, measure
+from .workload import Workload
+
+CHUNKS = (1, 64, 1024)
+_SYNCED_CHUNK = 1024
+_SINGLE_CALLS = 50_000
+_SYNCED_CALLS = 200
+"""Bounds on the calls of a run, so that the slow rows take seconds and not minutes. Their rates do not depend on it."""
+
+
+def write_cases(workload: Workload, ack: Ack) -> list[Case]:
+    """The appends at `ack` and those at `synced`, each behind its raw peer."""
+    cases = []
+    for chunk in CHUNKS:
+        calls = _SYNCED_CALLS if ack is Ack.SYNCED else _SINGLE_CALLS
+        some = workload.shortened(calls * chunk)
+        raw = f"pwrite {chunk}"
+        cases.append(
+            Case(name=raw, peer=None, run=partial(_pwrite, some, chunk, sync_each=ack is Ack.SYNCED))
+        )
+        cases.append(Case(name=f"append {chunk}", peer=raw, run=partial(_append, some, chunk, ack)))
+    if ack is not Ack.SYNCED:
+        some = workload.shortened(_SYNCED_CALLS * _SYNCED_CHUNK)
+        raw = f"pwrite {_SYNCED_CHUNK} + fdatasync"
+        cases.append(Case(name=raw, peer=None, run=partial(_pwrite, some, _SYNCED_CHUNK, sync_each=True)))
+        cases.append(
+            Case(
+                name=f"append {_SYNCED_CHUNK} synced",
+                peer=raw,
+                run=partial(_append, some, _SYNCED_CHUNK, Ack.SYNCED),
+            )
+        )
+    return cases
+
+
+def _pwrite(workload: Workload, chunk: int, directory: Path, *, sync_each: bool) -> Measurement:
+    fd = os.open(directory / "raw", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        calls: list[Callable[[], object]] = []
+        position = 0
+        for data in workload.joined_chunks(chunk):
+            calls.append(partial(_pwrite_synced if sync_each else os.pwrite, fd, data, position))
+            position += len(data)
+        return measure(
+            calls, records=workload.count, size_bytes=workload.size_bytes, sync=partial(os.fdatasync, fd)
+        )
+    finally:
+        os.close(fd)
+
+
+def _pwrite_synced(fd: int, data: bytes, position: int) -> None:
+    os.pwrite(fd, data, position)
+    os.fdatasync(fd)
+
+
+def _append(workload: Workload, chunk: int, ack: Ack, directory: Path) -> Measurement:
+    with timestone.open(directory / "store", ack=ack) as store:
+        log = store.log("bench")
+        calls: list[Callable[[], object]]
+        if chunk == 1:
+            calls = [partial(log.append, record) for (record,) in workload.chunks(1)]
+        else:
+            calls = [partial(log.append_many, records) for records in workload.chunks(chunk)]
+        return measure(calls, records=workload.count, size_bytes=workload.size_bytes, sync=log.sync)

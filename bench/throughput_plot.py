@@ -1,0 +1,65 @@
+"""A throughput result as a picture: each row of the log beside its raw peer, on a scale of their own per group."""
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .throughput_result import Result, Row
+
+_RAW, _OURS = "#b8c4d0", "#1f6f8b"
+
+
+def write_plot(result: Result, path: Path) -> None:
+    """Write the picture; the suffix of `path` decides the format."""
+    writes = [row for row in result.rows if row.mb_per_s_synced]
+    reads = [row for row in result.rows if not row.mb_per_s_synced]
+    figure = Figure(figsize=(10, 1.6 + 0.36 * len(result.rows)), layout="constrained")
+    heights = [max(len(rows), 1) for rows in (writes, reads)]
+    upper, lower = figure.subplots(2, 1, height_ratios=heights)
+    _draw(upper, writes, "Writes")
+    _draw(lower, reads, "Reads")
+    parameters, environment = result.parameters, result.environment
+    figure.suptitle(
+        f"timestone bench segment-throughput: {parameters['count']:,} records of {parameters['record_bytes']:,} bytes, "
+        f"ack {parameters['ack']}",
+        fontsize=11,
+        fontweight="bold",
+    )
+    lower.set_xlabel(
+        f"MB of records a second, median of {parameters['repeat']}; the thin line is the range\n"
+        f"{environment.processor}, {environment.cpu_count} CPUs, {environment.filesystem}, {environment.python}",
+        fontsize=8,
+    )
+    figure.savefig(path, dpi=150)
+
+
+def _draw(axes: Axes, rows: list[Row], title: str) -> None:
+    places, labels, place = [], [], 0.0
+    longest = max((row.mb_per_s.high for row in rows), default=1.0)
+    for row in rows:
+        place += 1.0 if row.peer else 1.35  # a little air above each raw row and its followers
+        speed = row.mb_per_s
+        axes.barh(place, speed.median, height=0.8, color=_OURS if row.peer else _RAW)
+        axes.plot([speed.low, speed.high], [place, place], color="#333333", linewidth=0.8)
+        ratio = f"   {row.ratio.median:.2f} of raw" if row.ratio else ""
+        axes.text(
+            max(speed.high, speed.median) + 0.01 * longest,
+            place,
+            f"{speed.median:,.0f}{ratio}",
+            va="center",
+            fontsize=8,
+        )
+        places.append(place)
+        labels.append(row.name)
+    axes.set_yticks(places, labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(0, longest * 1.18)
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
+    axes.set_axisbelow(True)

@@ -1,0 +1,157 @@
+"""`timestone append`: one record for each line of standard input or of a file.
+
+Lines are appended as they arrive. When they arrive faster than the disk syncs they gather into larger batches, because
+reading goes on while earlier batches are on their way, up to a bound.
+"""
+
+import argparse
+import errno
+import os
+import stat
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import timestone
+from timestone.config import Ack
+from timestone.draft import Draft
+from timestone.entries import NO_TOPIC
+from timestone.errors import InvalidName
+from timestone.filters import validate_topic
+from timestone.log import Log
+
+from .interrupts import Interrupts
+from .lines import LineReader
+from .progress import ProgressLine
+from .quantities import format_bytes, format_count
+
+_IN_FLIGHT_BYTES = 16 << 20
+"""What may be submitted and not yet acknowledged: enough to keep a disk busy, little enough not to matter in memory."""
+
+EXAMPLES = """\
+examples:
+  echo '{"temp": 21.5}' | timestone append data telemetry --topic devices/7/temp
+  timestone append data telemetry --file export.jsonl
+  producer | timestone append data telemetry --ack written
+
+Each line is a record, without its newline; an empty line is an empty record. Store and log are created when missing.
+A store has one owner: while `timestone serve` runs on it, publish to the server instead.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `append`."""
+    parser.description = "Append one record for each line of standard input, or of a file."
+    parser.epilog = EXAMPLES
+    parser.add_argument("directory", metavar="DIR", type=Path, help="the store; created when missing")
+    parser.add_argument("log", metavar="LOG", help="the log's name; created when missing")
+    parser.add_argument(
+        "--topic", metavar="TOPIC", type=_topic, help="the topic of all the records (default: none)"
+    )
+    parser.add_argument(
+        "--ack", choices=[level.value for level in Ack], default=Ack.SYNCED.value,
+        help="what has happened to a record that counts as appended: memory (accepted), written (survives kill -9) "
+        "or synced (survives power loss; default)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--file", metavar="FILE", type=Path, help="read lines from FILE instead of standard input"
+    )
+
+
+def _topic(text: str) -> str:
+    try:
+        validate_topic(text)
+    except InvalidName as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Append every line; prints the offsets they got, also when an interrupt or an error ends it early."""
+    with (
+        _input(arguments.file) as fd,
+        timestone.open(arguments.directory) as store,
+        Interrupts() as interrupts,
+        ProgressLine() as progress,
+    ):
+        log = store.log(arguments.log)
+        appender = Appender(log, topic=arguments.topic, ack=Ack(arguments.ack))
+        lines = LineReader(fd, log.config.record_bytes)
+        try:
+            while not interrupts.requested and not lines.ended:
+                appender.append(lines.read())
+                progress.show(appender.describe())
+        finally:
+            try:
+                appender.finish()
+            finally:
+                progress.clear()
+                print(appender.describe())
+    return interrupts.exit_code
+
+
+@contextmanager
+def _input(file: Path | None) -> Iterator[int]:
+    if file is None:
+        if sys.stdin.isatty():
+            print("one record a line; Ctrl-D ends", file=sys.stderr)
+        yield sys.stdin.fileno()
+        return
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class Appender:
+    """Hands lists of records to a log and keeps a bounded amount of them in flight; counts what was acknowledged."""
+
+    def __init__(self, log: Log, *, topic: str | None, ack: Ack) -> None:
+        self._log = log
+        self._topic_id = NO_TOPIC if topic is None else log.topic_id(topic)
+        self._ack = ack
+        self._waiting: deque[tuple[timestone.Submission, int]] = deque()
+        self._waiting_bytes = 0
+        self._first: int | None = None
+        self._next = 0
+        self._bytes = 0
+        self._started_s = time.monotonic()
+
+    def append(self, records: list[bytes]) -> None:
+        """Submit `records`; waits for earlier ones when too much is in flight. Raises what the log raises."""
+        if records:
+            draft = Draft(records, self._topic_id)
+            self._waiting.append((self._log.submit(draft, ack=self._ack), draft.size_bytes))
+            self._waiting_bytes += draft.size_bytes
+        while self._waiting_bytes > _IN_FLIGHT_BYTES:
+            self._wait_for_oldest()
+
+    def finish(self) -> None:
+        """Wait for everything submitted."""
+        while self._waiting:
+            self._wait_for_oldest()
+
+    def _wait_for_oldest(self) -> None:
+        submission, size = self._waiting.popleft()
+        self._waiting_bytes -= size
+        offsets = submission.wait()
+        # An append by one owner, so the offsets of all our submissions are one range.
+        self._first = offsets.start if self._first is None else self._first
+        self._next = offsets.stop
+        self._bytes += size
+
+    def describe(self) -> str:
+        """What was acknowledged so far, in one line."""
+        name = f"{self._log.name}-{self._log.partition}"
+        if self._first is None:
+            return f"{name}: no records appended"
+        elapsed_s = max(time.monotonic() - self._started_s, 1e-9)
+        rate = f"{format_bytes(self._bytes)} at {format_bytes(int(self._bytes / elapsed_s))}/s"
+        count = format_count(self._next - self._first, "record")
+        return f"{name}: {count} at offsets [{self._first}, {self._next}), {self._ack.value}, {rate}"

@@ -1,0 +1,153 @@
+"""Finds the command asked for, runs it, and turns what escapes from it into one line and an exit code.
+
+Belongs here: the table of commands and the options all of them share. Must not know what any command does. Imports
+nothing heavier than argparse: `timestone --help` answers from the table, and only the command that runs is imported.
+"""
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+from .errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
+
+
+class Command(NamedTuple):
+    """A command: where it lives (a module with `add_arguments` and `run`) and what `--help` says of it."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "serve": Command(".serve", "own a store and let clients in over MQTT"),
+    "inspect": Command(".inspect", "show logs and segments and say whether they are sound"),
+    "read": Command(".read", "print the records of a log, from any offset or time, also while it grows"),
+    "append": Command(".append", "append one record for each line of input"),
+    "bench": Command(".bench", "measure this machine against what it could do without Timestone"),
+}
+
+EXAMPLES = """\
+examples:
+  timestone serve                              store in ./timestone-data, MQTT on 127.0.0.1:1883
+  timestone inspect timestone-data             what is in there, and is it sound?
+  timestone read timestone-data mqtt --follow  every record as a line of JSON, as it arrives
+  timestone COMMAND --help                     options and examples of a command
+"""
+_DEBUG_HELP = "show the traceback of an error"
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argparse parser whose complaints are one line and exit with EXIT_USAGE."""
+
+    def __init__(self, **options: Any) -> None:
+        # Abbreviated options would change their meaning whenever an option is added.
+        super().__init__(**options, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see `{self.prog} --help`)\n")
+
+
+class _Version(argparse.Action):
+    """`--version`, which looks the version up only when it is asked for: that import costs more than the help."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="print the version and stop")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        version = importlib.import_module(".version", __package__)
+        print(f"timestone {version.timestone_version()}")
+        parser.exit()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command that `words` (default: the process's arguments) ask for; returns the exit code."""
+    words = list(sys.argv[1:] if words is None else words)
+    # Taken out by hand: it may stand anywhere, also behind an inner command whose parser does not know it.
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    name = next((word for word in words if not word.startswith("-")), None)
+    try:
+        module = _load(name) if name is not None else None
+        parser = _parser(name, module)
+        arguments = parser.parse_args(words)
+        if module is None:
+            parser.print_help()
+            return 0
+    except CommandError as error:
+        print(f"timestone: {error}", file=sys.stderr)
+        return error.exit_code
+    assert name is not None
+    return _run(name, module, arguments, debug=debug)
+
+
+def _load(name: str) -> ModuleType:
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(COMMANDS)}"
+        error = CommandError(f"no command {name!r}; {hint}")
+        error.exit_code = EXIT_USAGE
+        raise error
+    return importlib.import_module(COMMANDS[name].module, __package__)
+
+
+def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="timestone",
+        description="A commit log for Python programs, MQTT devices and Spark jobs.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument("--version", action=_Version)
+    parser.add_argument("--debug", action="store_true", help=_DEBUG_HELP)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    for each, command in COMMANDS.items():
+        inner = commands.add_parser(each, help=command.summary)
+        if each == name and module is not None:
+            module.add_arguments(inner)
+            inner.add_argument("--debug", action="store_true", help=_DEBUG_HELP)
+    return parser
+
+
+def _run(name: str, module: ModuleType, arguments: argparse.Namespace, *, debug: bool) -> int:
+    try:
+        code = int(module.run(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our output has left (`| head`). The interpreter would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if not _expected(error):
+            raise
+        if debug:
+            traceback.print_exc()
+        else:
+            print(f"timestone {name}: {_one_line(error)}", file=sys.stderr)
+        if isinstance(error, CommandError):
+            return error.exit_code
+        return int(getattr(module, "EXIT_FAILED", EXIT_FAILED))
+
+
+def _expected(error: Exception) -> bool:
+    """Is this an answer for the user, and not a bug of ours?"""
+    if isinstance(error, (CommandError, OSError)):
+        return True
+    # Not imported for this test: an error of the engine cannot be raised before the engine is imported.
+    engine = sys.modules.get("timestone.errors")
+    return engine is not None and isinstance(error, engine.TimestoneError)
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,166 @@
+"""`timestone serve`: own a store and run every installed front on it, until a signal says stop.
+
+Here the store is opened and the user is told what is going on; `serve_settings.py` knows the settings, `server.py` runs
+the fronts.
+"""
+
+import argparse
+import asyncio
+import importlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import timestone
+from timestone.config import Ack
+from timestone.errors import TimestoneError
+from timestone.store import Store
+
+from .configuration import read_configuration
+from .errors import CommandError
+from .fronts import GROUP, Front, installed_fronts
+from .quantities import format_count
+from .serve_settings import catalogue, front_settings, serve_settings, store_config
+from .server import Server
+from .version import timestone_version
+
+EXAMPLES = """\
+examples:
+  timestone serve                            store in ./timestone-data, MQTT on 127.0.0.1:1883, ack synced
+  timestone serve --data /var/lib/timestone --mqtt 127.0.0.1:0 --ack written
+  timestone serve --config timestone.toml    every option can stand in the file, under its dotted name
+  TIMESTONE_DATA=/srv/log timestone serve    ... or in the environment, in capitals
+
+An option goes before the environment, the environment before the file. In the file, --data and
+--ack stand at the top, and the first word of the others is their table: --store-tail-bytes is
+`tail_bytes` in [store]. Sizes and times may have units: "64 MiB", "7 d".
+
+SIGTERM and SIGINT stop the server: no new clients, what was accepted is synced, segments are
+sealed. A second signal does not wait for that. Nothing that was acknowledged as synced is lost
+either way.
+"""
+
+_ACK_MEANING = {
+    Ack.MEMORY: "acknowledged once accepted; lost when the process dies",
+    Ack.WRITTEN: "acknowledged once in the page cache; survives kill -9, not power loss",
+    Ack.SYNCED: "acknowledged after fdatasync; survives power loss",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `serve`: `--config`, and one for each setting of the engine and the installed fronts."""
+    parser.usage = "timestone serve [--data DIR] [--mqtt HOST:PORT] [--ack LEVEL] [--config FILE] [options]"
+    parser.description = "Own a store and let clients in, through every front that is installed."
+    parser.epilog = EXAMPLES
+    parser.add_argument("--config", metavar="FILE", type=Path, help="read settings from this TOML file")
+    for heading, settings in catalogue(installed_fronts()).items():
+        group = parser.add_argument_group(heading)
+        for setting in settings:
+            options: dict[str, Any] = {"nargs": "?", "const": "true"} if setting.type is bool else {}
+            group.add_argument(
+                *setting.aliases,
+                setting.option,
+                dest=setting.key,
+                metavar="VALUE",
+                help=setting.describe().replace("%", "%%"),
+                **options,
+            )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a signal; 0 after an orderly stop."""
+    fronts = installed_fronts()
+    settings = [setting for group in catalogue(fronts).values() for setting in group]
+    given = {setting.key: getattr(arguments, setting.key) for setting in settings}
+    configuration = read_configuration(
+        settings,
+        options={key: text for key, text in given.items() if text is not None},
+        environment=os.environ,
+        file=arguments.config,
+    )
+    own, config = serve_settings(configuration), store_config(configuration)
+    settings_by_front = {name: front_settings(front, name, configuration) for name, front in fronts.items()}
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=own.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    for remark in configuration.remarks:
+        logging.getLogger("timestone.serve").warning("%s", remark)
+
+    store = timestone.open(own.data, config=config)
+    try:
+        _say_what_was_opened(store)
+        running = [_created(fronts[name], store, of_front) for name, of_front in settings_by_front.items()]
+    except BaseException:
+        store.close()
+        raise
+    server = Server(store, running, stop_timeout_s=own.stop_timeout_ms / 1000)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(server.run(lambda: _say_ready(store, running, own.ready_file)))
+    finally:
+        if own.ready_file is not None:
+            own.ready_file.unlink(missing_ok=True)
+    _say("stopped")
+    return 0
+
+
+def _created(front: type[Front], store: Store, settings: Any) -> Front:
+    try:
+        return front(store, settings, log=logging.getLogger(f"timestone.{front.name}"))
+    except (OSError, ValueError, TimestoneError) as error:
+        raise CommandError(f"{front.name}: {error}") from error
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The loop of uvloop where that is installed: it is much faster; None for asyncio's own, which works as well."""
+    try:
+        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
+    return factory
+
+
+def _say(line: str) -> None:
+    # Flushed line by line: under a supervisor standard output is a pipe, and this is what people look at when it hangs.
+    print(line, flush=True)
+
+
+def _say_what_was_opened(store: Store) -> None:
+    _say(f"timestone {timestone_version()}, pid {os.getpid()}")
+    _say(f"data  {store.path.resolve()}, {format_count(len(store.log_names()), 'log')}")
+    _say(f"ack   {store.config.ack.value}: {_ACK_MEANING[store.config.ack]}")
+    for recovery in store.recoveries:
+        _say(f"recovered  {recovery}")
+
+
+def _say_ready(store: Store, fronts: Sequence[Front], ready_file: Path | None) -> None:
+    for front in fronts:
+        for line in front.describe():
+            _say(line)
+    if not fronts:
+        _say(
+            f"no front is installed (entry point group {GROUP}): nothing listens, the store is only kept open"
+        )
+    if ready_file is not None:
+        _write_ready_file(ready_file, store, fronts)
+    _say("ready")
+
+
+def _write_ready_file(path: Path, store: Store, fronts: Sequence[Front]) -> None:
+    """Written beside and renamed: whoever waits for the file never reads half of it."""
+    state = {
+        "pid": os.getpid(),
+        "version": timestone_version(),
+        "data": str(store.path.resolve()),
+        "ack": store.config.ack.value,
+        "fronts": {front.name: front.status() for front in fronts},
+    }
+    unfinished = path.with_name(path.name + ".tmp")
+    unfinished.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+    unfinished.rename(path)

@@ -1,0 +1,86 @@
+"""Everything `serve` can be told, as one list: its own settings, the engine's, and those of the installed fronts."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from timestone.config import LogConfig, StoreConfig
+
+from .configuration import Configuration
+from .errors import UsageError
+from .fronts import Front
+from .settings import Setting, build, settings_of
+
+_LISTEN = "listen"
+"""The setting of a front that `--<front> HOST:PORT` is short for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """What the command itself can be told."""
+
+    data: Path = field(
+        default=Path("timestone-data"), metadata={"help": "the store's directory, created when missing"}
+    )
+    ready_file: Path | None = field(
+        default=None,
+        metadata={
+            "help": "written once clients can connect and removed at stop: JSON with pid and addresses"
+        },
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = field(
+        default="info", metadata={"help": "what is logged to standard error"}
+    )
+    stop_timeout_ms: int = field(
+        default=10_000, metadata={"help": "what a front may take to stop before it is abandoned", "low": 1}
+    )
+
+
+def catalogue(fronts: Mapping[str, type[Front]]) -> dict[str, list[Setting]]:
+    """Every setting there is, by the heading it has in `--help`."""
+    store = list(settings_of(StoreConfig, "store", leave_out=("ack", "log")))
+    # The one engine setting that everybody has to know stands at the top.
+    ack = [dataclasses.replace(each, key="ack") for each in settings_of(StoreConfig) if each.key == "ack"]
+    groups = {
+        "server": [*settings_of(ServeSettings), *ack],
+        "store": store,
+        "logs that are created": list(settings_of(LogConfig, "log")),
+    }
+    for name, front in fronts.items():
+        groups[f"{name} front"] = [
+            dataclasses.replace(setting, aliases=(f"--{name}",))
+            if setting.key == f"{name}.{_LISTEN}"
+            else setting
+            for setting in settings_of(front.settings(), name)
+        ]
+    return groups
+
+
+def serve_settings(given: Configuration) -> ServeSettings:
+    """The command's own settings; UsageError when they contradict themselves."""
+    own: ServeSettings = _built(ServeSettings, "", given)
+    return own
+
+
+def store_config(given: Configuration) -> StoreConfig:
+    """The engine's settings; UsageError when they contradict themselves."""
+    ack = {"ack": given.values["ack"]} if "ack" in given.values else {}
+    config: StoreConfig = _built(StoreConfig, "store", given, log=_built(LogConfig, "log", given), **ack)
+    return config
+
+
+def front_settings(front: type[Front], name: str, given: Configuration) -> Any:
+    """A front's settings as the class it declares; UsageError when they contradict themselves."""
+    return _built(front.settings(), name, given)
+
+
+def _built(kind: type, section: str, given: Configuration, **fields: Any) -> Any:
+    try:
+        return build(kind, section, given.values, **fields)
+    except ValueError as error:
+        where = sorted({source for key, source in given.sources.items() if key.startswith(f"{section}.")})
+        raise UsageError(
+            f"{section or 'serve'}: {error}" + (f" (from {', '.join(where)})" if where else "")
+        ) from None
