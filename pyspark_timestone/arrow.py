@@ -1,0 +1,26 @@
+"""Batches of the engine as Arrow record batches that Spark accepts. Makes the columns that are asked for, and no
+others."""
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from timestone.batch import Batch
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects for `schema`.
+
+    It has to match exactly, nullability included, and Spark looks at the first batch of a task only: a later one
+    that differs ends in an error that names no column. So every batch is built with this schema.
+    """
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def record_batch(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of `schema`. Bytes are shared with `batch` where the records lie back to back."""
+    columns = batch.arrow_columns()
+    arrays = [columns[name]() for name in schema.names]
+    # Only the names inside nested types can differ, which costs nothing to change.
+    arrays = [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

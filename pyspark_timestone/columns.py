@@ -1,0 +1,57 @@
+"""The columns of the source: names, types and which of them can be null. Knows Spark's types and nothing of data."""
+
+from collections.abc import Sequence
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_timestone.errors import SchemaMismatch
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+_COLUMNS: dict[str, tuple[DataType, bool]] = {
+    # name: (type, may it be null)
+    "log": (StringType(), False),
+    "partition": (IntegerType(), False),
+    "offset": (LongType(), False),
+    "timestamp": (TimestampType(), False),
+    "topic": (StringType(), True),
+    "headers": (HEADERS, True),
+    # Never null today. A tombstone has no value, so a promise here could not be kept.
+    "value": (BinaryType(), True),
+    "flags": (IntegerType(), False),
+}
+
+NAMES = tuple(_COLUMNS)
+"""All columns, in the order in which the source offers them."""
+
+
+def source_schema(names: Sequence[str] = NAMES) -> StructType:
+    """The schema of the columns `names`, in that order."""
+    return StructType([StructField(name, *_COLUMNS[name]) for name in names])
+
+
+def check_schema(schema: StructType) -> None:
+    """Raise SchemaMismatch unless every field of `schema` is a column of the source with its type.
+
+    Spark does not ask the source for its schema when the user gives one with `.schema(...)`, and then expects
+    exactly that.
+    """
+    for field in schema.fields:
+        if field.name not in _COLUMNS:
+            raise SchemaMismatch(f"the source has no column {field.name!r}; it has {', '.join(NAMES)}")
+        expected, _ = _COLUMNS[field.name]
+        if field.dataType.simpleString() != expected.simpleString():
+            raise SchemaMismatch(
+                f"column {field.name!r} is {expected.simpleString()}, not {field.dataType.simpleString()};"
+                " read it as it is and cast it in the query"
+            )

