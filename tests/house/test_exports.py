@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import tomllib
 
 import pytest
 
@@ -41,3 +42,10 @@ def test_reference_page_lists_the_public_names_of_the_engine() -> None:
 
     page = (ROOT / "docs" / "reference.md").read_text("utf-8")
     assert [name for name in timestone.__all__ if f"`{name}" not in page] == []
+
+
+def test_version_is_the_same_everywhere() -> None:
+    import timestone
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert timestone.__version__ == project["version"]
