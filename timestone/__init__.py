@@ -1,0 +1,73 @@
+"""Timestone: an append-only log that a Python program can embed.
+
+    import timestone
+
+    with timestone.open("data") as store:
+        log = store.log("telemetry")
+        log.append(b'{"temperature": 21.5}', topic="devices/7/state")
+        for record in log.reader("earliest", topics="devices/+/state"):
+            print(record.offset, record.topic, record.payload)
+
+`open` owns a store and may write; `view` reads one that any process owns. The words are those of docs/architecture.md.
+"""
+
+from timestone.batch import Batch
+from timestone.config import Ack, LogConfig, Recovery, StoreConfig
+from timestone.draft import Draft
+from timestone.entries import NO_TOPIC
+from timestone.errors import (
+    CorruptLog,
+    CorruptRecord,
+    InvalidName,
+    LogFailed,
+    NotAStore,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    StorageFull,
+    StoreClosed,
+    StoreLocked,
+    TimestoneError,
+    TopicLimit,
+    UnknownLog,
+    UnsupportedFormat,
+)
+from timestone.log import Log
+from timestone.reader import Reader
+from timestone.record import Header, HeaderKind, Record
+from timestone.store import Store
+from timestone.store import open_store as open
+from timestone.submission import Submission
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "NO_TOPIC",
+    "Ack",
+    "Batch",
+    "CorruptLog",
+    "CorruptRecord",
+    "Draft",
+    "Header",
+    "HeaderKind",
+    "InvalidName",
+    "Log",
+    "LogConfig",
+    "LogFailed",
+    "NotAStore",
+    "OffsetOutOfRange",
+    "Reader",
+    "Record",
+    "RecordTooLarge",
+    "Recovery",
+    "StorageFull",
+    "Store",
+    "StoreClosed",
+    "StoreConfig",
+    "StoreLocked",
+    "Submission",
+    "TimestoneError",
+    "TopicLimit",
+    "UnknownLog",
+    "UnsupportedFormat",
+    "open",
+]

@@ -1,0 +1,112 @@
+"""The catalogue of a store: its logs with their settings, and durable key-value spaces for whoever needs some (sessions, retained
+messages, named readers). A SQLite file; never on the data path.
+
+Logs can be read without it: a folder's own files say everything but the settings. So a catalogue that is lost or behind is
+completed from the folders, and one that is damaged is refused with its name.
+"""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import NamedTuple
+
+from timestone.config import LogConfig
+from timestone.errors import CorruptLog, UnsupportedFormat
+
+FORMAT_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS logs (
+    name TEXT NOT NULL, partition INTEGER NOT NULL, settings TEXT NOT NULL,
+    next_offset INTEGER NOT NULL DEFAULT 0, epoch INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (name, partition)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS documents (
+    space TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (space, key)
+) WITHOUT ROWID;
+"""
+
+
+class CatalogRow(NamedTuple):
+    """What the catalogue knows of a log. The offsets count only when the log has no segment that says more."""
+
+    config: LogConfig
+    next_offset: int
+    epoch: int
+
+
+class Catalog:
+    """The open catalogue. Each call is one transaction, durable when it returns; any thread may call."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        """Raises UnsupportedFormat for one of a newer version, CorruptLog when SQLite cannot read it."""
+        self.path = path
+        self._lock = threading.Lock()
+        try:
+            target = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+            self._connection = sqlite3.connect(target, uri=True, check_same_thread=False, timeout=5.0)
+            self._prepare(read_only)
+        except sqlite3.DatabaseError as error:
+            raise CorruptLog(path, f"the catalogue cannot be read: {error}") from error
+
+    def _prepare(self, read_only: bool) -> None:
+        connection = self._connection
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > FORMAT_VERSION:
+            connection.close()
+            raise UnsupportedFormat(self.path, version, FORMAT_VERSION)
+        if not read_only:
+            connection.execute("PRAGMA synchronous = FULL")
+            with connection:
+                connection.executescript(_SCHEMA)
+                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+    def logs(self) -> dict[tuple[str, int], CatalogRow]:
+        """All logs by name and partition."""
+        with self._lock:
+            rows = self._connection.execute("SELECT name, partition, settings, next_offset, epoch FROM logs").fetchall()
+        return {(name, number): CatalogRow(_config(text), offset, epoch) for name, number, text, offset, epoch in rows}
+
+    def put_log(self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int) -> None:
+        """Add or update a log."""
+        with self._lock, self._connection:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?)",
+                (name, partition, json.dumps(asdict(config), sort_keys=True), next_offset, epoch),
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    # Documents: the surface that fronts get as `store.documents`.
+
+    def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None:
+        """Store values under their keys; None deletes. All or none, durable when it returns."""
+        gone = [(space, key) for key, value in items.items() if value is None]
+        kept = [(space, key, value) for key, value in items.items() if value is not None]
+        with self._lock, self._connection:
+            self._connection.executemany("DELETE FROM documents WHERE space = ? AND key = ?", gone)
+            self._connection.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", kept)
+
+    def get(self, space: str, key: str) -> bytes | None:
+        """The value of a key, or None."""
+        with self._lock:
+            row = self._connection.execute(
+                "SELECT value FROM documents WHERE space = ? AND key = ?", (space, key)
+            ).fetchone()
+        return row[0] if row else None
+
+    def items(self, space: str) -> dict[str, bytes]:
+        """All keys and values of a space."""
+        with self._lock:
+            return dict(self._connection.execute("SELECT key, value FROM documents WHERE space = ?", (space,)).fetchall())
+
+
+def _config(text: str) -> LogConfig:
+    """Settings as stored; ones that this version does not know are left out, missing ones have their default."""
+    known = {setting.name for setting in fields(LogConfig)}
+    return LogConfig(**{name: value for name, value in json.loads(text).items() if name in known})

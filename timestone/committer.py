@@ -1,0 +1,75 @@
+"""Group commit: the one thread that writes and flushes for those who do not wait on the disk themselves.
+
+While one fdatasync runs, the next batches gather; each flush serves everybody who was written before it began. The thread sleeps
+without a timer while everything is durable; after a write below level `synced` it wakes once, `sync_interval_ms` later.
+"""
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from timestone.log import Log
+
+
+class Committer:
+    """Writes and flushes the logs of a store."""
+
+    def __init__(self, sync_interval_ms: int) -> None:
+        self._interval_s = sync_interval_ms / 1000
+        self._changed = threading.Condition(threading.Lock())
+        self._to_write: dict[Log, None] = {}
+        self._deadlines: dict[Log, float] = {}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="timestone-committer", daemon=True)
+        self._thread.start()
+
+    def expect_write(self, log: "Log") -> None:
+        """The log has submissions in its queue."""
+        with self._changed:
+            self._to_write[log] = None
+            self._changed.notify()
+
+    def expect_sync(self, log: "Log") -> None:
+        """The log has written something nobody waits for: have it synced when the interval is over, or at once when a lot
+        has gathered."""
+        if log in self._deadlines and not log.sync_wanted:
+            return
+        with self._changed:
+            self._deadlines.setdefault(log, time.monotonic() + self._interval_s)
+            if log.sync_wanted:
+                self._deadlines[log] = 0.0
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Finish what is queued and end the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._to_write and not self._due() and not self._stopping:
+                    self._changed.wait(self._until_due())
+                writing, self._to_write = self._to_write, {}
+                due = self._due()
+                for log in due:
+                    del self._deadlines[log]
+                if self._stopping and not writing and not due:
+                    return
+            for log in writing:
+                log.write_queued()
+            for log in {**writing, **dict.fromkeys(due)}:
+                if log in due or log.sync_wanted:
+                    log.sync_queued()
+                elif log.dirty:
+                    self.expect_sync(log)
+
+    def _due(self) -> "list[Log]":
+        now = time.monotonic()
+        return [log for log, deadline in self._deadlines.items() if deadline <= now]
+
+    def _until_due(self) -> float | None:
+        return max(0.0, min(self._deadlines.values()) - time.monotonic()) if self._deadlines else None

@@ -1,0 +1,105 @@
+"""The engine's settings as frozen values. What belongs here: units, defaults, ranges and what each one costs.
+
+The engine never reads a file or the environment for them; the command line does, in `cli/`.
+"""
+
+import enum
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+KIB = 1024
+MIB = 1024 * KIB
+DAY_MS = 24 * 3600 * 1000
+
+SEGMENT_BYTES_MAX = 4 * 1024 * MIB - 1
+"""Positions in an index entry are u32."""
+
+
+class Ack(enum.StrEnum):
+    """What has happened to a record when its append is acknowledged."""
+
+    MEMORY = "memory"
+    """Accepted into the queue of the committer. Lost when the process dies."""
+    WRITTEN = "written"
+    """In the page cache and visible to readers. Survives kill -9, not power loss."""
+    SYNCED = "synced"
+    """Flushed by fdatasync. Survives power loss, as far as the disk is honest."""
+
+
+class Recovery(enum.StrEnum):
+    """What `timestone.open` does with a log that was not closed."""
+
+    REPAIR = "repair"
+    """Cut a torn tail (the cut bytes are kept as `.lost`), quarantine damaged records, say so, go on."""
+    STRICT = "strict"
+    """Refuse to open, change nothing, name the file."""
+
+
+def _setting(default: Any, help: str, *, low: int | None = None, high: int | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "low": low, "high": high})
+
+
+class _Checked:
+    """Checks the ranges that the fields of a settings class declare."""
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):  # type: ignore[arg-type]
+            value, low, high = getattr(self, setting.name), setting.metadata.get("low"), setting.metadata.get("high")
+            if (low is not None and value < low) or (high is not None and value > high):
+                bounds = f"from {low}" + (f" to {high}" if high is not None else "")
+                raise ValueError(f"{setting.name} is {value}; it goes {bounds}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig(_Checked):
+    """Settings of one log. Kept in the catalogue from the log's creation on.
+
+    Raises ValueError when a value is out of its range.
+    """
+
+    segment_bytes: int = _setting(
+        256 * MIB, "a segment is sealed when it reaches this size", low=1, high=SEGMENT_BYTES_MAX
+    )
+    segment_entries: int = _setting(
+        4 * MIB, "a segment is sealed when it holds this many records (32 index bytes each)", low=1, high=2**27
+    )
+    segment_age_ms: int = _setting(
+        7 * DAY_MS, "a segment is sealed by the first append after this age; retention works on sealed segments", low=1
+    )
+    record_bytes: int = _setting(
+        16 * MIB, "the largest record, header block included", low=1, high=1024 * MIB
+    )
+    topic_count: int = _setting(
+        1_000_000, "the most topics of a log; about 200 bytes of memory each", low=0, high=2**32 - 2
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig(_Checked):
+    """Settings of a store for as long as it is open.
+
+    Raises ValueError when a value is out of its range.
+    """
+
+    # What a caller can notice.
+    ack: Ack = field(default=Ack.SYNCED, metadata={"help": "what `append` waits for when it is not told"})
+    recovery: Recovery = field(default=Recovery.REPAIR, metadata={"help": "repair or refuse a log that was not closed"})
+    min_free_bytes: int = _setting(64 * MIB, "appends are refused below this much free space", low=0)
+    sync_interval_ms: int = _setting(
+        1000, "written data is synced at the latest after this time, whatever the ack level", low=1
+    )
+    # What only a clock can notice.
+    tail_bytes: int = _setting(
+        64 * MIB, "memory for the newest records of all logs together; caught-up readers cost no system call", low=0
+    )
+    sync_interval_bytes: int = _setting(
+        64 * MIB, "written data is synced when this much of it has gathered in a log", low=1
+    )
+    open_segment_count: int = _setting(256, "the most sealed segments held open for reading", low=1)
+    log: LogConfig = field(default_factory=LogConfig, metadata={"help": "settings of logs that are created"})
+
+    def __post_init__(self) -> None:
+        # Strings are welcome where an enum is meant: `open("data", ack="written")`.
+        object.__setattr__(self, "ack", Ack(self.ack))
+        object.__setattr__(self, "recovery", Recovery(self.recovery))
+        _Checked.__post_init__(self)

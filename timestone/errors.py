@@ -1,0 +1,136 @@
+"""Every error the engine raises: one tree, a new leaf only where a caller would decide differently.
+
+Messages carry the numbers and the file. `OSError` from the kernel passes through reads unchanged.
+"""
+
+from pathlib import Path
+
+
+class TimestoneError(Exception):
+    """The base of all errors of the engine; never raised itself."""
+
+
+class InvalidName(TimestoneError, ValueError):
+    """A log name, topic or topic filter that can never be right. The caller's mistake."""
+
+
+class UnknownLog(TimestoneError, KeyError):
+    """The store has no such log. Create it, or ask for another."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(name)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        known = f"; it has {', '.join(self.known)}" if self.known else "; it has no logs"
+        return f"no log named {self.name!r} in this store{known}"
+
+
+class OffsetOutOfRange(TimestoneError, IndexError):
+    """The offset is not in the log: below `start` it was deleted, above `end` it was never written.
+
+    Seek to `start` to go on after a loss, or wait for the log to reach the offset.
+    """
+
+    def __init__(self, requested: int, start: int, end: int) -> None:
+        super().__init__(f"offset {requested} is out of range: the log holds [{start}, {end})")
+        self.requested = requested
+        self.start = start
+        self.end = end
+
+
+class RecordTooLarge(TimestoneError, ValueError):
+    """One record (header block included) is over the limit of its log. Nothing of its batch was written."""
+
+    def __init__(self, size: int, limit: int, what: str = "record") -> None:
+        super().__init__(f"{what} of {size} bytes is over the limit of {limit} bytes")
+        self.size = size
+        self.limit = limit
+
+
+class TopicLimit(TimestoneError):
+    """The log has as many topics as it may. Known topics can still be appended to."""
+
+    def __init__(self, log: str, limit: int) -> None:
+        super().__init__(f"log {log!r} already has its limit of {limit} topics")
+        self.log = log
+        self.limit = limit
+
+
+class StoreLocked(TimestoneError):
+    """Another process owns the store. Read it with `timestone.view`, or stop that process."""
+
+    def __init__(self, path: Path, pid: int | None, host: str | None) -> None:
+        owner = f"process {pid} on {host}" if pid is not None else "another process"
+        super().__init__(f"store {path} is owned by {owner}")
+        self.path = path
+        self.pid = pid
+        self.host = host
+
+
+class NotAStore(TimestoneError):
+    """The directory holds no Timestone store, or does not exist."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} is not a Timestone store: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class StoreClosed(TimestoneError):
+    """The store, log or reader was closed before this call."""
+
+
+class StorageFull(TimestoneError):
+    """Free space is below `min_free_bytes`, so the append was refused before it began. Free space and retry."""
+
+    def __init__(self, path: Path, free_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"{path}: {free_bytes} bytes free, appends need at least {limit_bytes} (min_free_bytes)")
+        self.path = path
+        self.free_bytes = free_bytes
+        self.limit_bytes = limit_bytes
+
+
+class LogFailed(TimestoneError):
+    """A write or fsync failed in a way that leaves the disk's state unknown; the log refuses appends until reopened.
+
+    Reads go on. `first` and `last` (inclusive) are the offsets that were visible but never became durable, or None
+    when every visible record was already synced.
+    """
+
+    def __init__(self, path: Path, cause: BaseException, unsynced: range = range(0)) -> None:
+        lost = f"; offsets {unsynced.start} to {unsynced.stop - 1} were never made durable" if unsynced else ""
+        super().__init__(f"{path}: {cause}{lost}; the log takes no appends until the store is reopened")
+        self.path = path
+        self.cause = cause
+        self.unsynced = unsynced
+
+
+class CorruptRecord(TimestoneError):
+    """The bytes of one record are not those that were appended. Its neighbours are readable: seek to `offset + 1`."""
+
+    def __init__(self, path: Path, offset: int, reason: str) -> None:
+        super().__init__(f"{path}: the record at offset {offset} is corrupt: {reason}")
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+
+class CorruptLog(TimestoneError):
+    """A file of a log contradicts itself. Raised at open by `recovery="strict"`, and for files that repair cannot serve."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class UnsupportedFormat(TimestoneError):
+    """The file was written by a newer Timestone. Never reported as corruption; the file is left as it is."""
+
+    def __init__(self, path: Path, found: int, supported: int) -> None:
+        super().__init__(f"{path}: format version {found}; this Timestone reads up to version {supported}")
+        self.path = path
+        self.found = found
+        self.supported = supported

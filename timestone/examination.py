@@ -1,0 +1,290 @@
+"""What the files of one segment prove about themselves. Reads only; changes nothing.
+
+Used by recovery (which acts on it), by `inspect` (which explains it) and by salvage. The rule, from docs/durability.md:
+
+- A trailer that holds, in an index of the size it says: sealed. Trusted; records are checked when they are read.
+- Else unclosed. W is the newest checkpoint: records below it were durable. From W on every entry and the bytes it points to are
+  checked, and the first that does not hold is the torn tail: everything from there on never counted as synced.
+- A record below W that does not hold is damage: it alone is lost, its neighbours stay readable.
+"""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from timestone import names
+from timestone.crc import crc32c
+from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries, EntrySeal
+from timestone.files import Files
+from timestone.index import HEADER_BYTES, TRAILER_BYTES, Checkpoint, DamagedIndex, IndexHeader, Trailer, entry_position
+
+_CHUNK_ENTRIES = 1 << 16
+_CHUNK_BYTES = 4 << 20
+_UNKNOWN_BOOT = bytes(16)
+
+
+class State(enum.StrEnum):
+    """What a segment turned out to be."""
+
+    SEALED = "sealed"
+    UNCLOSED = "unclosed"
+    """Not sealed, and whole: what a running owner or a kill -9 leaves."""
+    TORN = "torn"
+    """Not sealed, with something behind the last proven record."""
+    DAMAGED = "damaged"
+    """Something that was durable does not hold any more."""
+    ORPHAN = "orphan"
+    """One file of the pair is missing, or belongs elsewhere: nothing can be served."""
+
+
+@dataclass(slots=True)
+class Finding:
+    """One segment, examined. Offsets are [base_offset, base_offset + count)."""
+
+    base_offset: int
+    state: State
+    reason: str = ""
+    header: IndexHeader | None = None
+    checkpoint: Checkpoint | None = None
+    trailer: Trailer | None = None
+    count: int = 0
+    """Records to serve, damaged ones among them included."""
+    segment_bytes: int = 0
+    """Bytes of the segment that those records take."""
+    index_file_bytes: int = 0
+    segment_file_bytes: int = 0
+    damaged: list[int] = field(default_factory=list)
+    """Ordinals below `count` that do not hold."""
+    lost_count: int = 0
+    """Entries behind `count` that look like records."""
+    lost_bytes: int = 0
+    """Bytes of the segment behind the last served record."""
+    topic_count: int = 0
+    """One more than the highest topic id in use."""
+    last_timestamp_us: int = 0
+    loss_proven: bool = False
+    """More is missing than a killed process can explain."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.count
+
+    @property
+    def watermark(self) -> int:
+        """Records below this ordinal were durable."""
+        return self.trailer.entry_count if self.trailer else self.checkpoint.entry_count if self.checkpoint else 0
+
+
+def base_offsets(files: Files, folder: Path) -> tuple[list[int], list[str]]:
+    """The base offsets that have an index or a segment in the folder, sorted, and the names of strangers."""
+    bases: set[int] = set()
+    strangers = []
+    for name in files.names(folder):
+        found = [names.parse_base_offset(name, suffix) for suffix in (names.INDEX_SUFFIX, names.SEGMENT_SUFFIX)]
+        base = next((one for one in found if one is not None), None)
+        if base is not None:
+            bases.add(base)
+        elif name != names.TOPICS_NAME and not _is_leftover(name):
+            strangers.append(name)
+    return sorted(bases), strangers
+
+
+def _is_leftover(name: str) -> bool:
+    """A file of ours that is not part of the log: the unfinished index of a seal, or what a recovery has put aside."""
+    return name.endswith(names.TEMPORARY_SUFFIX) or names.LOST_SUFFIX in name
+
+
+def examine(
+    files: Files, folder: Path, base_offset: int, log_id: int, *, topic_count: int = NO_TOPIC, deep: bool = False,
+    expected_count: int = 0,
+) -> Finding:  # fmt: skip
+    """Examine one pair of files.
+
+    topic_count: how many topics the log's dictionary has; names are flushed before records, so a record with an unknown
+    topic was not durable. deep: check the bytes of every record, of sealed segments too. expected_count: how many records
+    there must be because a later segment is known to be durable; what does not hold below that is damage, not a torn tail.
+
+    Raises OSError, and UnsupportedFormat for files of a newer version.
+    """
+    index_path, segment_path = names.index_path(folder, base_offset), names.segment_path(folder, base_offset)
+    try:
+        index_fd = files.open(index_path)
+    except FileNotFoundError:
+        size = files.stat(segment_path).st_size
+        return Finding(base_offset, State.ORPHAN, "the index is missing", segment_file_bytes=size, lost_bytes=size,
+                       loss_proven=size > 0)  # fmt: skip
+    try:
+        try:
+            segment_fd = files.open(segment_path)
+        except FileNotFoundError:
+            size = files.size(index_fd)
+            lost = files.pread(index_fd, ENTRY_BYTES, HEADER_BYTES).strip(b"\0") != b""
+            return Finding(base_offset, State.ORPHAN, "the segment is missing", index_file_bytes=size, loss_proven=lost)
+        try:
+            return _Examiner(files, folder, base_offset, log_id, topic_count, index_fd, segment_fd).run(deep, expected_count)
+        finally:
+            files.close(segment_fd)
+    finally:
+        files.close(index_fd)
+
+
+class _Examiner:
+    """The state of one examination."""
+
+    def __init__(
+        self, files: Files, folder: Path, base_offset: int, log_id: int, topic_count: int, index_fd: int, segment_fd: int
+    ) -> None:
+        self._files = files
+        self._path = names.index_path(folder, base_offset)
+        self._log_id = log_id
+        self._topic_count = topic_count
+        self._index_fd = index_fd
+        self._segment_fd = segment_fd
+        self._seal = EntrySeal(log_id, base_offset)
+        self.finding = Finding(
+            base_offset,
+            State.UNCLOSED,
+            index_file_bytes=files.size(index_fd),
+            segment_file_bytes=files.size(segment_fd),
+        )
+
+    def run(self, deep: bool, expected_count: int) -> Finding:
+        finding = self.finding
+        page = self._files.pread(self._index_fd, HEADER_BYTES, 0)
+        try:
+            finding.header = IndexHeader.decode(page, self._path)
+            if (finding.header.log_id, finding.header.base_offset) != (self._log_id, finding.base_offset):
+                finding.state, finding.loss_proven = State.ORPHAN, True
+                finding.reason = "the index belongs to another log or segment"
+                finding.lost_bytes = finding.segment_file_bytes
+                return finding
+        except DamagedIndex as error:
+            finding.reason = str(error)
+            finding.header = IndexHeader(self._log_id, finding.base_offset, 0, 0, _UNKNOWN_BOOT)
+        finding.checkpoint = Checkpoint.latest(page, self._log_id, finding.base_offset)
+        finding.trailer = self._read_trailer()
+        if finding.trailer is not None:
+            self._examine_sealed(deep)
+        else:
+            self._examine_unclosed(deep, expected_count)
+        if finding.reason and finding.state is not State.TORN:
+            finding.state = State.DAMAGED
+        return finding
+
+    def _read_trailer(self) -> Trailer | None:
+        size = self.finding.index_file_bytes
+        if size < HEADER_BYTES + TRAILER_BYTES:
+            return None
+        try:
+            trailer = Trailer.decode(self._files.pread(self._index_fd, TRAILER_BYTES, size - TRAILER_BYTES), self._path)
+        except DamagedIndex:
+            return None
+        mine = (trailer.log_id, trailer.base_offset) == (self._log_id, self.finding.base_offset)
+        return trailer if mine and trailer.file_bytes == size else None
+
+    def _examine_sealed(self, deep: bool) -> None:
+        finding, trailer = self.finding, self.finding.trailer
+        assert trailer is not None
+        finding.count, finding.segment_bytes = trailer.entry_count, trailer.segment_bytes
+        finding.last_timestamp_us = trailer.last_timestamp_us
+        finding.state = State.SEALED
+        if finding.segment_file_bytes < trailer.stored_bytes:
+            finding.reason = (
+                f"the segment has {finding.segment_file_bytes} of its {trailer.stored_bytes} bytes"
+            )
+        if deep or finding.reason:
+            self._check_entries(trailer.entry_count, trailer.entry_count, check_data=True)
+            self._say_damaged()
+
+    def _examine_unclosed(self, deep: bool, expected_count: int) -> None:
+        finding = self.finding
+        room = max(0, (finding.index_file_bytes - HEADER_BYTES) // ENTRY_BYTES)
+        watermark = max(finding.watermark, expected_count)
+        if watermark > room:
+            finding.reason = f"the index has room for {room} of its {watermark} durable entries"
+            finding.loss_proven = True
+        finding.count = self._check_entries(room, min(watermark, room), check_data=deep)
+        rest = max(finding.segment_file_bytes - finding.segment_bytes, 0)
+        if rest or finding.lost_count:
+            finding.lost_bytes = rest
+            finding.state = State.TORN
+        self._say_damaged()
+
+    def _say_damaged(self) -> None:
+        finding = self.finding
+        if finding.damaged:
+            finding.loss_proven = True
+            first = finding.base_offset + finding.damaged[0]
+            count = len(finding.damaged)
+            finding.reason = finding.reason or f"{count} damaged record{'s' * (count > 1)}, the first at offset {first}"
+            finding.state = State.DAMAGED
+
+    def _check_entries(self, room: int, watermark: int, *, check_data: bool) -> int:
+        """Look at up to `room` entries; returns how many records are served. Fills in what is damaged and what is lost."""
+        finding = self.finding
+        served, end_of_prefix = 0, False
+        for ordinal, entries in self._entries(room):
+            valid = self._seal.valid(entries, ordinal)
+            if end_of_prefix:
+                finding.lost_count += int(np.count_nonzero(valid))
+                continue
+            durable = np.arange(ordinal, ordinal + len(entries)) < watermark
+            within = _ends(entries) <= finding.segment_file_bytes
+            suspects = valid if check_data else valid & (~durable | ~within)
+            named = (entries["topic"] < self._topic_count) | (entries["topic"] == NO_TOPIC)
+            good = valid & within & (named | durable)
+            good[suspects & within] &= self._data_holds(entries[suspects & within])
+            bad_tail = np.flatnonzero(~good & ~durable)
+            kept = int(bad_tail[0]) if len(bad_tail) else len(entries)
+            finding.damaged += (np.flatnonzero(~good[:kept]) + ordinal).tolist()
+            self._account(entries[:kept][good[:kept]])
+            served += kept
+            if kept < len(entries):
+                end_of_prefix = True
+                lost = int(np.count_nonzero(valid[kept:]))
+                finding.lost_count += lost
+                # A process writes records before their entries, so an entry without its bytes means that pages were lost.
+                finding.loss_proven = finding.loss_proven or lost > 0
+        return served
+
+    def _account(self, entries: Entries) -> None:
+        if len(entries):
+            self.finding.segment_bytes = max(self.finding.segment_bytes, int(_ends(entries).max()))
+            self.finding.last_timestamp_us = int(entries["timestamp_us"][-1])
+            topics = entries["topic"][entries["topic"] != NO_TOPIC]
+            if len(topics):
+                self.finding.topic_count = max(self.finding.topic_count, int(topics.max()) + 1)
+
+    def _entries(self, room: int) -> Iterator[tuple[int, Entries]]:
+        ordinal = 0
+        while ordinal < room:
+            wanted = min(_CHUNK_ENTRIES, room - ordinal) * ENTRY_BYTES
+            raw = self._files.pread(self._index_fd, wanted, entry_position(ordinal))
+            count = len(raw) // ENTRY_BYTES
+            if count == 0:
+                return
+            yield ordinal, np.frombuffer(raw, dtype=ENTRY, count=count)
+            ordinal += count
+
+    def _data_holds(self, entries: Entries) -> npt.NDArray[np.bool_]:
+        """For each entry: do the bytes it points to match its crc? Reads neighbours together."""
+        holds = np.zeros(len(entries), dtype=np.bool_)
+        positions, lengths = entries["position"].tolist(), entries["length"].tolist()
+        crcs = entries["data_crc"].tolist()
+        window, start = b"", 0
+        for number, (position, length, crc) in enumerate(zip(positions, lengths, crcs, strict=True)):
+            if not (start <= position and position + length <= start + len(window)):
+                start = position
+                window = self._files.pread(self._segment_fd, max(length, _CHUNK_BYTES), position)
+            piece = window[position - start : position - start + length]
+            holds[number] = len(piece) == length and crc32c(piece) == crc
+        return holds
+
+
+def _ends(entries: Entries) -> npt.NDArray[np.int64]:
+    return np.asarray(entries["position"].astype(np.int64) + entries["length"], dtype=np.int64)
+

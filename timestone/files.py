@@ -1,0 +1,125 @@
+"""The one door to the disk. Every system call of the engine on a file goes through a `Files`.
+
+Tests replace it: one twin records the operations and builds what a power loss could leave, another fails them. So nothing
+here knows any format, and nothing elsewhere calls `os` on a file of the store (the SQLite catalogue is the exception: it
+brings its own tested storage layer and is never on the data path).
+
+All methods raise OSError; whoever knows the path adds it.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+Data: TypeAlias = bytes | bytearray | memoryview
+
+
+class Files:
+    """The real file system."""
+
+    def create(self, path: Path) -> int:
+        """A new empty file, opened for reading and writing; FileExistsError if there is one."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def open(self, path: Path, *, write: bool = False) -> int:
+        """A descriptor of an existing file."""
+        return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+
+    def open_lock(self, path: Path) -> int:
+        """A descriptor of the lock file, created when missing."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pwrite(self, fd: int, data: Data, position: int) -> int:
+        """Write some of `data`; returns how many bytes. May be short, like the system call."""
+        return os.pwrite(fd, data, position)
+
+    def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
+        """Read up to `length_bytes`; short only at the end of the file."""
+        return os.pread(fd, length_bytes, position)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def inode(self, fd: int) -> int:
+        return os.fstat(fd).st_ino
+
+    def stat(self, path: Path) -> os.stat_result:
+        return os.stat(path)
+
+    def reserve(self, fd: int, start: int, end: int) -> None:
+        """Allocate the blocks of [start, end) as zeros and grow the file to `end`: a later pwrite there cannot meet
+        ENOSPC, and a mapping of it cannot meet SIGBUS."""
+        os.posix_fallocate(fd, start, end - start)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Only for files that nobody maps."""
+        os.ftruncate(fd, size)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        """Make creations, renames and removals in the directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def make_directory(self, path: Path) -> None:
+        os.mkdir(path)
+
+    def names(self, path: Path) -> list[str]:
+        """The names in a directory, sorted."""
+        return sorted(os.listdir(path))
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def free_bytes(self, path: Path) -> int:
+        """What an unprivileged writer may still use on the file system of `path`."""
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def try_lock(self, fd: int) -> bool:
+        """Take the flock of an open file; False when another process has it. Freed by the kernel when the owner dies."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def map(self, fd: int, length_bytes: int) -> mmap.mmap:
+        """A read-only shared mapping of the first bytes of a file. Read-only because a store through a mapping on a
+        full disk is SIGBUS, which no Python program survives."""
+        return mmap.mmap(fd, length_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+
+    # Written once on top of the above, so that a twin sees each system call.
+
+    def write_all(self, fd: int, data: Data, position: int) -> None:
+        """Write all of `data`; on an error some of it may be in the file and the caller must not publish any."""
+        view = memoryview(data).cast("B")
+        done = self.pwrite(fd, view, position)
+        while done < len(view):
+            count = self.pwrite(fd, view[done:], position + done)
+            if count == 0:
+                raise OSError(errno.EIO, "pwrite wrote nothing")
+            done += count
+
+    def read_file(self, path: Path) -> bytes:
+        fd = self.open(path)
+        try:
+            return self.pread(fd, self.size(fd), 0)
+        finally:
+            self.close(fd)

@@ -1,0 +1,231 @@
+"""The index file's fixed parts: header page, checkpoint slots, footer. Bytes in, values out; no file is touched here.
+
+    0                    header page, 4096 bytes
+    4096                 entries, 32 bytes each (timestone/entries.py)
+    4096 + 32 n          sealed only: topic summary, 12 bytes for each topic in id order
+    … + 12 t             sealed only: trailer, 128 bytes, the end of the file
+
+    header page                                    slot (at 512 and at 1024, each alone in its sector)
+     0  8  magic "TSTINDEX"                          0  8  sequence, from 1; the valid slot with the higher one counts
+     8  4  format version                            8  8  entry count  } entries [0, n) and segment bytes [0, m)
+    12  4  entry size, 32                           16  8  segment bytes} were durable when this was written
+    16  8  log id                                   24  8  reserve ceiling: no reader was shown an offset >= it
+    24  8  base offset                              32  8  log id
+    32  8  created, microseconds since 1970         40  8  base offset
+    40  8  epoch                                    48  4  crc32c of bytes 0 to 47
+    48 16  boot id of the kernel that wrote it
+    64  4  crc32c of bytes 0 to 63
+
+    trailer
+     0  8  magic "TSTSEALD"                         64  8  sealed, microseconds since 1970
+     8  4  format version                           72  4  topic summary count
+    12  4  flags: 1 = sealed by recovery            76  4  crc32c of the topic summary
+    16  8  log id                                   80  4  crc32c of all entries
+    24  8  base offset                              84  4  records with a header block
+    32  8  entry count                              88  8  bytes of the segment file as stored
+    40  8  segment bytes before compression         96 28  zero
+    48  8  first timestamp                         124  4  crc32c of bytes 0 to 123
+    56  8  last timestamp
+
+The crc of the header page lies at byte 64 in every version to come, so a flipped bit in the version field is damage and not
+"a newer Timestone".
+"""
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from timestone.crc import crc32c
+from timestone.entries import ENTRY_BYTES
+from timestone.errors import UnsupportedFormat
+
+FORMAT_VERSION = 1
+HEADER_BYTES = 4096
+SLOT_POSITIONS = (512, 1024)
+SLOT_BYTES = 52
+TRAILER_BYTES = 128
+TRAILER_RECOVERED = 1
+
+_INDEX_MAGIC = b"TSTINDEX"
+_TRAILER_MAGIC = b"TSTSEALD"
+_HEADER = struct.Struct("<8sIIQQqQ16s")
+_SLOT = struct.Struct("<QQQQQQ")
+_TRAILER = struct.Struct("<8sIIQQQQqqqIIIIQ28x")
+_CRC = struct.Struct("<I")
+SUMMARY = np.dtype([("topic", "<u4"), ("count", "<u4"), ("first_ordinal", "<u4")])
+assert _HEADER.size == 64
+assert _SLOT.size == 48
+assert _TRAILER.size == 124
+assert SUMMARY.itemsize == 12
+
+Summary = npt.NDArray[np.void]
+
+
+def entry_position(ordinal: int) -> int:
+    """Where the entry of an ordinal lies in the index file."""
+    return HEADER_BYTES + ordinal * ENTRY_BYTES
+
+
+class DamagedIndex(ValueError):
+    """A fixed part of an index does not hold. Recovery decides what that means; it never reaches a user as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexHeader:
+    """Who an index belongs to. Written once, at creation."""
+
+    log_id: int
+    base_offset: int
+    created_us: int
+    epoch: int
+    boot_id: bytes
+
+    def encode(self) -> bytes:
+        """The 68 bytes at the front of the header page."""
+        fixed = _HEADER.pack(
+            _INDEX_MAGIC,
+            FORMAT_VERSION,
+            ENTRY_BYTES,
+            self.log_id,
+            self.base_offset,
+            self.created_us,
+            self.epoch,
+            self.boot_id,
+        )
+        return fixed + _CRC.pack(crc32c(fixed))
+
+    @classmethod
+    def decode(cls, page: bytes, path: Path) -> Self:
+        """Raises DamagedIndex, or UnsupportedFormat for a whole header of a newer version."""
+        if len(page) < 68:
+            raise DamagedIndex(f"only {len(page)} bytes of header")
+        magic, version, entry_bytes, log_id, base, created_us, epoch, boot_id = _HEADER.unpack_from(page)
+        if _CRC.unpack_from(page, 64)[0] != crc32c(page[:64]):
+            raise DamagedIndex("header checksum does not match")
+        if magic != _INDEX_MAGIC:
+            raise DamagedIndex(f"magic is {magic!r}")
+        if version != FORMAT_VERSION or entry_bytes != ENTRY_BYTES:
+            raise UnsupportedFormat(path, version, FORMAT_VERSION)
+        return cls(log_id, base, created_us, epoch, boot_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What was durable at some moment, and the offset that no reader had been shown."""
+
+    sequence: int
+    entry_count: int
+    segment_bytes: int
+    ceiling: int
+
+    @property
+    def position(self) -> int:
+        """The slot this checkpoint is written to: the two take turns, so a torn write leaves the older one whole."""
+        return SLOT_POSITIONS[self.sequence % len(SLOT_POSITIONS)]
+
+    def encode(self, log_id: int, base_offset: int) -> bytes:
+        fixed = _SLOT.pack(
+            self.sequence, self.entry_count, self.segment_bytes, self.ceiling, log_id, base_offset
+        )
+        return fixed + _CRC.pack(crc32c(fixed))
+
+    @classmethod
+    def latest(cls, page: bytes, log_id: int, base_offset: int) -> "Checkpoint | None":
+        """The newest valid checkpoint of a header page, or None."""
+        found: list[Checkpoint] = []
+        for position in SLOT_POSITIONS:
+            slot = page[position : position + SLOT_BYTES]
+            if len(slot) < SLOT_BYTES or _CRC.unpack_from(slot, 48)[0] != crc32c(slot[:48]):
+                continue
+            *values, owner, base = _SLOT.unpack_from(slot)
+            if values[0] > 0 and (owner, base) == (log_id, base_offset):
+                found.append(cls(*values))
+        return max(found, key=lambda checkpoint: checkpoint.sequence, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """What a sealed index says about its segment."""
+
+    log_id: int
+    base_offset: int
+    entry_count: int
+    segment_bytes: int
+    first_timestamp_us: int
+    last_timestamp_us: int
+    sealed_us: int
+    summary_count: int
+    summary_crc: int
+    entries_crc: int
+    headed_count: int
+    stored_bytes: int
+    recovered: bool = False
+
+    def encode(self) -> bytes:
+        fixed = _TRAILER.pack(
+            _TRAILER_MAGIC,
+            FORMAT_VERSION,
+            TRAILER_RECOVERED if self.recovered else 0,
+            self.log_id,
+            self.base_offset,
+            self.entry_count,
+            self.segment_bytes,
+            self.first_timestamp_us,
+            self.last_timestamp_us,
+            self.sealed_us,
+            self.summary_count,
+            self.summary_crc,
+            self.entries_crc,
+            self.headed_count,
+            self.stored_bytes,
+        )
+        return fixed + _CRC.pack(crc32c(fixed))
+
+    @classmethod
+    def decode(cls, data: bytes, path: Path) -> Self:
+        """Raises DamagedIndex, or UnsupportedFormat for a whole trailer of a newer version."""
+        if len(data) != TRAILER_BYTES:
+            raise DamagedIndex("no room for a trailer")
+        magic, version, flags, *values = _TRAILER.unpack_from(data)
+        if magic != _TRAILER_MAGIC or _CRC.unpack_from(data, 124)[0] != crc32c(data[:124]):
+            raise DamagedIndex("no trailer")
+        if version != FORMAT_VERSION:
+            raise UnsupportedFormat(path, version, FORMAT_VERSION)
+        return cls(*values, recovered=bool(flags & TRAILER_RECOVERED))
+
+    @property
+    def file_bytes(self) -> int:
+        """The size an index file with this trailer has."""
+        return entry_position(self.entry_count) + self.summary_count * SUMMARY.itemsize + TRAILER_BYTES
+
+
+class TopicCounts:
+    """Gathers the topic summary of a segment from chunks of its topic column.
+
+    In chunks, because sorting four million ids at once would hold the interpreter for half a second.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._firsts: dict[int, int] = {}
+
+    def add(self, topic_ids: npt.NDArray[np.uint32], first_ordinal: int) -> None:
+        """Count a chunk whose first record has this ordinal. Damaged records may be left out: the first ordinal of a
+        topic is then a lower bound, never too high."""
+        ids, firsts, counts = np.unique(topic_ids, return_index=True, return_counts=True)
+        for topic, at, count in zip(ids.tolist(), firsts.tolist(), counts.tolist(), strict=True):
+            self._counts[topic] = self._counts.get(topic, 0) + count
+            self._firsts.setdefault(topic, first_ordinal + at)
+
+    def summary(self) -> Summary:
+        """Sorted by topic id."""
+        order = sorted(self._counts)
+        summary = np.zeros(len(order), dtype=SUMMARY)
+        summary["topic"] = order
+        summary["count"] = [self._counts[topic] for topic in order]
+        summary["first_ordinal"] = [self._firsts[topic] for topic in order]
+        return summary

@@ -1,0 +1,37 @@
+"""The LOCK file: one process owns a store. An flock, so the kernel frees it when the owner dies, however it dies."""
+
+import json
+import os
+import platform
+from pathlib import Path
+
+from timestone.errors import StoreLocked
+from timestone.files import Files
+
+
+class StoreLock:
+    """Ownership of a store, from construction to `release`."""
+
+    def __init__(self, files: Files, path: Path, boot_id: bytes) -> None:
+        """Raises StoreLocked with the owner's pid."""
+        self._files = files
+        self._fd = files.open_lock(path)
+        if not files.try_lock(self._fd):
+            pid, host = read_owner(files, path)
+            files.close(self._fd)
+            raise StoreLocked(path.parent, pid, host)
+        owner = json.dumps({"pid": os.getpid(), "host": platform.node(), "boot_id": boot_id.hex()})
+        # One write of a fixed size: whoever reads the file sees one owner, never half of two.
+        files.write_all(self._fd, owner.encode().ljust(512), 0)
+
+    def release(self) -> None:
+        self._files.close(self._fd)
+
+
+def read_owner(files: Files, path: Path) -> tuple[int | None, str | None]:
+    """The pid and host written by the last owner, who may be gone; None for what is not known."""
+    try:
+        owner = json.loads(files.read_file(path))
+        return int(owner["pid"]), str(owner["host"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, None

@@ -1,0 +1,48 @@
+"""All file names of a store are made and parsed here."""
+
+import re
+from pathlib import Path
+
+from timestone.errors import InvalidName
+
+LOCK_NAME = "LOCK"
+CATALOG_NAME = "catalog.db"
+TOPICS_NAME = "topics"
+SEGMENT_SUFFIX = ".segment"
+INDEX_SUFFIX = ".index"
+TEMPORARY_SUFFIX = ".tmp"
+LOST_SUFFIX = ".lost"
+
+_LOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+_FOLDER = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{0,199})-(?P<partition>0|[1-9][0-9]{0,8})")
+_BASE = re.compile(r"[0-9]{20}")
+
+
+def validate_log_name(name: str) -> None:
+    """Raise InvalidName unless `name` can be a folder on every system: 1 to 200 of A-Z a-z 0-9 . _ -, no leading dot."""
+    if not _LOG_NAME.fullmatch(name):
+        raise InvalidName(f"{name!r} cannot name a log: 1 to 200 letters, digits, '.', '_' or '-', no leading '.' or '-'")
+
+
+def log_folder(name: str, partition: int) -> str:
+    return f"{name}-{partition}"
+
+
+def parse_log_folder(folder: str) -> tuple[str, int] | None:
+    """The log and partition of a folder's name, or None for a stranger."""
+    match = _FOLDER.fullmatch(folder)
+    return (match["name"], int(match["partition"])) if match else None
+
+
+def segment_path(folder: Path, base_offset: int) -> Path:
+    return folder / f"{base_offset:020d}{SEGMENT_SUFFIX}"
+
+
+def index_path(folder: Path, base_offset: int) -> Path:
+    return folder / f"{base_offset:020d}{INDEX_SUFFIX}"
+
+
+def parse_base_offset(name: str, suffix: str) -> int | None:
+    """The base offset in the name of a segment or index, or None when it is not one."""
+    stem = name.removesuffix(suffix)
+    return int(stem) if stem != name and _BASE.fullmatch(stem) else None

@@ -1,0 +1,240 @@
+"""Reading a log: the calls that the owner's `Log` and another process's `LogView` have in common.
+
+What belongs here: ranges, the choice between tail and files, and filtering by topic. Where the segments and the end come from
+is up to the two classes.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from timestone.batch import Batch
+from timestone.config import MIB
+from timestone.entries import ENTRY, Entries
+from timestone.errors import OffsetOutOfRange
+from timestone.filters import validate_filter
+from timestone.history import History
+from timestone.reader import Reader, Start
+from timestone.record import Record
+from timestone.segment import Run, Segment
+from timestone.tail import TailRun, entries_of
+from timestone.topic_choice import TopicChoice
+from timestone.topics import TopicDictionary
+from timestone.wakeups import Wakeups
+
+READ_RECORDS = 65_536
+READ_BYTES = MIB
+_SCAN_RECORDS = 1 << 16
+"""How many index entries one step of a filtered read looks at."""
+
+
+class ReadableLog(ABC):
+    """A log that can be read. Every method may be called by any thread."""
+
+    name: str
+    partition: int
+    id: int
+    topics: TopicDictionary
+    wakeups: Wakeups
+
+    @property
+    @abstractmethod
+    def history(self) -> History:
+        """The segments as of now."""
+
+    @property
+    @abstractmethod
+    def start_offset(self) -> int:
+        """The offset of the first record that retention has left; equal to `end_offset` in an empty log."""
+
+    @property
+    @abstractmethod
+    def end_offset(self) -> int:
+        """The offset that comes next: readers see everything below it."""
+
+    @property
+    @abstractmethod
+    def synced_offset(self) -> int:
+        """Everything below it survives power loss."""
+
+    @abstractmethod
+    def _in_tail(self, offset: int) -> TailRun | None:
+        """The run in memory that holds an offset."""
+
+    def read(self, offset: int, *, max_records: int = READ_RECORDS, max_bytes: int = READ_BYTES) -> Batch:
+        """The records from `offset` on: at least one unless `offset` is the end, at most `max_records`, and not more than
+        `max_bytes` stored bytes unless the first alone is larger. May return fewer than there are; read on at
+        `next_offset`.
+
+        Raises OffsetOutOfRange; CorruptRecord when the record at `offset` is damaged; OSError from the disk.
+        """
+        end = self.end_offset
+        self._check(offset, end)
+        if offset < end:
+            run = self._in_tail(offset)
+            if run is not None:
+                return self._from_tail(run, offset, end, max_records, max_bytes)
+            found = self._from_files(offset, end, max_records, max_bytes)
+            if found is not None:
+                segment, read = found
+                first = segment.base_offset + read.base_ordinal
+                offsets = np.arange(first, first + len(read.entries), dtype=np.int64)
+                return self._batch(offsets, read.entries, read.data, read.position, int(offsets[-1]) + 1)
+        return self._nothing(end)
+
+    def read_matching(
+        self, offset: int, choice: TopicChoice, *, max_records: int, max_bytes: int, max_scan: int | None = None
+    ) -> Batch:
+        """Like `read`, only records of chosen topics. Empty when none is left before the end, or before `max_scan` records
+        were looked at; `next_offset` says how far it got."""
+        end = self.end_offset
+        self._check(offset, end)
+        stop = end if max_scan is None else min(end, offset + max_scan)
+        while offset < stop:
+            batch = self._matching_step(offset, end, choice, max_records, max_bytes)
+            if batch:
+                return batch
+            offset = batch.next_offset
+        return self._nothing(offset)
+
+    def record(self, offset: int) -> Record:
+        """The record at exactly this offset.
+
+        Raises OffsetOutOfRange when there is none (also for the offsets that a power loss has left out), CorruptRecord.
+        """
+        batch = self.read(offset, max_records=1, max_bytes=0)
+        if not batch or batch.offsets[0] != offset:
+            following = int(batch.offsets[0]) if batch else self.end_offset
+            raise OffsetOutOfRange(offset, following, self.end_offset)
+        return batch[0]
+
+    def offset_at(self, timestamp_us: int) -> int:
+        """The first offset appended at or after a time (microseconds since 1970); `end_offset` when there is none."""
+        return self.history.offset_at(timestamp_us, self.end_offset)
+
+    def reader(self, start: Start = "earliest", *, topics: str | Sequence[str] | None = None) -> Reader:
+        """A cursor that pulls from `start`: "earliest", "latest" or an offset; with `topics`, MQTT topic filters, only
+        matching records.
+
+        Raises InvalidName for a filter that can match nothing by the rules, OffsetOutOfRange for an offset beyond the end.
+        """
+        filters = [topics] if isinstance(topics, str) else topics
+        for topic_filter in filters or ():
+            validate_filter(topic_filter)
+        return Reader(self, start, filters)
+
+    def segment_bounds(self) -> list[tuple[int, int]]:
+        """The offsets [base, end) of each segment that holds records, in order."""
+        return [(segment.base_offset, segment.end_offset) for segment in self.history.segments if segment.count]
+
+    def _check(self, offset: int, end: int) -> None:
+        start = self.start_offset
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
+
+    def _from_files(self, offset: int, end: int, max_records: int, max_bytes: int) -> tuple[Segment, Run] | None:
+        while True:
+            history = self.history
+            try:
+                return history.read(offset, end, max_records=max_records, max_bytes=max_bytes)
+            except FileNotFoundError:
+                self._moved_on(history, offset)
+
+    def _moved_on(self, history: History, offset: int) -> None:
+        """A file of the history was gone. Fine if retention or a seal replaced it: then look again; else it is missing."""
+        if self.history is history:
+            raise
+        self._check(offset, self.end_offset)
+
+    def _from_tail(self, run: TailRun, offset: int, end: int, max_records: int, max_bytes: int) -> Batch:
+        # A run may be in memory an instant before its records are published.
+        entries = entries_of(run, offset, min(max_records, end - offset))
+        if len(run.data) > max_bytes:
+            ends = np.cumsum(entries["length"], dtype=np.int64)
+            entries = entries[: max(1, int(np.searchsorted(ends, max_bytes, side="right")))]
+        offsets = np.arange(offset, offset + len(entries), dtype=np.int64)
+        return self._batch(offsets, entries, run.data, run.position, offset + len(entries))
+
+    def _matching_step(self, offset: int, end: int, choice: TopicChoice, max_records: int, max_bytes: int) -> Batch:
+        run = self._in_tail(offset)
+        if run is not None:
+            entries = entries_of(run, offset, end - offset)
+            chosen = _chosen(entries, choice, max_records, max_bytes)
+            following = offset + (int(chosen[-1]) + 1 if _cut(chosen, entries, choice) else len(entries))
+            return self._batch(chosen + offset, entries[chosen], run.data, run.position, following)
+        while True:
+            history = self.history
+            try:
+                return self._matching_in_files(history, offset, end, choice, max_records, max_bytes)
+            except FileNotFoundError:
+                self._moved_on(history, offset)
+
+    def _matching_in_files(
+        self, history: History, offset: int, end: int, choice: TopicChoice, max_records: int, max_bytes: int
+    ) -> Batch:
+        segment = history.locate(offset)
+        if segment is None or segment.base_offset >= end:
+            return self._nothing(end)
+        segment_end = min(segment.end_offset, end)
+        if not choice.in_segment(segment):
+            return self._nothing(segment_end)
+        first = max(offset - segment.base_offset, 0)
+        last = min(segment_end - segment.base_offset, first + _SCAN_RECORDS)
+        entries = segment.read_entries(first, last)
+        chosen = _chosen(entries, choice, max_records, max_bytes)
+        if len(chosen) == 0:
+            return self._nothing(segment.base_offset + first + len(entries))
+        runs = segment.read_some(chosen + first, entries[chosen])
+        count = sum(len(run.entries) for run in runs)
+        complete = count == len(chosen) and not _cut(chosen, entries, choice)
+        following = first + (len(entries) if complete else int(chosen[count - 1]) + 1)
+        data, position, kept = _joined(runs)
+        offsets = chosen[:count] + first + segment.base_offset
+        return self._batch(offsets, kept, data, position, segment.base_offset + following)
+
+    def _batch(
+        self, offsets: "np.ndarray[tuple[int], np.dtype[np.int64]]", entries: Entries, data: bytes, position: int, following: int
+    ) -> Batch:
+        return Batch(
+            self.name,
+            self.partition,
+            self.topics,
+            offsets=offsets,
+            entries=entries,
+            data=data,
+            data_position=position,
+            next_offset=following,
+        )
+
+    def _nothing(self, following: int) -> Batch:
+        return Batch(self.name, self.partition, self.topics, next_offset=following)
+
+
+def _chosen(
+    entries: Entries, choice: TopicChoice, max_records: int, max_bytes: int
+) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """The places of the chosen entries, within the limits; at least one if there is any."""
+    places = np.flatnonzero(choice.mask(entries["topic"]))[:max_records]
+    ends = np.cumsum(entries["length"][places], dtype=np.int64)
+    return places[: max(1, int(np.searchsorted(ends, max_bytes, side="right")))].astype(np.int64)
+
+
+def _cut(chosen: "np.ndarray[tuple[int], np.dtype[np.int64]]", entries: Entries, choice: TopicChoice) -> bool:
+    """Did the limits leave out chosen records of these entries?"""
+    return len(chosen) > 0 and bool(choice.mask(entries["topic"][int(chosen[-1]) + 1 :]).any())
+
+
+def _joined(runs: Sequence[Run]) -> tuple[bytes, int, Entries]:
+    """The runs as one buffer, with positions that fit it."""
+    if len(runs) == 1:
+        return runs[0].data, runs[0].position, runs[0].entries
+    data = b"".join(run.data for run in runs)
+    entries = np.empty(sum(len(run.entries) for run in runs), dtype=ENTRY)
+    at, base = 0, 0
+    for run in runs:
+        piece = entries[at : at + len(run.entries)]
+        piece[:] = run.entries
+        piece["position"] += np.uint32(base) - np.uint32(run.position)
+        at, base = at + len(run.entries), base + len(run.data)
+    return data, 0, entries

@@ -1,0 +1,319 @@
+"""Opening a log that was not closed: examine every segment, put aside what does not hold, seal the rest, say what was found.
+
+Nothing is deleted: what is cut off is copied to `.lost` files first, and files that cannot be served are renamed to `.lost`.
+On a full or read-only disk nothing is written and the proven prefix is served as it is; sealing is tried again by the next
+open.
+
+    sealed                      trusted
+    unclosed                    sealed at its last proven record
+    torn                        the rest is copied to `.lost`, then sealed there
+    damaged                     sealed as it is: reading a damaged record raises CorruptRecord, its neighbours are whole
+    orphan                      renamed to `.lost`
+
+If anything proves or allows that offsets which readers have seen are gone (the machine was rebooted, durable records are missing),
+the next record goes to the reserve ceiling and the epoch rises: an offset is never given to a second record.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from timestone import names
+from timestone.config import Recovery
+from timestone.errors import CorruptLog
+from timestone.examination import Finding, State, base_offsets, examine
+from timestone.files import Files
+from timestone.index import HEADER_BYTES, DamagedIndex, IndexHeader, entry_position
+from timestone.sealing import seal_index
+from timestone.segment_writer import RESERVE_OFFSETS
+from timestone.topics import LogIdentity, TopicDictionary
+
+_LOGGER = logging.getLogger("timestone")
+_COPY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What opening one log found, and where the log goes on."""
+
+    log: str
+    partition: int
+    findings: tuple[Finding, ...]
+    """The segments to serve, in order; their `trailer` is set when they are sealed now."""
+    next_offset: int
+    epoch: int
+    last_timestamp_us: int
+    notes: tuple[str, ...]
+    """One sentence for each thing that was not as a clean stop leaves it."""
+
+    def __str__(self) -> str:
+        return f"{self.log}-{self.partition}: {'; '.join(self.notes)}"
+
+
+def current_boot_id() -> bytes:
+    """16 bytes that change with every boot of the machine; zeros where the system does not tell."""
+    try:
+        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+class LogRecovery:
+    """Recovers one log folder. The store's lock is held."""
+
+    def __init__(
+        self, files: Files, folder: Path, topics: TopicDictionary, mode: Recovery, boot_id: bytes, now_us: Callable[[], int]
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._topics = topics
+        self._strict = mode is Recovery.STRICT
+        self._boot_id = boot_id
+        self._now_us = now_us
+        self._notes: list[str] = []
+
+    def run(self, *, least_next_offset: int = 0, least_epoch: int = 0) -> Recovered:
+        """Examine, repair and report.
+
+        Raises CorruptLog in strict mode when anything is not as a clean stop leaves it (nothing was changed then),
+        UnsupportedFormat, OSError when files cannot even be read.
+        """
+        bases, strangers = base_offsets(self._files, self._folder)
+        if strangers:
+            self._notes.append(f"ignored foreign files: {', '.join(strangers)}")
+        findings = self._examine_all(bases)
+        unclean = [finding for finding in findings if finding.state is not State.SEALED]
+        if self._strict and unclean:
+            first = unclean[0]
+            path = names.index_path(self._folder, first.base_offset)
+            raise CorruptLog(path, f"the log was not closed ({describe(first)}) and recovery is 'strict'")
+        next_offset, epoch = self._continuation(findings, least_next_offset, least_epoch)
+        if not self._strict:
+            self._remove_temporaries()
+            self._repair_topics(findings)
+        served = [kept for finding in findings if (kept := self._repair(finding)) is not None]
+        last_us = max((finding.last_timestamp_us for finding in served), default=0)
+        identity = self._topics.identity
+        return Recovered(
+            identity.name, identity.partition, tuple(served), next_offset, epoch, last_us, tuple(self._notes)
+        )
+
+    def _examine_all(self, bases: list[int]) -> list[Finding]:
+        """All segments, newest first, because a durable later one decides what a bad record in an earlier one means."""
+        findings: list[Finding] = []
+        for base in reversed(bases):
+            later = findings[-1] if findings else None
+            expected = 0
+            if later is not None and later.header is not None and later.watermark > 0:
+                expected = later.base_offset - base
+            finding = self._examine(base, 0)
+            same_epoch = finding.header and later and later.header and finding.header.epoch == later.header.epoch
+            if expected > finding.count and same_epoch and finding.trailer is None:
+                finding = self._examine(base, expected)
+            elif later is not None and finding.end_offset < later.base_offset and finding.state is State.TORN and same_epoch:
+                self._put_later_aside(findings)
+            findings.append(finding)
+        return findings[::-1]
+
+    def _examine(self, base: int, expected: int) -> Finding:
+        return examine(
+            self._files,
+            self._folder,
+            base,
+            self._topics.identity.log_id,
+            topic_count=len(self._topics),
+            expected_count=expected,
+        )
+
+    def _put_later_aside(self, later: list[Finding]) -> None:
+        """A torn tail in front of segments that were never durable: without it they would be records behind a hole."""
+        for finding in later:
+            finding.state, finding.loss_proven = State.ORPHAN, True
+            finding.reason = "it follows a torn tail and was never durable"
+
+    def _continuation(self, findings: list[Finding], next_offset: int, epoch: int) -> tuple[int, int]:
+        """Where the log goes on: behind everything that was ever shown to a reader."""
+        shown = next_offset
+        lost = False
+        for finding in findings:
+            next_offset = max(next_offset, finding.end_offset)
+            epoch = max(epoch, finding.header.epoch if finding.header else 0)
+            ceiling = finding.checkpoint.ceiling if finding.checkpoint else 0
+            shown = max(shown, ceiling or finding.end_offset + RESERVE_OFFSETS if finding.state is not State.SEALED else 0)
+            if finding.state is not State.SEALED:
+                other_boot = finding.header is None or finding.header.boot_id != self._boot_id or not any(self._boot_id)
+                lost = lost or finding.loss_proven or other_boot
+        if lost:
+            epoch += 1
+            next_offset = max(next_offset, shown)
+            self._notes.append(f"the next offset is {next_offset} in epoch {epoch}, so that none is given out twice")
+        return next_offset, epoch
+
+    def _repair(self, finding: Finding) -> Finding | None:
+        """Make one segment serveable; None when it holds nothing to serve."""
+        if finding.state is State.SEALED:
+            return finding
+        self._notes.append(describe(finding))
+        try:
+            if finding.state is State.ORPHAN or finding.count == 0:
+                self._put_aside(finding)
+                return None
+            if finding.lost_bytes or finding.lost_count:
+                self._copy_tail_aside(finding)
+            self._seal(finding)
+        except OSError as error:
+            # A full or read-only disk: serve the proven prefix from the files as they are.
+            self._notes.append(f"could not seal {finding.base_offset:020d} ({error}); it is served unsealed")
+            _LOGGER.warning("%s: %s", self._folder, self._notes[-1])
+            return finding if finding.count and finding.state is not State.ORPHAN else None
+        return finding
+
+    def _seal(self, finding: Finding) -> None:
+        assert finding.header is not None
+        path = names.segment_path(self._folder, finding.base_offset)
+        fd = self._files.open(path, write=True)
+        try:
+            if self._files.size(fd) > finding.segment_bytes:
+                self._files.truncate(fd, finding.segment_bytes)
+            self._files.fdatasync(fd)
+        finally:
+            self._files.close(fd)
+        self._sync_file(names.index_path(self._folder, finding.base_offset))
+        finding.trailer = seal_index(
+            self._files,
+            finding.header,
+            self._folder,
+            count=finding.count,
+            segment_bytes=finding.segment_bytes,
+            last=finding.checkpoint,
+            now_us=self._now_us(),
+            recovered=True,
+        )
+
+    def _sync_file(self, path: Path) -> None:
+        fd = self._files.open(path, write=True)
+        try:
+            self._files.fdatasync(fd)
+        finally:
+            self._files.close(fd)
+
+    def _put_aside(self, finding: Finding) -> None:
+        """Rename the files of a segment that serves nothing; one that never held anything is removed."""
+        pair = (
+            names.index_path(self._folder, finding.base_offset),
+            names.segment_path(self._folder, finding.base_offset),
+        )
+        empty = not finding.loss_proven and not finding.lost_bytes and not finding.lost_count and not finding.reason
+        empty = empty or (finding.segment_file_bytes == 0 and finding.state is State.ORPHAN and not finding.loss_proven)
+        for path in pair:
+            if self._exists(path):
+                if empty:
+                    self._files.unlink(path)
+                else:
+                    self._files.rename(path, self._lost_name(path))
+        self._files.sync_directory(self._folder)
+
+    def _copy_tail_aside(self, finding: Finding) -> None:
+        """Copy what is cut off to `.lost`, durably, before anything is cut."""
+        if finding.lost_bytes:
+            self._copy_from(names.segment_path(self._folder, finding.base_offset), finding.segment_bytes)
+        if finding.lost_count:
+            self._copy_from(
+                names.index_path(self._folder, finding.base_offset), entry_position(finding.count)
+            )
+        self._files.sync_directory(self._folder)
+
+    def _copy_from(self, path: Path, start: int) -> None:
+        source = self._files.open(path)
+        try:
+            target_path = self._lost_name(path)
+            target = self._files.create(target_path)
+            try:
+                at = 0
+                while piece := self._files.pread(source, _COPY_BYTES, start + at):
+                    self._files.write_all(target, piece, at)
+                    at += len(piece)
+                self._files.fdatasync(target)
+            except BaseException:
+                self._files.unlink(target_path)
+                raise
+            finally:
+                self._files.close(target)
+        finally:
+            self._files.close(source)
+
+    def _repair_topics(self, findings: list[Finding]) -> None:
+        topics = self._topics
+        try:
+            if topics.torn_bytes:
+                # Names are written whole before records use them, so these are of no record.
+                self._notes.append(f"cut {topics.torn_bytes} torn bytes off the topic dictionary")
+                self._keep_topics_tail()
+                topics.cut()
+            if topics.damaged_header:
+                self._notes.append("rewrote the damaged header of the topic dictionary")
+                topics.rewrite_header()
+        except OSError as error:
+            self._notes.append(f"could not repair the topic dictionary: {error}")
+        topics.take_up_to(max((finding.topic_count for finding in findings), default=0))
+        if topics.lost_count:
+            self._notes.append(f"{topics.lost_count} topic names are lost; their records are served without a topic")
+
+    def _keep_topics_tail(self) -> None:
+        self._copy_from(self._topics.path, self._topics.end_position)
+        self._files.sync_directory(self._folder)
+
+    def _remove_temporaries(self) -> None:
+        """The unfinished index of a seal is a copy: the index it was made from is still there."""
+        for name in self._files.names(self._folder):
+            if name.endswith(names.INDEX_SUFFIX + names.TEMPORARY_SUFFIX):
+                try:
+                    self._files.unlink(self._folder / name)
+                except OSError as error:
+                    self._notes.append(f"could not remove {name}: {error}")
+
+    def _lost_name(self, path: Path) -> Path:
+        taken = set(self._files.names(self._folder))
+        name = path.name + names.LOST_SUFFIX
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{path.name}{names.LOST_SUFFIX}.{number}"
+        return self._folder / name
+
+    def _exists(self, path: Path) -> bool:
+        return path.name in self._files.names(self._folder)
+
+
+def describe(finding: Finding) -> str:
+    """One sentence about a segment that a clean stop would not have left."""
+    where = f"segment {finding.base_offset}"
+    if finding.state is State.ORPHAN:
+        return f"{where} put aside: {finding.reason} ({finding.lost_bytes} bytes)"
+    parts = [f"{where} was not closed: kept {finding.count} records"]
+    if finding.lost_bytes or finding.lost_count:
+        parts.append(f"cut {finding.lost_count} records and {finding.lost_bytes} bytes behind them")
+    if finding.reason:
+        parts.append(finding.reason)
+    return ", ".join(parts)
+
+
+def identity_from_indexes(files: Files, folder: Path, bases: list[int], name: str, partition: int) -> LogIdentity | None:
+    """Who a log is when its topic dictionary does not say: from the header of an index."""
+    for base in bases:
+        path = names.index_path(folder, base)
+        try:
+            header = IndexHeader.decode(_header_page(files, path), path)
+        except (OSError, DamagedIndex):
+            continue
+        return LogIdentity(header.log_id, name, partition, header.created_us)
+    return None
+
+
+def _header_page(files: Files, path: Path) -> bytes:
+    fd = files.open(path)
+    try:
+        return files.pread(fd, HEADER_BYTES, 0)
+    finally:
+        files.close(fd)

@@ -1,0 +1,39 @@
+"""The thread that seals rolled segments, so that no append waits for the flush of a whole segment."""
+
+import logging
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from timestone.log import Log
+
+_LOGGER = logging.getLogger("timestone")
+
+
+class Sealer:
+    """Seals in the background, one segment at a time."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Log | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="timestone-sealer", daemon=True)
+        self._thread.start()
+
+    def expect(self, log: "Log") -> None:
+        """The log has a rolled segment."""
+        self._jobs.put(log)
+
+    def stop(self) -> None:
+        """Seal what is waiting and end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (log := self._jobs.get()) is not None:
+            try:
+                log.seal_rolled()
+            except OSError as error:
+                # Nothing is lost: the segment stays unclosed and is sealed with the next roll or by the next open.
+                _LOGGER.error("%s-%d: a segment could not be sealed: %s", log.name, log.partition, error)
+            except Exception as error:
+                _LOGGER.error("%s-%d: sealing stopped: %s", log.name, log.partition, error)

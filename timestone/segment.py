@@ -1,0 +1,256 @@
+"""One segment, read: records by ordinal from a pair of files, sealed or still growing.
+
+What belongs here: the mapping of the index, the descriptor of the segment, the checks of what comes from the disk. It knows
+no log, no offsets but its base, and never writes. Writing is `segment_writer.py`.
+
+A record's bytes are checked against its crc the first time this process reads them from this segment in a run of reads; a
+single record is checked whenever it is read from a file. So a consumer that reads a segment twice pays for crcs once.
+"""
+
+import bisect
+import threading
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from timestone import names
+from timestone.crc import crc32c
+from timestone.entries import ENTRY, ENTRY_BYTES, Entries, EntrySeal
+from timestone.errors import CorruptRecord
+from timestone.files import Files
+from timestone.index import HEADER_BYTES, SUMMARY, Summary, Trailer, entry_position
+
+if TYPE_CHECKING:
+    from timestone.open_files import OpenSegments
+
+
+Ordinals = npt.NDArray[np.int64]
+
+
+class OpenPair:
+    """The open files of a segment. Closed when the last user drops it, so that a reader in the middle of a pread keeps
+    what it reads from, whatever is evicted, sealed or deleted meanwhile."""
+
+    __slots__ = ("_files", "entry_room", "index_map", "segment_fd")
+
+    def __init__(self, files: Files, index_path: Path, segment_path: Path, trailer: Trailer | None) -> None:
+        self._files = files
+        self.segment_fd = files.open(segment_path)
+        try:
+            index_fd = files.open(index_path)
+            try:
+                size = files.size(index_fd)
+                # Never beyond the file: touching a page behind its end is SIGBUS, which no program survives.
+                self.index_map: mmap = files.map(index_fd, size)
+            finally:
+                files.close(index_fd)
+        except BaseException:
+            files.close(self.segment_fd)
+            raise
+        room = (size - HEADER_BYTES) // ENTRY_BYTES
+        self.entry_room = min(room, trailer.entry_count) if trailer else room
+
+    def __del__(self) -> None:
+        # The map closes itself when the last array over it goes.
+        if hasattr(self, "segment_fd"):
+            self._files.close(self.segment_fd)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring records of one segment: their entries, and their bytes from `position` of the segment on."""
+
+    base_ordinal: int
+    entries: Entries
+    data: bytes
+    position: int
+
+
+class Segment:
+    """The records [base, base + count) of a log. Thread-safe for readers; one writer may raise `count`."""
+
+    def __init__(
+        self, files: Files, folder: Path, base_offset: int, log_id: int, open_segments: "OpenSegments",
+        *, count: int = 0, trailer: Trailer | None = None,
+    ) -> None:  # fmt: skip
+        self.base_offset = base_offset
+        self.index_path = names.index_path(folder, base_offset)
+        self.segment_path = names.segment_path(folder, base_offset)
+        self.count = trailer.entry_count if trailer else count
+        """Published records; only ever rises."""
+        self.trailer = trailer
+        self.seal = EntrySeal(log_id, base_offset)
+        self._files = files
+        self._open_segments = open_segments
+        self._pair: OpenPair | None = None
+        self._lock = threading.Lock()
+        self._verified = (0, 0)
+        self._topics: Summary | None = None
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.count
+
+    def read(self, ordinal: int, *, max_records: int, max_bytes: int) -> Run:
+        """The records from `ordinal` on, at least one, with at most `max_bytes` bytes if there are more.
+
+        Stops in front of a damaged record. Raises CorruptRecord when `ordinal` itself is one, OSError from the disk.
+        """
+        pair = self._pair_with(self.count)
+        entries = self.mapped_entries(pair, ordinal, min(self.count, ordinal + min(max_records, _RUN_RECORDS)))
+        first = int(entries["position"][0])
+        # Positions may be damaged here: the search then gives some count in range, and the check below cuts it.
+        fitting = int(np.searchsorted(entries["position"].astype(np.int64), first + max_bytes, side="right"))
+        entries = np.array(entries[: max(1, fitting)])
+        lengths = entries["length"].astype(np.int64)
+        over = entries["position"] + lengths - first > max_bytes
+        entries = entries[: max(1, int(over.argmax()))] if over.any() else entries
+        return self._checked(pair, ordinal, entries)
+
+    def read_entries(self, first: int, last: int) -> Entries:
+        """The index entries of the ordinals [first, last), each valid; stops in front of a damaged one.
+
+        A view of the mapping, for looking at columns. Raises CorruptRecord when the first of them is damaged.
+        """
+        pair = self._pair_with(self.count)
+        entries = self.mapped_entries(pair, first, last)
+        return entries[: self._valid_count(first, entries)]
+
+    def read_some(self, ordinals: Ordinals, entries: Entries) -> list[Run]:
+        """The records of rising `ordinals`, whose valid entries are `entries`: one pread for each run that lies close
+        together. Stops in front of a damaged record; raises CorruptRecord when the first is one."""
+        pair = self._pair_with(self.count)
+        starts = entries["position"].astype(np.int64)
+        breaks = np.flatnonzero(starts[1:] - starts[:-1] - entries["length"][:-1] > _CLOSE_BYTES) + 1
+        runs: list[Run] = []
+        for some, chosen in zip(np.split(ordinals, breaks), np.split(entries, breaks), strict=True):
+            run = self._fetched_range(pair, int(some[0]), np.array(chosen))
+            proven = self._proven_count(run, strict=not runs)
+            if proven:
+                runs.append(Run(run.base_ordinal, run.entries[:proven], run.data, run.position))
+            if proven < len(chosen):
+                break
+        return runs
+
+    def timestamp_at(self, ordinal: int) -> int:
+        """The append time of a record; of its nearest earlier neighbour when its entry is damaged."""
+        pair = self._pair_with(self.count)
+        while ordinal >= 0:
+            entry = self.mapped_entries(pair, ordinal, ordinal + 1)
+            if self.seal.valid(entry, ordinal)[0]:
+                return int(entry["timestamp_us"][0])
+            ordinal -= 1
+        return 0
+
+    def first_at_or_after(self, timestamp_us: int) -> int:
+        """The first ordinal whose timestamp is at or after the given one; `count` when there is none."""
+        return bisect.bisect_left(range(self.count), timestamp_us, key=self.timestamp_at)
+
+    def topic_summary(self) -> Summary | None:
+        """The sealed segment's topics, sorted; None for a growing one."""
+        if self.trailer is None:
+            return None
+        if self._topics is None:
+            start = entry_position(self.trailer.entry_count)
+            size = self.trailer.summary_count * SUMMARY.itemsize
+            raw = bytes(self._pair_with(0).index_map[start : start + size])
+            if crc32c(raw) != self.trailer.summary_crc:
+                return None  # a damaged summary costs its speed-up, nothing else
+            self._topics = np.frombuffer(raw, dtype=SUMMARY)
+        return self._topics
+
+    def mapped_entries(self, pair: OpenPair, first: int, last: int) -> Entries:
+        """A view of entries as they are on the disk, unchecked."""
+        return np.frombuffer(pair.index_map, dtype=ENTRY, count=last - first, offset=entry_position(first))
+
+    def release(self) -> None:
+        """Let go of the open files; they are opened again when needed."""
+        self._pair = None
+
+    def pair(self) -> OpenPair:
+        """The open files, with room for at least the published records."""
+        return self._pair_with(self.count)
+
+    def _pair_with(self, room: int) -> OpenPair:
+        pair = self._pair
+        if pair is None or pair.entry_room < room:
+            with self._lock:
+                pair = self._pair
+                if pair is None or pair.entry_room < room:
+                    pair = OpenPair(self._files, self.index_path, self.segment_path, self.trailer)
+                    self._pair = pair
+            if pair.entry_room < room:
+                raise CorruptRecord(self.index_path, self.base_offset + pair.entry_room, "the index file ends before it")
+        self._open_segments.used(self)
+        return pair
+
+    def _checked(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
+        """Read the bytes of `entries` and keep those that prove themselves, up to the first that does not."""
+        last = ordinal + len(entries)
+        verified = self._verified[0] <= ordinal and last <= self._verified[1]
+        if not verified:
+            entries = entries[: self._valid_count(ordinal, entries)]
+        run = self._fetched_range(pair, ordinal, entries)
+        good = len(entries) if verified else self._proven_count(run)
+        if good < len(entries):
+            entries = entries[:good]
+            run = Run(ordinal, entries, run.data, run.position)
+        elif not verified:
+            self._note_verified(ordinal, last)
+        return run
+
+    def _fetched_range(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
+        position = int(entries["position"][0])
+        end = int(entries["position"][-1]) + int(entries["length"][-1])
+        return Run(ordinal, entries, self.read_bytes(pair, position, end - position), position)
+
+    def read_bytes(self, pair: OpenPair, position: int, length_bytes: int) -> bytes:
+        """Bytes of the records, as appended; short when the file is."""
+        if length_bytes == 0:
+            return b""
+        data = self._files.pread(pair.segment_fd, length_bytes, position)
+        while len(data) < length_bytes:  # a signal or a very large read may cut it short
+            more = self._files.pread(pair.segment_fd, length_bytes - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def _valid_count(self, ordinal: int, entries: Entries) -> int:
+        """How many entries at the front hold. Raises CorruptRecord for none."""
+        lo, hi = self._verified
+        if lo <= ordinal and ordinal + len(entries) <= hi:
+            return len(entries)
+        valid = self.seal.valid(entries, ordinal)
+        good = len(entries) if valid.all() else int(valid.argmin())
+        if good == 0 and len(entries):
+            raise CorruptRecord(self.index_path, self.base_offset + ordinal, "its index entry does not match its crc")
+        return good
+
+    def _proven_count(self, run: Run, *, strict: bool = True) -> int:
+        """How many records at the front have the bytes their entries promise. Raises CorruptRecord for none, if strict."""
+        view = memoryview(run.data)
+        starts = (run.entries["position"].astype(np.int64) - run.position).tolist()
+        lengths, crcs = run.entries["length"].tolist(), run.entries["data_crc"].tolist()
+        for number, (start, length, crc) in enumerate(zip(starts, lengths, crcs, strict=True)):
+            piece = view[start : start + length]
+            if len(piece) < length or crc32c(piece) != crc:
+                if number == 0 and strict:
+                    why = "the segment file ends inside it" if len(piece) < length else "its bytes do not match their crc"
+                    raise CorruptRecord(self.segment_path, self.base_offset + run.base_ordinal, why)
+                return number
+        return len(starts)
+
+    def _note_verified(self, first: int, last: int) -> None:
+        lo, hi = self._verified
+        self._verified = (min(lo, first), max(hi, last)) if first <= hi and lo <= last else (first, last)
+
+
+_RUN_RECORDS = 65_536
+"""The most records of one run: bounds the columns that a read of many tiny records builds."""
+_CLOSE_BYTES = 16 * 1024
+"""Two wanted records with at most this between them are fetched by one pread: copying it costs less than a system call."""

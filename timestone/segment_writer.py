@@ -1,0 +1,180 @@
+"""One segment, written: the pair of files that takes the appends of a log until it is sealed.
+
+What belongs here: the order of system calls that makes an append all or nothing, the preallocation of the index, checkpoints,
+and sealing. It knows no log; the log's write lock is held by the caller of every method but `flush` and `seal_files`.
+
+The order in which the two files are written does not matter for safety, because an entry is believed only if its own crc
+and that of its bytes hold. Index space is reserved before any byte is written, so a full disk is noticed while there is
+nothing to take back.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from timestone import names
+from timestone.entries import ENTRY_BYTES, EntrySeal
+from timestone.files import Files
+from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader, Trailer, entry_position
+from timestone.sealing import seal_index
+
+_RESERVE_FIRST_BYTES = 64 * 1024
+_RESERVE_MOST_BYTES = 4 * 1024 * 1024
+RESERVE_OFFSETS = 1 << 20
+"""How far the reserve ceiling is ahead of the log: one more fdatasync for this many records, and the size of the jump after
+a power loss."""
+
+
+class HalfWritten(Exception):
+    """Index entries of an append that failed could not be taken back; the segment takes no more appends."""
+
+
+class FailedFlush(Exception):
+    """An fdatasync failed: nobody knows what the disk holds, and asking again proves nothing."""
+
+
+class SegmentWriter:
+    """Appends to a pair of files that this process created. Never appends to a segment of a previous process."""
+
+    def __init__(self, files: Files, folder: Path, header: IndexHeader) -> None:
+        """Creates the files durably: when it returns, a power loss keeps their names. Raises OSError and leaves nothing."""
+        self.header = header
+        self.base_offset = header.base_offset
+        self.seal = EntrySeal(header.log_id, header.base_offset)
+        self.index_path = names.index_path(folder, header.base_offset)
+        self.segment_path = names.segment_path(folder, header.base_offset)
+        self.count = 0
+        self.size_bytes = 0
+        self.checkpoint = Checkpoint(1, 0, 0, header.base_offset + RESERVE_OFFSETS)
+        self.synced_count = 0
+        self._files = files
+        self._folder = folder
+        self._reserved = 0
+        self._segment_fd = -1
+        self._index_fd = -1
+        with self._undone_on_error():
+            self._segment_fd = files.create(self.segment_path)
+            self._index_fd = files.create(self.index_path)
+            self._reserve(1)
+            page = header.encode().ljust(HEADER_BYTES, b"\0")
+            files.write_all(self._index_fd, page, 0)
+            self._write_checkpoint()
+            files.fdatasync(self._index_fd)
+            files.sync_directory(folder)
+        self._durable_sequence = self.checkpoint.sequence
+
+    @contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if self._segment_fd >= 0:
+                self._files.unlink(self.segment_path)
+            if self._index_fd >= 0:
+                self._files.unlink(self.index_path)
+            self.close()
+            raise
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.count
+
+    def write(self, data: bytes, entries: bytes) -> None:
+        """Write records and their entries behind the last ones; they count once this returns.
+
+        On OSError nothing counts and the next write goes over what was left behind. Raises HalfWritten (from the OSError)
+        when entries that may look valid could not be taken back.
+        """
+        added = len(entries) // ENTRY_BYTES
+        self._reserve(self.count + added)
+        self._files.write_all(self._segment_fd, data, self.size_bytes)
+        at = entry_position(self.count)
+        try:
+            self._files.write_all(self._index_fd, entries, at)
+        except OSError as error:
+            # Some entries may be whole: a later recovery, or another process, would believe them.
+            try:
+                self._files.write_all(self._index_fd, bytes(len(entries)), at)
+            except OSError:
+                raise HalfWritten(f"index entries from offset {self.end_offset} on") from error
+            raise
+        self.count += added
+        self.size_bytes += len(data)
+
+    def raise_ceiling(self, end_offset: int) -> None:
+        """Make it durable that readers may see offsets below `end_offset`. Call before they do. Raises FailedFlush."""
+        if end_offset <= self.checkpoint.ceiling:
+            return
+        self._next_checkpoint(self.checkpoint.entry_count, self.checkpoint.segment_bytes, end_offset + RESERVE_OFFSETS)
+        try:
+            self._files.fdatasync(self._index_fd)
+        except OSError as error:
+            raise FailedFlush(f"{self.index_path}: {error}") from error
+        self._durable_sequence = self.checkpoint.sequence
+
+    def flush(self, count: int) -> None:
+        """fdatasync both files; the first `count` records are durable when it returns.
+
+        This is where an acknowledged record reaches the disk. Called by one thread at a time, while others may write.
+        Raises OSError; after one, no later success means anything for this segment.
+        """
+        sequence = self.checkpoint.sequence
+        self._files.fdatasync(self._segment_fd)
+        self._files.fdatasync(self._index_fd)
+        self._durable_sequence = max(self._durable_sequence, sequence)
+        self.synced_count = count
+
+    def note_synced(self, count: int, size_bytes: int) -> None:
+        """Write down what has been flushed, for recovery and for readers in other processes. Reaches the disk with the
+        next flush, so it never claims more than the disk has."""
+        self._next_checkpoint(count, size_bytes, self.checkpoint.ceiling)
+
+    def seal_files(self, now_us: int) -> Trailer:
+        """Flush and seal a segment that takes no more appends and has at least one record.
+
+        When it returns the sealed segment is durable; on OSError it is as unsealed as before and can be tried again.
+        """
+        self._files.truncate(self._segment_fd, self.size_bytes)  # drop what a failed append left behind the last record
+        self.flush(self.count)
+        return seal_index(
+            self._files,
+            self.header,
+            self._folder,
+            count=self.count,
+            segment_bytes=self.size_bytes,
+            last=self.checkpoint,
+            now_us=now_us,
+        )
+
+    def close(self) -> None:
+        for fd in (self._segment_fd, self._index_fd):
+            if fd >= 0:
+                self._files.close(fd)
+        self._segment_fd = self._index_fd = -1
+
+    def remove_empty(self) -> None:
+        """Delete the pair of a segment that never got a record."""
+        assert self.count == 0
+        self.close()
+        self._files.unlink(self.index_path)
+        self._files.unlink(self.segment_path)
+
+    def _next_checkpoint(self, count: int, size_bytes: int, ceiling: int) -> None:
+        # A slot that has not been flushed yet is written again in its place, so one of the two is whole on the disk always.
+        step = 1 if self.checkpoint.sequence == self._durable_sequence else 2
+        self.checkpoint = Checkpoint(self.checkpoint.sequence + step, count, size_bytes, ceiling)
+        self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        slot = self.checkpoint.encode(self.header.log_id, self.base_offset)
+        self._files.write_all(self._index_fd, slot, self.checkpoint.position)
+
+    def _reserve(self, count: int) -> None:
+        """Have zeroed space for `count` entries: grows by 64 KiB, then doubling, then by 4 MiB."""
+        needed = entry_position(count)
+        if needed <= self._reserved:
+            return
+        step = min(max(self._reserved, _RESERVE_FIRST_BYTES), _RESERVE_MOST_BYTES)
+        end = self._reserved + step * -(-(needed - self._reserved) // step)
+        self._files.reserve(self._index_fd, self._reserved, end)
+        self._reserved = end

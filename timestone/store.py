@@ -1,0 +1,277 @@
+"""A store: a data directory that this process owns, and its logs.
+
+What belongs here: opening in the right order (lock, catalogue, recovery of each log), the parts that logs share (committer,
+sealer, tail budget, open segments), and closing.
+"""
+
+import logging
+import os
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from timestone import names
+from timestone.catalog import Catalog, CatalogRow
+from timestone.committer import Committer
+from timestone.config import LogConfig, StoreConfig
+from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
+from timestone.examination import Finding, base_offsets
+from timestone.files import Files
+from timestone.history import History
+from timestone.lock import StoreLock
+from timestone.log import Log
+from timestone.open_files import OpenSegments
+from timestone.recovery import LogRecovery, Recovered, current_boot_id, identity_from_indexes
+from timestone.sealer import Sealer
+from timestone.segment import Segment
+from timestone.tail import TailBudget
+from timestone.topics import LogIdentity, TopicDictionary, create_topics_file
+
+_LOGGER = logging.getLogger("timestone")
+
+
+def now_us() -> int:
+    """Microseconds since 1970: the one clock of the engine."""
+    return time.time_ns() // 1000
+
+
+class Store:
+    """An open store. Made by `timestone.open`; usable from any thread of the process that opened it, not across a fork."""
+
+    def __init__(
+        self, path: Path, config: StoreConfig, *, create: bool = True, files: Files | None = None,
+        clock: Callable[[], int] = now_us,
+    ) -> None:  # fmt: skip
+        self.path = path
+        self.config = config
+        self.files = files or Files()
+        self.now_us = clock
+        self.boot_id = current_boot_id()
+        self.tail_budget = TailBudget(config.tail_bytes)
+        self.open_segments = OpenSegments(config.open_segment_count)
+        self.recoveries: tuple[Recovered, ...] = ()
+        self._logs: dict[tuple[str, int], Log] = {}
+        self._logs_lock = threading.Lock()
+        self._closed = False
+        self._prepare_directory(create)
+        self._lock = StoreLock(self.files, path / names.LOCK_NAME, self.boot_id)
+        try:
+            self.documents = self._catalog = Catalog(path / names.CATALOG_NAME)
+            self.committer = Committer(config.sync_interval_ms)
+            self.sealer = Sealer()
+            try:
+                self._open_logs()
+            except BaseException:
+                self._shut_down()
+                raise
+        except BaseException:
+            self._lock.release()
+            raise
+        _open_stores.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self.path}: {len(self._logs)} logs>"
+
+    def log(self, name: str, partition: int = 0, *, create: bool = True, config: LogConfig | None = None) -> Log:
+        """A log of this store; made when it is not there and `create` is true. `config` counts at creation and defaults to
+        the store's.
+
+        Raises InvalidName, UnknownLog when it must not be made, StoreClosed, OSError.
+        """
+        if self._closed:
+            raise StoreClosed(f"store {self.path} is closed")
+        with self._logs_lock:
+            log = self._logs.get((name, partition))
+            if log is None:
+                names.validate_log_name(name)
+                if not create:
+                    raise UnknownLog(names.log_folder(name, partition), tuple(self._folders()))
+                log = self._logs[name, partition] = self._create_log(name, partition, config or self.config.log)
+            return log
+
+    def log_names(self) -> list[tuple[str, int]]:
+        """Name and partition of each log, sorted."""
+        return sorted(self._logs)
+
+    def close(self) -> None:
+        """Write and sync what was submitted, seal all segments, give up the lock. Closing twice is fine.
+
+        Raises LogFailed when the last sync of a log failed; everything is closed then all the same.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        _open_stores.discard(self)
+        first_error: Exception | None = None
+        for log in self._logs.values():
+            try:
+                log.close()
+            except Exception as error:
+                first_error = first_error or error
+        self._shut_down()
+        self._lock.release()
+        if first_error is not None:
+            raise first_error
+
+    def note(self, text: str) -> None:
+        """Log what the owner of the store has to know."""
+        _LOGGER.error("%s", text)
+
+    def abandon(self) -> None:
+        """Stop using the store without writing anything: what happens to the copy in a forked child."""
+        self._closed = True
+        for log in self._logs.values():
+            log.abandon()
+
+    def _prepare_directory(self, create: bool) -> None:
+        if self.path.is_dir():
+            if not create and not (self.path / names.CATALOG_NAME).exists():
+                raise NotAStore(self.path, f"it has no {names.CATALOG_NAME}")
+            return
+        if self.path.exists():
+            raise NotAStore(self.path, "it is not a directory")
+        if not create:
+            raise NotAStore(self.path, "it does not exist")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.files.sync_directory(self.path.parent)
+
+    def _open_logs(self) -> None:
+        rows = self._catalog.logs()
+        recoveries = []
+        for name, partition in sorted(self._present() | set(rows)):
+            row = rows.get((name, partition)) or CatalogRow(self.config.log, 0, 0)
+            if (name, partition) not in self._present():
+                raise CorruptLog(self._folder(name, partition), "the catalogue has this log, but its folder is missing")
+            log, recovered = self._open_log(name, partition, row)
+            self._logs[name, partition] = log
+            if recovered.notes:
+                recoveries.append(recovered)
+                _LOGGER.warning("recovered %s", recovered)
+            if (name, partition) not in rows:
+                self._catalog.put_log(name, partition, row.config, log.end_offset, log.epoch)
+        self.recoveries = tuple(recoveries)
+
+    def _open_log(self, name: str, partition: int, row: CatalogRow) -> tuple[Log, Recovered]:
+        folder = self._folder(name, partition)
+        bases, _ = base_offsets(self.files, folder)
+        known = identity_from_indexes(self.files, folder, bases, name, partition)
+        topics_path = folder / names.TOPICS_NAME
+        lost_topics = names.TOPICS_NAME not in self.files.names(folder)
+        if lost_topics:
+            # Either the process died while it made the log, or the file is lost: ids then have no names any more.
+            identity = known or LogIdentity(secrets.randbits(64), name, partition, self.now_us())
+            create_topics_file(self.files, topics_path, identity)
+            self.files.sync_directory(folder)
+        topics = TopicDictionary(
+            self.files, topics_path, writable=True, limit=row.config.topic_count, known=known
+        )
+        try:
+            recovery = LogRecovery(self.files, folder, topics, self.config.recovery, self.boot_id, self.now_us)
+            recovered = recovery.run(least_next_offset=row.next_offset, least_epoch=row.epoch)
+            history = History([self._segment(folder, topics, finding) for finding in recovered.findings])
+            return self._made(folder, topics, row.config, history, recovered), recovered
+        except BaseException:
+            topics.close()
+            raise
+
+    def _made(
+        self, folder: Path, topics: TopicDictionary, config: LogConfig, history: History, recovered: Recovered
+    ) -> Log:
+        start = history.segments[0].base_offset if history.segments else recovered.next_offset
+        return Log(
+            self,
+            folder,
+            topics,
+            config,
+            history,
+            start_offset=start,
+            next_offset=recovered.next_offset,
+            epoch=recovered.epoch,
+            last_timestamp_us=recovered.last_timestamp_us,
+        )
+
+    def _segment(self, folder: Path, topics: TopicDictionary, finding: Finding) -> Segment:
+        return Segment(
+            self.files,
+            folder,
+            finding.base_offset,
+            topics.identity.log_id,
+            self.open_segments,
+            count=finding.count,
+            trailer=finding.trailer,
+        )
+
+    def _create_log(self, name: str, partition: int, config: LogConfig) -> Log:
+        folder = self._folder(name, partition)
+        self.files.make_directory(folder)
+        identity = LogIdentity(secrets.randbits(64), name, partition, self.now_us())
+        create_topics_file(self.files, folder / names.TOPICS_NAME, identity)
+        self.files.sync_directory(folder)
+        self.files.sync_directory(self.path)
+        self._catalog.put_log(name, partition, config, 0, 0)
+        topics = TopicDictionary(self.files, folder / names.TOPICS_NAME, writable=True, limit=config.topic_count)
+        recovered = Recovered(name, partition, (), 0, 0, 0, ())
+        return self._made(folder, topics, config, History(()), recovered)
+
+    def _shut_down(self) -> None:
+        self.committer.stop()
+        self.sealer.stop()
+        for (name, partition), log in self._logs.items():
+            log.release()
+            self._catalog.put_log(name, partition, log.config, log.end_offset, log.epoch)
+        self.open_segments.clear()
+        self._catalog.close()
+
+    def _present(self) -> set[tuple[str, int]]:
+        """The logs that have a folder. Folders of strangers are left alone."""
+        parsed = (names.parse_log_folder(name) for name in self.files.names(self.path) if (self.path / name).is_dir())
+        return {log for log in parsed if log is not None}
+
+    def _folders(self) -> list[str]:
+        return [names.log_folder(name, partition) for name, partition in self.log_names()]
+
+    def _folder(self, name: str, partition: int) -> Path:
+        return self.path / names.log_folder(name, partition)
+
+
+_open_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
+
+
+def _abandon_after_fork() -> None:
+    """A forked child has the parent's descriptors: one append there would corrupt what the parent writes."""
+    for store in list(_open_stores):
+        store.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_after_fork)
+
+
+def open_store(
+    path: str | os.PathLike[str], *, create: bool = True, config: StoreConfig | None = None, **settings: Any
+) -> Store:
+    """Open the store in a directory, which this process then owns; `settings` are fields of StoreConfig.
+
+    Recovers what was not closed, by the rules of docs/durability.md; `store.recoveries` says what was found.
+
+    Raises StoreLocked when another process owns it, NotAStore, UnsupportedFormat, CorruptLog (recovery="strict", or a damaged
+    catalogue), OSError.
+    """
+    chosen = config or StoreConfig()
+    if settings:
+        chosen = replace(chosen, **settings)
+    return Store(Path(path), chosen, create=create)
+

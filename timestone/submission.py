@@ -1,0 +1,52 @@
+"""An append on its way: what its caller can wait for."""
+
+import threading
+from collections.abc import Callable
+
+from timestone.config import Ack
+from timestone.draft import Draft
+
+
+class Submission:
+    """The fate of one submitted draft. Resolved exactly once: `offsets` or `error` is set, then `done` is called.
+
+    offsets: the offsets of its records once they are written; empty before. With ack level `memory` the submission is
+    resolved before that, and a later failure is only logged.
+    """
+
+    __slots__ = ("_done", "_event", "_lock", "ack", "draft", "error", "offsets", "resolved")
+
+    def __init__(self, draft: Draft, ack: Ack, done: "Callable[[Submission], None] | None") -> None:
+        self.draft = draft
+        self.ack = ack
+        self.offsets = range(0)
+        self.error: Exception | None = None
+        self.resolved = False
+        self._done = done
+        self._event: threading.Event | None = None
+        self._lock = threading.Lock()
+
+    def resolve(self, error: Exception | None = None) -> None:
+        """The level is reached, or never will be. Called by the engine."""
+        with self._lock:
+            if self.resolved:
+                return
+            self.error = error
+            self.resolved = True
+            event = self._event
+        if event is not None:
+            event.set()
+        if self._done is not None:
+            self._done(self)
+
+    def wait(self, timeout_s: float | None = None) -> range:
+        """Block until the level is reached; returns the offsets. Raises the error of the append, or TimeoutError."""
+        with self._lock:
+            if not self.resolved and self._event is None:
+                self._event = threading.Event()
+            event = self._event
+        if event is not None and not event.wait(timeout_s):
+            raise TimeoutError(f"the append reached no {self.ack} within {timeout_s} s")
+        if self.error is not None:
+            raise self.error
+        return self.offsets

@@ -1,0 +1,100 @@
+"""The newest records of every log, in memory, so that caught-up readers make no system call.
+
+One budget for the whole store: a busy log pushes out the oldest records whoever they belong to. What falls out is still in the
+files, which were written before it came here; so falling off the tail is never an error.
+"""
+
+import bisect
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from timestone.entries import ENTRY
+
+_RUN_OVERHEAD_BYTES = 400
+"""What a run of any size costs in Python objects; measured with sys.getsizeof over its parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailRun:
+    """The records of one append: entries and bytes as they were written. `position` is that of `data` in the segment."""
+
+    base_offset: int
+    entries: bytes
+    data: bytes
+    position: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + len(self.entries) // ENTRY.itemsize
+
+    @property
+    def cost_bytes(self) -> int:
+        return len(self.entries) + len(self.data) + _RUN_OVERHEAD_BYTES
+
+
+class TailBudget:
+    """The memory that all tails of a store share."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._order: deque[tuple[LogTail, int]] = deque()
+        self._lock = threading.Lock()
+
+    def charge(self, tail: "LogTail", cost_bytes: int) -> None:
+        """Account for a run just added; the oldest runs of the store make room."""
+        with self._lock:
+            self._order.append((tail, cost_bytes))
+            self.used_bytes += cost_bytes
+            while self.used_bytes > self.limit_bytes:
+                oldest, cost = self._order.popleft()
+                self.used_bytes -= cost
+                oldest.drop_oldest()
+
+
+class LogTail:
+    """The tail of one log. Appended to by its writer, read by anyone."""
+
+    def __init__(self, budget: TailBudget) -> None:
+        self._budget = budget
+        self._runs: list[TailRun] = []
+        self._ends: list[int] = []
+        self._dropped = 0
+        self._lock = threading.Lock()
+
+    def add(self, run: TailRun) -> None:
+        with self._lock:
+            self._runs.append(run)
+            self._ends.append(run.end_offset)
+        self._budget.charge(self, run.cost_bytes)
+
+    def find(self, offset: int) -> TailRun | None:
+        """The run that holds an offset, or None when it is not in memory."""
+        with self._lock:
+            at = bisect.bisect_right(self._ends, offset, self._dropped)
+            if at == len(self._runs):
+                return None
+            run = self._runs[at]
+        return run if run.base_offset <= offset else None
+
+    def drop_oldest(self) -> None:
+        """Forget the oldest run. Called by the budget, possibly from another log's writer."""
+        with self._lock:
+            self._runs[self._dropped] = _NOTHING
+            self._dropped += 1
+            if self._dropped >= 1024 and self._dropped * 2 >= len(self._runs):  # keeps dropping cheap on average
+                del self._runs[: self._dropped], self._ends[: self._dropped]
+                self._dropped = 0
+
+
+_NOTHING = TailRun(0, b"", b"", 0)
+
+
+def entries_of(run: TailRun, first_offset: int, count: int) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
+    """The entries of up to `count` records of a run from an offset on."""
+    first = first_offset - run.base_offset
+    room = len(run.entries) // ENTRY.itemsize - first
+    return np.frombuffer(run.entries, dtype=ENTRY, count=min(count, room), offset=first * ENTRY.itemsize)

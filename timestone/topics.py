@@ -1,0 +1,267 @@
+"""The topic dictionary of a log: names in id order, append-only. Its file also says who the log is.
+
+    0    512  header page
+               0  8  magic "TSTTOPIC"       24  8  created, microseconds since 1970
+               8  4  format version         32  2  length of the log's name
+              12  4  partition              34  .  the log's name, then zeros
+              16  8  log id                508  4  crc32c of bytes 0 to 507
+    512   .  entries, one for each id from 0: crc u32, length u16, name (UTF-8)
+
+The crc covers (log id u64, id u32, length u16, name), so an entry is only valid in its own place. A damaged name costs that
+name: the next valid entry is found again by its crc. An id is never given to a second name, even when its name is lost.
+
+The file is never mapped, so a torn tail may be truncated. New names are written before the index entries that use them and
+flushed before the index is, so no synced record lacks its topic.
+"""
+
+import struct
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from timestone.crc import crc32c
+from timestone.entries import NO_TOPIC
+from timestone.errors import CorruptLog, TopicLimit, UnsupportedFormat
+from timestone.files import Files
+from timestone.filters import TOPIC_BYTES_MAX, validate_topic
+
+FORMAT_VERSION = 1
+HEADER_BYTES = 512
+_MAGIC = b"TSTTOPIC"
+_HEADER = struct.Struct("<8sIIQqH")
+_ENTRY = struct.Struct("<IH")
+_CRC = struct.Struct("<I")
+_SALT = struct.Struct("<QIH")
+_READ_BYTES = 1 << 20
+_RESYNC_IDS = 16
+"""How many neighbouring names may be damaged at once before the rest of the file is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogIdentity:
+    """Who a log is: kept at the front of its topic dictionary, so that a folder needs no catalogue to be read."""
+
+    log_id: int
+    name: str
+    partition: int
+    created_us: int
+
+    def encode(self) -> bytes:
+        name = self.name.encode()
+        fixed = _HEADER.pack(_MAGIC, FORMAT_VERSION, self.partition, self.log_id, self.created_us, len(name)) + name
+        fixed = fixed.ljust(HEADER_BYTES - 4, b"\0")
+        return fixed + _CRC.pack(crc32c(fixed))
+
+    @classmethod
+    def decode(cls, page: bytes, path: Path) -> Self:
+        """Raises CorruptLog, or UnsupportedFormat for a whole page of a newer version."""
+        if len(page) < HEADER_BYTES or _CRC.unpack_from(page, HEADER_BYTES - 4)[0] != crc32c(page[: HEADER_BYTES - 4]):
+            raise CorruptLog(path, "the header page does not match its checksum")
+        magic, version, partition, log_id, created_us, name_length = _HEADER.unpack_from(page)
+        if magic != _MAGIC:
+            raise CorruptLog(path, f"not a topic dictionary: magic is {magic!r}")
+        if version != FORMAT_VERSION:
+            raise UnsupportedFormat(path, version, FORMAT_VERSION)
+        name = page[_HEADER.size : _HEADER.size + name_length].decode()
+        return cls(log_id, name, partition, created_us)
+
+
+def create_topics_file(files: Files, path: Path, identity: LogIdentity) -> None:
+    """Write an empty dictionary and flush it; the caller syncs the directory."""
+    fd = files.create(path)
+    try:
+        files.write_all(fd, identity.encode(), 0)
+        files.fdatasync(fd)
+    finally:
+        files.close(fd)
+
+
+class TopicDictionary:
+    """Names by id and ids by name. Reading needs no lock; `add` may be called by many threads.
+
+    The owner of the store adds names; they reach the file with `write_added`, which the log's writer calls before it
+    writes entries. Other processes call `refresh`.
+    """
+
+    def __init__(
+        self, files: Files, path: Path, *, writable: bool = False, limit: int = NO_TOPIC, known: LogIdentity | None = None
+    ) -> None:
+        """Reads the whole file. `known` is who the log is as told by its other files, in case the header page is damaged.
+
+        Raises OSError, CorruptLog or UnsupportedFormat.
+        """
+        self.damaged_header = False
+        self.path = path
+        self.torn_bytes = 0
+        """Bytes behind the last valid entry: a name that was being written when the process or machine stopped."""
+        self._files = files
+        self._limit = limit
+        self._fd: int | None = files.open(path, write=writable)
+        self._names: list[str | None] = []
+        self._ids: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._written_count = 0
+        self._end = HEADER_BYTES
+        self._unsynced = False
+        try:
+            self.identity = self._read_identity(known)
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        """How many ids are taken."""
+        return len(self._names)
+
+    def name(self, topic_id: int) -> str | None:
+        """The name of an id; None for NO_TOPIC, an unknown id or a lost name."""
+        return self._names[topic_id] if topic_id < len(self._names) else None
+
+    def names(self, start: int = 0) -> list[str | None]:
+        """The names of the ids from `start` on."""
+        return self._names[start:]
+
+    def find(self, name: str) -> int | None:
+        """The id of a name, or None."""
+        return self._ids.get(name)
+
+    @property
+    def lost_count(self) -> int:
+        """Ids whose name is damaged."""
+        return self._names.count(None)
+
+    def add(self, name: str) -> int:
+        """The id of a name, a new one when it has none yet. In memory until the log's next write.
+
+        Raises InvalidName, or TopicLimit when the log has as many as it may.
+        """
+        known = self._ids.get(name)
+        if known is not None:
+            return known
+        validate_topic(name)
+        with self._lock:
+            known = self._ids.get(name)
+            if known is not None:
+                return known
+            if len(self._names) >= self._limit:
+                raise TopicLimit(self.identity.name, self._limit)
+            self._names.append(name)
+            self._ids[name] = len(self._names) - 1
+            return len(self._names) - 1
+
+    def write_added(self) -> None:
+        """Write the names added since the last call. On an error nothing has changed and the next call tries again."""
+        count = len(self._names)
+        if count == self._written_count:
+            return
+        data = b"".join(self._encode(number, self._names[number] or "") for number in range(self._written_count, count))
+        self._files.write_all(self._open_fd(), data, self._end)
+        self._end += len(data)
+        self._written_count = count
+        self._unsynced = True
+
+    def sync(self) -> None:
+        """Flush what was written. Raises OSError; the caller treats it as every failed fsync."""
+        if self._unsynced:
+            self._unsynced = False
+            self._files.fdatasync(self._open_fd())
+
+    @property
+    def end_position(self) -> int:
+        """Where the last valid entry ends in the file."""
+        return self._end
+
+    def cut(self) -> None:
+        """Remove a torn tail from the file. The caller has kept its bytes."""
+        self._files.truncate(self._open_fd(), self._end)
+        self.torn_bytes = 0
+
+    def take_up_to(self, count: int) -> None:
+        """Mark ids below `count` as taken although their names are lost, because records use them."""
+        with self._lock:
+            missing = count - len(self._names)
+            if missing > 0:
+                self._names += [None] * missing
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            self._files.close(fd)
+
+    def rewrite_header(self) -> None:
+        """Put a sound header page in the place of a damaged one."""
+        self._files.write_all(self._open_fd(), self.identity.encode(), 0)
+        self._unsynced = True
+        self.damaged_header = False
+
+    def _read_identity(self, known: LogIdentity | None) -> LogIdentity:
+        try:
+            return LogIdentity.decode(self._files.pread(self._open_fd(), HEADER_BYTES, 0), self.path)
+        except CorruptLog:
+            if known is None:
+                raise
+            self.damaged_header = True
+            return known
+
+    def refresh(self) -> None:
+        """Read the names another process has added since."""
+        fd = self._open_fd()
+        size = self._files.size(fd)
+        data = b""
+        while self._end + len(data) < size:
+            more = self._files.pread(fd, _READ_BYTES, self._end + len(data))
+            if not more:
+                break
+            data += more
+            self._end += (used := self._parse(data))
+            data = data[used:]
+        if data and (found := self._resync(data)) is not None:
+            damaged, at = found
+            self._names += [None] * damaged
+            self._end += at
+            self._written_count = len(self._names)
+            self.refresh()
+            return
+        self.torn_bytes = len(data)
+        self._written_count = len(self._names)
+
+    def _parse(self, data: bytes) -> int:
+        """Take in the whole valid entries at the front of `data`; returns their bytes."""
+        at = 0
+        while (name := self._decode(data, at, len(self._names))) is not None:
+            self._ids.setdefault(name, len(self._names))
+            self._names.append(name)
+            at += _ENTRY.size + len(name.encode())
+        return at
+
+    def _resync(self, data: bytes) -> tuple[int, int] | None:
+        """How many names are damaged at the front of `data`, and where the next valid entry lies; None for a torn tail."""
+        first = len(self._names)
+        for at in range(_ENTRY.size, min(len(data), _RESYNC_IDS * (_ENTRY.size + TOPIC_BYTES_MAX))):
+            for damaged in range(1, _RESYNC_IDS + 1):
+                if self._decode(data, at, first + damaged) is not None:
+                    return damaged, at
+        return None
+
+    def _decode(self, data: bytes, at: int, number: int) -> str | None:
+        if at + _ENTRY.size >= len(data):
+            return None
+        crc, length = _ENTRY.unpack_from(data, at)
+        name = data[at + _ENTRY.size : at + _ENTRY.size + length]
+        if not length or len(name) < length or crc != self._crc(number, name):
+            return None
+        return name.decode()
+
+    def _encode(self, number: int, name: str) -> bytes:
+        encoded = name.encode()
+        return _ENTRY.pack(self._crc(number, encoded), len(encoded)) + encoded
+
+    def _crc(self, number: int, name: bytes) -> int:
+        return crc32c(name, crc32c(_SALT.pack(self.identity.log_id, number, len(name))))
+
+    def _open_fd(self) -> int:
+        if self._fd is None:
+            raise ValueError(f"{self.path} is closed")
+        return self._fd

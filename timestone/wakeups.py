@@ -1,0 +1,120 @@
+"""Who waits for which records, and who an append wakes.
+
+A parked reader costs an entry in a dict: no timer, no polling, no system call. An append wakes the parked readers whose topics
+it carries and tells each the first offset that concerns it; the others are not looked at. Which readers want a topic is worked
+out once a topic id and remembered until a reader comes or goes.
+
+Taking a reader out of the parked set obliges the taker to call it: `published` returns the calls to make, and the log makes
+them as soon as it holds no lock.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from timestone.filters import FilterTree, is_wildcard
+from timestone.topics import TopicDictionary
+
+
+class Waiter(Protocol):
+    """What can be parked: hashable by identity."""
+
+    def wake(self, first_offset: int) -> None:
+        """Called once after a successful park, from the thread that appended. Must not block."""
+
+
+class Wakeups:
+    """The registered waiters of one log. All methods may be called by any thread."""
+
+    def __init__(self, topics: TopicDictionary) -> None:
+        self.lock = threading.Lock()
+        """Guards the published end of the log together with the parked set, so no append slips between."""
+        self._topics = topics
+        self._filters: dict[Waiter, tuple[str, ...] | None] = {}
+        self._tree: FilterTree[Waiter] = FilterTree()
+        self._parked: set[Waiter] = set()
+        self._parked_for_all: set[Waiter] = set()
+        self._wanting: dict[int, tuple[Waiter, ...]] = {}
+
+    def register(self, waiter: Waiter, filters: Sequence[str] | None) -> None:
+        """Say what a waiter wants: topics that match one of the filters, or everything. Replaces what it said before."""
+        with self.lock:
+            self._forget(waiter)
+            self._filters[waiter] = None if filters is None else tuple(filters)
+            for topic_filter in filters or ():
+                self._tree.add(topic_filter, waiter)
+            self._changed(filters or ())
+
+    def unregister(self, waiter: Waiter) -> None:
+        with self.lock:
+            self._changed(self._filters.get(waiter) or ())
+            self._forget(waiter)
+
+    def park(self, waiter: Waiter) -> None:
+        """Wait for the next append. The caller holds `lock` and has seen that the waiter has read everything."""
+        (self._parked_for_all if self._filters[waiter] is None else self._parked).add(waiter)
+
+    @property
+    def parked_count(self) -> int:
+        return len(self._parked) + len(self._parked_for_all)
+
+    def published(self, first_offset: int, topic_ids: npt.NDArray[np.uint32]) -> list[tuple[Waiter, int]]:
+        """The parked waiters that these new records concern, each with its first offset. They are parked no more. The
+        caller holds `lock`."""
+        if not self._parked and not self._parked_for_all:
+            return []
+        woken = [(waiter, first_offset) for waiter in self._parked_for_all]
+        self._parked_for_all.clear()
+        if not self._parked:
+            return woken
+        for topic, at in _first_places(topic_ids):
+            for waiter in self._wanting_topic(topic):
+                if waiter in self._parked:
+                    self._parked.discard(waiter)
+                    woken.append((waiter, first_offset + at))
+        return woken
+
+    def wake_all(self, end_offset: int) -> list[tuple[Waiter, int]]:
+        """Everybody, because the log closes."""
+        with self.lock:
+            woken = [(waiter, end_offset) for waiter in (*self._parked_for_all, *self._parked)]
+            self._parked.clear()
+            self._parked_for_all.clear()
+        return woken
+
+    def _wanting_topic(self, topic_id: int) -> tuple[Waiter, ...]:
+        wanting = self._wanting.get(topic_id)
+        if wanting is None:
+            name = self._topics.name(topic_id)
+            wanting = tuple(dict.fromkeys(self._tree.matches(name))) if name is not None else ()
+            self._wanting[topic_id] = wanting
+        return wanting
+
+    def _forget(self, waiter: Waiter) -> None:
+        for topic_filter in self._filters.pop(waiter, None) or ():
+            self._tree.remove(topic_filter, waiter)
+        self._parked.discard(waiter)
+        self._parked_for_all.discard(waiter)
+
+    def _changed(self, filters: Sequence[str]) -> None:
+        """Drop what was remembered for the topics these filters can match: one topic for a plain filter, which keeps
+        10,000 clients that subscribe one after the other from making each other's work."""
+        for topic_filter in filters:
+            if is_wildcard(topic_filter):
+                self._wanting.clear()
+                return
+            known = self._topics.find(topic_filter)
+            if known is not None:
+                self._wanting.pop(known, None)
+
+
+def _first_places(topic_ids: npt.NDArray[np.uint32]) -> list[tuple[int, int]]:
+    """The distinct topics of a batch, each with the place of its first record, by place."""
+    firsts: dict[int, int] = {}
+    for at, topic in enumerate(topic_ids.tolist()):
+        if topic not in firsts:
+            firsts[topic] = at
+    return list(firsts.items())
