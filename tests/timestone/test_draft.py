@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timestone.crc import crc32c
+from timestone.draft import Draft
+from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries, EntrySeal
+from timestone.errors import RecordTooLarge
+
+SEAL = EntrySeal(5, 1000)
+
+
+def entries_of(draft: Draft, ordinal: int = 3, position: int = 70) -> Entries:
+    raw = draft.entries(SEAL, ordinal=ordinal, position=position, timestamp_us=99)
+    assert len(raw) == draft.count * ENTRY_BYTES
+    return np.frombuffer(raw, dtype=ENTRY)
+
+
+def test_entries_describe_the_records_back_to_back() -> None:
+    draft = Draft([b"abc", b"", b"de"], [1, NO_TOPIC, 2], flags=[1, 0, 8], header_lengths=[2, 0, 0])
+    entries = entries_of(draft)
+    assert draft.data() == b"abcde"
+    assert (draft.count, draft.size_bytes) == (3, 5)
+    assert entries["position"].tolist() == [70, 73, 73]
+    assert entries["length"].tolist() == [3, 0, 2]
+    assert entries["timestamp_us"].tolist() == [99, 99, 99]
+    assert entries["topic"].tolist() == [1, NO_TOPIC, 2]
+    assert entries["flags"].tolist() == [1, 0, 8]
+    assert entries["header_length"].tolist() == [2, 0, 0]
+    assert entries["data_crc"].tolist() == [crc32c(b"abc"), crc32c(b""), crc32c(b"de")]
+    assert SEAL.valid(entries, 3).all()
+
+
+PAYLOADS = st.lists(st.binary(max_size=40), min_size=1, max_size=20)
+
+
+@given(PAYLOADS, st.integers(0, 1000), st.integers(0, 2**31))
+def test_one_value_for_all_equals_the_same_value_for_each(
+    payloads: list[bytes], ordinal: int, position: int
+) -> None:
+    count = len(payloads)
+    once = Draft(payloads, 7, flags=5)
+    each = Draft(payloads, [7] * count, flags=[5] * count, header_lengths=[0] * count)
+    assert entries_of(once, ordinal, position).tobytes() == entries_of(each, ordinal, position).tobytes()
+
+
+@given(PAYLOADS)
+def test_records_one_by_one_have_the_entries_they_have_in_a_batch(payloads: list[bytes]) -> None:
+    """A draft of one record takes a path of its own, for speed; the bytes on the disk must be the same."""
+    batch = entries_of(Draft(payloads, 3, flags=1), 10, 500).tobytes()
+    position, singles = 500, b""
+    for number, payload in enumerate(payloads):
+        one = Draft([payload], 3, flags=1)
+        singles += one.entries(SEAL, ordinal=10 + number, position=position, timestamp_us=99)
+        position += len(payload)
+    assert singles == batch
+
+
+@given(st.lists(PAYLOADS, min_size=1, max_size=5))
+def test_joined_drafts_equal_one_draft_of_all(parts: list[list[bytes]]) -> None:
+    drafts = [Draft(part, number, flags=number * 2) for number, part in enumerate(parts)]
+    joined = Draft.joined(drafts)
+    together = Draft(
+        [payload for part in parts for payload in part],
+        [number for number, part in enumerate(parts) for _ in part],
+        flags=[number * 2 for number, part in enumerate(parts) for _ in part],
+    )
+    assert joined.data() == together.data()
+    assert (joined.count, joined.size_bytes) == (together.count, together.size_bytes)
+    assert entries_of(joined).tobytes() == entries_of(together).tobytes()
+
+
+def test_columns_may_be_numpy_arrays() -> None:
+    draft = Draft([b"a", b"b"], np.array([1, 2], dtype=np.uint32), flags=np.array([3, 4], dtype=np.uint16))
+    assert entries_of(draft)["topic"].tolist() == [1, 2]
+    single = Draft([b"a"], np.array([1], dtype=np.uint32), flags=np.array([3], dtype=np.uint16))
+    assert entries_of(single)["flags"].tolist() == [3]
+
+
+def test_record_over_the_limit_is_refused_with_its_size() -> None:
+    with pytest.raises(RecordTooLarge) as caught:
+        Draft([b"a", b"x" * 11, b"b"]).check(10)
+    assert (caught.value.size, caught.value.limit) == (11, 10)
+
+
+def test_records_at_the_limit_are_fine_however_many() -> None:
+    Draft([b"x" * 10] * 5).check(10)
+    Draft([]).check(10)
+
+
+BAD_COLUMNS = {
+    "fewer topics than records": {"topic_ids": [1]},
+    "more topics than records": {"topic_ids": [1, 2, 3]},
+    "fewer flags": {"flags": [1]},
+    "fewer header lengths": {"header_lengths": [0]},
+    "header longer than its record": {"header_lengths": [0, 2]},
+    "header longer than any record": {"header_lengths": 2},
+    "header length beyond its field": {"header_lengths": 70_000},
+    "flags beyond their field": {"flags": 70_000},
+    "topic beyond its field": {"topic_ids": 2**32},
+    "negative topic": {"topic_ids": -1},
+}
+
+
+@pytest.mark.parametrize("columns", BAD_COLUMNS.values(), ids=BAD_COLUMNS.keys())
+def test_columns_that_fit_no_entry_are_refused_before_anything_is_queued(columns: dict[str, object]) -> None:
+    """They would fail on the committer's thread instead, in a batch with the drafts of others."""
+    with pytest.raises((ValueError, OverflowError, TypeError)):
+        Draft([b"a", b"b"], **columns).check(1000)  # type: ignore[arg-type]
+
+
+def test_draft_keeps_no_view_of_the_list_it_was_given() -> None:
+    payloads = [b"a", b"b"]
+    draft = Draft(payloads)
+    payloads.clear()
+    assert draft.data() == b"ab"
