@@ -1,0 +1,57 @@
+"""The data source as Spark meets it: a class in a package whose name begins with `pyspark_`.
+
+Imports nothing but PySpark's own interface at the top; numpy, Arrow and the engine come with the methods that need them.
+`pyspark_timestone/__init__.py` says why.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+# ruff: noqa: PLC0415
+
+
+class DefaultSource(DataSource):
+    """The data source `timestone`, as Spark sees it."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format(…)` is given."""
+        return "timestone"
+
+    def schema(self) -> "StructType":
+        """The columns; fewer with the options `columns` and `includeHeaders`."""
+        from pyspark_timestone.columns import source_schema
+        from pyspark_timestone.options import columns_option
+
+        return source_schema(columns_option(self.options))
+
+    def reader(self, schema: "StructType") -> DataSourceReader:
+        """For `spark.read`. Raises InvalidOption, SchemaMismatch."""
+        from pyspark_timestone.batch_reader import TimestoneReader
+        from pyspark_timestone.columns import check_schema
+        from pyspark_timestone.options import read_options
+
+        check_schema(schema)
+        return TimestoneReader(read_options(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
+        """For `spark.readStream`. Raises InvalidOption, SchemaMismatch."""
+        from pyspark_timestone.columns import check_schema
+        from pyspark_timestone.options import read_options
+        from pyspark_timestone.stream_reader import TimestoneStreamReader
+
+        check_schema(schema)
+        return TimestoneStreamReader(read_options(self.options, streaming=True), schema)
+
+
+def register(spark: "SparkSession") -> None:
+    """Make `format("timestone")` known to `spark` without Spark's own search.
+
+    The way out when another, broken `pyspark_*` package on the machine keeps Spark from finding any of them.
+    """
+    spark.dataSource.register(DefaultSource)
