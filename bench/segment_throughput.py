@@ -30,7 +30,7 @@ from .workload import Workload
 __all__ = ["BenchmarkError", "add_arguments", "run"]
 
 Progress = Callable[[str], None]
-_COUNT, _QUICK_COUNT = 128 * 1024, 16 * 1024
+_COUNT, _QUICK_COUNT = 128 * 1024, 32 * 1024
 _REPEAT, _QUICK_REPEAT = 5, 3
 _WARM_UP_COUNT = 2048
 _ENTRY_BYTES = 32

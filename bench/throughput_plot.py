@@ -1,5 +1,6 @@
-"""A throughput result as a picture: each row of the log beside its raw peer, on a scale of their own per group."""
+"""A throughput result as a picture: each row of the log beside its raw peer, writes and reads apart."""
 
+import math
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -27,7 +28,7 @@ def write_plot(result: Result, path: Path) -> None:
         fontweight="bold",
     )
     lower.set_xlabel(
-        f"MB of records a second, median of {parameters['repeat']}; the thin line is the range\n"
+        f"MB of records a second on a logarithmic scale, median of {parameters['repeat']}; the thin line is the range\n"
         f"{environment.processor}, {environment.cpu_count} CPUs, {environment.filesystem}, {environment.python}",
         fontsize=8,
     )
@@ -35,31 +36,33 @@ def write_plot(result: Result, path: Path) -> None:
 
 
 def _draw(axes: Axes, rows: list[Row], title: str) -> None:
-    places, labels, place = [], [], 0.0
-    longest = max((row.mb_per_s.high for row in rows), default=1.0)
+    """One group of rows as bars, on a logarithmic scale: between one record a call and a megabyte lie factors of a thousand."""
+    places, place = [], 0.0
     for row in rows:
         place += 1.0 if row.peer else 1.35  # a little air above each raw row and its followers
+        places.append(place)
         speed = row.mb_per_s
         axes.barh(place, speed.median, height=0.8, color=_OURS if row.peer else _RAW)
         axes.plot([speed.low, speed.high], [place, place], color="#333333", linewidth=0.8)
         ratio = f"   {row.ratio.median:.2f} of raw" if row.ratio else ""
-        axes.text(
-            max(speed.high, speed.median) + 0.01 * longest,
-            place,
-            f"{speed.median:,.0f}{ratio}",
-            va="center",
-            fontsize=8,
-        )
-        places.append(place)
-        labels.append(row.name)
-    axes.set_yticks(places, labels, fontsize=8)
+        axes.text(speed.high * 1.06, place, f"{speed.median:,.0f}{ratio}", va="center", fontsize=8)
+    axes.set_xscale("log")
+    axes.set_xlim(*_decades(rows))
+    axes.set_yticks(places, [row.name for row in rows], fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlim(0, longest * 1.18)
     axes.set_title(title, loc="left", fontsize=10)
     axes.tick_params(axis="x", labelsize=8)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
     axes.set_axisbelow(True)
+
+
+def _decades(rows: list[Row]) -> tuple[float, float]:
+    """From the decade below the slowest run to behind the label of the fastest."""
+    slowest = min((row.mb_per_s.low for row in rows), default=1.0)
+    fastest = max((row.mb_per_s.high for row in rows), default=1.0)
+    low = 10.0 ** math.floor(math.log10(slowest) - 0.1)
+    return low, fastest * (fastest / low) ** 0.18

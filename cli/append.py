@@ -22,6 +22,7 @@ from timestone.entries import NO_TOPIC
 from timestone.errors import InvalidName
 from timestone.filters import validate_topic
 from timestone.log import Log
+from timestone.submission import Submission
 
 from .interrupts import Interrupts
 from .lines import LineReader
@@ -110,25 +111,34 @@ def _input(file: Path | None) -> Iterator[int]:
 
 
 class Appender:
-    """Hands lists of records to a log and keeps a bounded amount of them in flight; counts what was acknowledged."""
+    """Hands lists of records to a log and keeps a bounded amount of them in flight; counts what was acknowledged.
+
+    The log has no other writer meanwhile: its store belongs to this process.
+    """
 
     def __init__(self, log: Log, *, topic: str | None, ack: Ack) -> None:
         self._log = log
         self._topic_id = NO_TOPIC if topic is None else log.topic_id(topic)
         self._ack = ack
-        self._waiting: deque[tuple[timestone.Submission, int]] = deque()
+        self._waiting: deque[Submission] = deque()
         self._waiting_bytes = 0
-        self._first: int | None = None
-        self._next = 0
+        self._first = log.end_offset
+        self._count = 0
         self._bytes = 0
         self._started_s = time.monotonic()
 
     def append(self, records: list[bytes]) -> None:
         """Submit `records`; waits for earlier ones when too much is in flight. Raises what the log raises."""
-        if records:
-            draft = Draft(records, self._topic_id)
-            self._waiting.append((self._log.submit(draft, ack=self._ack), draft.size_bytes))
-            self._waiting_bytes += draft.size_bytes
+        if not records:
+            return
+        draft = Draft(records, self._topic_id)
+        self._waiting.append(self._log.submit(draft, ack=self._ack))
+        self._waiting_bytes += draft.size_bytes
+        if self._ack is Ack.MEMORY and self._waiting_bytes > _IN_FLIGHT_BYTES:
+            # All of it counts as acknowledged, but none may be written yet: without waiting now and then, the whole
+            # input could pile up in front of a slow disk. Drafts are written in order, so an empty one tells.
+            self._log.submit(Draft([]), ack=Ack.WRITTEN).wait()
+            self.finish()
         while self._waiting_bytes > _IN_FLIGHT_BYTES:
             self._wait_for_oldest()
 
@@ -138,20 +148,20 @@ class Appender:
             self._wait_for_oldest()
 
     def _wait_for_oldest(self) -> None:
-        submission, size = self._waiting.popleft()
-        self._waiting_bytes -= size
-        offsets = submission.wait()
-        # An append by one owner, so the offsets of all our submissions are one range.
-        self._first = offsets.start if self._first is None else self._first
-        self._next = offsets.stop
-        self._bytes += size
+        submission = self._waiting.popleft()
+        self._waiting_bytes -= submission.draft.size_bytes
+        submission.wait()
+        self._count += submission.draft.count
+        self._bytes += submission.draft.size_bytes
 
     def describe(self) -> str:
         """What was acknowledged so far, in one line."""
         name = f"{self._log.name}-{self._log.partition}"
-        if self._first is None:
+        if not self._count:
             return f"{name}: no records appended"
         elapsed_s = max(time.monotonic() - self._started_s, 1e-9)
         rate = f"{format_bytes(self._bytes)} at {format_bytes(int(self._bytes / elapsed_s))}/s"
-        count = format_count(self._next - self._first, "record")
-        return f"{name}: {count} at offsets [{self._first}, {self._next}), {self._ack.value}, {rate}"
+        offsets = f"[{self._first}, {self._first + self._count})"
+        return (
+            f"{name}: {format_count(self._count, 'record')} at offsets {offsets}, {self._ack.value}, {rate}"
+        )
