@@ -8,8 +8,8 @@
         for record in log.reader("earliest", topics="devices/+/state"):
             print(record.offset, record.topic, record.payload)
 
-`open` owns a store and may write; `view` reads one that any process owns. The words are those of docs/architecture.md.
-"""
+`open` owns a store and may write; `view` reads one that any process owns. The words are those of
+docs/architecture.md."""
 
 from timestone.batch import Batch
 from timestone.config import Ack, LogConfig, Recovery, StoreConfig
@@ -37,6 +37,8 @@ from timestone.record import Header, HeaderKind, Record
 from timestone.store import Store
 from timestone.store import open_store as open
 from timestone.submission import Submission
+from timestone.view import LogView, StoreView
+from timestone.view import view_store as view
 
 __version__ = "0.1.0"
 
@@ -53,6 +55,7 @@ __all__ = [
     "Log",
     "LogConfig",
     "LogFailed",
+    "LogView",
     "NotAStore",
     "OffsetOutOfRange",
     "Reader",
@@ -64,10 +67,12 @@ __all__ = [
     "StoreClosed",
     "StoreConfig",
     "StoreLocked",
+    "StoreView",
     "Submission",
     "TimestoneError",
     "TopicLimit",
     "UnknownLog",
     "UnsupportedFormat",
     "open",
+    "view",
 ]

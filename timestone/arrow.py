@@ -1,4 +1,5 @@
-"""Batches as Arrow columns. The only module of the engine that imports pyarrow, and only when it is asked for."""
+"""Batches as Arrow columns. The only module of the engine that imports pyarrow, and only when it is asked
+for."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,9 @@ def columns(batch: "Batch") -> dict[str, Any]:
         "log": lambda: pa.repeat(batch.log, count),
         "partition": lambda: pa.array(np.full(count, batch.partition, dtype=np.int32)),
         "offset": lambda: pa.array(batch.offsets),
-        "timestamp": lambda: pa.array(np.ascontiguousarray(batch.timestamps_us)).cast(SCHEMA.field("timestamp").type),
+        "timestamp": lambda: pa.array(np.ascontiguousarray(batch.timestamps_us)).cast(
+            SCHEMA.field("timestamp").type
+        ),
         "topic": lambda: _topics(batch),
         "headers": lambda: _headers(batch),
         "value": lambda: _values(batch),
@@ -62,9 +65,9 @@ def _headers(batch: "Batch") -> pa.Array:
 
 
 def _values(batch: "Batch") -> pa.Array:
-    """The payload column. Arrow wants n + 1 rising positions: back-to-back records have them as they are. Where there are
-    gaps (header blocks, or records that a filter left out), gaps and payloads become 2 n values over the same bytes, and
-    Arrow takes every second one."""
+    """The payload column. Arrow wants n + 1 rising positions: back-to-back records have them as they are.
+    Where there are gaps (header blocks, or records that a filter left out), gaps and payloads become 2 n
+    values over the same bytes, and Arrow takes every second one."""
     count = len(batch)
     if count == 0:
         return pa.array([], type=pa.binary())

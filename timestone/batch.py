@@ -1,11 +1,10 @@
 """An immutable run of records as columns: what every read returns.
 
-Looking at a million records is slicing these arrays; a `Record` object is made only for who asks for one. The payloads of all
-records lie in one buffer, so `to_arrow` hands Arrow the same bytes.
-"""
+Looking at a million records is slicing these arrays; a `Record` object is made only for who asks for one. The
+payloads of all records lie in one buffer, so `to_arrow` hands Arrow the same bytes."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,18 +23,25 @@ _NO_OFFSETS = np.empty(0, dtype=np.int64)
 class Batch:
     """Records of one log in offset order. Safe to keep and to share between threads; holds its bytes itself.
 
-    offsets: i64 (n,). timestamps_us: i64 (n,), append time. topic_ids: u32 (n,), NO_TOPIC for none. flags: u16 (n,).
-    header_lengths: u16 (n,). starts: i64 (n,), where a record's stored bytes begin in `data`. lengths: u32 (n,), stored
-    bytes, header block included.
-    next_offset: where to read on; beyond the last record when a filter skipped some.
-    """
+    offsets: i64 (n,). timestamps_us: i64 (n,), append time. topic_ids: u32 (n,), NO_TOPIC for none. flags:
+    u16 (n,). header_lengths: u16 (n,). starts: i64 (n,), where a record's stored bytes begin in `data`.
+    lengths: u32 (n,), stored bytes, header block included. next_offset: where to read on; beyond the last
+    record when a filter skipped some."""
 
     __slots__ = ("_data_position", "_entries", "data", "log", "next_offset", "offsets", "partition", "topics")
 
     def __init__(
-        self, log: str, partition: int, topics: TopicDictionary, *, offsets: npt.NDArray[np.int64] = _NO_OFFSETS,
-        entries: Entries = _NO_ENTRIES, data: bytes = b"", data_position: int = 0, next_offset: int,
-    ) -> None:  # fmt: skip
+        self,
+        log: str,
+        partition: int,
+        topics: TopicDictionary,
+        *,
+        offsets: npt.NDArray[np.int64] = _NO_OFFSETS,
+        entries: Entries = _NO_ENTRIES,
+        data: bytes = b"",
+        data_position: int = 0,
+        next_offset: int,
+    ) -> None:
         self.log = log
         self.partition = partition
         self.topics = topics
@@ -153,20 +159,13 @@ class Batch:
     def to_arrow(self) -> "pyarrow.RecordBatch":
         """The batch as Arrow columns: log, partition, offset, timestamp (us, UTC), topic, headers, value, flags.
 
-        The `value` column shares this batch's bytes when the records lie back to back without header blocks; else they are
-        gathered once, in C. Needs pyarrow (`pip install timestone[arrow]`).
+        The `value` column shares this batch's bytes when the records lie back to back without header blocks;
+        else they are gathered once, in C. Needs pyarrow (`pip install timestone[arrow]`).
         """
-        from timestone.arrow import record_batch  # pyarrow is optional and takes a quarter of a second to import
+        # Not at the top of the file: pyarrow is optional, and takes a quarter of a second to import.
+        from timestone.arrow import record_batch  # noqa: PLC0415
 
         return record_batch(self)
 
-    def arrow_columns(self) -> dict[str, Any]:
-        """The Arrow columns by name; see `to_arrow`."""
-        from timestone.arrow import columns
-
-        return columns(self)
-
     def user_headers_of(self, number: int) -> list[tuple[str, bytes]]:
         return [(item.name, item.value) for item in self.headers_of(number) if item.kind == HeaderKind.USER]
-
-

@@ -1,9 +1,8 @@
-"""The catalogue of a store: its logs with their settings, and durable key-value spaces for whoever needs some (sessions, retained
-messages, named readers). A SQLite file; never on the data path.
+"""The catalogue of a store: its logs with their settings, and durable key-value spaces for whoever needs some
+(sessions, retained messages, named readers). A SQLite file; never on the data path.
 
-Logs can be read without it: a folder's own files say everything but the settings. So a catalogue that is lost or behind is
-completed from the folders, and one that is damaged is refused with its name.
-"""
+Logs can be read without it: a folder's own files say everything but the settings. So a catalogue that is lost
+or behind is completed from the folders, and one that is damaged is refused with its name."""
 
 import json
 import sqlite3
@@ -31,7 +30,8 @@ CREATE TABLE IF NOT EXISTS documents (
 
 
 class CatalogRow(NamedTuple):
-    """What the catalogue knows of a log. The offsets count only when the log has no segment that says more."""
+    """What the catalogue knows of a log. The offsets count only when the log has no segment that says
+    more."""
 
     config: LogConfig
     next_offset: int
@@ -67,8 +67,13 @@ class Catalog:
     def logs(self) -> dict[tuple[str, int], CatalogRow]:
         """All logs by name and partition."""
         with self._lock:
-            rows = self._connection.execute("SELECT name, partition, settings, next_offset, epoch FROM logs").fetchall()
-        return {(name, number): CatalogRow(_config(text), offset, epoch) for name, number, text, offset, epoch in rows}
+            rows = self._connection.execute(
+                "SELECT name, partition, settings, next_offset, epoch FROM logs"
+            ).fetchall()
+        return {
+            (name, number): CatalogRow(_config(text), offset, epoch)
+            for name, number, text, offset, epoch in rows
+        }
 
     def put_log(self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int) -> None:
         """Add or update a log."""
@@ -103,10 +108,15 @@ class Catalog:
     def items(self, space: str) -> dict[str, bytes]:
         """All keys and values of a space."""
         with self._lock:
-            return dict(self._connection.execute("SELECT key, value FROM documents WHERE space = ?", (space,)).fetchall())
+            return dict(
+                self._connection.execute(
+                    "SELECT key, value FROM documents WHERE space = ?", (space,)
+                ).fetchall()
+            )
 
 
 def _config(text: str) -> LogConfig:
-    """Settings as stored; ones that this version does not know are left out, missing ones have their default."""
+    """Settings as stored; ones that this version does not know are left out, missing ones have their
+    default."""
     known = {setting.name for setting in fields(LogConfig)}
     return LogConfig(**{name: value for name, value in json.loads(text).items() if name in known})

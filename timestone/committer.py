@@ -1,8 +1,8 @@
 """Group commit: the one thread that writes and flushes for those who do not wait on the disk themselves.
 
-While one fdatasync runs, the next batches gather; each flush serves everybody who was written before it began. The thread sleeps
-without a timer while everything is durable; after a write below level `synced` it wakes once, `sync_interval_ms` later.
-"""
+While one fdatasync runs, the next batches gather; each flush serves everybody who was written before it
+began. The thread sleeps without a timer while everything is durable; after a write below level `synced` it
+wakes once, `sync_interval_ms` later."""
 
 import threading
 import time
@@ -31,8 +31,8 @@ class Committer:
             self._changed.notify()
 
     def expect_sync(self, log: "Log") -> None:
-        """The log has written something nobody waits for: have it synced when the interval is over, or at once when a lot
-        has gathered."""
+        """The log has written something nobody waits for: have it synced when the interval is over, or at
+        once when a lot has gathered."""
         if log in self._deadlines and not log.sync_wanted:
             return
         with self._changed:

@@ -44,7 +44,11 @@ class _Checked:
 
     def __post_init__(self) -> None:
         for setting in fields(self):  # type: ignore[arg-type]
-            value, low, high = getattr(self, setting.name), setting.metadata.get("low"), setting.metadata.get("high")
+            value, low, high = (
+                getattr(self, setting.name),
+                setting.metadata.get("low"),
+                setting.metadata.get("high"),
+            )
             if (low is not None and value < low) or (high is not None and value > high):
                 bounds = f"from {low}" + (f" to {high}" if high is not None else "")
                 raise ValueError(f"{setting.name} is {value}; it goes {bounds}")
@@ -61,10 +65,15 @@ class LogConfig(_Checked):
         256 * MIB, "a segment is sealed when it reaches this size", low=1, high=SEGMENT_BYTES_MAX
     )
     segment_entries: int = _setting(
-        4 * MIB, "a segment is sealed when it holds this many records (32 index bytes each)", low=1, high=2**27
+        4 * MIB,
+        "a segment is sealed when it holds this many records (32 index bytes each)",
+        low=1,
+        high=2**27,
     )
     segment_age_ms: int = _setting(
-        7 * DAY_MS, "a segment is sealed by the first append after this age; retention works on sealed segments", low=1
+        7 * DAY_MS,
+        "a segment is sealed by the first append after this age; retention works on sealed segments",
+        low=1,
     )
     record_bytes: int = _setting(
         16 * MIB, "the largest record, header block included", low=1, high=1024 * MIB
@@ -83,14 +92,18 @@ class StoreConfig(_Checked):
 
     # What a caller can notice.
     ack: Ack = field(default=Ack.SYNCED, metadata={"help": "what `append` waits for when it is not told"})
-    recovery: Recovery = field(default=Recovery.REPAIR, metadata={"help": "repair or refuse a log that was not closed"})
+    recovery: Recovery = field(
+        default=Recovery.REPAIR, metadata={"help": "repair or refuse a log that was not closed"}
+    )
     min_free_bytes: int = _setting(64 * MIB, "appends are refused below this much free space", low=0)
     sync_interval_ms: int = _setting(
         1000, "written data is synced at the latest after this time, whatever the ack level", low=1
     )
     # What only a clock can notice.
     tail_bytes: int = _setting(
-        64 * MIB, "memory for the newest records of all logs together; caught-up readers cost no system call", low=0
+        64 * MIB,
+        "memory for the newest records of all logs together; caught-up readers cost no system call",
+        low=0,
     )
     sync_interval_bytes: int = _setting(
         64 * MIB, "written data is synced when this much of it has gathered in a log", low=1

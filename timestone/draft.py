@@ -1,8 +1,8 @@
 """Records on their way into a log: columns without offsets.
 
-A front collects everything that arrived in one turn of its loop into one Draft a log, so the engine sees batches whatever the
-number of clients and topics. What belongs here: building the columns and checking limits. It knows no file.
-"""
+A front collects everything that arrived in one turn of its loop into one Draft a log, so the engine sees
+batches whatever the number of clients and topics. What belongs here: building the columns and checking
+limits. It knows no file."""
 
 import itertools
 import struct
@@ -29,7 +29,12 @@ class Draft:
     __slots__ = ("_payloads", "count", "flags", "header_lengths", "size_bytes", "topic_ids")
 
     def __init__(
-        self, payloads: Sequence[bytes], topic_ids: Column = NO_TOPIC, *, flags: Column = 0, header_lengths: Column = 0
+        self,
+        payloads: Sequence[bytes],
+        topic_ids: Column = NO_TOPIC,
+        *,
+        flags: Column = 0,
+        header_lengths: Column = 0,
     ) -> None:
         self._payloads = payloads
         self.count = len(payloads)
@@ -88,7 +93,9 @@ class Draft:
             list(itertools.chain.from_iterable(draft._payloads for draft in drafts)),
             np.concatenate([_column(draft.topic_ids, draft.count, np.uint32) for draft in drafts]),
             flags=np.concatenate([_column(draft.flags, draft.count, np.uint16) for draft in drafts]),
-            header_lengths=np.concatenate([_column(draft.header_lengths, draft.count, np.uint16) for draft in drafts]),
+            header_lengths=np.concatenate(
+                [_column(draft.header_lengths, draft.count, np.uint16) for draft in drafts]
+            ),
         )
 
 
@@ -98,4 +105,3 @@ def _first(column: Column) -> int:
 
 def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> npt.NDArray[np.unsignedinteger]:
     return np.full(count, column, dtype=kind) if isinstance(column, int) else np.asarray(column, dtype=kind)
-

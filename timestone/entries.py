@@ -9,10 +9,9 @@
     24  4  data_crc       crc32c of the stored bytes
     28  4  entry_crc      crc32c of (log id u64, base offset u64, ordinal u32, bytes 0 to 27)
 
-All little endian. 32 bytes at a multiple of 32 never straddle a sector or a page, so an entry is torn only as a whole. The
-salt in `entry_crc` rejects pages of another log, another segment or another place. An all-zero entry is invalid because
-its timestamp is 0, whatever its checksum.
-"""
+All little endian. 32 bytes at a multiple of 32 never straddle a sector or a page, so an entry is torn only as
+a whole. The salt in `entry_crc` rejects pages of another log, another segment or another place. An all-zero
+entry is invalid because its timestamp is 0, whatever its checksum."""
 
 import struct
 
@@ -57,11 +56,15 @@ class EntrySeal:
         """What the `entry_crc` of each entry has to be when the first of them has this ordinal."""
         count = len(entries)
         rows = np.empty((count, ENTRY_BYTES), dtype=np.uint8)
-        rows[:, :4] = np.arange(first_ordinal, first_ordinal + count, dtype="<u4").view(np.uint8).reshape(count, 4)
+        rows[:, :4] = (
+            np.arange(first_ordinal, first_ordinal + count, dtype="<u4").view(np.uint8).reshape(count, 4)
+        )
         rows[:, 4:] = entries.view(np.uint8).reshape(count, ENTRY_BYTES)[:, :28]
         if count < _FEW:
             flat = rows.tobytes()
-            crcs = [crc32c(flat[at : at + ENTRY_BYTES], self._salt_crc) for at in range(0, len(flat), ENTRY_BYTES)]
+            crcs = [
+                crc32c(flat[at : at + ENTRY_BYTES], self._salt_crc) for at in range(0, len(flat), ENTRY_BYTES)
+            ]
             return np.array(crcs, dtype=np.uint32)
         return row_contributions(rows) ^ self._zero_row_crc
 
@@ -70,7 +73,8 @@ class EntrySeal:
         entries["entry_crc"] = self.crcs(entries, first_ordinal)
 
     def close_one(self, unsealed: bytes, ordinal: int) -> bytes:
-        """A whole entry from its first 28 bytes; for a draft of one record, where numpy costs more than it saves."""
+        """A whole entry from its first 28 bytes; for a draft of one record, where numpy costs more than it
+        saves."""
         crc = crc32c(unsealed, crc32c(_ORDINAL.pack(ordinal), self._salt_crc))
         return unsealed + _ORDINAL.pack(crc)
 

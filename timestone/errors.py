@@ -83,24 +83,29 @@ class StoreClosed(TimestoneError):
 
 
 class StorageFull(TimestoneError):
-    """Free space is below `min_free_bytes`, so the append was refused before it began. Free space and retry."""
+    """Free space is below `min_free_bytes`, so the append was refused before it began. Free space and
+    retry."""
 
     def __init__(self, path: Path, free_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"{path}: {free_bytes} bytes free, appends need at least {limit_bytes} (min_free_bytes)")
+        super().__init__(
+            f"{path}: {free_bytes} bytes free, appends need at least {limit_bytes} (min_free_bytes)"
+        )
         self.path = path
         self.free_bytes = free_bytes
         self.limit_bytes = limit_bytes
 
 
 class LogFailed(TimestoneError):
-    """A write or fsync failed in a way that leaves the disk's state unknown; the log refuses appends until reopened.
+    """A write or fsync failed in a way that leaves the disk's state unknown; the log refuses appends until
+    reopened.
 
-    Reads go on. `first` and `last` (inclusive) are the offsets that were visible but never became durable, or None
-    when every visible record was already synced.
-    """
+    Reads go on. `first` and `last` (inclusive) are the offsets that were visible but never became durable, or
+    None when every visible record was already synced."""
 
     def __init__(self, path: Path, cause: BaseException, unsynced: range = range(0)) -> None:
-        lost = f"; offsets {unsynced.start} to {unsynced.stop - 1} were never made durable" if unsynced else ""
+        lost = (
+            f"; offsets {unsynced.start} to {unsynced.stop - 1} were never made durable" if unsynced else ""
+        )
         super().__init__(f"{path}: {cause}{lost}; the log takes no appends until the store is reopened")
         self.path = path
         self.cause = cause
@@ -108,7 +113,8 @@ class LogFailed(TimestoneError):
 
 
 class CorruptRecord(TimestoneError):
-    """The bytes of one record are not those that were appended. Its neighbours are readable: seek to `offset + 1`."""
+    """The bytes of one record are not those that were appended. Its neighbours are readable: seek to `offset
+    + 1`."""
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
         super().__init__(f"{path}: the record at offset {offset} is corrupt: {reason}")
@@ -118,7 +124,8 @@ class CorruptRecord(TimestoneError):
 
 
 class CorruptLog(TimestoneError):
-    """A file of a log contradicts itself. Raised at open by `recovery="strict"`, and for files that repair cannot serve."""
+    """A file of a log contradicts itself. Raised at open by `recovery="strict"`, and for files that repair
+    cannot serve."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")

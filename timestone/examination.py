@@ -1,12 +1,14 @@
 """What the files of one segment prove about themselves. Reads only; changes nothing.
 
-Used by recovery (which acts on it), by `inspect` (which explains it) and by salvage. The rule, from docs/durability.md:
+Used by recovery (which acts on it), by `inspect` (which explains it) and by salvage. The rule, from
+docs/durability.md:
 
-- A trailer that holds, in an index of the size it says: sealed. Trusted; records are checked when they are read.
-- Else unclosed. W is the newest checkpoint: records below it were durable. From W on every entry and the bytes it points to are
-  checked, and the first that does not hold is the torn tail: everything from there on never counted as synced.
-- A record below W that does not hold is damage: it alone is lost, its neighbours stay readable.
-"""
+- A trailer that holds, in an index of the size it says: sealed. Trusted; records are checked when they are
+  read.
+- Else unclosed. W is the newest checkpoint: records below it were durable. From W on every entry and the
+  bytes it points to are checked, and the first that does not hold is the torn tail: everything from there on
+  never counted as synced.
+- A record below W that does not hold is damage: it alone is lost, its neighbours stay readable."""
 
 import enum
 from collections.abc import Iterator
@@ -20,7 +22,15 @@ from timestone import names
 from timestone.crc import crc32c
 from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries, EntrySeal
 from timestone.files import Files
-from timestone.index import HEADER_BYTES, TRAILER_BYTES, Checkpoint, DamagedIndex, IndexHeader, Trailer, entry_position
+from timestone.index import (
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    Checkpoint,
+    DamagedIndex,
+    IndexHeader,
+    Trailer,
+    entry_position,
+)
 
 _CHUNK_ENTRIES = 1 << 16
 _CHUNK_BYTES = 4 << 20
@@ -65,6 +75,7 @@ class Finding:
     """Bytes of the segment behind the last served record."""
     topic_count: int = 0
     """One more than the highest topic id in use."""
+    first_timestamp_us: int = 0
     last_timestamp_us: int = 0
     loss_proven: bool = False
     """More is missing than a killed process can explain."""
@@ -76,7 +87,13 @@ class Finding:
     @property
     def watermark(self) -> int:
         """Records below this ordinal were durable."""
-        return self.trailer.entry_count if self.trailer else self.checkpoint.entry_count if self.checkpoint else 0
+        return (
+            self.trailer.entry_count
+            if self.trailer
+            else self.checkpoint.entry_count
+            if self.checkpoint
+            else 0
+        )
 
 
 def base_offsets(files: Files, folder: Path) -> tuple[list[int], list[str]]:
@@ -84,7 +101,9 @@ def base_offsets(files: Files, folder: Path) -> tuple[list[int], list[str]]:
     bases: set[int] = set()
     strangers = []
     for name in files.names(folder):
-        found = [names.parse_base_offset(name, suffix) for suffix in (names.INDEX_SUFFIX, names.SEGMENT_SUFFIX)]
+        found = [
+            names.parse_base_offset(name, suffix) for suffix in (names.INDEX_SUFFIX, names.SEGMENT_SUFFIX)
+        ]
         base = next((one for one in found if one is not None), None)
         if base is not None:
             bases.add(base)
@@ -94,19 +113,27 @@ def base_offsets(files: Files, folder: Path) -> tuple[list[int], list[str]]:
 
 
 def _is_leftover(name: str) -> bool:
-    """A file of ours that is not part of the log: the unfinished index of a seal, or what a recovery has put aside."""
+    """A file of ours that is not part of the log: the unfinished index of a seal, or what a recovery has put
+    aside."""
     return name.endswith(names.TEMPORARY_SUFFIX) or names.LOST_SUFFIX in name
 
 
 def examine(
-    files: Files, folder: Path, base_offset: int, log_id: int, *, topic_count: int = NO_TOPIC, deep: bool = False,
+    files: Files,
+    folder: Path,
+    base_offset: int,
+    log_id: int,
+    *,
+    topic_count: int = NO_TOPIC,
+    deep: bool = False,
     expected_count: int = 0,
-) -> Finding:  # fmt: skip
+) -> Finding:
     """Examine one pair of files.
 
-    topic_count: how many topics the log's dictionary has; names are flushed before records, so a record with an unknown
-    topic was not durable. deep: check the bytes of every record, of sealed segments too. expected_count: how many records
-    there must be because a later segment is known to be durable; what does not hold below that is damage, not a torn tail.
+    topic_count: how many topics the log's dictionary has; names are flushed before records, so a record with
+    an unknown topic was not durable. deep: check the bytes of every record, of sealed segments too.
+    expected_count: how many records there must be because a later segment is known to be durable; what does
+    not hold below that is damage, not a torn tail.
 
     Raises OSError, and UnsupportedFormat for files of a newer version.
     """
@@ -115,28 +142,46 @@ def examine(
         index_fd = files.open(index_path)
     except FileNotFoundError:
         size = files.stat(segment_path).st_size
-        return Finding(base_offset, State.ORPHAN, "the index is missing", segment_file_bytes=size, lost_bytes=size,
-                       loss_proven=size > 0)  # fmt: skip
+        found = Finding(base_offset, State.ORPHAN, "the index is missing", segment_file_bytes=size)
+        found.lost_bytes, found.loss_proven = size, size > 0
+        return found
     try:
-        try:
-            segment_fd = files.open(segment_path)
-        except FileNotFoundError:
+        segment_fd = _open_or_none(files, segment_path)
+        if segment_fd is None:
             size = files.size(index_fd)
             lost = files.pread(index_fd, ENTRY_BYTES, HEADER_BYTES).strip(b"\0") != b""
-            return Finding(base_offset, State.ORPHAN, "the segment is missing", index_file_bytes=size, loss_proven=lost)
+            return Finding(
+                base_offset, State.ORPHAN, "the segment is missing", index_file_bytes=size, loss_proven=lost
+            )
         try:
-            return _Examiner(files, folder, base_offset, log_id, topic_count, index_fd, segment_fd).run(deep, expected_count)
+            return _Examiner(files, folder, base_offset, log_id, topic_count, index_fd, segment_fd).run(
+                deep, expected_count
+            )
         finally:
             files.close(segment_fd)
     finally:
         files.close(index_fd)
 
 
+def _open_or_none(files: Files, path: Path) -> int | None:
+    try:
+        return files.open(path)
+    except FileNotFoundError:
+        return None
+
+
 class _Examiner:
     """The state of one examination."""
 
     def __init__(
-        self, files: Files, folder: Path, base_offset: int, log_id: int, topic_count: int, index_fd: int, segment_fd: int
+        self,
+        files: Files,
+        folder: Path,
+        base_offset: int,
+        log_id: int,
+        topic_count: int,
+        index_fd: int,
+        segment_fd: int,
     ) -> None:
         self._files = files
         self._path = names.index_path(folder, base_offset)
@@ -180,7 +225,9 @@ class _Examiner:
         if size < HEADER_BYTES + TRAILER_BYTES:
             return None
         try:
-            trailer = Trailer.decode(self._files.pread(self._index_fd, TRAILER_BYTES, size - TRAILER_BYTES), self._path)
+            trailer = Trailer.decode(
+                self._files.pread(self._index_fd, TRAILER_BYTES, size - TRAILER_BYTES), self._path
+            )
         except DamagedIndex:
             return None
         mine = (trailer.log_id, trailer.base_offset) == (self._log_id, self.finding.base_offset)
@@ -220,11 +267,14 @@ class _Examiner:
             finding.loss_proven = True
             first = finding.base_offset + finding.damaged[0]
             count = len(finding.damaged)
-            finding.reason = finding.reason or f"{count} damaged record{'s' * (count > 1)}, the first at offset {first}"
+            finding.reason = (
+                finding.reason or f"{count} damaged record{'s' * (count > 1)}, the first at offset {first}"
+            )
             finding.state = State.DAMAGED
 
     def _check_entries(self, room: int, watermark: int, *, check_data: bool) -> int:
-        """Look at up to `room` entries; returns how many records are served. Fills in what is damaged and what is lost."""
+        """Look at up to `room` entries; returns how many records are served. Fills in what is damaged and
+        what is lost."""
         finding = self.finding
         served, end_of_prefix = 0, False
         for ordinal, entries in self._entries(room):
@@ -247,13 +297,17 @@ class _Examiner:
                 end_of_prefix = True
                 lost = int(np.count_nonzero(valid[kept:]))
                 finding.lost_count += lost
-                # A process writes records before their entries, so an entry without its bytes means that pages were lost.
+                # A process writes records before their entries, so an entry without its bytes means that
+                # pages were lost.
                 finding.loss_proven = finding.loss_proven or lost > 0
         return served
 
     def _account(self, entries: Entries) -> None:
         if len(entries):
             self.finding.segment_bytes = max(self.finding.segment_bytes, int(_ends(entries).max()))
+            self.finding.first_timestamp_us = self.finding.first_timestamp_us or int(
+                entries["timestamp_us"][0]
+            )
             self.finding.last_timestamp_us = int(entries["timestamp_us"][-1])
             topics = entries["topic"][entries["topic"] != NO_TOPIC]
             if len(topics):
@@ -287,4 +341,3 @@ class _Examiner:
 
 def _ends(entries: Entries) -> npt.NDArray[np.int64]:
     return np.asarray(entries["position"].astype(np.int64) + entries["length"], dtype=np.int64)
-

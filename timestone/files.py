@@ -1,8 +1,8 @@
 """The one door to the disk. Every system call of the engine on a file goes through a `Files`.
 
-Tests replace it: one twin records the operations and builds what a power loss could leave, another fails them. So nothing
-here knows any format, and nothing elsewhere calls `os` on a file of the store (the SQLite catalogue is the exception: it
-brings its own tested storage layer and is never on the data path).
+Tests replace it: one twin records the operations and builds what a power loss could leave, another fails
+them. So nothing here knows any format, and nothing elsewhere calls `os` on a file of the store (the SQLite
+catalogue is the exception: it brings its own tested storage layer and is never on the data path).
 
 All methods raise OSError; whoever knows the path adds it.
 """
@@ -53,8 +53,8 @@ class Files:
         return os.stat(path)
 
     def reserve(self, fd: int, start: int, end: int) -> None:
-        """Allocate the blocks of [start, end) as zeros and grow the file to `end`: a later pwrite there cannot meet
-        ENOSPC, and a mapping of it cannot meet SIGBUS."""
+        """Allocate the blocks of [start, end) as zeros and grow the file to `end`: a later pwrite there
+        cannot meet ENOSPC, and a mapping of it cannot meet SIGBUS."""
         os.posix_fallocate(fd, start, end - start)
 
     def truncate(self, fd: int, size: int) -> None:
@@ -91,7 +91,8 @@ class Files:
         return status.f_bavail * status.f_frsize
 
     def try_lock(self, fd: int) -> bool:
-        """Take the flock of an open file; False when another process has it. Freed by the kernel when the owner dies."""
+        """Take the flock of an open file; False when another process has it. Freed by the kernel when the
+        owner dies."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -101,14 +102,15 @@ class Files:
         return True
 
     def map(self, fd: int, length_bytes: int) -> mmap.mmap:
-        """A read-only shared mapping of the first bytes of a file. Read-only because a store through a mapping on a
-        full disk is SIGBUS, which no Python program survives."""
+        """A read-only shared mapping of the first bytes of a file. Read-only because a store through a
+        mapping on a full disk is SIGBUS, which no Python program survives."""
         return mmap.mmap(fd, length_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
 
     # Written once on top of the above, so that a twin sees each system call.
 
     def write_all(self, fd: int, data: Data, position: int) -> None:
-        """Write all of `data`; on an error some of it may be in the file and the caller must not publish any."""
+        """Write all of `data`; on an error some of it may be in the file and the caller must not publish
+        any."""
         view = memoryview(data).cast("B")
         done = self.pwrite(fd, view, position)
         while done < len(view):

@@ -1,4 +1,5 @@
-"""Topic names and topic filters by MQTT's rules (MQTT 5, section 4.7). Pure functions and one tree; no log, no network."""
+"""Topic names and topic filters by MQTT's rules (MQTT 5, section 4.7). Pure functions and one tree; no log,
+no network."""
 
 from collections.abc import Iterator
 from typing import Generic, TypeVar
@@ -43,11 +44,13 @@ def _validate_text(text: str, what: str) -> None:
 
 
 def is_wildcard(topic_filter: str) -> bool:
+    """Can the filter match more than one topic?"""
     return "+" in topic_filter or "#" in topic_filter
 
 
 def topic_matches(topic_filter: str, topic: str) -> bool:
-    """Does the filter match the topic name? Linear in their lengths; a `$` topic never matches a leading wildcard."""
+    """Does the filter match the topic name? Linear in their lengths; a `$` topic never matches a leading
+    wildcard."""
     if topic.startswith("$") and topic_filter[:1] in ("+", "#"):
         return False
     filter_levels, topic_levels = topic_filter.split("/"), topic.split("/")
@@ -68,12 +71,12 @@ class _Node(Generic[Value]):
 
 
 class FilterTree(Generic[Value]):
-    """Many filters with values attached; finds the values whose filters match a topic without trying each filter.
+    """Many filters with values attached; finds the values whose filters match a topic without trying each
+    filter.
 
-    Matching visits at most the nodes that can match: two per level (the literal and `+`), so 2^levels in the worst case
-    of filters made for it, bounded by the number of filters. Iterative, so deep topics need no stack. Values are hashable;
-    one value may stand under many filters. Not thread-safe.
-    """
+    Matching visits at most the nodes that can match: two per level (the literal and `+`), so 2^levels in the
+    worst case of filters made for it, bounded by the number of filters. Iterative, so deep topics need no
+    stack. Values are hashable; one value may stand under many filters. Not thread-safe."""
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()

@@ -1,8 +1,7 @@
 """The segments of a log in order, as an immutable value, and how records are found in them.
 
-Replaced whole whenever a segment comes, is sealed or goes, so a reader that took it sees one consistent past and needs no lock.
-Used by the owner's `Log` and by the read-only `LogView` alike.
-"""
+Replaced whole whenever a segment comes, is sealed or goes, so a reader that took it sees one consistent past
+and needs no lock. Used by the owner's `Log` and by the read-only `LogView` alike."""
 
 import bisect
 from collections.abc import Sequence
@@ -11,8 +10,8 @@ from timestone.segment import Run, Segment
 
 
 class History:
-    """Sealed segments and at most one growing one, by base offset. There may be gaps between them where an offset was
-    never given out again after a power loss."""
+    """Sealed segments and at most one growing one, by base offset. There may be gaps between them where an
+    offset was never given out again after a power loss."""
 
     __slots__ = ("_bases", "segments")
 
@@ -39,7 +38,8 @@ class History:
         return None
 
     def read(self, offset: int, end: int, *, max_records: int, max_bytes: int) -> tuple[Segment, Run] | None:
-        """The next records at or behind `offset` and below `end`, from one segment; None when there are none."""
+        """The next records at or behind `offset` and below `end`, from one segment; None when there are
+        none."""
         segment = self.locate(offset)
         if segment is None or segment.base_offset >= end:
             return None

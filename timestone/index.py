@@ -1,4 +1,5 @@
-"""The index file's fixed parts: header page, checkpoint slots, footer. Bytes in, values out; no file is touched here.
+"""The index file's fixed parts: header page, checkpoint slots, footer. Bytes in, values out; no file is
+touched here.
 
     0                    header page, 4096 bytes
     4096                 entries, 32 bytes each (timestone/entries.py)
@@ -27,9 +28,8 @@
     48  8  first timestamp                         124  4  crc32c of bytes 0 to 123
     56  8  last timestamp
 
-The crc of the header page lies at byte 64 in every version to come, so a flipped bit in the version field is damage and not
-"a newer Timestone".
-"""
+The crc of the header page lies at byte 64 in every version to come, so a flipped bit in the version field is
+damage and not "a newer Timestone"."""
 
 import struct
 from dataclasses import dataclass
@@ -71,7 +71,8 @@ def entry_position(ordinal: int) -> int:
 
 
 class DamagedIndex(ValueError):
-    """A fixed part of an index does not hold. Recovery decides what that means; it never reaches a user as it is."""
+    """A fixed part of an index does not hold. Recovery decides what that means; it never reaches a user as it
+    is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,8 @@ class Checkpoint:
 
     @property
     def position(self) -> int:
-        """The slot this checkpoint is written to: the two take turns, so a torn write leaves the older one whole."""
+        """The slot this checkpoint is written to: the two take turns, so a torn write leaves the older one
+        whole."""
         return SLOT_POSITIONS[self.sequence % len(SLOT_POSITIONS)]
 
     def encode(self, log_id: int, base_offset: int) -> bytes:
@@ -195,7 +197,7 @@ class Trailer:
             raise DamagedIndex("no trailer")
         if version != FORMAT_VERSION:
             raise UnsupportedFormat(path, version, FORMAT_VERSION)
-        return cls(*values, recovered=bool(flags & TRAILER_RECOVERED))
+        return cls(*values, recovered=bool(flags & TRAILER_RECOVERED))  # type: ignore[misc]
 
     @property
     def file_bytes(self) -> int:
@@ -214,8 +216,8 @@ class TopicCounts:
         self._firsts: dict[int, int] = {}
 
     def add(self, topic_ids: npt.NDArray[np.uint32], first_ordinal: int) -> None:
-        """Count a chunk whose first record has this ordinal. Damaged records may be left out: the first ordinal of a
-        topic is then a lower bound, never too high."""
+        """Count a chunk whose first record has this ordinal. Damaged records may be left out: the first
+        ordinal of a topic is then a lower bound, never too high."""
         ids, firsts, counts = np.unique(topic_ids, return_index=True, return_counts=True)
         for topic, at, count in zip(ids.tolist(), firsts.tolist(), counts.tolist(), strict=True):
             self._counts[topic] = self._counts.get(topic, 0) + count

@@ -1,4 +1,5 @@
-"""The LOCK file: one process owns a store. An flock, so the kernel frees it when the owner dies, however it dies."""
+"""The LOCK file: one process owns a store. An flock, so the kernel frees it when the owner dies, however it
+dies."""
 
 import json
 import os

@@ -1,11 +1,12 @@
 """A log that this process owns: append, roll, sync.
 
-Locks, always taken in this order: `_sync_lock` (one flush at a time), `_write_lock` (one writer at a time), `wakeups.lock` (the
-published end and the parked readers; held for microseconds, the only one that an event loop may take).
+Locks, always taken in this order: `_sync_lock` (one flush at a time), `_write_lock` (one writer at a time),
+`wakeups.lock` (the published end and the parked readers; held for microseconds, the only one that an event
+loop may take).
 
-An append goes: drafts → one pwrite of records, one of entries → tail → the published end rises → readers wake. Those who wait
-for `synced` then meet at `_sync_lock`: whoever gets it flushes for all that were written before.
-"""
+An append goes: drafts → one pwrite of records, one of entries → tail → the published end rises → readers
+wake. Those who wait for `synced` then meet at `_sync_lock`: whoever gets it flushes for all that were written
+before."""
 
 import collections
 import threading
@@ -41,12 +42,22 @@ _FREE_CHECK_BYTES = 4 * 1024 * 1024
 
 
 class Log(ReadableLog):
-    """One partition of a log in an open store. Made by `Store.log`; every method may be called by any thread."""
+    """One partition of a log in an open store. Made by `Store.log`; every method may be called by any
+    thread."""
 
     def __init__(
-        self, store: "Store", folder: Path, topics: TopicDictionary, config: LogConfig, history: History,
-        *, start_offset: int, next_offset: int, epoch: int, last_timestamp_us: int,
-    ) -> None:  # fmt: skip
+        self,
+        store: "Store",
+        folder: Path,
+        topics: TopicDictionary,
+        config: LogConfig,
+        history: History,
+        *,
+        start_offset: int,
+        next_offset: int,
+        epoch: int,
+        last_timestamp_us: int,
+    ) -> None:
         self.name = topics.identity.name
         self.partition = topics.identity.partition
         self.id = topics.identity.log_id
@@ -100,26 +111,44 @@ class Log(ReadableLog):
     # Appending.
 
     def append(
-        self, payload: bytes, *, topic: str | None = None, headers: Sequence[tuple[str, bytes]] = (),
-        flags: int = 0, ack: Ack | str | None = None,
-    ) -> int:  # fmt: skip
-        """Append one record and return its offset, once it is `written` or `synced` (default: the store's setting).
+        self,
+        payload: bytes,
+        *,
+        topic: str | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        flags: int = 0,
+        ack: Ack | str | None = None,
+    ) -> int:
+        """Append one record and return its offset, once it is `written` or `synced` (default: the store's
+        setting).
 
-        `written`: visible to readers, survives kill -9. `synced`: survives power loss. After an error nothing was appended,
-        except for LogFailed at level `synced`: the record may be visible, its durability is unknown.
+        `written`: visible to readers, survives kill -9. `synced`: survives power loss. After an error nothing
+        was appended, except for LogFailed at level `synced`: the record may be visible, its durability is
+        unknown.
 
         Raises RecordTooLarge, TopicLimit, InvalidName, StorageFull, LogFailed, StoreClosed, OSError.
         """
-        block = encode_headers(Header(HeaderKind.USER, name, value) for name, value in headers) if headers else b""
+        block = (
+            encode_headers(Header(HeaderKind.USER, name, value) for name, value in headers)
+            if headers
+            else b""
+        )
         topic_id = NO_TOPIC if topic is None else self.topics.add(topic)
-        draft = Draft([block + payload if block else payload], topic_id, flags=flags, header_lengths=len(block))
+        draft = Draft(
+            [block + payload if block else payload], topic_id, flags=flags, header_lengths=len(block)
+        )
         return self.append_draft(draft, ack=ack).start
 
     def append_many(
-        self, payloads: Sequence[bytes], *, topic: str | None = None, topics: Sequence[str] | None = None,
+        self,
+        payloads: Sequence[bytes],
+        *,
+        topic: str | None = None,
+        topics: Sequence[str] | None = None,
         ack: Ack | str | None = None,
-    ) -> range:  # fmt: skip
-        """Append records as one batch, all or none, and return their offsets. One topic for all, or one each in `topics`.
+    ) -> range:
+        """Append records as one batch, all or none, and return their offsets. One topic for all, or one each
+        in `topics`.
 
         Levels and errors as `append`. An empty batch returns an empty range at the end.
         """
@@ -149,10 +178,11 @@ class Log(ReadableLog):
     def submit(
         self, draft: Draft, *, ack: Ack | str, done: Callable[[Submission], None] | None = None
     ) -> Submission:
-        """Hand over a draft without waiting for the disk; for event loops. Drafts are written in the order of submission.
+        """Hand over a draft without waiting for the disk; for event loops. Drafts are written in the order of
+        submission.
 
-        `done` is called once the level is reached or the append failed (`submission.error`): for `memory` at once by the
-        caller's thread, else by the committer's, which it must not block.
+        `done` is called once the level is reached or the append failed (`submission.error`): for `memory` at
+        once by the caller's thread, else by the committer's, which it must not block.
 
         Raises RecordTooLarge, LogFailed, StoreClosed; nothing was submitted then.
         """
@@ -176,7 +206,8 @@ class Log(ReadableLog):
         return self.topics.name(topic_id)
 
     def sync(self) -> int:
-        """Make everything written so far durable; returns the offset below which it is. Raises LogFailed, StoreClosed."""
+        """Make everything written so far durable; returns the offset below which it is. Raises LogFailed,
+        StoreClosed."""
         self.check_open()
         with self._write_lock:
             self._write_queued_locked()
@@ -288,8 +319,8 @@ class Log(ReadableLog):
         return first
 
     def _writer_for_locked(self, draft: Draft, now_us: int) -> SegmentWriter:
-        """The growing segment, after a roll if the draft does not fit. A draft is never split: it is in one segment, so it
-        is written whole or not at all."""
+        """The growing segment, after a roll if the draft does not fit. A draft is never split: it is in one
+        segment, so it is written whole or not at all."""
         config, writer = self.config, self._writer
         if draft.size_bytes > _POSITION_MAX:
             raise RecordTooLarge(draft.size_bytes, _POSITION_MAX, "batch")
@@ -306,21 +337,23 @@ class Log(ReadableLog):
     def _created_locked(self, now_us: int) -> SegmentWriter:
         header = IndexHeader(self.id, self._end_offset, now_us, self.epoch, self._store.boot_id)
         writer = self._writer = SegmentWriter(self._store.files, self.folder, header)
-        segment = Segment(self._store.files, self.folder, header.base_offset, self.id, self._store.open_segments)
+        segment = Segment(
+            self._store.files, self.folder, header.base_offset, self.id, self._store.open_segments
+        )
         self._history = self._history.followed_by(segment)
         return writer
 
     def _roll_locked(self) -> None:
-        """Take the growing segment out of use; it is sealed in the background. The next append that needs one creates the
-        next segment, so a log that falls silent has no empty files."""
+        """Take the growing segment out of use; it is sealed in the background. The next append that needs one
+        creates the next segment, so a log that falls silent has no empty files."""
         writer, self._writer = self._writer, None
         if writer is not None:
             self._rolled.append(writer)
             self._store.sealer.expect(self)
 
     def _publish_locked(self, run: TailRun) -> None:
-        """Make records visible: tail first, so that whoever sees the new end finds them there. This is where parked readers
-        are woken."""
+        """Make records visible: tail first, so that whoever sees the new end finds them there. This is where
+        parked readers are woken."""
         self._tail.add(run)
         topic_ids = np.frombuffer(run.entries, dtype=ENTRY)["topic"]
         with self.wakeups.lock:
@@ -342,7 +375,8 @@ class Log(ReadableLog):
     # Syncing.
 
     def _sync_to(self, end_offset: int) -> None:
-        """Return once everything below `end_offset` is durable. One flush serves all who came before it began."""
+        """Return once everything below `end_offset` is durable. One flush serves all who came before it
+        began."""
         while self._synced_offset < end_offset:
             with self._sync_lock:
                 if self._synced_offset >= end_offset:
@@ -354,12 +388,16 @@ class Log(ReadableLog):
         self._resolve_synced()
 
     def _flush(self) -> None:
-        """Flush every segment with unsynced records, oldest first, so that a durable record has only durable ones before
-        it. The caller holds the sync lock."""
+        """Flush every segment with unsynced records, oldest first, so that a durable record has only durable
+        ones before it. The caller holds the sync lock."""
         with self._write_lock:
             end = self._end_offset
             writers = [*self._rolled, *([self._writer] if self._writer else [])]
-            marks = [(writer, writer.count, writer.size_bytes) for writer in writers if writer.synced_count < writer.count]
+            marks = [
+                (writer, writer.count, writer.size_bytes)
+                for writer in writers
+                if writer.synced_count < writer.count
+            ]
             self._unsynced_bytes = 0
         try:
             self.topics.sync()
@@ -385,8 +423,8 @@ class Log(ReadableLog):
     # Failing and sealing.
 
     def _fail_locked(self, cause: Exception) -> LogFailed:
-        """After a write that could not be taken back, or a failed fsync, nobody knows what the disk holds: the log takes no
-        more appends, and everybody who waits is told."""
+        """After a write that could not be taken back, or a failed fsync, nobody knows what the disk holds:
+        the log takes no more appends, and everybody who waits is told."""
         if self._failure is None:
             self._failure = LogFailed(self.folder, cause, range(self._synced_offset, self._end_offset))
             self._store.note(f"{self._failure}")
@@ -404,7 +442,8 @@ class Log(ReadableLog):
         return self._failure
 
     def seal_rolled(self) -> None:
-        """Seal the segments that were rolled. Called by the sealer's thread; raises OSError, and can be called again."""
+        """Seal the segments that were rolled. Called by the sealer's thread; raises OSError, and can be
+        called again."""
         while self._rolled and self._failure is None:
             with self._sync_lock:
                 writer = self._rolled[0]
@@ -419,7 +458,12 @@ class Log(ReadableLog):
     def _replace_locked(self, writer: SegmentWriter, trailer: Trailer) -> None:
         old = next(segment for segment in self._history.segments if segment.base_offset == writer.base_offset)
         new = Segment(
-            self._store.files, self.folder, old.base_offset, self.id, self._store.open_segments, trailer=trailer
+            self._store.files,
+            self.folder,
+            old.base_offset,
+            self.id,
+            self._store.open_segments,
+            trailer=trailer,
         )
         self._history = self._history.replaced(old, new)
         self._store.open_segments.forget(old)

@@ -19,12 +19,16 @@ _BASE = re.compile(r"[0-9]{20}")
 
 
 def validate_log_name(name: str) -> None:
-    """Raise InvalidName unless `name` can be a folder on every system: 1 to 200 of A-Z a-z 0-9 . _ -, no leading dot."""
+    """Raise InvalidName unless `name` can be a folder on every system: 1 to 200 of A-Z a-z 0-9 . _ -, no
+    leading dot."""
     if not _LOG_NAME.fullmatch(name):
-        raise InvalidName(f"{name!r} cannot name a log: 1 to 200 letters, digits, '.', '_' or '-', no leading '.' or '-'")
+        raise InvalidName(
+            f"{name!r} cannot name a log: 1 to 200 letters, digits, '.', '_' or '-', no leading '.' or '-'"
+        )
 
 
 def log_folder(name: str, partition: int) -> str:
+    """The folder of one partition: `telemetry-0`."""
     return f"{name}-{partition}"
 
 
@@ -35,10 +39,12 @@ def parse_log_folder(folder: str) -> tuple[str, int] | None:
 
 
 def segment_path(folder: Path, base_offset: int) -> Path:
+    """Where the records from a base offset on lie."""
     return folder / f"{base_offset:020d}{SEGMENT_SUFFIX}"
 
 
 def index_path(folder: Path, base_offset: int) -> Path:
+    """Where the index entries from a base offset on lie."""
     return folder / f"{base_offset:020d}{INDEX_SUFFIX}"
 
 

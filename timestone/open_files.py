@@ -1,4 +1,5 @@
-"""How many sealed segments are held open: a store with a year of segments must not run out of descriptors or maps."""
+"""How many sealed segments are held open: a store with a year of segments must not run out of descriptors or
+maps."""
 
 import threading
 from collections import OrderedDict
@@ -11,8 +12,8 @@ if TYPE_CHECKING:
 class OpenSegments:
     """The most recently read segments of a store; the least recent beyond the limit lets go of its files.
 
-    A reader that is using those files keeps them until it is done (`OpenPair`), so eviction is never an error.
-    """
+    A reader that is using those files keeps them until it is done (`OpenPair`), so eviction is never an
+    error."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

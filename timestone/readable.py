@@ -1,8 +1,7 @@
 """Reading a log: the calls that the owner's `Log` and another process's `LogView` have in common.
 
-What belongs here: ranges, the choice between tail and files, and filtering by topic. Where the segments and the end come from
-is up to the two classes.
-"""
+What belongs here: ranges, the choice between tail and files, and filtering by topic. Where the segments and
+the end come from is up to the two classes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -59,13 +58,17 @@ class ReadableLog(ABC):
         """Everything below it survives power loss."""
 
     @abstractmethod
+    def check_open(self) -> None:
+        """Raise StoreClosed once the log can no longer be read."""
+
+    @abstractmethod
     def _in_tail(self, offset: int) -> TailRun | None:
         """The run in memory that holds an offset."""
 
     def read(self, offset: int, *, max_records: int = READ_RECORDS, max_bytes: int = READ_BYTES) -> Batch:
-        """The records from `offset` on: at least one unless `offset` is the end, at most `max_records`, and not more than
-        `max_bytes` stored bytes unless the first alone is larger. May return fewer than there are; read on at
-        `next_offset`.
+        """The records from `offset` on: at least one unless `offset` is the end, at most `max_records`, and
+        not more than `max_bytes` stored bytes unless the first alone is larger. May return fewer than there
+        are; read on at `next_offset`.
 
         Raises OffsetOutOfRange; CorruptRecord when the record at `offset` is damaged; OSError from the disk.
         """
@@ -84,10 +87,16 @@ class ReadableLog(ABC):
         return self._nothing(end)
 
     def read_matching(
-        self, offset: int, choice: TopicChoice, *, max_records: int, max_bytes: int, max_scan: int | None = None
+        self,
+        offset: int,
+        choice: TopicChoice,
+        *,
+        max_records: int,
+        max_bytes: int,
+        max_scan: int | None = None,
     ) -> Batch:
-        """Like `read`, only records of chosen topics. Empty when none is left before the end, or before `max_scan` records
-        were looked at; `next_offset` says how far it got."""
+        """Like `read`, only records of chosen topics. Empty when none is left before the end, or before
+        `max_scan` records were looked at; `next_offset` says how far it got."""
         end = self.end_offset
         self._check(offset, end)
         stop = end if max_scan is None else min(end, offset + max_scan)
@@ -101,8 +110,8 @@ class ReadableLog(ABC):
     def record(self, offset: int) -> Record:
         """The record at exactly this offset.
 
-        Raises OffsetOutOfRange when there is none (also for the offsets that a power loss has left out), CorruptRecord.
-        """
+        Raises OffsetOutOfRange when there is none (also for the offsets that a power loss has left out),
+        CorruptRecord."""
         batch = self.read(offset, max_records=1, max_bytes=0)
         if not batch or batch.offsets[0] != offset:
             following = int(batch.offsets[0]) if batch else self.end_offset
@@ -110,15 +119,16 @@ class ReadableLog(ABC):
         return batch[0]
 
     def offset_at(self, timestamp_us: int) -> int:
-        """The first offset appended at or after a time (microseconds since 1970); `end_offset` when there is none."""
+        """The first offset appended at or after a time (microseconds since 1970); `end_offset` when there is
+        none."""
         return self.history.offset_at(timestamp_us, self.end_offset)
 
     def reader(self, start: Start = "earliest", *, topics: str | Sequence[str] | None = None) -> Reader:
-        """A cursor that pulls from `start`: "earliest", "latest" or an offset; with `topics`, MQTT topic filters, only
-        matching records.
+        """A cursor that pulls from `start`: "earliest", "latest" or an offset; with `topics`, MQTT topic
+        filters, only matching records.
 
-        Raises InvalidName for a filter that can match nothing by the rules, OffsetOutOfRange for an offset beyond the end.
-        """
+        Raises InvalidName for a filter that can match nothing by the rules, OffsetOutOfRange for an offset
+        beyond the end."""
         filters = [topics] if isinstance(topics, str) else topics
         for topic_filter in filters or ():
             validate_filter(topic_filter)
@@ -126,14 +136,18 @@ class ReadableLog(ABC):
 
     def segment_bounds(self) -> list[tuple[int, int]]:
         """The offsets [base, end) of each segment that holds records, in order."""
-        return [(segment.base_offset, segment.end_offset) for segment in self.history.segments if segment.count]
+        return [
+            (segment.base_offset, segment.end_offset) for segment in self.history.segments if segment.count
+        ]
 
     def _check(self, offset: int, end: int) -> None:
         start = self.start_offset
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
 
-    def _from_files(self, offset: int, end: int, max_records: int, max_bytes: int) -> tuple[Segment, Run] | None:
+    def _from_files(
+        self, offset: int, end: int, max_records: int, max_bytes: int
+    ) -> tuple[Segment, Run] | None:
         while True:
             history = self.history
             try:
@@ -142,7 +156,8 @@ class ReadableLog(ABC):
                 self._moved_on(history, offset)
 
     def _moved_on(self, history: History, offset: int) -> None:
-        """A file of the history was gone. Fine if retention or a seal replaced it: then look again; else it is missing."""
+        """A file of the history was gone. Fine if retention or a seal replaced it: then look again; else it
+        is missing."""
         if self.history is history:
             raise
         self._check(offset, self.end_offset)
@@ -156,7 +171,9 @@ class ReadableLog(ABC):
         offsets = np.arange(offset, offset + len(entries), dtype=np.int64)
         return self._batch(offsets, entries, run.data, run.position, offset + len(entries))
 
-    def _matching_step(self, offset: int, end: int, choice: TopicChoice, max_records: int, max_bytes: int) -> Batch:
+    def _matching_step(
+        self, offset: int, end: int, choice: TopicChoice, max_records: int, max_bytes: int
+    ) -> Batch:
         run = self._in_tail(offset)
         if run is not None:
             entries = entries_of(run, offset, end - offset)
@@ -194,7 +211,12 @@ class ReadableLog(ABC):
         return self._batch(offsets, kept, data, position, segment.base_offset + following)
 
     def _batch(
-        self, offsets: "np.ndarray[tuple[int], np.dtype[np.int64]]", entries: Entries, data: bytes, position: int, following: int
+        self,
+        offsets: "np.ndarray[tuple[int], np.dtype[np.int64]]",
+        entries: Entries,
+        data: bytes,
+        position: int,
+        following: int,
     ) -> Batch:
         return Batch(
             self.name,

@@ -1,8 +1,7 @@
 """A cursor that pulls records from a log and can be parked at its end.
 
-A reader costs its offset and, while it is parked, an entry in the log's set of waiters. It is used by one thread at a time;
-`wake` is called by the thread that appends.
-"""
+A reader costs its offset and, while it is parked, an entry in the log's set of waiters. It is used by one
+thread at a time; `wake` is called by the thread that appends."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -28,12 +27,15 @@ class Reader:
     Iterating yields records until the end that the log has at that moment.
     """
 
-    def __init__(self, log: "ReadableLog", start: Start = "earliest", topics: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, log: "ReadableLog", start: Start = "earliest", topics: Sequence[str] | None = None
+    ) -> None:
         self.log = log
         self.offset = self._resolve(start)
         self.on_wake: Callable[[Reader, int], None] | None = None
-        """Called once after each `park` that returned True, with the first offset that concerns this reader, by the thread
-        that appended, which it must not block. The reader's offset has then moved up to that offset."""
+        """Called once after each `park` that returned True, with the first offset that concerns this reader,
+        by the thread that appended, which it must not block. The reader's offset has then moved up to that
+        offset."""
         self._choice: TopicChoice | None = None
         self._registered = False
         self._closed = False
@@ -68,12 +70,11 @@ class Reader:
     def read(
         self, *, max_records: int = _READ_RECORDS, max_bytes: int = _READ_BYTES, max_scan: int | None = None
     ) -> Batch:
-        """The next records, and move behind them. Empty when it has caught up, or when the first `max_scan` records that
-        it looked at did not match.
+        """The next records, and move behind them. Empty when it has caught up, or when the first `max_scan`
+        records that it looked at did not match.
 
-        Raises OffsetOutOfRange when retention has passed it, CorruptRecord for a damaged record (`seek` behind it to go
-        on), StoreClosed.
-        """
+        Raises OffsetOutOfRange when retention has passed it, CorruptRecord for a damaged record (`seek`
+        behind it to go on), StoreClosed."""
         self._check_open()
         if self._choice is None:
             batch = self.log.read(self.offset, max_records=max_records, max_bytes=max_bytes)
@@ -89,8 +90,8 @@ class Reader:
             yield from batch
 
     def park(self) -> bool:
-        """Wait for the next append that concerns this reader without costing anything. False when there already is
-        something to look at: go on reading.
+        """Wait for the next append that concerns this reader without costing anything. False when there
+        already is something to look at: go on reading.
 
         After True, `on_wake` is called exactly once, or `wait` returns.
         """
@@ -114,7 +115,8 @@ class Reader:
             self.on_wake(self, first_offset)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until there is something to read; False when the time is over. Raises StoreClosed when the log closes.
+        """Block until there is something to read; False when the time is over. Raises StoreClosed when the
+        log closes.
 
         Only for a store this process owns: a view has nobody to wake it (`LogView.refresh`).
         """

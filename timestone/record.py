@@ -1,7 +1,8 @@
 """One record as a value, its flag bits, and the header block that may lie in front of its payload.
 
-Plain telemetry has no header block and pays nothing for this. A block is only written for records that carry MQTT 5
-properties, a Kafka key or headers. Layout of an item, repeated to the end of the block (docs/formats/record.md):
+Plain telemetry has no header block and pays nothing for this. A block is only written for records that carry
+MQTT 5 properties, a Kafka key or headers. Layout of an item, repeated to the end of the block
+(docs/formats/record.md):
 
     0  1  kind          one of HeaderKind
     1  2  name length   little endian

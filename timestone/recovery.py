@@ -1,8 +1,9 @@
-"""Opening a log that was not closed: examine every segment, put aside what does not hold, seal the rest, say what was found.
+"""Opening a log that was not closed: examine every segment, put aside what does not hold, seal the rest, say
+what was found.
 
-Nothing is deleted: what is cut off is copied to `.lost` files first, and files that cannot be served are renamed to `.lost`.
-On a full or read-only disk nothing is written and the proven prefix is served as it is; sealing is tried again by the next
-open.
+Nothing is deleted: what is cut off is copied to `.lost` files first, and files that cannot be served are
+renamed to `.lost`. On a full or read-only disk nothing is written and the proven prefix is served as it is;
+sealing is tried again by the next open.
 
     sealed                      trusted
     unclosed                    sealed at its last proven record
@@ -10,9 +11,9 @@ open.
     damaged                     sealed as it is: reading a damaged record raises CorruptRecord, its neighbours are whole
     orphan                      renamed to `.lost`
 
-If anything proves or allows that offsets which readers have seen are gone (the machine was rebooted, durable records are missing),
-the next record goes to the reserve ceiling and the epoch rises: an offset is never given to a second record.
-"""
+If anything proves or allows that offsets which readers have seen are gone (the machine was rebooted, durable
+records are missing), the next record goes to the reserve ceiling and the epoch rises: an offset is never
+given to a second record."""
 
 import logging
 from collections.abc import Callable
@@ -63,7 +64,13 @@ class LogRecovery:
     """Recovers one log folder. The store's lock is held."""
 
     def __init__(
-        self, files: Files, folder: Path, topics: TopicDictionary, mode: Recovery, boot_id: bytes, now_us: Callable[[], int]
+        self,
+        files: Files,
+        folder: Path,
+        topics: TopicDictionary,
+        mode: Recovery,
+        boot_id: bytes,
+        now_us: Callable[[], int],
     ) -> None:
         self._files = files
         self._folder = folder
@@ -76,9 +83,8 @@ class LogRecovery:
     def run(self, *, least_next_offset: int = 0, least_epoch: int = 0) -> Recovered:
         """Examine, repair and report.
 
-        Raises CorruptLog in strict mode when anything is not as a clean stop leaves it (nothing was changed then),
-        UnsupportedFormat, OSError when files cannot even be read.
-        """
+        Raises CorruptLog in strict mode when anything is not as a clean stop leaves it (nothing was changed
+        then), UnsupportedFormat, OSError when files cannot even be read."""
         bases, strangers = base_offsets(self._files, self._folder)
         if strangers:
             self._notes.append(f"ignored foreign files: {', '.join(strangers)}")
@@ -100,7 +106,8 @@ class LogRecovery:
         )
 
     def _examine_all(self, bases: list[int]) -> list[Finding]:
-        """All segments, newest first, because a durable later one decides what a bad record in an earlier one means."""
+        """All segments, newest first, because a durable later one decides what a bad record in an earlier one
+        means."""
         findings: list[Finding] = []
         for base in reversed(bases):
             later = findings[-1] if findings else None
@@ -108,10 +115,17 @@ class LogRecovery:
             if later is not None and later.header is not None and later.watermark > 0:
                 expected = later.base_offset - base
             finding = self._examine(base, 0)
-            same_epoch = finding.header and later and later.header and finding.header.epoch == later.header.epoch
+            same_epoch = (
+                finding.header and later and later.header and finding.header.epoch == later.header.epoch
+            )
             if expected > finding.count and same_epoch and finding.trailer is None:
                 finding = self._examine(base, expected)
-            elif later is not None and finding.end_offset < later.base_offset and finding.state is State.TORN and same_epoch:
+            elif (
+                later is not None
+                and finding.end_offset < later.base_offset
+                and finding.state is State.TORN
+                and same_epoch
+            ):
                 self._put_later_aside(findings)
             findings.append(finding)
         return findings[::-1]
@@ -127,7 +141,8 @@ class LogRecovery:
         )
 
     def _put_later_aside(self, later: list[Finding]) -> None:
-        """A torn tail in front of segments that were never durable: without it they would be records behind a hole."""
+        """A torn tail in front of segments that were never durable: without it they would be records behind a
+        hole."""
         for finding in later:
             finding.state, finding.loss_proven = State.ORPHAN, True
             finding.reason = "it follows a torn tail and was never durable"
@@ -140,14 +155,23 @@ class LogRecovery:
             next_offset = max(next_offset, finding.end_offset)
             epoch = max(epoch, finding.header.epoch if finding.header else 0)
             ceiling = finding.checkpoint.ceiling if finding.checkpoint else 0
-            shown = max(shown, ceiling or finding.end_offset + RESERVE_OFFSETS if finding.state is not State.SEALED else 0)
+            shown = max(
+                shown,
+                ceiling or finding.end_offset + RESERVE_OFFSETS if finding.state is not State.SEALED else 0,
+            )
             if finding.state is not State.SEALED:
-                other_boot = finding.header is None or finding.header.boot_id != self._boot_id or not any(self._boot_id)
+                other_boot = (
+                    finding.header is None
+                    or finding.header.boot_id != self._boot_id
+                    or not any(self._boot_id)
+                )
                 lost = lost or finding.loss_proven or other_boot
         if lost:
             epoch += 1
             next_offset = max(next_offset, shown)
-            self._notes.append(f"the next offset is {next_offset} in epoch {epoch}, so that none is given out twice")
+            self._notes.append(
+                f"the next offset is {next_offset} in epoch {epoch}, so that none is given out twice"
+            )
         return next_offset, epoch
 
     def _repair(self, finding: Finding) -> Finding | None:
@@ -204,8 +228,15 @@ class LogRecovery:
             names.index_path(self._folder, finding.base_offset),
             names.segment_path(self._folder, finding.base_offset),
         )
-        empty = not finding.loss_proven and not finding.lost_bytes and not finding.lost_count and not finding.reason
-        empty = empty or (finding.segment_file_bytes == 0 and finding.state is State.ORPHAN and not finding.loss_proven)
+        empty = (
+            not finding.loss_proven
+            and not finding.lost_bytes
+            and not finding.lost_count
+            and not finding.reason
+        )
+        empty = empty or (
+            finding.segment_file_bytes == 0 and finding.state is State.ORPHAN and not finding.loss_proven
+        )
         for path in pair:
             if self._exists(path):
                 if empty:
@@ -258,7 +289,9 @@ class LogRecovery:
             self._notes.append(f"could not repair the topic dictionary: {error}")
         topics.take_up_to(max((finding.topic_count for finding in findings), default=0))
         if topics.lost_count:
-            self._notes.append(f"{topics.lost_count} topic names are lost; their records are served without a topic")
+            self._notes.append(
+                f"{topics.lost_count} topic names are lost; their records are served without a topic"
+            )
 
     def _keep_topics_tail(self) -> None:
         self._copy_from(self._topics.path, self._topics.end_position)
@@ -299,7 +332,9 @@ def describe(finding: Finding) -> str:
     return ", ".join(parts)
 
 
-def identity_from_indexes(files: Files, folder: Path, bases: list[int], name: str, partition: int) -> LogIdentity | None:
+def identity_from_indexes(
+    files: Files, folder: Path, bases: list[int], name: str, partition: int
+) -> LogIdentity | None:
     """Who a log is when its topic dictionary does not say: from the header of an index."""
     for base in bases:
         path = names.index_path(folder, base)

@@ -33,7 +33,8 @@ class Sealer:
             try:
                 log.seal_rolled()
             except OSError as error:
-                # Nothing is lost: the segment stays unclosed and is sealed with the next roll or by the next open.
+                # Nothing is lost: the segment stays unclosed and is sealed with the next roll or by the next
+                # open.
                 _LOGGER.error("%s-%d: a segment could not be sealed: %s", log.name, log.partition, error)
             except Exception as error:
                 _LOGGER.error("%s-%d: sealing stopped: %s", log.name, log.partition, error)

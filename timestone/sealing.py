@@ -1,9 +1,10 @@
-"""Turning a growing index into a sealed one: the same entries, a topic summary, a trailer; in one file that appears whole.
+"""Turning a growing index into a sealed one: the same entries, a topic summary, a trailer; in one file that
+appears whole.
 
-Used by the log when it rolls and closes, and by recovery. The order is the promise: the segment was flushed before, the new
-index is written beside the old one, flushed, renamed over it, and the directory is flushed. A crash anywhere leaves either the
-growing index or the sealed one, both valid, and perhaps a `.tmp` that the next open removes.
-"""
+Used by the log when it rolls and closes, and by recovery. The order is the promise: the segment was flushed
+before, the new index is written beside the old one, flushed, renamed over it, and the directory is flushed. A
+crash anywhere leaves either the growing index or the sealed one, both valid, and perhaps a `.tmp` that the
+next open removes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,9 @@ def read_entries(files: Files, index_fd: int, count: int) -> Iterator[Entries]:
     """The first `count` entries of an index file as they are, in chunks; stops early where the file ends."""
     ordinal = 0
     while ordinal < count:
-        raw = files.pread(index_fd, min(_CHUNK_ENTRIES, count - ordinal) * ENTRY_BYTES, entry_position(ordinal))
+        raw = files.pread(
+            index_fd, min(_CHUNK_ENTRIES, count - ordinal) * ENTRY_BYTES, entry_position(ordinal)
+        )
         whole = len(raw) // ENTRY_BYTES
         if whole == 0:
             return
@@ -32,21 +35,29 @@ def read_entries(files: Files, index_fd: int, count: int) -> Iterator[Entries]:
 
 
 def seal_index(
-    files: Files, header: IndexHeader, folder: Path, *, count: int, segment_bytes: int, last: Checkpoint | None,
-    now_us: int, recovered: bool = False,
-) -> Trailer:  # fmt: skip
+    files: Files,
+    header: IndexHeader,
+    folder: Path,
+    *,
+    count: int,
+    segment_bytes: int,
+    last: Checkpoint | None,
+    now_us: int,
+    recovered: bool = False,
+) -> Trailer:
     """Replace the growing index of a flushed segment by a sealed one; durable when it returns.
 
-    last: the newest checkpoint of the growing index. On OSError the growing index is as it was, and sealing can be tried
-    again.
-    """
+    last: the newest checkpoint of the growing index. On OSError the growing index is as it was, and sealing
+    can be tried again."""
     path = names.index_path(folder, header.base_offset)
     temporary = path.with_name(path.name + names.TEMPORARY_SUFFIX)
     source = files.open(path)
     try:
         target = files.create(temporary)
         try:
-            trailer = _write_sealed(files, header, source, target, count, segment_bytes, last, now_us, recovered)
+            trailer = _write_sealed(
+                files, header, source, target, count, segment_bytes, last, now_us, recovered
+            )
             files.fdatasync(target)
         except BaseException:
             files.unlink(temporary)
@@ -61,11 +72,20 @@ def seal_index(
 
 
 def _write_sealed(
-    files: Files, header: IndexHeader, source: int, target: int, count: int, segment_bytes: int,
-    last: Checkpoint | None, now_us: int, recovered: bool,
-) -> Trailer:  # fmt: skip
+    files: Files,
+    header: IndexHeader,
+    source: int,
+    target: int,
+    count: int,
+    segment_bytes: int,
+    last: Checkpoint | None,
+    now_us: int,
+    recovered: bool,
+) -> Trailer:
     ceiling = last.ceiling if last else header.base_offset + count
-    final = Checkpoint((last.sequence if last else 0) + 1, count, segment_bytes, max(ceiling, header.base_offset + count))
+    final = Checkpoint(
+        (last.sequence if last else 0) + 1, count, segment_bytes, max(ceiling, header.base_offset + count)
+    )
     page = bytearray(header.encode().ljust(HEADER_BYTES, b"\0"))
     slot = final.encode(header.log_id, header.base_offset)
     page[final.position : final.position + len(slot)] = slot

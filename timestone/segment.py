@@ -1,11 +1,11 @@
 """One segment, read: records by ordinal from a pair of files, sealed or still growing.
 
-What belongs here: the mapping of the index, the descriptor of the segment, the checks of what comes from the disk. It knows
-no log, no offsets but its base, and never writes. Writing is `segment_writer.py`.
+What belongs here: the mapping of the index, the descriptor of the segment, the checks of what comes from the
+disk. It knows no log, no offsets but its base, and never writes. Writing is `segment_writer.py`.
 
-A record's bytes are checked against its crc the first time this process reads them from this segment in a run of reads; a
-single record is checked whenever it is read from a file. So a consumer that reads a segment twice pays for crcs once.
-"""
+A record's bytes are checked against its crc the first time this process reads them from this segment in a run
+of reads; a single record is checked whenever it is read from a file. So a consumer that reads a segment twice
+pays for crcs once."""
 
 import bisect
 import threading
@@ -32,8 +32,8 @@ Ordinals = npt.NDArray[np.int64]
 
 
 class OpenPair:
-    """The open files of a segment. Closed when the last user drops it, so that a reader in the middle of a pread keeps
-    what it reads from, whatever is evicted, sealed or deleted meanwhile."""
+    """The open files of a segment. Closed when the last user drops it, so that a reader in the middle of a
+    pread keeps what it reads from, whatever is evicted, sealed or deleted meanwhile."""
 
     __slots__ = ("_files", "entry_room", "index_map", "segment_fd")
 
@@ -62,7 +62,8 @@ class OpenPair:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring records of one segment: their entries, and their bytes from `position` of the segment on."""
+    """Neighbouring records of one segment: their entries, and their bytes from `position` of the segment
+    on."""
 
     base_ordinal: int
     entries: Entries
@@ -74,9 +75,16 @@ class Segment:
     """The records [base, base + count) of a log. Thread-safe for readers; one writer may raise `count`."""
 
     def __init__(
-        self, files: Files, folder: Path, base_offset: int, log_id: int, open_segments: "OpenSegments",
-        *, count: int = 0, trailer: Trailer | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        files: Files,
+        folder: Path,
+        base_offset: int,
+        log_id: int,
+        open_segments: "OpenSegments",
+        *,
+        count: int = 0,
+        trailer: Trailer | None = None,
+    ) -> None:
         self.base_offset = base_offset
         self.index_path = names.index_path(folder, base_offset)
         self.segment_path = names.segment_path(folder, base_offset)
@@ -98,12 +106,15 @@ class Segment:
     def read(self, ordinal: int, *, max_records: int, max_bytes: int) -> Run:
         """The records from `ordinal` on, at least one, with at most `max_bytes` bytes if there are more.
 
-        Stops in front of a damaged record. Raises CorruptRecord when `ordinal` itself is one, OSError from the disk.
-        """
+        Stops in front of a damaged record. Raises CorruptRecord when `ordinal` itself is one, OSError from
+        the disk."""
         pair = self._pair_with(self.count)
-        entries = self.mapped_entries(pair, ordinal, min(self.count, ordinal + min(max_records, _RUN_RECORDS)))
+        entries = self.mapped_entries(
+            pair, ordinal, min(self.count, ordinal + min(max_records, _RUN_RECORDS))
+        )
         first = int(entries["position"][0])
-        # Positions may be damaged here: the search then gives some count in range, and the check below cuts it.
+        # Positions may be damaged here: the search then gives some count in range, and the check below cuts
+        # it.
         fitting = int(np.searchsorted(entries["position"].astype(np.int64), first + max_bytes, side="right"))
         entries = np.array(entries[: max(1, fitting)])
         lengths = entries["length"].astype(np.int64)
@@ -121,8 +132,9 @@ class Segment:
         return entries[: self._valid_count(first, entries)]
 
     def read_some(self, ordinals: Ordinals, entries: Entries) -> list[Run]:
-        """The records of rising `ordinals`, whose valid entries are `entries`: one pread for each run that lies close
-        together. Stops in front of a damaged record; raises CorruptRecord when the first is one."""
+        """The records of rising `ordinals`, whose valid entries are `entries`: one pread for each run that
+        lies close together. Stops in front of a damaged record; raises CorruptRecord when the first is
+        one."""
         pair = self._pair_with(self.count)
         starts = entries["position"].astype(np.int64)
         breaks = np.flatnonzero(starts[1:] - starts[:-1] - entries["length"][:-1] > _CLOSE_BYTES) + 1
@@ -184,7 +196,9 @@ class Segment:
                     pair = OpenPair(self._files, self.index_path, self.segment_path, self.trailer)
                     self._pair = pair
             if pair.entry_room < room:
-                raise CorruptRecord(self.index_path, self.base_offset + pair.entry_room, "the index file ends before it")
+                raise CorruptRecord(
+                    self.index_path, self.base_offset + pair.entry_room, "the index file ends before it"
+                )
         self._open_segments.used(self)
         return pair
 
@@ -228,11 +242,14 @@ class Segment:
         valid = self.seal.valid(entries, ordinal)
         good = len(entries) if valid.all() else int(valid.argmin())
         if good == 0 and len(entries):
-            raise CorruptRecord(self.index_path, self.base_offset + ordinal, "its index entry does not match its crc")
+            raise CorruptRecord(
+                self.index_path, self.base_offset + ordinal, "its index entry does not match its crc"
+            )
         return good
 
     def _proven_count(self, run: Run, *, strict: bool = True) -> int:
-        """How many records at the front have the bytes their entries promise. Raises CorruptRecord for none, if strict."""
+        """How many records at the front have the bytes their entries promise. Raises CorruptRecord for none,
+        if strict."""
         view = memoryview(run.data)
         starts = (run.entries["position"].astype(np.int64) - run.position).tolist()
         lengths, crcs = run.entries["length"].tolist(), run.entries["data_crc"].tolist()
@@ -240,7 +257,11 @@ class Segment:
             piece = view[start : start + length]
             if len(piece) < length or crc32c(piece) != crc:
                 if number == 0 and strict:
-                    why = "the segment file ends inside it" if len(piece) < length else "its bytes do not match their crc"
+                    why = (
+                        "the segment file ends inside it"
+                        if len(piece) < length
+                        else "its bytes do not match their crc"
+                    )
                     raise CorruptRecord(self.segment_path, self.base_offset + run.base_ordinal, why)
                 return number
         return len(starts)
@@ -253,4 +274,5 @@ class Segment:
 _RUN_RECORDS = 65_536
 """The most records of one run: bounds the columns that a read of many tiny records builds."""
 _CLOSE_BYTES = 16 * 1024
-"""Two wanted records with at most this between them are fetched by one pread: copying it costs less than a system call."""
+"""Two wanted records with at most this between them are fetched by one pread: copying it costs less than a
+system call."""

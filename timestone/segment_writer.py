@@ -1,12 +1,12 @@
 """One segment, written: the pair of files that takes the appends of a log until it is sealed.
 
-What belongs here: the order of system calls that makes an append all or nothing, the preallocation of the index, checkpoints,
-and sealing. It knows no log; the log's write lock is held by the caller of every method but `flush` and `seal_files`.
+What belongs here: the order of system calls that makes an append all or nothing, the preallocation of the
+index, checkpoints, and sealing. It knows no log; the log's write lock is held by the caller of every method
+but `flush` and `seal_files`.
 
-The order in which the two files are written does not matter for safety, because an entry is believed only if its own crc
-and that of its bytes hold. Index space is reserved before any byte is written, so a full disk is noticed while there is
-nothing to take back.
-"""
+The order in which the two files are written does not matter for safety, because an entry is believed only if
+its own crc and that of its bytes hold. Index space is reserved before any byte is written, so a full disk is
+noticed while there is nothing to take back."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +21,8 @@ from timestone.sealing import seal_index
 _RESERVE_FIRST_BYTES = 64 * 1024
 _RESERVE_MOST_BYTES = 4 * 1024 * 1024
 RESERVE_OFFSETS = 1 << 20
-"""How far the reserve ceiling is ahead of the log: one more fdatasync for this many records, and the size of the jump after
-a power loss."""
+"""How far the reserve ceiling is ahead of the log: one more fdatasync for this many records, and the size of
+the jump after a power loss."""
 
 
 class HalfWritten(Exception):
@@ -34,10 +34,12 @@ class FailedFlush(Exception):
 
 
 class SegmentWriter:
-    """Appends to a pair of files that this process created. Never appends to a segment of a previous process."""
+    """Appends to a pair of files that this process created. Never appends to a segment of a previous
+    process."""
 
     def __init__(self, files: Files, folder: Path, header: IndexHeader) -> None:
-        """Creates the files durably: when it returns, a power loss keeps their names. Raises OSError and leaves nothing."""
+        """Creates the files durably: when it returns, a power loss keeps their names. Raises OSError and
+        leaves nothing."""
         self.header = header
         self.base_offset = header.base_offset
         self.seal = EntrySeal(header.log_id, header.base_offset)
@@ -82,9 +84,8 @@ class SegmentWriter:
     def write(self, data: bytes, entries: bytes) -> None:
         """Write records and their entries behind the last ones; they count once this returns.
 
-        On OSError nothing counts and the next write goes over what was left behind. Raises HalfWritten (from the OSError)
-        when entries that may look valid could not be taken back.
-        """
+        On OSError nothing counts and the next write goes over what was left behind. Raises HalfWritten (from
+        the OSError) when entries that may look valid could not be taken back."""
         added = len(entries) // ENTRY_BYTES
         self._reserve(self.count + added)
         self._files.write_all(self._segment_fd, data, self.size_bytes)
@@ -102,10 +103,13 @@ class SegmentWriter:
         self.size_bytes += len(data)
 
     def raise_ceiling(self, end_offset: int) -> None:
-        """Make it durable that readers may see offsets below `end_offset`. Call before they do. Raises FailedFlush."""
+        """Make it durable that readers may see offsets below `end_offset`. Call before they do. Raises
+        FailedFlush."""
         if end_offset <= self.checkpoint.ceiling:
             return
-        self._next_checkpoint(self.checkpoint.entry_count, self.checkpoint.segment_bytes, end_offset + RESERVE_OFFSETS)
+        self._next_checkpoint(
+            self.checkpoint.entry_count, self.checkpoint.segment_bytes, end_offset + RESERVE_OFFSETS
+        )
         try:
             self._files.fdatasync(self._index_fd)
         except OSError as error:
@@ -113,11 +117,10 @@ class SegmentWriter:
         self._durable_sequence = self.checkpoint.sequence
 
     def flush(self, count: int) -> None:
-        """fdatasync both files; the first `count` records are durable when it returns.
+        """Fdatasync both files; the first `count` records are durable when it returns.
 
-        This is where an acknowledged record reaches the disk. Called by one thread at a time, while others may write.
-        Raises OSError; after one, no later success means anything for this segment.
-        """
+        This is where an acknowledged record reaches the disk. Called by one thread at a time, while others
+        may write. Raises OSError; after one, no later success means anything for this segment."""
         sequence = self.checkpoint.sequence
         self._files.fdatasync(self._segment_fd)
         self._files.fdatasync(self._index_fd)
@@ -125,16 +128,18 @@ class SegmentWriter:
         self.synced_count = count
 
     def note_synced(self, count: int, size_bytes: int) -> None:
-        """Write down what has been flushed, for recovery and for readers in other processes. Reaches the disk with the
-        next flush, so it never claims more than the disk has."""
+        """Write down what has been flushed, for recovery and for readers in other processes. Reaches the disk
+        with the next flush, so it never claims more than the disk has."""
         self._next_checkpoint(count, size_bytes, self.checkpoint.ceiling)
 
     def seal_files(self, now_us: int) -> Trailer:
         """Flush and seal a segment that takes no more appends and has at least one record.
 
-        When it returns the sealed segment is durable; on OSError it is as unsealed as before and can be tried again.
-        """
-        self._files.truncate(self._segment_fd, self.size_bytes)  # drop what a failed append left behind the last record
+        When it returns the sealed segment is durable; on OSError it is as unsealed as before and can be tried
+        again."""
+        self._files.truncate(
+            self._segment_fd, self.size_bytes
+        )  # drop what a failed append left behind the last record
         self.flush(self.count)
         return seal_index(
             self._files,
@@ -160,7 +165,8 @@ class SegmentWriter:
         self._files.unlink(self.segment_path)
 
     def _next_checkpoint(self, count: int, size_bytes: int, ceiling: int) -> None:
-        # A slot that has not been flushed yet is written again in its place, so one of the two is whole on the disk always.
+        # A slot that has not been flushed yet is written again in its place, so one of the two is whole on
+        # the disk always.
         step = 1 if self.checkpoint.sequence == self._durable_sequence else 2
         self.checkpoint = Checkpoint(self.checkpoint.sequence + step, count, size_bytes, ceiling)
         self._write_checkpoint()

@@ -1,8 +1,7 @@
 """A store: a data directory that this process owns, and its logs.
 
-What belongs here: opening in the right order (lock, catalogue, recovery of each log), the parts that logs share (committer,
-sealer, tail budget, open segments), and closing.
-"""
+What belongs here: opening in the right order (lock, catalogue, recovery of each log), the parts that logs
+share (committer, sealer, tail budget, open segments), and closing."""
 
 import logging
 import os
@@ -42,12 +41,18 @@ def now_us() -> int:
 
 
 class Store:
-    """An open store. Made by `timestone.open`; usable from any thread of the process that opened it, not across a fork."""
+    """An open store. Made by `timestone.open`; usable from any thread of the process that opened it, not
+    across a fork."""
 
     def __init__(
-        self, path: Path, config: StoreConfig, *, create: bool = True, files: Files | None = None,
+        self,
+        path: Path,
+        config: StoreConfig,
+        *,
+        create: bool = True,
+        files: Files | None = None,
         clock: Callable[[], int] = now_us,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path = path
         self.config = config
         self.files = files or Files()
@@ -86,9 +91,11 @@ class Store:
     def __repr__(self) -> str:
         return f"<Store {self.path}: {len(self._logs)} logs>"
 
-    def log(self, name: str, partition: int = 0, *, create: bool = True, config: LogConfig | None = None) -> Log:
-        """A log of this store; made when it is not there and `create` is true. `config` counts at creation and defaults to
-        the store's.
+    def log(
+        self, name: str, partition: int = 0, *, create: bool = True, config: LogConfig | None = None
+    ) -> Log:
+        """A log of this store; made when it is not there and `create` is true. `config` counts at creation
+        and defaults to the store's.
 
         Raises InvalidName, UnknownLog when it must not be made, StoreClosed, OSError.
         """
@@ -100,7 +107,9 @@ class Store:
                 names.validate_log_name(name)
                 if not create:
                     raise UnknownLog(names.log_folder(name, partition), tuple(self._folders()))
-                log = self._logs[name, partition] = self._create_log(name, partition, config or self.config.log)
+                log = self._logs[name, partition] = self._create_log(
+                    name, partition, config or self.config.log
+                )
             return log
 
     def log_names(self) -> list[tuple[str, int]]:
@@ -155,7 +164,9 @@ class Store:
         for name, partition in sorted(self._present() | set(rows)):
             row = rows.get((name, partition)) or CatalogRow(self.config.log, 0, 0)
             if (name, partition) not in self._present():
-                raise CorruptLog(self._folder(name, partition), "the catalogue has this log, but its folder is missing")
+                raise CorruptLog(
+                    self._folder(name, partition), "the catalogue has this log, but its folder is missing"
+                )
             log, recovered = self._open_log(name, partition, row)
             self._logs[name, partition] = log
             if recovered.notes:
@@ -172,7 +183,8 @@ class Store:
         topics_path = folder / names.TOPICS_NAME
         lost_topics = names.TOPICS_NAME not in self.files.names(folder)
         if lost_topics:
-            # Either the process died while it made the log, or the file is lost: ids then have no names any more.
+            # Either the process died while it made the log, or the file is lost: ids then have no names any
+            # more.
             identity = known or LogIdentity(secrets.randbits(64), name, partition, self.now_us())
             create_topics_file(self.files, topics_path, identity)
             self.files.sync_directory(folder)
@@ -180,7 +192,9 @@ class Store:
             self.files, topics_path, writable=True, limit=row.config.topic_count, known=known
         )
         try:
-            recovery = LogRecovery(self.files, folder, topics, self.config.recovery, self.boot_id, self.now_us)
+            recovery = LogRecovery(
+                self.files, folder, topics, self.config.recovery, self.boot_id, self.now_us
+            )
             recovered = recovery.run(least_next_offset=row.next_offset, least_epoch=row.epoch)
             history = History([self._segment(folder, topics, finding) for finding in recovered.findings])
             return self._made(folder, topics, row.config, history, recovered), recovered
@@ -223,7 +237,9 @@ class Store:
         self.files.sync_directory(folder)
         self.files.sync_directory(self.path)
         self._catalog.put_log(name, partition, config, 0, 0)
-        topics = TopicDictionary(self.files, folder / names.TOPICS_NAME, writable=True, limit=config.topic_count)
+        topics = TopicDictionary(
+            self.files, folder / names.TOPICS_NAME, writable=True, limit=config.topic_count
+        )
         recovered = Recovered(name, partition, (), 0, 0, 0, ())
         return self._made(folder, topics, config, History(()), recovered)
 
@@ -238,7 +254,11 @@ class Store:
 
     def _present(self) -> set[tuple[str, int]]:
         """The logs that have a folder. Folders of strangers are left alone."""
-        parsed = (names.parse_log_folder(name) for name in self.files.names(self.path) if (self.path / name).is_dir())
+        parsed = (
+            names.parse_log_folder(name)
+            for name in self.files.names(self.path)
+            if (self.path / name).is_dir()
+        )
         return {log for log in parsed if log is not None}
 
     def _folders(self) -> list[str]:
@@ -267,11 +287,9 @@ def open_store(
 
     Recovers what was not closed, by the rules of docs/durability.md; `store.recoveries` says what was found.
 
-    Raises StoreLocked when another process owns it, NotAStore, UnsupportedFormat, CorruptLog (recovery="strict", or a damaged
-    catalogue), OSError.
-    """
+    Raises StoreLocked when another process owns it, NotAStore, UnsupportedFormat, CorruptLog
+    (recovery="strict", or a damaged catalogue), OSError."""
     chosen = config or StoreConfig()
     if settings:
         chosen = replace(chosen, **settings)
     return Store(Path(path), chosen, create=create)
-

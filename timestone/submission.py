@@ -8,11 +8,11 @@ from timestone.draft import Draft
 
 
 class Submission:
-    """The fate of one submitted draft. Resolved exactly once: `offsets` or `error` is set, then `done` is called.
+    """The fate of one submitted draft. Resolved exactly once: `offsets` or `error` is set, then `done` is
+    called.
 
-    offsets: the offsets of its records once they are written; empty before. With ack level `memory` the submission is
-    resolved before that, and a later failure is only logged.
-    """
+    offsets: the offsets of its records once they are written; empty before. With ack level `memory` the
+    submission is resolved before that, and a later failure is only logged."""
 
     __slots__ = ("_done", "_event", "_lock", "ack", "draft", "error", "offsets", "resolved")
 
@@ -40,7 +40,8 @@ class Submission:
             self._done(self)
 
     def wait(self, timeout_s: float | None = None) -> range:
-        """Block until the level is reached; returns the offsets. Raises the error of the append, or TimeoutError."""
+        """Block until the level is reached; returns the offsets. Raises the error of the append, or
+        TimeoutError."""
         with self._lock:
             if not self.resolved and self._event is None:
                 self._event = threading.Event()

@@ -1,7 +1,7 @@
 """The newest records of every log, in memory, so that caught-up readers make no system call.
 
-One budget for the whole store: a busy log pushes out the oldest records whoever they belong to. What falls out is still in the
-files, which were written before it came here; so falling off the tail is never an error.
+One budget for the whole store: a busy log pushes out the oldest records whoever they belong to. What falls
+out is still in the files, which were written before it came here; so falling off the tail is never an error.
 """
 
 import bisect
@@ -19,7 +19,8 @@ _RUN_OVERHEAD_BYTES = 400
 
 @dataclass(frozen=True, slots=True)
 class TailRun:
-    """The records of one append: entries and bytes as they were written. `position` is that of `data` in the segment."""
+    """The records of one append: entries and bytes as they were written. `position` is that of `data` in the
+    segment."""
 
     base_offset: int
     entries: bytes
@@ -85,7 +86,9 @@ class LogTail:
         with self._lock:
             self._runs[self._dropped] = _NOTHING
             self._dropped += 1
-            if self._dropped >= 1024 and self._dropped * 2 >= len(self._runs):  # keeps dropping cheap on average
+            if self._dropped >= 1024 and self._dropped * 2 >= len(
+                self._runs
+            ):  # keeps dropping cheap on average
                 del self._runs[: self._dropped], self._ends[: self._dropped]
                 self._dropped = 0
 

@@ -7,12 +7,12 @@
               16  8  log id                508  4  crc32c of bytes 0 to 507
     512   .  entries, one for each id from 0: crc u32, length u16, name (UTF-8)
 
-The crc covers (log id u64, id u32, length u16, name), so an entry is only valid in its own place. A damaged name costs that
-name: the next valid entry is found again by its crc. An id is never given to a second name, even when its name is lost.
+The crc covers (log id u64, id u32, length u16, name), so an entry is only valid in its own place. A damaged
+name costs that name: the next valid entry is found again by its crc. An id is never given to a second name,
+even when its name is lost.
 
-The file is never mapped, so a torn tail may be truncated. New names are written before the index entries that use them and
-flushed before the index is, so no synced record lacks its topic.
-"""
+The file is never mapped, so a torn tail may be truncated. New names are written before the index entries that
+use them and flushed before the index is, so no synced record lacks its topic."""
 
 import struct
 import threading
@@ -40,7 +40,8 @@ _RESYNC_IDS = 16
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """Who a log is: kept at the front of its topic dictionary, so that a folder needs no catalogue to be read."""
+    """Who a log is: kept at the front of its topic dictionary, so that a folder needs no catalogue to be
+    read."""
 
     log_id: int
     name: str
@@ -49,14 +50,19 @@ class LogIdentity:
 
     def encode(self) -> bytes:
         name = self.name.encode()
-        fixed = _HEADER.pack(_MAGIC, FORMAT_VERSION, self.partition, self.log_id, self.created_us, len(name)) + name
+        fixed = (
+            _HEADER.pack(_MAGIC, FORMAT_VERSION, self.partition, self.log_id, self.created_us, len(name))
+            + name
+        )
         fixed = fixed.ljust(HEADER_BYTES - 4, b"\0")
         return fixed + _CRC.pack(crc32c(fixed))
 
     @classmethod
     def decode(cls, page: bytes, path: Path) -> Self:
         """Raises CorruptLog, or UnsupportedFormat for a whole page of a newer version."""
-        if len(page) < HEADER_BYTES or _CRC.unpack_from(page, HEADER_BYTES - 4)[0] != crc32c(page[: HEADER_BYTES - 4]):
+        if len(page) < HEADER_BYTES or _CRC.unpack_from(page, HEADER_BYTES - 4)[0] != crc32c(
+            page[: HEADER_BYTES - 4]
+        ):
             raise CorruptLog(path, "the header page does not match its checksum")
         magic, version, partition, log_id, created_us, name_length = _HEADER.unpack_from(page)
         if magic != _MAGIC:
@@ -80,21 +86,28 @@ def create_topics_file(files: Files, path: Path, identity: LogIdentity) -> None:
 class TopicDictionary:
     """Names by id and ids by name. Reading needs no lock; `add` may be called by many threads.
 
-    The owner of the store adds names; they reach the file with `write_added`, which the log's writer calls before it
-    writes entries. Other processes call `refresh`.
-    """
+    The owner of the store adds names; they reach the file with `write_added`, which the log's writer calls
+    before it writes entries. Other processes call `refresh`."""
 
     def __init__(
-        self, files: Files, path: Path, *, writable: bool = False, limit: int = NO_TOPIC, known: LogIdentity | None = None
+        self,
+        files: Files,
+        path: Path,
+        *,
+        writable: bool = False,
+        limit: int = NO_TOPIC,
+        known: LogIdentity | None = None,
     ) -> None:
-        """Reads the whole file. `known` is who the log is as told by its other files, in case the header page is damaged.
+        """Reads the whole file. `known` is who the log is as told by its other files, in case the header page
+        is damaged.
 
         Raises OSError, CorruptLog or UnsupportedFormat.
         """
         self.damaged_header = False
         self.path = path
         self.torn_bytes = 0
-        """Bytes behind the last valid entry: a name that was being written when the process or machine stopped."""
+        """Bytes behind the last valid entry: a name that was being written when the process or machine
+        stopped."""
         self._files = files
         self._limit = limit
         self._fd: int | None = files.open(path, write=writable)
@@ -152,11 +165,14 @@ class TopicDictionary:
             return len(self._names) - 1
 
     def write_added(self) -> None:
-        """Write the names added since the last call. On an error nothing has changed and the next call tries again."""
+        """Write the names added since the last call. On an error nothing has changed and the next call tries
+        again."""
         count = len(self._names)
         if count == self._written_count:
             return
-        data = b"".join(self._encode(number, self._names[number] or "") for number in range(self._written_count, count))
+        data = b"".join(
+            self._encode(number, self._names[number] or "") for number in range(self._written_count, count)
+        )
         self._files.write_all(self._open_fd(), data, self._end)
         self._end += len(data)
         self._written_count = count
@@ -237,7 +253,8 @@ class TopicDictionary:
         return at
 
     def _resync(self, data: bytes) -> tuple[int, int] | None:
-        """How many names are damaged at the front of `data`, and where the next valid entry lies; None for a torn tail."""
+        """How many names are damaged at the front of `data`, and where the next valid entry lies; None for a
+        torn tail."""
         first = len(self._names)
         for at in range(_ENTRY.size, min(len(data), _RESYNC_IDS * (_ENTRY.size + TOPIC_BYTES_MAX))):
             for damaged in range(1, _RESYNC_IDS + 1):

@@ -1,12 +1,11 @@
 """Who waits for which records, and who an append wakes.
 
-A parked reader costs an entry in a dict: no timer, no polling, no system call. An append wakes the parked readers whose topics
-it carries and tells each the first offset that concerns it; the others are not looked at. Which readers want a topic is worked
-out once a topic id and remembered until a reader comes or goes.
+A parked reader costs an entry in a dict: no timer, no polling, no system call. An append wakes the parked
+readers whose topics it carries and tells each the first offset that concerns it; the others are not looked
+at. Which readers want a topic is worked out once a topic id and remembered until a reader comes or goes.
 
-Taking a reader out of the parked set obliges the taker to call it: `published` returns the calls to make, and the log makes
-them as soon as it holds no lock.
-"""
+Taking a reader out of the parked set obliges the taker to call it: `published` returns the calls to make, and
+the log makes them as soon as it holds no lock."""
 
 import threading
 from collections.abc import Sequence
@@ -40,7 +39,8 @@ class Wakeups:
         self._wanting: dict[int, tuple[Waiter, ...]] = {}
 
     def register(self, waiter: Waiter, filters: Sequence[str] | None) -> None:
-        """Say what a waiter wants: topics that match one of the filters, or everything. Replaces what it said before."""
+        """Say what a waiter wants: topics that match one of the filters, or everything. Replaces what it said
+        before."""
         with self.lock:
             self._forget(waiter)
             self._filters[waiter] = None if filters is None else tuple(filters)
@@ -54,7 +54,8 @@ class Wakeups:
             self._forget(waiter)
 
     def park(self, waiter: Waiter) -> None:
-        """Wait for the next append. The caller holds `lock` and has seen that the waiter has read everything."""
+        """Wait for the next append. The caller holds `lock` and has seen that the waiter has read
+        everything."""
         (self._parked_for_all if self._filters[waiter] is None else self._parked).add(waiter)
 
     @property
@@ -62,8 +63,8 @@ class Wakeups:
         return len(self._parked) + len(self._parked_for_all)
 
     def published(self, first_offset: int, topic_ids: npt.NDArray[np.uint32]) -> list[tuple[Waiter, int]]:
-        """The parked waiters that these new records concern, each with its first offset. They are parked no more. The
-        caller holds `lock`."""
+        """The parked waiters that these new records concern, each with its first offset. They are parked no
+        more. The caller holds `lock`."""
         if not self._parked and not self._parked_for_all:
             return []
         woken = [(waiter, first_offset) for waiter in self._parked_for_all]
@@ -100,8 +101,8 @@ class Wakeups:
         self._parked_for_all.discard(waiter)
 
     def _changed(self, filters: Sequence[str]) -> None:
-        """Drop what was remembered for the topics these filters can match: one topic for a plain filter, which keeps
-        10,000 clients that subscribe one after the other from making each other's work."""
+        """Drop what was remembered for the topics these filters can match: one topic for a plain filter,
+        which keeps 10,000 clients that subscribe one after the other from making each other's work."""
         for topic_filter in filters:
             if is_wildcard(topic_filter):
                 self._wanting.clear()

@@ -1,0 +1,39 @@
+"""What a front is: a plug-in that turns a network protocol into appends and readers.
+
+Fronts are found through the entry point group `timestone.fronts`; the engine knows none of them. Whoever
+composes the process (the command line) makes a front with the open store and the front's own settings, and
+starts it on its event loop."""
+
+import logging
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from timestone.store import Store
+
+ENTRY_POINT_GROUP = "timestone.fronts"
+
+
+@runtime_checkable
+class Front(Protocol):
+    """A network protocol in front of a store."""
+
+    name: ClassVar[str]
+    """Short and lower case; also the table of its settings in the configuration file and the prefix of its
+    options."""
+
+    def __init__(self, store: Store, settings: Any, *, log: logging.Logger) -> None: ...
+
+    @classmethod
+    def settings(cls) -> type[Any]:
+        """The frozen dataclass of its settings; field metadata has `help`."""
+
+    async def start(self) -> None:
+        """Listen. When it returns, clients can connect."""
+
+    async def stop(self) -> None:
+        """Accept nobody any more, release what is owed, close every connection; within seconds."""
+
+    def describe(self) -> list[str]:
+        """One line for each thing a user wants to know at start: addresses, ack level, limits that matter."""
+
+    def status(self) -> dict[str, Any]:
+        """Counters and gauges by name, ready for JSON."""

@@ -1,0 +1,285 @@
+"""What a store is made of and in which state, for `timestone inspect` and for tests. Reads only; needs no
+catalogue and no lock, so it works on a live store, on a crashed one and on copied files.
+
+A live store and a crashed one look alike on the disk: their last segment is unclosed. Whether someone owns
+the store is asked of the lock, so that a running server is not reported as a fault."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from timestone import names
+from timestone.catalog import Catalog
+from timestone.errors import CorruptLog, NotAStore, TimestoneError
+from timestone.examination import Finding, State, base_offsets, examine
+from timestone.files import Files
+from timestone.lock import read_owner
+from timestone.recovery import identity_from_indexes
+from timestone.topics import TopicDictionary
+
+EXIT_CLEAN, EXIT_UNCLOSED, EXIT_TORN, EXIT_CORRUPT, EXIT_UNREADABLE = range(5)
+
+_EXIT_OF_STATE = {
+    State.SEALED: EXIT_CLEAN,
+    State.UNCLOSED: EXIT_UNCLOSED,
+    State.TORN: EXIT_TORN,
+    State.DAMAGED: EXIT_CORRUPT,
+    State.ORPHAN: EXIT_CORRUPT,
+}
+
+Progress = Callable[[str, int, int], None]
+"""Called with a log's folder name, the segments examined and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport:
+    """One segment. Offsets are [base_offset, next_offset); times in microseconds since 1970, 0 when
+    unknown."""
+
+    base_offset: int
+    next_offset: int
+    records: int
+    bytes: int
+    index_bytes: int
+    first_timestamp_us: int
+    last_timestamp_us: int
+    state: str
+    checkpoint: int
+    """Records below this ordinal are known to be durable."""
+    topics: int | None
+    """Distinct topics; None for a segment that is not sealed."""
+    damaged_offsets: tuple[int, ...]
+    lost_records: int
+    lost_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    """One partition of a log."""
+
+    log: str
+    partition: int
+    id: int
+    epoch: int
+    start_offset: int
+    end_offset: int
+    synced_offset: int
+    records: int
+    bytes: int
+    topics: int
+    topic_names_lost: int
+    segments: tuple[SegmentReport, ...]
+    strangers: tuple[str, ...]
+    """Files in the folder that are not Timestone's: left alone."""
+    put_aside: tuple[str, ...]
+    """`.lost` files: what a recovery has cut off or could not serve."""
+    error: str
+    """Why the log could not be read; empty when it could."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    """A store. `exit_code` is 0 clean, 1 unclosed but consistent, 2 torn tail, 3 corruption, 4 unreadable."""
+
+    path: str
+    owner_pid: int | None
+    """The process that owns the store now; None when nobody does."""
+    deep: bool
+    logs: tuple[LogReport, ...]
+    readers: dict[str, Any]
+    notes: tuple[str, ...]
+    exit_code: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The report in plain values, ready for `json.dumps`."""
+        return asdict(self)
+
+
+def inspect_store(
+    path: str | os.PathLike[str],
+    *,
+    deep: bool = False,
+    log: str | None = None,
+    files: Files | None = None,
+    progress: Progress | None = None,
+) -> StoreReport:
+    """Look at every file of a store. deep: check the bytes of every record. log: only the partitions of this
+    log, or one folder such as `telemetry-0`.
+
+    Raises NotAStore when there is nothing to look at; everything else that is wrong is in the report.
+    """
+    store, files = Path(path), files or Files()
+    if not store.is_dir():
+        raise NotAStore(store, "it is not a directory" if store.exists() else "it does not exist")
+    logs = [
+        found
+        for name in files.names(store)
+        if (found := names.parse_log_folder(name)) and (store / name).is_dir()
+    ]
+    if not logs and not (store / names.CATALOG_NAME).exists():
+        raise NotAStore(store, f"it has neither logs nor a {names.CATALOG_NAME}")
+    chosen = [one for one in sorted(logs) if log is None or log in (one[0], names.log_folder(*one))]
+    if log is not None and not chosen:
+        raise NotAStore(store, f"it has no log named {log!r}")
+    owner, notes = _owner(files, store / names.LOCK_NAME), []
+    try:
+        readers = _readers(store / names.CATALOG_NAME)
+    except (CorruptLog, sqlite3.DatabaseError, TimestoneError) as error:
+        readers = {}
+        notes.append(f"{error}; the logs do not need it")
+    reports = [_LogInspection(files, store, name, number, deep, progress).report() for name, number in chosen]
+    code = max((_exit_code(report) for report in reports), default=EXIT_CLEAN)
+    return StoreReport(str(store), owner, deep, tuple(reports), readers, tuple(notes), code)
+
+
+class _LogInspection:
+    """The inspection of one log folder."""
+
+    def __init__(
+        self, files: Files, store: Path, name: str, partition: int, deep: bool, progress: Progress | None
+    ) -> None:
+        self._files = files
+        self._folder = store / names.log_folder(name, partition)
+        self._name = name
+        self._partition = partition
+        self._deep = deep
+        self._progress = progress
+
+    def report(self) -> LogReport:
+        try:
+            return self._report()
+        except (TimestoneError, OSError) as error:
+            return LogReport(
+                self._name,
+                self._partition,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                (),
+                (),
+                self._put_aside(),
+                error=str(error),
+            )
+
+    def _report(self) -> LogReport:
+        bases, strangers = base_offsets(self._files, self._folder)
+        known = identity_from_indexes(self._files, self._folder, bases, self._name, self._partition)
+        topics = TopicDictionary(self._files, self._folder / names.TOPICS_NAME, known=known)
+        try:
+            findings = self._examine(bases, topics)
+            served = [finding for finding in findings if finding.state is not State.ORPHAN]
+            return LogReport(
+                log=self._name,
+                partition=self._partition,
+                id=topics.identity.log_id,
+                epoch=max((one.header.epoch for one in findings if one.header), default=0),
+                start_offset=served[0].base_offset if served else 0,
+                end_offset=max((finding.end_offset for finding in served), default=0),
+                synced_offset=max(
+                    (one.base_offset + min(one.watermark, one.count) for one in served), default=0
+                ),
+                records=sum(finding.count for finding in served),
+                bytes=sum(finding.segment_bytes for finding in served),
+                topics=len(topics),
+                topic_names_lost=topics.lost_count,
+                segments=tuple(map(_segment_report, findings)),
+                strangers=tuple(strangers),
+                put_aside=self._put_aside(),
+                error="",
+            )
+        finally:
+            topics.close()
+
+    def _examine(self, bases: list[int], topics: TopicDictionary) -> list[Finding]:
+        findings = []
+        for number, base in enumerate(bases):
+            findings.append(self._examine_one(base, topics))
+            if self._progress is not None:
+                self._progress(self._folder.name, number + 1, len(bases))
+        return findings
+
+    def _examine_one(self, base: int, topics: TopicDictionary) -> Finding:
+        """A segment, and again when it looks torn: on a live store the owner may be in the middle of an
+        append or a seal."""
+        attempt = 1
+        while True:
+            topics.refresh()
+            finding = examine(
+                self._files,
+                self._folder,
+                base,
+                topics.identity.log_id,
+                topic_count=len(topics),
+                deep=self._deep,
+            )
+            if finding.state in (State.SEALED, State.UNCLOSED) or attempt == _ATTEMPTS:
+                return finding
+            attempt += 1
+            time.sleep(_PAUSE_S)
+
+    def _put_aside(self) -> tuple[str, ...]:
+        return tuple(name for name in self._files.names(self._folder) if names.LOST_SUFFIX in name)
+
+
+_ATTEMPTS = 3
+_PAUSE_S = 0.002
+
+
+def _segment_report(finding: Finding) -> SegmentReport:
+    trailer = finding.trailer
+    return SegmentReport(
+        base_offset=finding.base_offset,
+        next_offset=finding.end_offset,
+        records=finding.count,
+        bytes=finding.segment_bytes,
+        index_bytes=finding.index_file_bytes,
+        first_timestamp_us=trailer.first_timestamp_us if trailer else finding.first_timestamp_us,
+        last_timestamp_us=finding.last_timestamp_us,
+        state=str(finding.state),
+        checkpoint=finding.watermark,
+        topics=trailer.summary_count if trailer else None,
+        damaged_offsets=tuple(finding.base_offset + ordinal for ordinal in finding.damaged),
+        lost_records=finding.lost_count,
+        lost_bytes=finding.lost_bytes,
+        reason=finding.reason,
+    )
+
+
+def _exit_code(report: LogReport) -> int:
+    if report.error:
+        return EXIT_UNREADABLE
+    codes = [_EXIT_OF_STATE[State(segment.state)] for segment in report.segments]
+    return max(codes, default=EXIT_CLEAN)
+
+
+def _owner(files: Files, lock: Path) -> int | None:
+    """The pid of the process that holds the lock, or None. Asks the kernel, and lets go at once."""
+    try:
+        fd = files.open(lock)
+    except OSError:
+        return None
+    try:
+        return None if files.try_lock(fd) else read_owner(files, lock)[0]
+    finally:
+        files.close(fd)
+
+
+def _readers(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    catalog = Catalog(path, read_only=True)
+    try:
+        return {key: value.decode(errors="replace") for key, value in catalog.items("readers").items()}
+    finally:
+        catalog.close()

@@ -1,0 +1,255 @@
+"""A store read by a process that does not own it: no lock, no write, live or copied, with a crashed owner or
+a running one.
+
+What is published is what the files prove: an entry whose crc holds, pointing to bytes whose crc holds. The
+owner writes records before their entries, so on one machine an entry that is there has its bytes; after a
+power loss a reader meets CorruptRecord at a torn tail until the owner has recovered it.
+
+A view is as of its last `refresh`. It never waits for the owner and the owner never notices it.
+"""
+
+import os
+import sqlite3
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from timestone import names
+from timestone.catalog import Catalog
+from timestone.entries import ENTRY, ENTRY_BYTES
+from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
+from timestone.examination import base_offsets
+from timestone.files import Files
+from timestone.history import History
+from timestone.index import (
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    Checkpoint,
+    DamagedIndex,
+    IndexHeader,
+    Trailer,
+    entry_position,
+)
+from timestone.open_files import OpenSegments
+from timestone.readable import ReadableLog
+from timestone.recovery import identity_from_indexes
+from timestone.segment import Segment
+from timestone.tail import TailRun
+from timestone.topics import TopicDictionary
+from timestone.wakeups import Wakeups
+
+_OPEN_SEGMENTS = 256
+_CHUNK_ENTRIES = 1 << 14
+
+
+class StoreView:
+    """A store to read from. Made by `timestone.view`."""
+
+    def __init__(self, path: Path, *, files: Files | None = None) -> None:
+        """Raises NotAStore when the directory is missing or has no log."""
+        self.path = path
+        self.files = files or Files()
+        self.open_segments = OpenSegments(_OPEN_SEGMENTS)
+        self._logs: dict[tuple[str, int], LogView] = {}
+        self._closed = False
+        if not path.is_dir():
+            raise NotAStore(path, "it is not a directory" if path.exists() else "it does not exist")
+        if not self.log_names() and not (path / names.CATALOG_NAME).exists():
+            raise NotAStore(path, f"it has neither logs nor a {names.CATALOG_NAME}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def log_names(self) -> list[tuple[str, int]]:
+        """Name and partition of each log there is now, sorted."""
+        parsed = ((names.parse_log_folder(name), name) for name in self.files.names(self.path))
+        return sorted(log for log, name in parsed if log is not None and (self.path / name).is_dir())
+
+    def log(self, name: str, partition: int = 0) -> "LogView":
+        """A log as it is now; one view a log, refreshed by this call. Raises UnknownLog, CorruptLog,
+        UnsupportedFormat."""
+        if self._closed:
+            raise StoreClosed(f"the view of {self.path} is closed")
+        view = self._logs.get((name, partition))
+        if view is None:
+            if (name, partition) not in self.log_names():
+                known = tuple(names.log_folder(*log) for log in self.log_names())
+                raise UnknownLog(names.log_folder(name, partition), known)
+            view = self._logs[name, partition] = LogView(self, name, partition)
+        else:
+            view.refresh()
+        return view
+
+    def documents(self, space: str) -> dict[str, bytes]:
+        """The keys and values of a space of the catalogue; empty when there is none. Raises CorruptLog."""
+        path = self.path / names.CATALOG_NAME
+        if not path.exists():
+            return {}
+        catalog = Catalog(path, read_only=True)
+        try:
+            return catalog.items(space)
+        except sqlite3.DatabaseError as error:
+            raise CorruptLog(path, f"the catalogue cannot be read: {error}") from error
+        finally:
+            catalog.close()
+
+    def close(self) -> None:
+        self._closed = True
+        for view in self._logs.values():
+            view.close()
+        self.open_segments.clear()
+
+
+class LogView(ReadableLog):
+    """One log of a store view. Reading is thread-safe; `refresh` is called by one thread at a time."""
+
+    def __init__(self, store: StoreView, name: str, partition: int) -> None:
+        self.name = name
+        self.partition = partition
+        self.folder = store.path / names.log_folder(name, partition)
+        self._store = store
+        self._files = store.files
+        bases, _ = base_offsets(self._files, self.folder)
+        known = identity_from_indexes(self._files, self.folder, bases, name, partition)
+        try:
+            self.topics = TopicDictionary(self._files, self.folder / names.TOPICS_NAME, known=known)
+        except FileNotFoundError:
+            raise CorruptLog(
+                self.folder, "it has no topic dictionary; open the store to recover it"
+            ) from None
+        self.id = self.topics.identity.log_id
+        self.epoch = 0
+        self.wakeups = Wakeups(self.topics)
+        self._history = History(())
+        self._start_offset = self._end_offset = self._synced_offset = 0
+        self._closed = False
+        self.refresh()
+
+    def __repr__(self) -> str:
+        return f"<LogView {self.name}-{self.partition}: offsets [{self.start_offset}, {self.end_offset})>"
+
+    @property
+    def history(self) -> History:
+        return self._history
+
+    @property
+    def start_offset(self) -> int:
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._end_offset
+
+    @property
+    def synced_offset(self) -> int:
+        return self._synced_offset
+
+    def check_open(self) -> None:
+        """Raise StoreClosed once the view is closed."""
+        if self._closed:
+            raise StoreClosed(f"the view of {self.folder} is closed")
+
+    def refresh(self) -> int:
+        """Look at the files again: appends, rolls, seals, deletions. Returns the end offset. Cheap when
+        little changed.
+
+        Raises UnsupportedFormat, OSError.
+        """
+        self.check_open()
+        known = {segment.base_offset: segment for segment in self._history.segments}
+        bases, _ = base_offsets(self._files, self.folder)
+        segments = [
+            segment for base in bases if (segment := self._look_at(base, known.get(base))) is not None
+        ]
+        self.topics.refresh()  # after the entries, so that each topic they use is known
+        self._history = History(segments)
+        if segments:
+            self._start_offset = segments[0].base_offset
+            self._end_offset = max(self._end_offset, segments[-1].end_offset)
+        return self._end_offset
+
+    def close(self) -> None:
+        self._closed = True
+        self.topics.close()
+
+    def _in_tail(self, offset: int) -> TailRun | None:
+        return None
+
+    def _look_at(self, base: int, known: Segment | None) -> Segment | None:
+        """A segment as it is now; None when its files are gone or are not the log's."""
+        if known is not None and known.trailer is not None:
+            return known
+        try:
+            fd = self._files.open(names.index_path(self.folder, base))
+        except FileNotFoundError:
+            return None
+        try:
+            page = self._files.pread(fd, HEADER_BYTES, 0)
+            try:
+                header = IndexHeader.decode(page, names.index_path(self.folder, base))
+            except DamagedIndex:
+                header = IndexHeader(self.id, base, 0, self.epoch, bytes(16))
+            if (header.log_id, header.base_offset) != (self.id, base):
+                return None
+            self.epoch = max(self.epoch, header.epoch)
+            checkpoint = Checkpoint.latest(page, self.id, base)
+            trailer = self._trailer(fd, base)
+            if trailer is not None:
+                self._synced_offset = max(self._synced_offset, base + trailer.entry_count)
+                return Segment(
+                    self._files, self.folder, base, self.id, self._store.open_segments, trailer=trailer
+                )
+            segment = known or Segment(self._files, self.folder, base, self.id, self._store.open_segments)
+            durable = checkpoint.entry_count if checkpoint else 0
+            segment.count = self._count(fd, segment, max(segment.count, durable))
+            self._synced_offset = max(self._synced_offset, base + min(durable, segment.count))
+            return segment
+        finally:
+            self._files.close(fd)
+
+    def _trailer(self, fd: int, base: int) -> Trailer | None:
+        size = self._files.size(fd)
+        if size < HEADER_BYTES + TRAILER_BYTES:
+            return None
+        try:
+            trailer = Trailer.decode(
+                self._files.pread(fd, TRAILER_BYTES, size - TRAILER_BYTES),
+                names.index_path(self.folder, base),
+            )
+        except DamagedIndex:
+            return None
+        mine = (trailer.log_id, trailer.base_offset, trailer.file_bytes) == (self.id, base, size)
+        return trailer if mine else None
+
+    def _count(self, fd: int, segment: Segment, count: int) -> int:
+        """How many entries are published: go on from what is known until the first that does not hold.
+
+        An entry is looked at with pread, which cannot touch a page behind the end of the file.
+        """
+        room = (self._files.size(fd) - HEADER_BYTES) // ENTRY_BYTES
+        count = min(count, room)
+        while count < room:
+            raw = self._files.pread(
+                fd, min(_CHUNK_ENTRIES, room - count) * ENTRY_BYTES, entry_position(count)
+            )
+            entries = np.frombuffer(raw, dtype=ENTRY, count=len(raw) // ENTRY_BYTES)
+            empty = np.flatnonzero(entries["timestamp_us"] == 0)
+            entries = entries[: int(empty[0])] if len(empty) else entries
+            valid = segment.seal.valid(entries, count)
+            good = int(valid.argmin()) if not valid.all() else len(valid)
+            count += good
+            if good < _CHUNK_ENTRIES:
+                break
+        return count
+
+
+def view_store(path: str | os.PathLike[str]) -> StoreView:
+    """Read a store that any process may own. Raises NotAStore."""
+    return StoreView(Path(path))
