@@ -1,0 +1,138 @@
+"""The primitive types of MQTT (section 1.5): integers, variable byte integers, strings, binary data.
+
+Reading goes through a cursor that checks every length before it is used and raises MalformedPacket.
+"""
+
+import re
+
+from mqtt_front.codec.reasons import Reason
+from mqtt_front.errors import MalformedPacket
+
+VARINT_MAX = 268_435_455
+LENGTH_MAX = 65_535
+
+_NON_CHARACTERS = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
+# What section 1.5.4 forbids (U+0000) and what it lets a receiver refuse: control characters and non-characters. They are
+# refused because topics and client ids appear in logs and terminals.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef" + _NON_CHARACTERS + "]")
+
+
+def read_varint(data: bytes, at: int, end: int) -> tuple[int, int] | None:
+    """The variable byte integer at `at` and the place behind it; None when it runs past `end`.
+
+    Raises MalformedPacket for a fifth byte or an encoding that is longer than necessary [MQTT-1.5.5-1].
+    """
+    value = shift = 0
+    for place in range(at, min(end, at + 4)):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if byte == 0 and shift:
+                raise MalformedPacket("a variable byte integer is longer than necessary")
+            return value, place + 1
+        shift += 7
+    if end - at >= 4:
+        raise MalformedPacket("a variable byte integer has more than four bytes")
+    return None
+
+
+def varint(value: int) -> bytes:
+    """`value` as a variable byte integer. The caller keeps it within VARINT_MAX."""
+    if value < 128:
+        return bytes((value,))
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def binary(value: bytes) -> bytes:
+    """`value` behind its two-byte length. Raises ValueError when it is too long for one."""
+    if len(value) > LENGTH_MAX:
+        raise ValueError(f"{len(value)} bytes do not fit behind a two-byte length")
+    return len(value).to_bytes(2, "big") + value
+
+
+def text(value: str) -> bytes:
+    """`value` as UTF-8 behind its two-byte length. Raises ValueError when it is too long for one."""
+    return binary(value.encode())
+
+
+def decode_text(raw: bytes) -> str:
+    """A UTF-8 string as MQTT wants it: no surrogates, no overlong forms, no U+0000 [MQTT-1.5.4-1, -2], and none of the
+    control characters and non-characters that a receiver may refuse. A byte order mark is kept [MQTT-1.5.4-3].
+    """
+    try:
+        value = raw.decode("utf-8", "strict")
+    except UnicodeDecodeError as error:
+        raise MalformedPacket(f"a string is not valid UTF-8: {error.reason}") from None
+    if (found := _FORBIDDEN.search(value)) is not None:
+        raise MalformedPacket(f"a string contains U+{ord(found[0]):04X}")
+    return value
+
+
+class Fields:
+    """A cursor over the fields of one packet, `data[at:end]`."""
+
+    __slots__ = ("at", "data", "end")
+
+    def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
+        self.data = data
+        self.at = at
+        self.end = len(data) if end is None else end
+
+    def __bool__(self) -> bool:
+        """Is anything left?"""
+        return self.at < self.end
+
+    def take(self, length: int) -> bytes:
+        """The next `length` bytes."""
+        start, self.at = self.at, self.at + length
+        if self.at > self.end:
+            raise MalformedPacket(f"a field ends {self.at - self.end} bytes behind its packet")
+        return self.data[start : self.at]
+
+    def u8(self) -> int:
+        return self.take(1)[0]
+
+    def u16(self) -> int:
+        return int.from_bytes(self.take(2), "big")
+
+    def u32(self) -> int:
+        return int.from_bytes(self.take(4), "big")
+
+    def varint(self) -> int:
+        found = read_varint(self.data, self.at, self.end)
+        if found is None:
+            raise MalformedPacket("a variable byte integer ends behind its packet")
+        value, self.at = found
+        return value
+
+    def binary(self) -> bytes:
+        return self.take(self.u16())
+
+    def text(self) -> str:
+        return decode_text(self.binary())
+
+    def rest(self) -> bytes:
+        return self.take(self.end - self.at)
+
+    def sub(self, length: int) -> "Fields":
+        """A cursor over the next `length` bytes; this one goes on behind them."""
+        start = self.at
+        self.take(length)
+        return Fields(self.data, start, self.at)
+
+    def packet_id(self) -> int:
+        """A packet identifier, which is never zero [MQTT-2.2.1-3]."""
+        value = self.u16()
+        if value == 0:
+            raise MalformedPacket("packet identifier 0", Reason.PROTOCOL_ERROR)
+        return value
+
+    def finish(self) -> None:
+        """Raise MalformedPacket when bytes are left over."""
+        if self.at != self.end:
+            raise MalformedPacket(f"{self.end - self.at} bytes behind the last field of a packet")

@@ -1,0 +1,249 @@
+"""One client's connection as a state machine without I/O: bytes in, events out.
+
+It knows the order in which packets may come, and what belongs to one connection and dies with it: the protocol level,
+topic aliases, the receive maximum. It does not know sessions, logs or sockets, and never looks at a topic beyond its alias.
+"""
+
+import enum
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
+
+from mqtt_front.codec import packets
+from mqtt_front.codec.decode import connect_level, decode_packet, packet_end
+from mqtt_front.codec.packets import MQTT_3_1_1, MQTT_5, Packet, PacketType
+from mqtt_front.codec.reasons import Reason
+from mqtt_front.codec.scan import PublishRun, scan_acknowledgements, scan_publishes
+from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
+from mqtt_front.events import Acknowledgements, Event, Publishes
+from mqtt_front.headers import publish_headers
+
+_ACKNOWLEDGEMENTS = {
+    0x40: PacketType.PUBACK,
+    0x50: PacketType.PUBREC,
+    0x62: PacketType.PUBREL,
+    0x70: PacketType.PUBCOMP,
+}
+_ACKNOWLEDGEMENT_TYPES: dict[type, PacketType] = {
+    packets.Puback: PacketType.PUBACK,
+    packets.Pubrec: PacketType.PUBREC,
+    packets.Pubrel: PacketType.PUBREL,
+    packets.Pubcomp: PacketType.PUBCOMP,
+}
+_FROM_SERVERS = (packets.Connack, packets.Suback, packets.Unsuback, packets.Pingresp)
+
+
+class State(enum.Enum):
+    """How far a connection has come."""
+
+    NEW = enum.auto()
+    """Nothing but CONNECT may come."""
+    OPEN = enum.auto()
+    ENDED = enum.auto()
+    """DISCONNECT came, an error was raised, or the owner called `end`: every further byte is ignored."""
+
+
+class Inbound(NamedTuple):
+    """What the server allows a client, as its CONNACK says."""
+
+    packet_bytes: int = 1024 * 1024
+    receive_maximum: int = 65_535
+    topic_alias_maximum: int = 0
+    maximum_qos: int = 2
+
+
+class Connection:
+    """The receiving side of one connection.
+
+    Usage: `for event in connection.receive_data(data)`. MalformedPacket and ProtocolViolation may be raised between
+    events, nothing else ever is; the events before the error are valid. After an error the connection is ENDED.
+    """
+
+    __slots__ = ("_aliases", "_partial", "_partial_end", "inbound", "level", "state", "unacknowledged")
+
+    def __init__(self, inbound: Inbound) -> None:
+        self.inbound = inbound
+        self.state = State.NEW
+        self.level = MQTT_3_1_1
+        """The protocol level, from the moment that a CONNECT claims one; a refusal is framed for it, too."""
+        self.unacknowledged = 0
+        """Publishes at QoS 1 and 2 that came and were not acknowledged yet. The owner counts them down."""
+        self._aliases: dict[int, bytes] = {}
+        self._partial = bytearray()
+        self._partial_end = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of an incomplete packet; at most the packet size limit."""
+        return len(self._partial)
+
+    def end(self) -> None:
+        """Ignore whatever else arrives; also stops a `receive_data` that is under way."""
+        self.state = State.ENDED
+
+    def receive_data(self, data: bytes) -> Iterator[Event]:
+        """The events in `data` and what was left of earlier data. Iterate to the end before the next call."""
+        if self._partial:
+            self._partial += data
+            # A large packet in small pieces is put together once, not once a piece.
+            if len(self._partial) < self._partial_end:
+                return
+            data = bytes(self._partial)
+            self._partial.clear()
+        try:
+            at = yield from self._events(data)
+        except MqttError:
+            self.state = State.ENDED
+            raise
+        if at < len(data) and self.state is not State.ENDED:
+            self._partial += data[at:]
+
+    def _events(self, data: bytes) -> Generator[Event, None, int]:
+        """Yield all complete packets; the value is where the incomplete one starts."""
+        at, end = 0, len(data)
+        while at < end and self.state is not State.ENDED:
+            first = data[at]
+            if self.state is State.OPEN:
+                if first & 0xF0 == 0x30:
+                    limit = self.inbound.packet_bytes
+                    run = scan_publishes(data, at, end, self.level, limit)
+                    if run.payloads:
+                        at = run.position
+                        publishes, fault = self._publishes(run)
+                        if publishes.payloads:
+                            yield publishes
+                        if fault is not None:
+                            raise fault
+                        continue
+                elif first in _ACKNOWLEDGEMENTS:
+                    ids, behind = scan_acknowledgements(data, at, end)
+                    if ids:
+                        at = behind
+                        yield Acknowledgements(_ACKNOWLEDGEMENTS[first], ids)
+                        continue
+            packet_place = self._next_packet(data, at, end)
+            if packet_place is None:
+                break
+            body, at = packet_place
+            yield self._event(first, data[body:at])
+        return at
+
+    def _next_packet(self, data: bytes, at: int, end: int) -> tuple[int, int] | None:
+        """Body and end of the packet at `at`; None when it is incomplete: then `_partial_end` says how long it is."""
+        if self.state is State.NEW and data[at] != 0x10:
+            raise ProtocolViolation(_not_mqtt(data[at : at + 4]))
+        place = packet_end(data, at, end)
+        if place is None:
+            self._partial_end = 0
+            return None
+        if place[1] - at > self.inbound.packet_bytes:
+            size, limit = place[1] - at, self.inbound.packet_bytes
+            raise ProtocolViolation(
+                f"a packet of {size} bytes; the limit is {limit}", Reason.PACKET_TOO_LARGE
+            )
+        if place[1] > end:
+            self._partial_end = place[1] - at
+            return None
+        return place
+
+    def _event(self, first: int, body: bytes) -> Event:
+        if self.state is State.NEW:
+            level = connect_level(body)
+            if level is not None:
+                self.level = min(level, MQTT_5)
+        packet = decode_packet(first, body, self.level)
+        if isinstance(packet, packets.Connect):
+            if self.state is not State.NEW:
+                raise ProtocolViolation("a second CONNECT")
+            self.state = State.OPEN
+            return packet
+        return self._judge(packet)
+
+    def _judge(self, packet: Packet) -> Event:
+        """The event for a rare packet of an open connection."""
+        if isinstance(packet, packets.Acknowledgement):
+            return Acknowledgements(_ACKNOWLEDGEMENT_TYPES[type(packet)], [packet.packet_id], packet.reason)
+        if isinstance(packet, packets.Disconnect):
+            if packet.properties.server_reference is not None:
+                raise ProtocolViolation("a client's DISCONNECT with a server reference")
+            self.state = State.ENDED
+            return packet
+        if isinstance(packet, _FROM_SERVERS):
+            raise ProtocolViolation(f"{type(packet).__name__.upper()} from a client")
+        # The scanner takes every PUBLISH that `decode_packet` accepts.
+        assert not isinstance(packet, (packets.Publish, packets.Connect)), (
+            "the scanner and the decoder disagree"
+        )
+        return packet
+
+    def _publishes(self, run: PublishRun) -> tuple[Publishes, MqttError | None]:
+        """The publishes of a run up to the first that breaks a rule, and what that one breaks."""
+        count, fault = len(run.payloads), None
+        header_lengths: list[int] | int = 0
+        if run.packet_ids:
+            count, fault = self._admit(run)
+        if run.properties or (self.level == MQTT_5 and b"" in run.topics):
+            header_lengths, count, fault = self._apply_properties(run, count, fault)
+        first_bytes, topics, ids, payloads = run.first_bytes, run.topics, run.packet_ids, run.payloads
+        if fault is not None:
+            first_bytes, topics, payloads = first_bytes[:count], topics[:count], payloads[:count]
+            ids = ids[: sum(1 for first in first_bytes if first & 6)]
+        self.unacknowledged += len(ids)
+        return Publishes(first_bytes, topics, payloads, header_lengths, ids), fault
+
+    def _admit(self, run: PublishRun) -> tuple[int, MqttError | None]:
+        """How many publishes of a run are within the receive maximum and the maximum QoS."""
+        room = self.inbound.receive_maximum - self.unacknowledged
+        if (self.level < MQTT_5 or len(run.packet_ids) <= room) and self.inbound.maximum_qos == 2:
+            return len(run.payloads), None
+        for number, first in enumerate(run.first_bytes):
+            if first & 6 == 4 and self.inbound.maximum_qos < 2:
+                return number, ProtocolViolation("a publish at QoS 2", Reason.QOS_NOT_SUPPORTED)
+            if first & 6 and self.level == MQTT_5:
+                if room == 0:
+                    message = f"more than {self.inbound.receive_maximum} unacknowledged publishes"
+                    return number, ProtocolViolation(message, Reason.RECEIVE_MAXIMUM_EXCEEDED)
+                room -= 1
+        return len(run.payloads), None
+
+    def _apply_properties(
+        self, run: PublishRun, count: int, fault: MqttError | None
+    ) -> tuple[list[int], int, MqttError | None]:
+        """Resolve aliases and put header blocks in front of payloads, in place, up to the first bad publish."""
+        header_lengths = [0] * count
+        for number in range(count) if b"" in run.topics else run.properties:
+            if number >= count:
+                break
+            try:
+                headers = publish_headers(run.properties.get(number, b""))
+                if headers.topic_alias is not None:
+                    run.topics[number] = self._resolve(run.topics[number], headers.topic_alias)
+                elif not run.topics[number]:
+                    raise MalformedPacket("a publish without a topic")
+            except MqttError as error:
+                return header_lengths[:number], number, error
+            if headers.block:
+                run.payloads[number] = headers.block + run.payloads[number]
+                header_lengths[number] = len(headers.block)
+        return header_lengths, count, fault
+
+    def _resolve(self, topic: bytes, alias: int) -> bytes:
+        """The topic of a publish with an alias, which is learned or looked up (section 3.3.2.3.4)."""
+        if alias > self.inbound.topic_alias_maximum:
+            limit = self.inbound.topic_alias_maximum
+            raise ProtocolViolation(f"topic alias {alias}; the limit is {limit}", Reason.TOPIC_ALIAS_INVALID)
+        if topic:
+            self._aliases[alias] = topic
+            return topic
+        known = self._aliases.get(alias)
+        if known is None:
+            raise ProtocolViolation(f"topic alias {alias} was never set")
+        return known
+
+
+def _not_mqtt(start: bytes) -> str:
+    """What a first packet that is no CONNECT looks like; wrong ports are the most common cause."""
+    if start[:1] == b"\x16":
+        return "the first bytes are a TLS handshake, on a port without TLS"
+    if start in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):
+        return "the first bytes are an HTTP request"
+    return f"the first packet is not CONNECT but starts with 0x{start[0]:02X}"
