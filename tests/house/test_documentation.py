@@ -57,10 +57,10 @@ def as_script(page: Path, port: str, directory: Path) -> tuple[str, dict[str, tu
                 program = directory / f"block_{block.line}.py"
                 program.write_text(step + "\n")
                 script.append(f"python {program.name}")
+            elif step.endswith("&"):
+                script += [f"{step[:-1]} >background.out 2>&1 &", f"listening {port}"]
             else:
                 script.append(step)
-                if step.endswith("&"):
-                    script.append(f"listening {port}")
     return "\n".join(script), promises
 
 

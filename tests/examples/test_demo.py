@@ -1,0 +1,63 @@
+"""The demo, small: the same line as `make demo`, and what it says when the numbers do not agree."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples.demo import Mismatch, check, main
+from examples.device import DeviceError
+from examples.fleet import Fleet
+from examples.server import Server, ServerError
+from tests.house.tree import ROOT
+
+MESSAGES = 3_000
+DEVICES = 12
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_demo_finds_every_count_equal_twice_in_a_row(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = subprocess.run(
+            [
+                *[sys.executable, "-m", "examples.demo", "--messages", str(MESSAGES)],
+                *["--devices", str(DEVICES), "--directory", str(tmp_path / "demo")],
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=90,
+        )
+        assert done.returncode == 0, done.stdout
+        assert f"messages in Parquet = {MESSAGES:,}" in done.stdout.splitlines()[-1]
+        assert "device-0000" in done.stdout, "the first rows of the report"
+
+
+def test_unequal_counts_are_named() -> None:
+    with pytest.raises(Mismatch, match=r"stored \(99\) is not acknowledged \(1,000\)"):
+        check("stored", 99, "acknowledged", 1000)
+
+
+def test_fleet_says_which_device_could_not_go_on() -> None:
+    fleet = Fleet("127.0.0.1", 1, device_count=1, message_count=1, process_count=1)
+    with fleet, pytest.raises(DeviceError, match="refused"):
+        fleet.wait(30.0)
+
+
+def test_server_that_cannot_start_is_reported_with_its_last_line(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.write_text("not a directory")
+    with pytest.raises(ServerError, match=r"the server did not start: .*data"), Server(data, tmp_path / "log"):
+        pass
+
+
+def test_demo_that_fails_exits_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ServerError("no")
+
+    monkeypatch.setattr("examples.demo.run", refuse)
+    assert main(["--directory", str(tmp_path)]) == 1
