@@ -3,6 +3,7 @@
 import ast
 import importlib
 import tomllib
+from dataclasses import fields
 
 import pytest
 
@@ -49,3 +50,13 @@ def test_version_is_the_same_everywhere() -> None:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert timestone.__version__ == project["version"]
+
+
+def test_reference_page_lists_every_setting_of_the_engine() -> None:
+    import timestone
+
+    page = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    settings = [
+        field.name for config in (timestone.StoreConfig, timestone.LogConfig) for field in fields(config)
+    ]
+    assert [name for name in settings if f"| `{name}` |" not in page] == []
