@@ -157,7 +157,8 @@ class Batch:
         )
 
     def to_arrow(self) -> "pyarrow.RecordBatch":
-        """The batch as Arrow columns: log, partition, offset, timestamp (us, UTC), topic, headers, value, flags.
+        """The batch as Arrow columns: log, partition, offset, timestamp (us, UTC), topic, headers, value,
+        flags.
 
         The `value` column shares this batch's bytes when the records lie back to back without header blocks;
         else they are gathered once, in C. Needs pyarrow (`pip install timestone[arrow]`).

@@ -4,12 +4,15 @@ While one fdatasync runs, the next batches gather; each flush serves everybody w
 began. The thread sleeps without a timer while everything is durable; after a write below level `synced` it
 wakes once, `sync_interval_ms` later."""
 
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from timestone.log import Log
+
+_LOGGER = logging.getLogger("timestone")
 
 
 class Committer:
@@ -59,13 +62,20 @@ class Committer:
                     del self._deadlines[log]
                 if self._stopping and not writing and not due:
                     return
-            for log in writing:
-                log.write_queued()
             for log in {**writing, **dict.fromkeys(due)}:
-                if log in due or log.sync_wanted:
-                    log.sync_queued()
-                elif log.dirty:
-                    self.expect_sync(log)
+                try:
+                    self._serve(log, flush=log in due)
+                except Exception:
+                    # What failed was told to whoever submitted it; the other logs of the store are still
+                    # served.
+                    _LOGGER.exception("%s-%d: the committer could not serve it", log.name, log.partition)
+
+    def _serve(self, log: "Log", *, flush: bool) -> None:
+        log.write_queued()
+        if flush or log.sync_wanted:
+            log.sync_queued()
+        elif log.dirty:
+            self.expect_sync(log)
 
     def _due(self) -> "list[Log]":
         now = time.monotonic()

@@ -15,7 +15,8 @@ from timestone.crc import crc32c
 from timestone.entries import ENTRY, NO_TOPIC, EntrySeal
 from timestone.errors import RecordTooLarge
 
-Column = Sequence[int] | npt.NDArray[np.unsignedinteger] | int
+Numbers = npt.NDArray[np.unsignedinteger]
+Column = Sequence[int] | Numbers | int
 _UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc, for a draft of one record
 
 
@@ -23,7 +24,9 @@ class Draft:
     """A batch of records to append. Immutable once built; holds copies, never views of a receive buffer.
 
     payloads: the stored bytes of each record: header block, then payload. Zero-length ones are legal.
-    topic_ids, flags, header_lengths: one value for all, or one a record.
+    topic_ids (u32), flags (u16), header_lengths (u16): one value for all, or one a record.
+
+    Raises ValueError or OverflowError when a column does not fit.
     """
 
     __slots__ = ("_payloads", "count", "flags", "header_lengths", "size_bytes", "topic_ids")
@@ -36,12 +39,16 @@ class Draft:
         flags: Column = 0,
         header_lengths: Column = 0,
     ) -> None:
-        self._payloads = payloads
+        self._payloads = tuple(payloads)
         self.count = len(payloads)
         self.size_bytes = sum(map(len, payloads))
-        self.topic_ids = topic_ids
-        self.flags = flags
-        self.header_lengths = header_lengths
+        self.topic_ids = _column(topic_ids, self.count, np.uint32)
+        self.flags = _column(flags, self.count, np.uint16)
+        self.header_lengths = _column(header_lengths, self.count, np.uint16)
+        if not isinstance(header_lengths, int) or header_lengths:
+            lengths = np.fromiter(map(len, payloads), dtype=np.uint32, count=self.count)
+            if (lengths < self.header_lengths).any():
+                raise ValueError("a header block is longer than its record")
 
     def check(self, record_bytes: int) -> None:
         """Raise RecordTooLarge when any record is over the limit. Nothing was written then."""
@@ -91,17 +98,28 @@ class Draft:
             return drafts[0]
         return cls(
             list(itertools.chain.from_iterable(draft._payloads for draft in drafts)),
-            np.concatenate([_column(draft.topic_ids, draft.count, np.uint32) for draft in drafts]),
-            flags=np.concatenate([_column(draft.flags, draft.count, np.uint16) for draft in drafts]),
-            header_lengths=np.concatenate(
-                [_column(draft.header_lengths, draft.count, np.uint16) for draft in drafts]
-            ),
+            np.concatenate([_filled(draft.topic_ids, draft.count) for draft in drafts]),
+            flags=np.concatenate([_filled(draft.flags, draft.count) for draft in drafts]),
+            header_lengths=np.concatenate([_filled(draft.header_lengths, draft.count) for draft in drafts]),
         )
 
 
-def _first(column: Column) -> int:
+def _first(column: int | Numbers) -> int:
     return column if isinstance(column, int) else int(column[0])
 
 
-def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> npt.NDArray[np.unsignedinteger]:
-    return np.full(count, column, dtype=kind) if isinstance(column, int) else np.asarray(column, dtype=kind)
+def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> int | Numbers:
+    """One value for all as it is, or an array of `count`. Raises ValueError or OverflowError for what does
+    not fit."""
+    if isinstance(column, int):
+        if not 0 <= column <= np.iinfo(kind).max:
+            raise OverflowError(f"{column} is not from 0 to {np.iinfo(kind).max}")
+        return column
+    numbers = np.asarray(column, dtype=kind)
+    if numbers.shape != (count,):
+        raise ValueError(f"{count} payloads with a column of shape {numbers.shape}")
+    return numbers
+
+
+def _filled(column: int | Numbers, count: int) -> Numbers:
+    return np.full(count, column, dtype=np.uint32) if isinstance(column, int) else column

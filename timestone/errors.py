@@ -111,6 +111,10 @@ class LogFailed(TimestoneError):
         self.cause = cause
         self.unsynced = unsynced
 
+    def again(self) -> "LogFailed":
+        """The same failure for another caller: a raised exception grows a traceback, so each gets its own."""
+        return LogFailed(self.path, self.cause, self.unsynced)
+
 
 class CorruptRecord(TimestoneError):
     """The bytes of one record are not those that were appended. Its neighbours are readable: seek to `offset

@@ -195,7 +195,7 @@ class Trailer:
         magic, version, flags, *values = _TRAILER.unpack_from(data)
         if magic != _TRAILER_MAGIC or _CRC.unpack_from(data, 124)[0] != crc32c(data[:124]):
             raise DamagedIndex("no trailer")
-        if version != FORMAT_VERSION:
+        if version != FORMAT_VERSION or flags & ~TRAILER_RECOVERED:
             raise UnsupportedFormat(path, version, FORMAT_VERSION)
         return cls(*values, recovered=bool(flags & TRAILER_RECOVERED))  # type: ignore[misc]
 

@@ -186,9 +186,7 @@ class Log(ReadableLog):
 
         Raises RecordTooLarge, LogFailed, StoreClosed; nothing was submitted then.
         """
-        self.check_open()
-        if self._failure is not None:
-            raise self._failure
+        self._check_appendable()
         draft.check(self.config.record_bytes)
         submission = Submission(draft, Ack(ack), done)
         self._queue.append(submission)
@@ -218,6 +216,11 @@ class Log(ReadableLog):
         """Raise StoreClosed once the store is closed."""
         if self._closed:
             raise StoreClosed(f"log {self.name}-{self.partition} is closed")
+
+    def _check_appendable(self) -> None:
+        self.check_open()
+        if self._failure is not None:
+            raise self._failure.again()
 
     # For the committer.
 
@@ -254,8 +257,11 @@ class Log(ReadableLog):
         finally:
             with self._sync_lock, self._write_lock:
                 self._closed = True
+                if self._writer is not None and self._writer.count == 0:
+                    self._writer.remove_empty()
+                    self._writer = None
                 self._roll_locked()
-            self._fail_waiting(StoreClosed(f"log {self.name}-{self.partition} is closed"))
+                self._fail_waiting(StoreClosed(f"log {self.name}-{self.partition} is closed"))
             _wake(self.wakeups.wake_all(self._end_offset))
 
     def abandon(self) -> None:
@@ -279,10 +285,11 @@ class Log(ReadableLog):
                 group.append(self._queue.popleft())
             try:
                 first = self._write_locked(Draft.joined([submission.draft for submission in group]))
-            except Exception as error:
+            except BaseException as error:
+                failure = error if isinstance(error, Exception) else LogFailed(self.folder, error)
                 for submission in group:
-                    submission.resolve(error)
-                if not isinstance(error, OSError | StorageFull | LogFailed | StoreClosed):
+                    submission.resolve(failure)
+                if not isinstance(error, Exception):
                     raise
                 continue
             for submission in group:
@@ -295,9 +302,7 @@ class Log(ReadableLog):
 
     def _write_locked(self, draft: Draft) -> int:
         """Write and publish a draft; returns its first offset."""
-        self.check_open()
-        if self._failure is not None:
-            raise self._failure
+        self._check_appendable()
         if draft.count == 0:
             return self._end_offset
         self._check_space_locked(draft.size_bytes)
@@ -381,9 +386,7 @@ class Log(ReadableLog):
             with self._sync_lock:
                 if self._synced_offset >= end_offset:
                     break
-                if self._failure is not None:
-                    raise self._failure
-                self.check_open()
+                self._check_appendable()
                 self._flush()
         self._resolve_synced()
 
@@ -429,7 +432,7 @@ class Log(ReadableLog):
             self._failure = LogFailed(self.folder, cause, range(self._synced_offset, self._end_offset))
             self._store.note(f"{self._failure}")
             self._fail_waiting(self._failure)
-        return self._failure
+        return self._failure.again()
 
     def _fail_waiting(self, error: Exception) -> None:
         for waiting in (self._unsynced, self._queue):

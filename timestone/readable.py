@@ -72,6 +72,7 @@ class ReadableLog(ABC):
 
         Raises OffsetOutOfRange; CorruptRecord when the record at `offset` is damaged; OSError from the disk.
         """
+        max_records = max(1, max_records)
         end = self.end_offset
         self._check(offset, end)
         if offset < end:
@@ -97,6 +98,7 @@ class ReadableLog(ABC):
     ) -> Batch:
         """Like `read`, only records of chosen topics. Empty when none is left before the end, or before
         `max_scan` records were looked at; `next_offset` says how far it got."""
+        max_records = max(1, max_records)
         end = self.end_offset
         self._check(offset, end)
         stop = end if max_scan is None else min(end, offset + max_scan)
@@ -114,8 +116,8 @@ class ReadableLog(ABC):
         CorruptRecord."""
         batch = self.read(offset, max_records=1, max_bytes=0)
         if not batch or batch.offsets[0] != offset:
-            following = int(batch.offsets[0]) if batch else self.end_offset
-            raise OffsetOutOfRange(offset, following, self.end_offset)
+            first = int(batch.offsets[0]) if batch else self.start_offset
+            raise OffsetOutOfRange(offset, first, self.end_offset)
         return batch[0]
 
     def offset_at(self, timestamp_us: int) -> int:
@@ -257,6 +259,6 @@ def _joined(runs: Sequence[Run]) -> tuple[bytes, int, Entries]:
     for run in runs:
         piece = entries[at : at + len(run.entries)]
         piece[:] = run.entries
-        piece["position"] += np.uint32(base) - np.uint32(run.position)
+        piece["position"] = piece["position"].astype(np.int64) + (base - run.position)
         at, base = at + len(run.entries), base + len(run.data)
     return data, 0, entries

@@ -121,7 +121,9 @@ class Reader:
         Only for a store this process owns: a view has nobody to wake it (`LogView.refresh`).
         """
         if self.park() and not self._woken.wait(timeout_s):
-            return False
+            # Taken back out, or a late wake would move the offset while this thread reads.
+            self.log.wakeups.unpark(self)
+            return self._woken.is_set()
         self._check_open()
         return True
 

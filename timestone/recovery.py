@@ -52,14 +52,6 @@ class Recovered:
         return f"{self.log}-{self.partition}: {'; '.join(self.notes)}"
 
 
-def current_boot_id() -> bytes:
-    """16 bytes that change with every boot of the machine; zeros where the system does not tell."""
-    try:
-        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
-    except (OSError, ValueError):
-        return bytes(16)
-
-
 class LogRecovery:
     """Recovers one log folder. The store's lock is held."""
 

@@ -51,6 +51,8 @@ def seal_index(
     can be tried again."""
     path = names.index_path(folder, header.base_offset)
     temporary = path.with_name(path.name + names.TEMPORARY_SUFFIX)
+    if temporary.name in files.names(folder):
+        files.unlink(temporary)  # what an earlier try has left: this folder has one sealer
     source = files.open(path)
     try:
         target = files.create(temporary)

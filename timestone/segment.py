@@ -109,17 +109,15 @@ class Segment:
         Stops in front of a damaged record. Raises CorruptRecord when `ordinal` itself is one, OSError from
         the disk."""
         pair = self._pair_with(self.count)
-        entries = self.mapped_entries(
-            pair, ordinal, min(self.count, ordinal + min(max_records, _RUN_RECORDS))
+        last = min(self.count, ordinal + min(max_records, _RUN_RECORDS))
+        # A damaged entry may mislead the search to any place in range; `_checked` then cuts the run there.
+        end = self._position_at(pair, ordinal) + max_bytes
+        last = bisect.bisect_right(
+            range(last), end, ordinal + 1, key=lambda one: self._position_at(pair, one)
         )
-        first = int(entries["position"][0])
-        # Positions may be damaged here: the search then gives some count in range, and the check below cuts
-        # it.
-        fitting = int(np.searchsorted(entries["position"].astype(np.int64), first + max_bytes, side="right"))
-        entries = np.array(entries[: max(1, fitting)])
-        lengths = entries["length"].astype(np.int64)
-        over = entries["position"] + lengths - first > max_bytes
-        entries = entries[: max(1, int(over.argmax()))] if over.any() else entries
+        entries = np.array(self.mapped_entries(pair, ordinal, last))
+        if last - ordinal > 1 and int(entries["position"][-1]) + int(entries["length"][-1]) > end:
+            entries = entries[:-1]
         return self._checked(pair, ordinal, entries)
 
     def read_entries(self, first: int, last: int) -> Entries:
@@ -175,6 +173,11 @@ class Segment:
             self._topics = np.frombuffer(raw, dtype=SUMMARY)
         return self._topics
 
+    def _position_at(self, pair: OpenPair, ordinal: int) -> int:
+        """Where a record lies, straight from its entry: a search needs 16 of them, not the whole column."""
+        at = entry_position(ordinal)
+        return int.from_bytes(pair.index_map[at : at + 4], "little")
+
     def mapped_entries(self, pair: OpenPair, first: int, last: int) -> Entries:
         """A view of entries as they are on the disk, unchecked."""
         return np.frombuffer(pair.index_map, dtype=ENTRY, count=last - first, offset=entry_position(first))
@@ -205,7 +208,8 @@ class Segment:
     def _checked(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
         """Read the bytes of `entries` and keep those that prove themselves, up to the first that does not."""
         last = ordinal + len(entries)
-        verified = self._verified[0] <= ordinal and last <= self._verified[1]
+        # A single record is what a careful caller asks for: checked every time.
+        verified = len(entries) > 1 and self._verified[0] <= ordinal and last <= self._verified[1]
         if not verified:
             entries = entries[: self._valid_count(ordinal, entries)]
         run = self._fetched_range(pair, ordinal, entries)

@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import Any, Self
 
 from timestone import names
 from timestone.catalog import Catalog, CatalogRow
+from timestone.clock import Clock
 from timestone.committer import Committer
 from timestone.config import LogConfig, StoreConfig
 from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
@@ -26,18 +26,13 @@ from timestone.history import History
 from timestone.lock import StoreLock
 from timestone.log import Log
 from timestone.open_files import OpenSegments
-from timestone.recovery import LogRecovery, Recovered, current_boot_id, identity_from_indexes
+from timestone.recovery import LogRecovery, Recovered, identity_from_indexes
 from timestone.sealer import Sealer
 from timestone.segment import Segment
 from timestone.tail import TailBudget
 from timestone.topics import LogIdentity, TopicDictionary, create_topics_file
 
 _LOGGER = logging.getLogger("timestone")
-
-
-def now_us() -> int:
-    """Microseconds since 1970: the one clock of the engine."""
-    return time.time_ns() // 1000
 
 
 class Store:
@@ -51,13 +46,14 @@ class Store:
         *,
         create: bool = True,
         files: Files | None = None,
-        clock: Callable[[], int] = now_us,
+        clock: Clock | None = None,
     ) -> None:
         self.path = path
         self.config = config
         self.files = files or Files()
-        self.now_us = clock
-        self.boot_id = current_boot_id()
+        clock = clock or Clock()
+        self.now_us: Callable[[], int] = clock.now_us
+        self.boot_id = clock.boot_id()
         self.tail_budget = TailBudget(config.tail_bytes)
         self.open_segments = OpenSegments(config.open_segment_count)
         self.recoveries: tuple[Recovered, ...] = ()
@@ -281,15 +277,20 @@ os.register_at_fork(after_in_child=_abandon_after_fork)
 
 
 def open_store(
-    path: str | os.PathLike[str], *, create: bool = True, config: StoreConfig | None = None, **settings: Any
+    path: str | os.PathLike[str],
+    *,
+    create: bool = True,
+    config: StoreConfig | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    **settings: Any,
 ) -> Store:
     """Open the store in a directory, which this process then owns; `settings` are fields of StoreConfig.
+    `files` and `clock` are for tests.
 
     Recovers what was not closed, by the rules of docs/durability.md; `store.recoveries` says what was found.
 
     Raises StoreLocked when another process owns it, NotAStore, UnsupportedFormat, CorruptLog
     (recovery="strict", or a damaged catalogue), OSError."""
-    chosen = config or StoreConfig()
-    if settings:
-        chosen = replace(chosen, **settings)
-    return Store(Path(path), chosen, create=create)
+    chosen = replace(config or StoreConfig(), **settings)
+    return Store(Path(path), chosen, create=create, files=files, clock=clock)

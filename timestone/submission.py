@@ -1,10 +1,13 @@
 """An append on its way: what its caller can wait for."""
 
+import logging
 import threading
 from collections.abc import Callable
 
 from timestone.config import Ack
 from timestone.draft import Draft
+
+_LOGGER = logging.getLogger("timestone")
 
 
 class Submission:
@@ -30,6 +33,10 @@ class Submission:
         """The level is reached, or never will be. Called by the engine."""
         with self._lock:
             if self.resolved:
+                if error is not None:
+                    _LOGGER.error(
+                        "%d records acknowledged at level %s are lost: %s", self.draft.count, self.ack, error
+                    )
                 return
             self.error = error
             self.resolved = True
@@ -37,7 +44,11 @@ class Submission:
         if event is not None:
             event.set()
         if self._done is not None:
-            self._done(self)
+            try:
+                self._done(self)
+            except Exception:
+                # A caller's mistake must not end the thread that everybody's acks come from.
+                _LOGGER.exception("the `done` of a submission raised")
 
     def wait(self, timeout_s: float | None = None) -> range:
         """Block until the level is reached; returns the offsets. Raises the error of the append, or

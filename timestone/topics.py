@@ -5,7 +5,7 @@
                8  4  format version         32  2  length of the log's name
               12  4  partition              34  .  the log's name, then zeros
               16  8  log id                508  4  crc32c of bytes 0 to 507
-    512   .  entries, one for each id from 0: crc u32, length u16, name (UTF-8)
+    512   .  entries, one for each id from 0: crc u32, length u16, name (UTF-8); length 0 for an id whose name is lost
 
 The crc covers (log id u64, id u32, length u16, name), so an entry is only valid in its own place. A damaged
 name costs that name: the next valid entry is found again by its crc. An id is never given to a second name,
@@ -24,7 +24,7 @@ from timestone.crc import crc32c
 from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptLog, TopicLimit, UnsupportedFormat
 from timestone.files import Files
-from timestone.filters import TOPIC_BYTES_MAX, validate_topic
+from timestone.filters import validate_topic
 
 FORMAT_VERSION = 1
 HEADER_BYTES = 512
@@ -34,8 +34,11 @@ _ENTRY = struct.Struct("<IH")
 _CRC = struct.Struct("<I")
 _SALT = struct.Struct("<QIH")
 _READ_BYTES = 1 << 20
-_RESYNC_IDS = 16
-"""How many neighbouring names may be damaged at once before the rest of the file is given up."""
+_RESYNC_BYTES = 16 * 1024
+_RESYNC_IDS = 1024
+_RESYNC_NAME_BYTES = 4096
+"""How far behind a damaged name the next whole one is looked for, how many names may be lost on the way, and
+how long that one may be: two damaged pages of short names are found through, in a second at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,27 +250,35 @@ class TopicDictionary:
         """Take in the whole valid entries at the front of `data`; returns their bytes."""
         at = 0
         while (name := self._decode(data, at, len(self._names))) is not None:
-            self._ids.setdefault(name, len(self._names))
-            self._names.append(name)
+            if name:
+                self._ids.setdefault(name, len(self._names))
+            self._names.append(name or None)
             at += _ENTRY.size + len(name.encode())
         return at
 
     def _resync(self, data: bytes) -> tuple[int, int] | None:
         """How many names are damaged at the front of `data`, and where the next valid entry lies; None for a
-        torn tail."""
+        torn tail.
+
+        A place is worth a checksum only when its length field is that of a name that ends in front of the end
+        or of another plausible entry, which leaves few of them; ids are tried up to how many names could have
+        stood there."""
         first = len(self._names)
-        for at in range(_ENTRY.size, min(len(data), _RESYNC_IDS * (_ENTRY.size + TOPIC_BYTES_MAX))):
-            for damaged in range(1, _RESYNC_IDS + 1):
+        for at in range(_ENTRY.size, min(len(data) - _ENTRY.size, _RESYNC_BYTES)):
+            length = data[at + 4] | data[at + 5] << 8
+            if not length or at + _ENTRY.size + length > len(data) or length > _RESYNC_NAME_BYTES:
+                continue
+            for damaged in range(1, min(_RESYNC_IDS, at // (_ENTRY.size + 1)) + 1):
                 if self._decode(data, at, first + damaged) is not None:
                     return damaged, at
         return None
 
     def _decode(self, data: bytes, at: int, number: int) -> str | None:
-        if at + _ENTRY.size >= len(data):
+        if at + _ENTRY.size > len(data):
             return None
         crc, length = _ENTRY.unpack_from(data, at)
         name = data[at + _ENTRY.size : at + _ENTRY.size + length]
-        if not length or len(name) < length or crc != self._crc(number, name):
+        if len(name) < length or crc != self._crc(number, name):
             return None
         return name.decode()
 

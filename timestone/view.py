@@ -250,6 +250,6 @@ class LogView(ReadableLog):
         return count
 
 
-def view_store(path: str | os.PathLike[str]) -> StoreView:
+def view_store(path: str | os.PathLike[str], *, files: Files | None = None) -> StoreView:
     """Read a store that any process may own. Raises NotAStore."""
-    return StoreView(Path(path))
+    return StoreView(Path(path), files=files)

@@ -42,6 +42,7 @@ class Wakeups:
         """Say what a waiter wants: topics that match one of the filters, or everything. Replaces what it said
         before."""
         with self.lock:
+            self._changed(self._filters.get(waiter) or ())
             self._forget(waiter)
             self._filters[waiter] = None if filters is None else tuple(filters)
             for topic_filter in filters or ():
@@ -57,6 +58,12 @@ class Wakeups:
         """Wait for the next append. The caller holds `lock` and has seen that the waiter has read
         everything."""
         (self._parked_for_all if self._filters[waiter] is None else self._parked).add(waiter)
+
+    def unpark(self, waiter: Waiter) -> None:
+        """Take a waiter back out; afterwards nothing wakes it."""
+        with self.lock:
+            self._parked.discard(waiter)
+            self._parked_for_all.discard(waiter)
 
     @property
     def parked_count(self) -> int:
