@@ -5,6 +5,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from timestone.arrow import columns
 from timestone.batch import Batch
 
 
@@ -19,8 +20,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def record_batch(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of `schema`. Bytes are shared with `batch` where the records lie back to back."""
-    columns = batch.arrow_columns()
-    arrays = [columns[name]() for name in schema.names]
+    make = columns(batch)
+    arrays = [make[name]() for name in schema.names]
     # Only the names inside nested types can differ, which costs nothing to change.
     arrays = [array.cast(field.type) for array, field in zip(arrays, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

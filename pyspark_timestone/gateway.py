@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
@@ -44,8 +45,10 @@ appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark: %p %c{{1}}: %m%n%ex
+appender.stderr.layout.pattern = spark: %p %c{{1}}: %m%n
+appender.stderr.layout.alwaysWriteExceptions = false
 """
+"""One line for each trouble. What went wrong arrives in Python as an exception, stack and all; once is enough."""
 
 
 class Gateway:
@@ -77,6 +80,9 @@ class Gateway:
     def close(self) -> None:
         """End Java and wait for its end. Idempotent; runs by itself when the program ends."""
         atexit.unregister(self.close)
+        # First in order: PySpark's own threads complain about a Java that is suddenly gone.
+        if SparkContext._gateway is getattr(self, "py4j", None) and SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
         process: subprocess.Popen[bytes] | None = getattr(self, "_process", None)
         if process is not None and process.poll() is None:
             assert process.stdin is not None

@@ -1,0 +1,79 @@
+"""One Spark session for all tests that need one, and the few moves they share."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from pyspark_timestone.session import spark_session
+
+CONF = {
+    "spark.sql.shuffle.partitions": 2,
+    # A query that has nothing to do looks again after this time.
+    "spark.sql.streaming.pollingDelay": "10ms",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Started by the first test that asks for it; takes about six seconds."""
+    session = spark_session("timestone-tests", master="local[2]", conf=CONF)
+    yield session
+    session.stop()
+
+
+def batch(spark: SparkSession, store: Path, **options: Any) -> DataFrame:
+    """The store as a DataFrame."""
+    return spark.read.format("timestone").options(**options).load(str(store))
+
+
+def stream(spark: SparkSession, store: Path, **options: Any) -> DataFrame:
+    """The store as a streaming DataFrame, from its first record on."""
+    return (
+        spark.readStream.format("timestone")
+        .options(**{"startingOffsets": "earliest", **options})
+        .load(str(store))
+    )
+
+
+def offsets(frame: DataFrame) -> list[int]:
+    """The offsets of all rows, in order of offset."""
+    return sorted(row["offset"] for row in frame.select("offset").collect())
+
+
+class Batches:
+    """A sink that remembers each batch's offsets in a file, replaced when the batch is run again, as a good sink does."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.directory.mkdir(exist_ok=True)
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        rows = [[row["log"], row["partition"], row["offset"]] for row in frame.collect()]
+        (self.directory / f"{number:06}.json").write_text(json.dumps(rows))
+
+    def start(self, frame: DataFrame, checkpoint: Path, **trigger: Any) -> StreamingQuery:
+        writer = frame.writeStream.foreachBatch(self).option("checkpointLocation", str(checkpoint))
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+    def drain(self, frame: DataFrame, checkpoint: Path) -> None:
+        """Read all there is now, in as many batches as it takes. Raises what the query raises."""
+        self.start(frame, checkpoint, availableNow=True).awaitTermination()
+
+    def all(self) -> list[list[tuple[str, int, int]]]:
+        """The (log, partition, offset) of each batch's rows, batch by batch."""
+        return [
+            [(log, partition, offset) for log, partition, offset in json.loads(path.read_text())]
+            for path in sorted(self.directory.iterdir())
+        ]
+
+    def sizes(self) -> list[int]:
+        return [len(rows) for rows in self.all()]
+
+    def offsets(self) -> list[int]:
+        """The offsets of all batches, in the order in which they were read."""
+        return [offset for rows in self.all() for _, _, offset in rows]
