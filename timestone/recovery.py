@@ -72,8 +72,17 @@ class LogRecovery:
         self._now_us = now_us
         self._notes: list[str] = []
 
-    def run(self, *, least_next_offset: int = 0, least_epoch: int = 0) -> Recovered:
+    def run(
+        self,
+        *,
+        least_next_offset: int = 0,
+        least_epoch: int = 0,
+        remember: Callable[[int, int], bool] = lambda next_offset, epoch: True,
+    ) -> Recovered:
         """Examine, repair and report.
+
+        remember: makes a next offset and epoch durable outside the folder; false when it cannot. Called before
+        anything is changed: the segments that tell where to go on may be gone when the repair itself is cut short.
 
         Raises CorruptLog in strict mode when anything is not as a clean stop leaves it (nothing was changed
         then), UnsupportedFormat, OSError when files cannot even be read."""
@@ -87,10 +96,15 @@ class LogRecovery:
             path = names.index_path(self._folder, first.base_offset)
             raise CorruptLog(path, f"the log was not closed ({describe(first)}) and recovery is 'strict'")
         next_offset, epoch = self._continuation(findings, least_next_offset, least_epoch)
-        if not self._strict:
-            self._remove_temporaries()
-            self._repair_topics(findings)
-        served = [kept for finding in findings if (kept := self._repair(finding)) is not None]
+        if epoch > least_epoch and not remember(next_offset, epoch):
+            self._notes.append("the catalogue cannot be written, so nothing was repaired")
+            self._topics.take_up_to(max((finding.topic_count for finding in findings), default=0))
+            served = [finding for finding in findings if finding.count and finding.state is not State.ORPHAN]
+        else:
+            if not self._strict:
+                self._remove_temporaries()
+                self._repair_topics(findings)
+            served = [kept for finding in findings if (kept := self._repair(finding)) is not None]
         last_us = max((finding.last_timestamp_us for finding in served), default=0)
         identity = self._topics.identity
         return Recovered(
@@ -299,13 +313,7 @@ class LogRecovery:
                     self._notes.append(f"could not remove {name}: {error}")
 
     def _lost_name(self, path: Path) -> Path:
-        taken = set(self._files.names(self._folder))
-        name = path.name + names.LOST_SUFFIX
-        number = 1
-        while name in taken:
-            number += 1
-            name = f"{path.name}{names.LOST_SUFFIX}.{number}"
-        return self._folder / name
+        return names.lost_path(path, set(self._files.names(self._folder)))
 
     def _exists(self, path: Path) -> bool:
         return path.name in self._files.names(self._folder)

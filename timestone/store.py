@@ -6,6 +6,7 @@ share (committer, sealer, tail budget, open segments), and closing."""
 import logging
 import os
 import secrets
+import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
@@ -191,7 +192,11 @@ class Store:
             recovery = LogRecovery(
                 self.files, folder, topics, self.config.recovery, self.boot_id, self.now_us
             )
-            recovered = recovery.run(least_next_offset=row.next_offset, least_epoch=row.epoch)
+            recovered = recovery.run(
+                least_next_offset=row.next_offset,
+                least_epoch=row.epoch,
+                remember=lambda offset, epoch: self._remember(name, partition, row.config, offset, epoch),
+            )
             history = History([self._segment(folder, topics, finding) for finding in recovered.findings])
             return self._made(folder, topics, row.config, history, recovered), recovered
         except BaseException:
@@ -226,18 +231,25 @@ class Store:
         )
 
     def _create_log(self, name: str, partition: int, config: LogConfig) -> Log:
-        folder = self._folder(name, partition)
-        self.files.make_directory(folder)
-        identity = LogIdentity(secrets.randbits(64), name, partition, self.now_us())
-        create_topics_file(self.files, folder / names.TOPICS_NAME, identity)
-        self.files.sync_directory(folder)
+        folder = names.log_folder(name, partition)
+        if folder not in self.files.names(self.path):  # else an earlier try got so far
+            self.files.make_directory(self.path / folder)
         self.files.sync_directory(self.path)
-        self._catalog.put_log(name, partition, config, 0, 0)
-        topics = TopicDictionary(
-            self.files, folder / names.TOPICS_NAME, writable=True, limit=config.topic_count
-        )
-        recovered = Recovered(name, partition, (), 0, 0, 0, ())
-        return self._made(folder, topics, config, History(()), recovered)
+        log, _ = self._open_log(name, partition, CatalogRow(config, 0, 0))
+        try:
+            self._catalog.put_log(name, partition, config, log.end_offset, log.epoch)
+        except BaseException:
+            log.release()
+            raise
+        return log
+
+    def _remember(self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int) -> bool:
+        try:
+            self._catalog.put_log(name, partition, config, next_offset, epoch)
+        except sqlite3.Error as error:
+            _LOGGER.warning("%s: the catalogue cannot be written: %s", self.path, error)
+            return False
+        return True
 
     def _shut_down(self) -> None:
         self.committer.stop()

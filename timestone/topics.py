@@ -25,6 +25,7 @@ from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptLog, TopicLimit, UnsupportedFormat
 from timestone.files import Files
 from timestone.filters import validate_topic
+from timestone.names import TEMPORARY_SUFFIX
 
 FORMAT_VERSION = 1
 HEADER_BYTES = 512
@@ -77,13 +78,20 @@ class LogIdentity:
 
 
 def create_topics_file(files: Files, path: Path, identity: LogIdentity) -> None:
-    """Write an empty dictionary and flush it; the caller syncs the directory."""
-    fd = files.create(path)
+    """Write an empty dictionary that appears whole and flushed, so that a crash never leaves half of one; the
+    caller syncs the directory. What an earlier try has left is replaced."""
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    try:
+        files.unlink(temporary)
+    except FileNotFoundError:
+        pass
+    fd = files.create(temporary)
     try:
         files.write_all(fd, identity.encode(), 0)
         files.fdatasync(fd)
     finally:
         files.close(fd)
+    files.rename(temporary, path)
 
 
 class TopicDictionary:
