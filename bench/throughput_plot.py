@@ -36,7 +36,7 @@ def write_plot(result: Result, path: Path) -> None:
 
 
 def _draw(axes: Axes, rows: list[Row], title: str) -> None:
-    """One group of rows as bars, on a logarithmic scale: between one record a call and a megabyte lie factors of a thousand."""
+    """One group of rows as bars, on a logarithmic scale: the slowest and the fastest row are thousands apart."""
     places, place = [], 0.0
     for row in rows:
         place += 1.0 if row.peer else 1.35  # a little air above each raw row and its followers

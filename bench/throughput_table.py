@@ -1,5 +1,6 @@
 """A throughput result as a table for a person."""
 
+import os
 import sys
 
 from rich import box
@@ -15,7 +16,18 @@ _FILE_WIDTH = 132
 
 def print_result(result: Result) -> None:
     """Header, table, warnings, on standard output."""
-    console = Console(width=None if sys.stdout.isatty() else _FILE_WIDTH, highlight=False)
+    known_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(width=None if known_width else _FILE_WIDTH, highlight=False)
+    if console.is_terminal:
+        _print_result(console, result)
+        return
+    with console.capture() as captured:
+        _print_result(console, result)
+    for line in captured.get().splitlines():
+        print(line.rstrip())  # tables fill up their lines with blanks, which no file needs
+
+
+def _print_result(console: Console, result: Result) -> None:
     for line in result.environment.lines():
         console.print(line, soft_wrap=True)
     parameters = result.parameters

@@ -1,28 +1,10 @@
 """Finds the fronts that are installed. Nothing here knows any of them: they announce themselves as entry points."""
 
-import logging
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar, Protocol
 
-from timestone.store import Store
+from timestone.front import ENTRY_POINT_GROUP, Front
 
 from .errors import CommandError
-
-GROUP = "timestone.fronts"
-
-
-class Front(Protocol):
-    """What `serve` needs of a front; the contract that every class under the entry point group fulfils."""
-
-    name: ClassVar[str]
-
-    @classmethod
-    def settings(cls) -> type: ...
-    def __init__(self, store: Store, settings: Any, *, log: logging.Logger) -> None: ...
-    async def start(self) -> None: ...
-    async def stop(self) -> None: ...
-    def describe(self) -> list[str]: ...
-    def status(self) -> dict[str, Any]: ...
 
 
 def installed_fronts() -> dict[str, type[Front]]:
@@ -30,9 +12,8 @@ def installed_fronts() -> dict[str, type[Front]]:
 
     Raises CommandError naming the front when one is installed but cannot be imported.
     """
-    return {
-        entry.name: _load(entry) for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
-    }
+    found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name)
+    return {entry.name: _load(entry) for entry in found}
 
 
 def _load(entry: EntryPoint) -> type[Front]:

@@ -18,11 +18,12 @@ from typing import Any
 import timestone
 from timestone.config import Ack
 from timestone.errors import TimestoneError
+from timestone.front import ENTRY_POINT_GROUP, Front
 from timestone.store import Store
 
 from .configuration import read_configuration
 from .errors import CommandError
-from .fronts import GROUP, Front, installed_fronts
+from .fronts import installed_fronts
 from .quantities import format_count
 from .serve_settings import catalogue, front_settings, serve_settings, store_config
 from .server import Server
@@ -132,11 +133,11 @@ def _say(line: str) -> None:
 
 
 def _say_what_was_opened(store: Store) -> None:
+    # What was recovered in each log is in the engine's log lines, above on standard error.
+    recovered = f", {len(store.recoveries)} of them recovered" if store.recoveries else ""
     _say(f"timestone {timestone_version()}, pid {os.getpid()}")
-    _say(f"data  {store.path.resolve()}, {format_count(len(store.log_names()), 'log')}")
+    _say(f"data  {store.path.resolve()}, {format_count(len(store.log_names()), 'log')}{recovered}")
     _say(f"ack   {store.config.ack.value}: {_ACK_MEANING[store.config.ack]}")
-    for recovery in store.recoveries:
-        _say(f"recovered  {recovery}")
 
 
 def _say_ready(store: Store, fronts: Sequence[Front], ready_file: Path | None) -> None:
@@ -145,7 +146,7 @@ def _say_ready(store: Store, fronts: Sequence[Front], ready_file: Path | None) -
             _say(line)
     if not fronts:
         _say(
-            f"no front is installed (entry point group {GROUP}): nothing listens, the store is only kept open"
+            f"no front is installed (entry points {ENTRY_POINT_GROUP}): nothing listens, the store is only kept open"
         )
     if ready_file is not None:
         _write_ready_file(ready_file, store, fronts)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from timestone.config import LogConfig, StoreConfig
+from timestone.front import Front
 
 from .configuration import Configuration
 from .errors import UsageError
-from .fronts import Front
 from .settings import Setting, build, settings_of
 
 _LISTEN = "listen"

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 from timestone.errors import TimestoneError
+from timestone.front import Front
 from timestone.store import Store
 
 from .errors import CommandError
-from .fronts import Front
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _log = logging.getLogger("timestone.serve")

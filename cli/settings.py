@@ -6,6 +6,7 @@ that is itself such a dataclass becomes a table of its own. Turning text into va
 
 import dataclasses
 import enum
+import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,8 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 
 def _choices(hint: Any) -> list[str]:
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return [choice for each in typing.get_args(hint) for choice in _choices(each)]
     if typing.get_origin(hint) is typing.Literal:
         return [str(choice) for choice in typing.get_args(hint)]
     if isinstance(hint, type) and issubclass(hint, enum.Enum):

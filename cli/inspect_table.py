@@ -1,0 +1,108 @@
+"""A store's report as tables for a person."""
+
+import os
+import sys
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from timestone.examination import State
+from timestone.inspection import LogReport, SegmentReport, StoreReport
+
+from .inspect_words import explanations, loss, verdict
+from .quantities import format_bytes, format_count, format_timestamp
+
+_FILE_WIDTH = 160
+"""Where there is no terminal to ask, such as in a pipe, a table takes the room it needs."""
+_PROSE_WIDTH = 100
+_STYLES = {
+    State.SEALED: "",
+    State.UNCLOSED: "cyan",
+    State.TORN: "yellow",
+    State.DAMAGED: "red",
+    State.ORPHAN: "red",
+}
+
+
+def print_report(report: StoreReport) -> None:
+    """Print the store, its logs with their segments, what is to be said about them, and the verdict."""
+    known_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(width=None if known_width else _FILE_WIDTH, highlight=False, emoji=False, markup=False)
+    if console.is_terminal:
+        _print_report(console, report)
+        return
+    with console.capture() as captured:
+        _print_report(console, report)
+    for line in captured.get().splitlines():
+        print(line.rstrip())  # tables fill up their lines with blanks, which no file needs
+
+
+def _print_report(console: Console, report: StoreReport) -> None:
+    owner = (
+        f"owned by process {report.owner_pid}" if report.owner_pid is not None else "not owned by any process"
+    )
+    console.print(f"{report.path}: {format_count(len(report.logs), 'log')}, {owner}")
+    for log in report.logs:
+        console.print()
+        console.print(Text(f"{log.log}-{log.partition}", style="bold"), _log_facts(log), soft_wrap=True)
+        if log.segments:
+            console.print(_segments(log))
+    if report.readers:
+        console.print(f"\nnamed readers: {', '.join(sorted(report.readers))}", soft_wrap=True)
+    sentences = list(explanations(report))
+    if sentences:
+        console.print()
+    for sentence in sentences:
+        console.print(Padding(Text(sentence), (0, 0, 0, 2)), width=min(console.width, _PROSE_WIDTH))
+    console.print(f"\n{verdict(report)}")
+
+
+def _log_facts(log: LogReport) -> str:
+    if log.error:
+        return "unreadable"
+    unsynced = log.end_offset - log.synced_offset
+    synced = f"synced to {log.synced_offset}" if unsynced else "all synced"
+    return (
+        f"offsets [{log.start_offset}, {log.end_offset}), {synced}, {format_count(log.records, 'record')}, "
+        f"{format_bytes(log.bytes)}, {format_count(log.topics, 'topic')}, epoch {log.epoch}, id {log.id:016x}"
+    )
+
+
+def _segments(log: LogReport) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=True)
+    for heading in ("base", "next", "records", "bytes", "index"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("first", "last", "state"):
+        table.add_column(heading)
+    table.add_column("durable", justify="right")
+    table.add_column("topics", justify="right")
+    lossy = any(loss(segment) for segment in log.segments)
+    if lossy:
+        table.add_column("lost")
+    for segment in log.segments:
+        cells = _cells(segment)
+        table.add_row(*cells, *([loss(segment)] if lossy else []), style=_STYLES[State(segment.state)])
+    return table
+
+
+def _cells(segment: SegmentReport) -> list[str]:
+    return [
+        str(segment.base_offset),
+        str(segment.next_offset),
+        f"{segment.records:,}",
+        format_bytes(segment.bytes),
+        format_bytes(segment.index_bytes),
+        _time(segment.first_timestamp_us),
+        _time(segment.last_timestamp_us),
+        segment.state,
+        f"{segment.checkpoint:,}",
+        f"{segment.topics:,}" if segment.topics is not None else "",
+    ]
+
+
+def _time(timestamp_us: int) -> str:
+    """To the second; the blank lets a narrow terminal break it between date and time."""
+    return format_timestamp(timestamp_us)[:19].replace("T", " ") if timestamp_us else ""

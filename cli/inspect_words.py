@@ -1,0 +1,121 @@
+"""What a report means, in words: each state with its cause and the next step. Pure functions, reports to sentences."""
+
+from collections.abc import Iterator
+
+from timestone.examination import State
+from timestone.inspection import (
+    EXIT_CLEAN,
+    EXIT_CORRUPT,
+    EXIT_TORN,
+    EXIT_UNCLOSED,
+    EXIT_UNREADABLE,
+    LogReport,
+    SegmentReport,
+    StoreReport,
+)
+
+from .quantities import format_bytes, format_count
+
+_VERDICTS = {
+    EXIT_CLEAN: "clean",
+    EXIT_UNCLOSED: "unclosed but consistent",
+    EXIT_TORN: "torn tail",
+    EXIT_CORRUPT: "corruption",
+    EXIT_UNREADABLE: "unreadable",
+}
+_SHOWN = 8
+
+
+def verdict(report: StoreReport) -> str:
+    """The state of the whole store and how thoroughly it was looked at."""
+    depth = "every record checked" if report.deep else "sealed segments not read; --deep does"
+    return f"{_VERDICTS[report.exit_code]} (exit code {report.exit_code}; {depth})"
+
+
+def explanations(report: StoreReport) -> Iterator[str]:
+    """A sentence or three for everything that is not as a clean stop leaves it."""
+    yield from report.notes
+    for log in report.logs:
+        name = f"{log.log}-{log.partition}"
+        if log.error:
+            yield f"{name} cannot be read: {log.error}"
+        for segment in log.segments:
+            if text := _about_segment(segment, report.owner_pid):
+                yield f"{name}, segment {segment.base_offset}: {text}"
+        yield from (f"{name}: {text}" for text in _about_folder(log))
+
+
+def _about_segment(segment: SegmentReport, owner_pid: int | None) -> str:
+    match State(segment.state):
+        case State.UNCLOSED if owner_pid is not None:
+            return f"being written by process {owner_pid}. Nothing is wrong."
+        case State.UNCLOSED:
+            return (
+                "unclosed: its process ended without closing the store. All its records hold. "
+                "Next: open the store (serve or append); that seals the segment."
+            )
+        case State.TORN:
+            return (
+                f"torn tail: behind offset {segment.next_offset} lie {_loss(segment)} that prove nothing; "
+                f"they were never acknowledged as synced. {_torn_next(owner_pid)}"
+            )
+        case State.DAMAGED:
+            return _about_damage(segment)
+        case State.ORPHAN:
+            return (
+                f"nothing can be served: {segment.reason}. Next: bring the missing file back from a copy; "
+                "opening the store without it renames what is there to .lost."
+            )
+        case _:
+            return ""
+
+
+def _torn_next(owner_pid: int | None) -> str:
+    if owner_pid is not None:
+        return f"Process {owner_pid} is writing here, so look again before you worry."
+    return "Next: open the store (serve or append); that keeps them in .lost files and goes on before them."
+
+
+def _about_damage(segment: SegmentReport) -> str:
+    if not segment.damaged_offsets:
+        return (
+            f"damaged: {segment.reason}. "
+            "Next: bring the files back from a copy if there is one; what holds is served all the same."
+        )
+    count, offsets = len(segment.damaged_offsets), _listed(segment.damaged_offsets)
+    return (
+        f"damaged: the record{'s' * (count > 1)} at offset{'s' * (count > 1)} {offsets} cannot be proved any more; "
+        "all others are readable, and `timestone read` names the damaged ones and goes on. "
+        "Next: bring the files back from a copy if there is one."
+    )
+
+
+def _about_folder(log: LogReport) -> Iterator[str]:
+    if log.topic_names_lost:
+        lost = format_count(log.topic_names_lost, "topic")
+        yield f"the names of {lost} are lost; their records are readable without a topic."
+    if log.put_aside:
+        yield (
+            f"an earlier recovery put aside {_listed(log.put_aside)}. Nothing reads these files; "
+            "delete them when you have looked at them."
+        )
+    if log.strangers:
+        yield f"not Timestone's, left alone: {_listed(log.strangers)}."
+
+
+def loss(segment: SegmentReport) -> str:
+    """What a segment does not serve, for a table cell; empty when nothing."""
+    parts = [_loss(segment)] if segment.lost_records or segment.lost_bytes else []
+    if segment.damaged_offsets:
+        parts.append(f"{len(segment.damaged_offsets):,} damaged")
+    return ", ".join(parts)
+
+
+def _loss(segment: SegmentReport) -> str:
+    records = f"{format_count(segment.lost_records, 'record')}, " if segment.lost_records else ""
+    return records + format_bytes(segment.lost_bytes)
+
+
+def _listed(values: tuple[str, ...] | tuple[int, ...]) -> str:
+    shown = ", ".join(str(value) for value in values[:_SHOWN])
+    return shown + (f" and {len(values) - _SHOWN:,} more" if len(values) > _SHOWN else "")

@@ -1,0 +1,89 @@
+"""Starts the `timestone` command as a user would, and ends what it started."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+COMMAND = [sys.executable, "-m", "timestone_cli"]
+
+
+def timestone(
+    *words: str, stdin: bytes = b"", cwd: Path | None = None, timeout_s: float = 60, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; its output as text."""
+    done = subprocess.run(
+        [*COMMAND, *words],
+        input=stdin,
+        capture_output=True,
+        cwd=cwd,
+        timeout=timeout_s,
+        env={**os.environ, **environment},
+    )
+    return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+class Running:
+    """A command that runs until it is told to stop; killed at the latest when the `with` block ends."""
+
+    def __init__(self, *words: str, cwd: Path, command: Sequence[str] = COMMAND, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [*command, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            assert stream is not None
+            try:
+                stream.close()
+            except BrokenPipeError:
+                pass  # what was still to be written has no reader any more
+
+    def line(self) -> str:
+        """The next line of its standard output; empty at the end."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().rstrip("\n")
+
+    def lines_until(self, last: str) -> list[str]:
+        """Its output up to a line; AssertionError with all there was when that line does not come."""
+        lines: list[str] = []
+        while (line := self.line()) != last:
+            lines.append(line)
+            if not line and self.process.poll() is not None:
+                assert self.process.stderr is not None
+                raise AssertionError("\n".join([*lines, self.process.stderr.read().decode()]))
+        return lines
+
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20) -> tuple[int, str, str]:
+        """Send a signal and wait; exit code and the rest of its output."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=timeout_s)
+        return self.process.returncode, out.decode(), err.decode()
+
+
+def wait_for_json(path: Path, timeout_s: float = 20) -> dict[str, Any]:
+    """The object in a file, as soon as the file is there."""
+    deadline = time.monotonic() + timeout_s
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not come"
+        time.sleep(0.005)
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found

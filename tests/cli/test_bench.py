@@ -1,0 +1,24 @@
+import json
+from pathlib import Path
+
+from tests.cli.processes import timestone as command
+
+
+def test_a_benchmark_is_found_by_name_and_run(tmp_path: Path) -> None:
+    words = ["--record-bytes", "100", "--count", "1024", "--repeat", "1", "--json"]
+    done = command("bench", "segment-throughput", *words, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["benchmark"] == "segment-throughput"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_benchmark_that_cannot_run_says_why_in_one_line(tmp_path: Path) -> None:
+    done = command("bench", "segment-throughput", "--dir", "nowhere", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "timestone bench: nowhere is not a directory\n")
+
+
+def test_each_benchmark_has_help_of_its_own() -> None:
+    done = command("bench", "segment-throughput", "--help")
+    assert done.returncode == 0
+    assert "--record-bytes" in done.stdout
+    assert "examples:" in done.stdout

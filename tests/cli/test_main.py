@@ -1,0 +1,118 @@
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.cli.processes import COMMAND
+from tests.cli.processes import timestone as command
+from timestone_cli.main import COMMANDS, main
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_help_lists_every_command_and_examples(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code: object = main(words)
+    except SystemExit as stop:
+        code = stop.code
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "examples:" in out
+    for name, entry in COMMANDS.items():
+        assert f"    {name} " in out
+        assert entry.summary.split()[0] in out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    assert f"timestone {name}" in out
+    assert "examples:" in out
+    assert "--debug" in out
+    assert max(map(len, out.splitlines())) <= 110
+
+
+def test_help_answers_at_once() -> None:
+    """Aim: 150 ms. The best of five, because a busy machine only ever makes it slower."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([*COMMAND, "--help"], stdout=subprocess.DEVNULL, check=True)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.15
+
+
+def test_version() -> None:
+    assert command("--version").stdout.startswith("timestone 0.")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["raed"], "timestone: no command 'raed'; did you mean 'read'?"),
+        (["zzz"], "timestone: no command 'zzz'; there are serve, inspect, read, append, bench"),
+        (["--bogus"], "timestone: unrecognized arguments: --bogus (see `timestone --help`)"),
+        (
+            ["read", "data"],
+            "timestone read: the following arguments are required: LOG (see `timestone read --help`)",
+        ),
+        (["read", "data", "log", "--cuont", "3"], "timestone: unrecognized arguments: --cuont 3"),
+        (
+            ["read", "data", "log", "--format", "xml"],
+            "timestone read: argument --format: invalid choice: 'xml'",
+        ),
+        (
+            ["read", "data", "log", "--topic", "a/#/b"],
+            "timestone read: argument --topic: topic filter 'a/#/b'",
+        ),
+        (["append", "data", "log", "--topic", "a/+"], "timestone append: argument --topic: topic 'a/+'"),
+        (["bench"], "timestone bench: the following arguments are required: BENCHMARK"),
+        (
+            ["bench", "segment-throughput", "--count", "0"],
+            "timestone bench segment-throughput: argument --count: 0",
+        ),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_64(words: list[str], complaint: str, tmp_path: Path) -> None:
+    done = command(*words, cwd=tmp_path)
+    assert done.returncode == 64
+    assert done.stdout == ""
+    assert done.stderr.startswith(complaint)
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_is_one_line_and_with_debug_a_traceback(tmp_path: Path) -> None:
+    done = command("read", "nowhere", "log", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "timestone read: nowhere is not a Timestone store: it does not exist\n",
+    )
+    for words in (["--debug", "read", "nowhere", "log"], ["read", "nowhere", "log", "--debug"]):
+        done = command(*words, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.startswith("Traceback")
+
+
+def test_an_error_of_the_system_names_the_file(tmp_path: Path) -> None:
+    done = command("append", "data", "log", "--file", "nowhere.txt", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "timestone append: nowhere.txt: No such file or directory\n")
+
+
+def test_a_bug_of_ours_shows_its_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(timestone, "view", lambda path: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main(["read", str(tmp_path), "log"])
+
+
+def test_a_reader_that_has_left_ends_the_command_quietly(tmp_path: Path) -> None:
+    command("append", "data", "log", stdin=b"record\n" * 100_000, cwd=tmp_path)
+    shell = f"{sys.executable} -m timestone_cli read data log | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert done.stdout.splitlines()[1:] == ["141"]
+    assert done.stderr == ""

@@ -1,0 +1,71 @@
+import asyncio
+import logging
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.cli.line_front import LineFront, LineSettings
+from timestone.errors import StoreClosed
+from timestone_cli.errors import CommandError
+from timestone_cli.server import Server
+
+
+def serve(
+    tmp_path: Path, *settings: LineSettings, stop_timeout_s: float = 5.0
+) -> tuple[timestone.Store, list[str]]:
+    """Serve with these fronts until they listen, then stop; returns the store and what was said when it was ready."""
+    store = timestone.open(tmp_path / "data")
+    fronts = [LineFront(store, each, log=logging.getLogger("test")) for each in settings]
+    said: list[str] = []
+
+    def ready() -> None:
+        said.extend(line for front in fronts for line in front.describe())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asyncio.run(Server(store, fronts, stop_timeout_s=stop_timeout_s).run(ready))
+    return store, said
+
+
+def is_closed(store: timestone.Store) -> bool:
+    try:
+        store.log("x")
+    except StoreClosed:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_all_fronts_listen_when_it_is_ready_and_the_store_is_closed_at_the_end(
+    tmp_path: Path, count: int
+) -> None:
+    store, said = serve(tmp_path, *[LineSettings()] * count)
+    assert len(said) == count
+    assert len(set(said)) == count, "each has a port of its own"
+    assert is_closed(store)
+
+
+def test_a_front_that_does_not_stop_is_abandoned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store, _ = serve(tmp_path, LineSettings(stop_delay_ms=60_000), stop_timeout_s=0.05)
+    assert is_closed(store)
+    assert "the line front did not stop within 0.05 s" in caplog.text
+
+
+def test_a_front_that_fails_to_stop_keeps_nobody_else_from_stopping(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, _ = serve(tmp_path, LineSettings(), LineSettings(stop_fails=True))
+    assert is_closed(store)
+    assert "the line front failed while stopping" in caplog.text
+
+
+def test_a_front_that_cannot_start_stops_the_others_and_closes_the_store(tmp_path: Path) -> None:
+    store = timestone.open(tmp_path / "data")
+    first = LineFront(store, LineSettings(), log=logging.getLogger("test"))
+    wrong = LineFront(store, LineSettings(listen="203.0.113.1:1"), log=logging.getLogger("test"))
+    server = Server(store, [first, wrong], stop_timeout_s=1)
+    with pytest.raises(CommandError, match=r"^line: .*203\.0\.113\.1"):
+        asyncio.run(server.run(lambda: pytest.fail("it is not ready")))
+    assert is_closed(store)
