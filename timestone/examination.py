@@ -127,13 +127,15 @@ def examine(
     topic_count: int = NO_TOPIC,
     deep: bool = False,
     expected_count: int = 0,
+    most_count: int | None = None,
 ) -> Finding:
     """Examine one pair of files.
 
     topic_count: how many topics the log's dictionary has; names are flushed before records, so a record with
     an unknown topic was not durable. deep: check the bytes of every record, of sealed segments too.
     expected_count: how many records there must be because a later segment is known to be durable; what does
-    not hold below that is damage, not a torn tail.
+    not hold below that is damage, not a torn tail. most_count: where the next segment begins; entries from
+    there on were superseded when a failed flush made the log write them again (timestone/rescue.py).
 
     Raises OSError, and UnsupportedFormat for files of a newer version.
     """
@@ -155,7 +157,7 @@ def examine(
             )
         try:
             return _Examiner(files, folder, base_offset, log_id, topic_count, index_fd, segment_fd).run(
-                deep, expected_count
+                deep, expected_count, most_count
             )
         finally:
             files.close(segment_fd)
@@ -197,7 +199,7 @@ class _Examiner:
             segment_file_bytes=files.size(segment_fd),
         )
 
-    def run(self, deep: bool, expected_count: int) -> Finding:
+    def run(self, deep: bool, expected_count: int, most_count: int | None) -> Finding:
         finding = self.finding
         page = self._files.pread(self._index_fd, HEADER_BYTES, 0)
         try:
@@ -215,7 +217,7 @@ class _Examiner:
         if finding.trailer is not None:
             self._examine_sealed(deep)
         else:
-            self._examine_unclosed(deep, expected_count)
+            self._examine_unclosed(deep, expected_count, most_count)
         if finding.reason and finding.state is not State.TORN:
             finding.state = State.DAMAGED
         return finding
@@ -247,19 +249,26 @@ class _Examiner:
             self._check_entries(trailer.entry_count, trailer.entry_count, check_data=True)
             self._say_damaged()
 
-    def _examine_unclosed(self, deep: bool, expected_count: int) -> None:
+    def _examine_unclosed(self, deep: bool, expected_count: int, most_count: int | None) -> None:
         finding = self.finding
         room = max(0, (finding.index_file_bytes - HEADER_BYTES) // ENTRY_BYTES)
         watermark = max(finding.watermark, expected_count)
+        superseded = most_count is not None and self._is_valid(most_count)
+        if most_count is not None and superseded:
+            room = most_count
         if watermark > room:
             finding.reason = f"the index has room for {room} of its {watermark} durable entries"
             finding.loss_proven = True
         finding.count = self._check_entries(room, min(watermark, room), check_data=deep)
         rest = max(finding.segment_file_bytes - finding.segment_bytes, 0)
-        if rest or finding.lost_count:
+        if (rest and not superseded) or finding.lost_count:
             finding.lost_bytes = rest
             finding.state = State.TORN
         self._say_damaged()
+
+    def _is_valid(self, ordinal: int) -> bool:
+        raw = self._files.pread(self._index_fd, ENTRY_BYTES, entry_position(ordinal))
+        return len(raw) == ENTRY_BYTES and bool(self._seal.valid(np.frombuffer(raw, dtype=ENTRY), ordinal)[0])
 
     def _say_damaged(self) -> None:
         finding = self.finding

@@ -204,12 +204,13 @@ class _LogInspection:
     def _examine(self, bases: list[int], topics: TopicDictionary) -> list[Finding]:
         findings = []
         for number, base in enumerate(bases):
-            findings.append(self._examine_one(base, topics))
+            next_base = bases[number + 1] if number + 1 < len(bases) else None
+            findings.append(self._examine_one(base, next_base, topics))
             if self._progress is not None:
                 self._progress(self._folder.name, number + 1, len(bases))
         return findings
 
-    def _examine_one(self, base: int, topics: TopicDictionary) -> Finding:
+    def _examine_one(self, base: int, next_base: int | None, topics: TopicDictionary) -> Finding:
         """A segment, and again when it looks torn: on a live store the owner may be in the middle of an
         append or a seal."""
         attempt = 1
@@ -221,6 +222,7 @@ class _LogInspection:
                 base,
                 topics.identity.log_id,
                 topic_count=len(topics),
+                most_count=next_base - base if next_base is not None else None,
                 deep=self._deep,
             )
             if finding.state in (State.SEALED, State.UNCLOSED) or attempt == _ATTEMPTS:

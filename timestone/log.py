@@ -9,6 +9,7 @@ wake. Those who wait for `synced` then meet at `_sync_lock`: whoever gets it flu
 before."""
 
 import collections
+import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from timestone.history import History
 from timestone.index import IndexHeader, Trailer
 from timestone.readable import ReadableLog
 from timestone.record import Header, HeaderKind, encode_headers
+from timestone.rescue import put_pair_aside, rewrite
 from timestone.segment import Segment
 from timestone.segment_writer import FailedFlush, HalfWritten, SegmentWriter
 from timestone.submission import Submission
@@ -34,6 +36,7 @@ from timestone.wakeups import Waiter, Wakeups
 if TYPE_CHECKING:
     from timestone.store import Store
 
+_LOGGER = logging.getLogger("timestone")
 _POSITION_MAX = 2**32 - 1
 _COMBINED_BYTES = 8 * 1024 * 1024
 """Drafts that wait together are written together up to this size: more would only delay the first of them."""
@@ -77,6 +80,8 @@ class Log(ReadableLog):
         self._rolled: list[SegmentWriter] = []
         self._queue: collections.deque[Submission] = collections.deque()
         self._unsynced: collections.deque[Submission] = collections.deque()
+        self._unsynced_runs: collections.deque[TailRun] = collections.deque()
+        """What no flush has covered yet: after a failed one it is written again from here."""
         self._unsynced_bytes = 0
         self._unchecked_bytes = _FREE_CHECK_BYTES
         self._write_lock = threading.Lock()
@@ -317,10 +322,13 @@ class Log(ReadableLog):
             writer.raise_ceiling(first + draft.count)
             writer.write(data, entries)
         except (HalfWritten, FailedFlush) as error:
-            raise self._fail_locked(error) from error
+            self._rescue_locked(error)
+            return self._write_locked(draft)
         self._last_timestamp_us = now_us
         self._unsynced_bytes += len(data) + len(entries)
-        self._publish_locked(TailRun(first, entries, data, position))
+        run = TailRun(first, entries, data, position)
+        self._unsynced_runs.append(run)
+        self._publish_locked(run)
         return first
 
     def _writer_for_locked(self, draft: Draft, now_us: int) -> SegmentWriter:
@@ -342,10 +350,7 @@ class Log(ReadableLog):
     def _created_locked(self, now_us: int) -> SegmentWriter:
         header = IndexHeader(self.id, self._end_offset, now_us, self.epoch, self._store.boot_id)
         writer = self._writer = SegmentWriter(self._store.files, self.folder, header)
-        segment = Segment(
-            self._store.files, self.folder, header.base_offset, self.id, self._store.open_segments
-        )
-        self._history = self._history.followed_by(segment)
+        self._history = self._history.followed_by(self._new_segment(header.base_offset))
         return writer
 
     def _roll_locked(self) -> None:
@@ -404,6 +409,11 @@ class Log(ReadableLog):
             self._unsynced_bytes = 0
         try:
             self.topics.sync()
+        except OSError as error:
+            with self._write_lock:
+                failure = self._fail_locked(error)
+            raise failure from error
+        try:
             for writer, count, _ in marks:
                 writer.flush(count)
             with self._write_lock:
@@ -411,9 +421,12 @@ class Log(ReadableLog):
                     writer.note_synced(count, size_bytes)
         except OSError as error:
             with self._write_lock:
-                failure = self._fail_locked(error)
-            raise failure from error
+                self._rescue_locked(error)
+            return
         self._synced_offset = end
+        with self._write_lock:
+            while self._unsynced_runs and self._unsynced_runs[0].base_offset < end:
+                self._unsynced_runs.popleft()
 
     def _resolve_synced(self) -> None:
         synced = []
@@ -424,6 +437,52 @@ class Log(ReadableLog):
             submission.resolve()
 
     # Failing and sealing.
+
+    def _rescue_locked(self, cause: Exception) -> None:
+        """A flush failed, so nothing it covered counts any more: write the unsynced records again, into a new
+        segment, and flush that. Raises LogFailed when the disk refuses this too."""
+        first = self._synced_offset
+        writers = [*self._rolled, *([self._writer] if self._writer else [])]
+        poisoned = [writer for writer in writers if writer.end_offset > first or writer is self._writer]
+        self.epoch += 1
+        header = IndexHeader(self.id, first, self._store.now_us(), self.epoch, self._store.boot_id)
+        try:
+            for writer in poisoned:
+                if writer.base_offset >= first:
+                    put_pair_aside(self._store.files, self.folder, writer.base_offset)
+            fresh = rewrite(self._store.files, self.folder, header, list(self._unsynced_runs))
+        except (OSError, FailedFlush, HalfWritten) as error:
+            raise self._fail_locked(cause) from error
+        self._take_over_locked(poisoned, fresh)
+        _LOGGER.error(
+            "%s: %s; offsets from %d on were written again, in epoch %d",
+            self.folder,
+            cause,
+            first,
+            self.epoch,
+        )
+
+    def _take_over_locked(self, poisoned: list[SegmentWriter], fresh: SegmentWriter) -> None:
+        """Let the new segment serve what the poisoned ones did."""
+        kept = [segment for segment in self._history.segments if segment.end_offset <= fresh.base_offset]
+        for segment in self._history.segments:
+            if segment.base_offset < fresh.base_offset < segment.end_offset:
+                kept.append(
+                    self._new_segment(segment.base_offset, count=fresh.base_offset - segment.base_offset)
+                )
+        self._history = History([*kept, self._new_segment(fresh.base_offset, count=fresh.count)])
+        self._rolled = [writer for writer in self._rolled if writer not in poisoned]
+        for writer in poisoned:
+            writer.close()
+        self._writer = fresh
+        self._unsynced_runs.clear()
+        self._synced_offset = self._end_offset
+
+    def _new_segment(self, base_offset: int, *, count: int = 0, trailer: Trailer | None = None) -> Segment:
+        store = self._store
+        return Segment(
+            store.files, self.folder, base_offset, self.id, store.open_segments, count=count, trailer=trailer
+        )
 
     def _fail_locked(self, cause: Exception) -> LogFailed:
         """After a write that could not be taken back, or a failed fsync, nobody knows what the disk holds:
@@ -460,14 +519,7 @@ class Log(ReadableLog):
 
     def _replace_locked(self, writer: SegmentWriter, trailer: Trailer) -> None:
         old = next(segment for segment in self._history.segments if segment.base_offset == writer.base_offset)
-        new = Segment(
-            self._store.files,
-            self.folder,
-            old.base_offset,
-            self.id,
-            self._store.open_segments,
-            trailer=trailer,
-        )
+        new = self._new_segment(old.base_offset, trailer=trailer)
         self._history = self._history.replaced(old, new)
         self._store.open_segments.forget(old)
 

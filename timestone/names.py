@@ -52,3 +52,12 @@ def parse_base_offset(name: str, suffix: str) -> int | None:
     """The base offset in the name of a segment or index, or None when it is not one."""
     stem = name.removesuffix(suffix)
     return int(stem) if stem != name and _BASE.fullmatch(stem) else None
+
+
+def lost_path(path: Path, taken: set[str]) -> Path:
+    """A name for what a recovery puts aside: `.lost`, with a number when there is one already."""
+    name, number = path.name + LOST_SUFFIX, 1
+    while name in taken:
+        number += 1
+        name = f"{path.name}{LOST_SUFFIX}.{number}"
+    return path.with_name(name)

@@ -81,8 +81,9 @@ class LogRecovery:
     ) -> Recovered:
         """Examine, repair and report.
 
-        remember: makes a next offset and epoch durable outside the folder; false when it cannot. Called before
-        anything is changed: the segments that tell where to go on may be gone when the repair itself is cut short.
+        remember: makes a next offset and epoch durable outside the folder; false when it cannot. Called
+        before anything is changed: the segments that tell where to go on may be gone when the repair itself
+        is cut short.
 
         Raises CorruptLog in strict mode when anything is not as a clean stop leaves it (nothing was changed
         then), UnsupportedFormat, OSError when files cannot even be read."""
@@ -99,12 +100,16 @@ class LogRecovery:
         if epoch > least_epoch and not remember(next_offset, epoch):
             self._notes.append("the catalogue cannot be written, so nothing was repaired")
             self._topics.take_up_to(max((finding.topic_count for finding in findings), default=0))
-            served = [finding for finding in findings if finding.count and finding.state is not State.ORPHAN]
+            served = [finding for finding in findings if _serves(finding)]
         else:
             if not self._strict:
                 self._remove_temporaries()
                 self._repair_topics(findings)
-            served = [kept for finding in findings if (kept := self._repair(finding)) is not None]
+            # First what goes, newest first: cut short, the repair leaves no record behind a hole either.
+            for finding in reversed(findings):
+                if not _serves(finding):
+                    self._repair(finding)
+            served = [finding for finding in findings if _serves(finding) and self._repair(finding)]
         last_us = max((finding.last_timestamp_us for finding in served), default=0)
         identity = self._topics.identity
         return Recovered(
@@ -115,35 +120,30 @@ class LogRecovery:
         """All segments, newest first, because a durable later one decides what a bad record in an earlier one
         means."""
         findings: list[Finding] = []
+        durable = False
         for base in reversed(bases):
             later = findings[-1] if findings else None
-            expected = 0
-            if later is not None and later.header is not None and later.watermark > 0:
-                expected = later.base_offset - base
-            finding = self._examine(base, 0)
-            same_epoch = (
-                finding.header and later and later.header and finding.header.epoch == later.header.epoch
-            )
-            if expected > finding.count and same_epoch and finding.trailer is None:
-                finding = self._examine(base, expected)
-            elif (
-                later is not None
-                and finding.end_offset < later.base_offset
-                and finding.state is State.TORN
-                and same_epoch
-            ):
-                self._put_later_aside(findings)
+            next_base = later.base_offset if later is not None else None
+            finding = self._examine(base, next_base)
+            if later is not None and _is_cut_before(finding, later):
+                if durable:
+                    finding = self._examine(base, next_base, complete=True)
+                else:
+                    self._put_later_aside(findings)
+            durable = durable or finding.watermark > 0  # a flush goes through the segments oldest first
             findings.append(finding)
         return findings[::-1]
 
-    def _examine(self, base: int, expected: int) -> Finding:
+    def _examine(self, base: int, next_base: int | None, *, complete: bool = False) -> Finding:
+        room = next_base - base if next_base is not None else None
         return examine(
             self._files,
             self._folder,
             base,
             self._topics.identity.log_id,
             topic_count=len(self._topics),
-            expected_count=expected,
+            expected_count=room if complete and room is not None else 0,
+            most_count=room,
         )
 
     def _put_later_aside(self, later: list[Finding]) -> None:
@@ -186,7 +186,7 @@ class LogRecovery:
             return finding
         self._notes.append(describe(finding))
         try:
-            if finding.state is State.ORPHAN or finding.count == 0:
+            if not _serves(finding):
                 self._put_aside(finding)
                 return None
             if finding.lost_bytes or finding.lost_count:
@@ -196,7 +196,7 @@ class LogRecovery:
             # A full or read-only disk: serve the proven prefix from the files as they are.
             self._notes.append(f"could not seal {finding.base_offset:020d} ({error}); it is served unsealed")
             _LOGGER.warning("%s: %s", self._folder, self._notes[-1])
-            return finding if finding.count and finding.state is not State.ORPHAN else None
+            return finding if _serves(finding) else None
         return finding
 
     def _seal(self, finding: Finding) -> None:
@@ -317,6 +317,18 @@ class LogRecovery:
 
     def _exists(self, path: Path) -> bool:
         return path.name in self._files.names(self._folder)
+
+
+def _serves(finding: Finding) -> bool:
+    """Does the segment hold records to serve?"""
+    return finding.count > 0 and finding.state is not State.ORPHAN
+
+
+def _is_cut_before(finding: Finding, later: Finding) -> bool:
+    """Are there records missing between two neighbours? Between epochs a gap is meant to be."""
+    if finding.trailer is not None or finding.header is None or later.header is None:
+        return False
+    return finding.header.epoch == later.header.epoch and finding.end_offset < later.base_offset
 
 
 def describe(finding: Finding) -> str:

@@ -8,6 +8,7 @@ power loss a reader meets CorruptRecord at a torn tail until the owner has recov
 A view is as of its last `refresh`. It never waits for the owner and the owner never notices it.
 """
 
+import itertools
 import os
 import sqlite3
 from pathlib import Path
@@ -168,6 +169,9 @@ class LogView(ReadableLog):
         segments = [
             segment for base in bases if (segment := self._look_at(base, known.get(base))) is not None
         ]
+        for segment, following in itertools.pairwise(segments):
+            # Entries that a failed flush made the owner write again, in the segment that follows.
+            segment.count = min(segment.count, following.base_offset - segment.base_offset)
         self.topics.refresh()  # after the entries, so that each topic they use is known
         self._history = History(segments)
         if segments:
