@@ -7,7 +7,7 @@ soon as they are there (SQLite syncs each transaction itself and tests that bett
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +145,7 @@ class RecordingFiles(Files):
         self.base_directories: list[Path] = []
         self.base_files: dict[Path, int] = {}
         self.operations: list[Operation] = []
-        self._lock = threading.RLock()
+        self._lock = threading.Condition(threading.RLock())
         self._names: dict[Path, int] = {}
         self._open: dict[int, int] = {}
         self._file_count = 0
@@ -175,6 +175,14 @@ class RecordingFiles(Files):
         with self._recording():
             self.operations.append(Noted(value))
 
+    def wait_until(self, reached: Callable[[Sequence[Operation]], bool]) -> None:
+        """Block until the operations so far satisfy `reached`. Raises TimeoutError after ten seconds."""
+        with self._lock:
+            if not self._lock.wait_for(lambda: reached(self.operations), 10):
+                raise TimeoutError(
+                    f"not within 10 s; the last of {len(self.operations)}: {self.operations[-5:]}"
+                )
+
     def file_names(self) -> dict[int, str]:
         """The last name of each file, for messages."""
         return {file: str(path.relative_to(self.root)) for path, file in self._names.items()}
@@ -185,6 +193,7 @@ class RecordingFiles(Files):
             for name in CATALOG_NAMES:
                 self._look_at_catalog(self.root / name)
             yield
+            self._lock.notify_all()
 
     def _look_at_catalog(self, path: Path) -> None:
         try:

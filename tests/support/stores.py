@@ -1,5 +1,6 @@
 """Stores with something in them, for tests that read."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import timestone
@@ -14,7 +15,13 @@ def value_of(offset: int) -> bytes:
 
 
 def fill(
-    path: Path, count: int, *, log: str = LOG, partition: int = 0, topics: int = 5, segment_entries: int = 1000
+    path: Path,
+    count: int,
+    *,
+    log: str = LOG,
+    partition: int = 0,
+    topics: int = 5,
+    segment_entries: int = 1000,
 ) -> None:
     """Append `count` records, synced, to a log of a store that nobody has open; topics are `devices/<n>/state` in turn."""
     with timestone.open(path) as store:
@@ -36,3 +43,8 @@ def drop_first_segment(path: Path, log: str = LOG, partition: int = 0) -> int:
     first.with_suffix(".index").unlink()
     first.unlink()
     return int(second.stem)
+
+
+def iso(time_us: int) -> str:
+    """A time of the engine as text, to the microsecond."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()

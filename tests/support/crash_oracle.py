@@ -1,0 +1,83 @@
+"""What a store must still be after a crash: the promises, held against one image.
+
+(i)   what was acknowledged as synced is there, byte for byte (after kill -9: also what was acknowledged as written);
+(ii)  nothing is there that was not appended, at the offset it was appended at;
+(iii) what is there is a prefix: no record behind a lost one;
+(iv)  opening a second time finds the same;
+(v)   a crash during recovery recovers too (the caller repeats the whole check on images of the recovery);
+(vi)  the next offset was never shown to a reader.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.recording_files import Noted, Operation
+from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
+from tests.support.workload import LOG_NAME, Attempted, Content, Promised, Shown, crash_config
+from timestone.config import Ack
+from timestone.store import Store
+
+DAY_US = 86_400_000_000
+MARKER = b"appended after the crash"
+
+
+@dataclass(slots=True)
+class Promises:
+    """What holds at one moment of a recorded run."""
+
+    attempted: int = 0
+    written: int = 0
+    synced: int = 0
+    shown: int = 0
+
+    def note(self, operation: Operation) -> None:
+        if not isinstance(operation, Noted):
+            return
+        match operation.value:
+            case Attempted(count):
+                self.attempted = count
+            case Promised(level, end):
+                self.written = max(self.written, end)
+                if level is Ack.SYNCED:
+                    self.synced = max(self.synced, end)
+            case Shown(end):
+                self.shown = max(self.shown, end)
+
+
+def check_store(root: Path, contents: dict[int, Content], promises: Promises, *, power_lost: bool) -> None:
+    """Open what a crash left at `root` and hold it against the promises; leaves the store closed."""
+    boot_id = NEXT_BOOT_ID if power_lost else BOOT_ID
+    store = Store(root, crash_config(), clock=StepClock(START_US + DAY_US, boot_id))
+    try:
+        log = store.log(LOG_NAME)
+        found = read_all(store)
+        must = promises.synced if power_lost else promises.written
+        lost = [offset for offset in range(must) if offset not in found]
+        assert not lost, f"(i) acknowledged offsets {lost} are gone"
+        for offset, content in found.items():
+            assert offset < promises.attempted, f"(ii) offset {offset} was never appended"
+            assert content == contents[offset], f"(ii) offset {offset} holds another record"
+        assert sorted(found) == list(range(len(found))), f"(iii) {sorted(found)} has holes"
+        marker = log.append(MARKER, ack="written")
+        assert marker >= promises.shown, f"(vi) {marker} was given out though {promises.shown - 1} was shown"
+        assert marker >= len(found)
+    finally:
+        store.close()
+    with Store(root, crash_config(), clock=StepClock(START_US + DAY_US, boot_id)) as again:
+        assert again.recoveries == (), "(iv) the first open left something to recover"
+        assert read_all(again) == {**found, marker: Content(MARKER, None)}, (
+            "(iv) the second open found something else"
+        )
+
+
+def read_all(store: Store) -> dict[int, Content]:
+    """Everything in the log, by offset."""
+    log = store.log(LOG_NAME)
+    records = {}
+    offset = log.start_offset
+    while batch := log.read(offset):
+        for record in batch:
+            assert record.offset not in records
+            records[record.offset] = Content(record.payload, record.topic)
+        offset = batch.next_offset
+    return records

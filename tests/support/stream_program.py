@@ -1,0 +1,45 @@
+"""A streaming query as a program of its own, to be killed.
+
+    python -m tests.support.stream_program STORE CHECKPOINT OUT [HOLD]
+
+Follows STORE from "latest" and writes each batch's offsets to OUT. In batch HOLD it says so, after the sink has done its work
+and before Spark notes it, and waits for its end. Without HOLD it reads all there is and ends.
+"""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from pyspark_timestone.session import spark_session
+from tests.support.spark import CONF, Batches, stream
+
+
+def main(store: Path, checkpoint: Path, out: Path, hold: int | None) -> None:
+    spark = spark_session("to-be-killed", master="local[1]", conf=CONF)
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    print("java", java, os.getpid(), flush=True)
+    frame = stream(spark, store, startingOffsets="latest", maxOffsetsPerTrigger=5000)
+    batches = Batches(out)
+    if hold is None:
+        batches.drain(frame, checkpoint)
+        spark.stop()
+        return
+
+    def work(rows: DataFrame, number: int) -> None:
+        batches(rows, number)
+        if number == hold:
+            print("holding", number, flush=True)
+            threading.Event().wait()
+
+    query = frame.writeStream.foreachBatch(work).option("checkpointLocation", str(checkpoint)).start()
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    directories = [Path(word) for word in sys.argv[1:4]]
+    main(*directories, int(sys.argv[4]) if len(sys.argv) > 4 else None)  # type: ignore[misc]

@@ -1,0 +1,169 @@
+"""A small run of a store, recorded operation by operation, with what was promised at each moment.
+
+What belongs here: doing the steps, and noting between the operations what a crash at that moment must not lose.
+`crash_oracle.py` holds the promises against what an image still has.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.faulty_files import FaultyFiles
+from tests.support.recording_files import Created, DirectorySynced, Operation, RecordingFiles, Renamed
+from tests.support.step_clock import StepClock
+from timestone.config import Ack, LogConfig, StoreConfig
+from timestone.draft import Draft
+from timestone.entries import NO_TOPIC
+from timestone.errors import TimestoneError
+from timestone.log import Log
+from timestone.reader import Reader
+from timestone.store import Store
+from timestone.submission import Submission
+
+LOG_NAME = "telemetry"
+NEVER_MS = 10**9
+"""For intervals that must not run out while operations are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What was appended at an offset."""
+
+    payload: bytes
+    topic: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """An append begins; its records may be found from here on."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """Everything below `end` has reached a level."""
+
+    level: Ack
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A reader could see everything below `end`."""
+
+    end: int
+
+
+def crash_config(**settings: int) -> StoreConfig:
+    """A store whose operations come only from what is asked of it: no timer, no look at free space."""
+    log = LogConfig(segment_age_ms=NEVER_MS, **settings)
+    return StoreConfig(sync_interval_ms=NEVER_MS, min_free_bytes=0, log=log)
+
+
+@dataclass
+class Workload:
+    """Steps on one log of one store in `root`, which is made here."""
+
+    root: Path
+    config: StoreConfig = field(default_factory=crash_config)
+    sealing: bool = True
+    """False: the background never gets a segment sealed, as when it has not come round to it."""
+
+    contents: dict[int, Content] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.root.mkdir(parents=True)
+        self.recorder = RecordingFiles(self.root)
+        self.clock = StepClock()
+        self._serial = 0
+        self.store = self._opened()
+
+    @property
+    def log(self) -> Log:
+        return self.store.log(LOG_NAME)
+
+    def _opened(self) -> Store:
+        files = FaultyFiles(self.recorder)
+        if not self.sealing:
+            files.fail("create", path=".index.tmp", forever=True)
+        store = Store(self.root, self.config, files=files, clock=self.clock)
+        reader = store.log(LOG_NAME).reader("latest")
+        reader.on_wake = self._show
+        assert reader.park()
+        return store
+
+    def _show(self, reader: Reader, first_offset: int) -> None:
+        end = reader.log.end_offset
+        self.recorder.note(Shown(end))
+        reader.seek(end)
+        assert reader.park()
+
+    def _attempt(self, payloads: Sequence[bytes], topic: str | None) -> None:
+        end = self.log.end_offset
+        self.contents |= {end + number: Content(payload, topic) for number, payload in enumerate(payloads)}
+        self.recorder.note(Attempted(len(self.contents)))
+
+    def append(self, ack: Ack, size: int = 20, topic: str | None = None) -> None:
+        """One record by a thread that waits for the disk."""
+        payload = self._payload(size)
+        self._attempt([payload], topic)
+        offset = self.log.append(payload, topic=topic, ack=ack)
+        self.recorder.note(Promised(ack, offset + 1))
+
+    def append_many(self, ack: Ack, count: int, size: int = 100, topic: str | None = None) -> None:
+        """A batch, submitted as a front does it."""
+        payloads = [self._payload(size + 37 * number % 200) for number in range(count)]
+        self._attempt(payloads, topic)
+        log = self.log
+
+        def done(submission: Submission) -> None:
+            self.recorder.note(Promised(ack, submission.offsets.stop))
+
+        topic_id = NO_TOPIC if topic is None else log.topic_id(topic)
+        log.submit(Draft(payloads, topic_id), ack=ack, done=done).wait(10)
+
+    def sync(self) -> None:
+        self.recorder.note(Promised(Ack.SYNCED, self.log.sync()))
+
+    def wait_for_seals(self) -> None:
+        """Until the background has sealed all segments but the newest, so that runs differ little."""
+        if self.sealing:
+            self.recorder.wait_until(_all_but_one_sealed)
+
+    def reopen(self) -> None:
+        """Stop cleanly and start again."""
+        self.close()
+        self.store = self._opened()
+
+    def close(self) -> None:
+        end = self.log.end_offset
+        try:
+            self.store.close()
+        except TimestoneError:
+            return
+        self.recorder.note(Promised(Ack.SYNCED, end))
+
+    def _payload(self, size: int) -> bytes:
+        """Bytes that no other record has; every fifth record is zeros or nothing, which must survive too."""
+        self._serial += 1
+        if self._serial % 5 == 3:
+            return bytes(size)
+        if self._serial % 5 == 4:
+            return b""
+        return (b"%06d-" % self._serial * (size // 7 + 1))[:size]
+
+
+def _all_but_one_sealed(operations: Sequence[Operation]) -> bool:
+    created, renamed, sealed = 0, 0, 0
+    for operation in operations:
+        match operation:
+            case Created(path) if path.suffix == ".segment":
+                created += 1
+            case Renamed(_, target) if target.suffix == ".index":
+                renamed += 1
+            case DirectorySynced():
+                sealed = renamed
+            case _:
+                pass
+    return sealed >= created - 1

@@ -1,0 +1,34 @@
+"""A process that owns a store and appends to it: what a server is to those who only read.
+
+    python -m tests.support.writer DIRECTORY COUNT
+
+Prints `appending` once the log is there and `appended` when COUNT records are synced, then keeps the store open until its
+standard input ends. Without COUNT it appends until it is killed or its standard input ends.
+"""
+
+import sys
+import threading
+
+import timestone
+from tests.support.stores import LOG, value_of
+from timestone import LogConfig
+
+BATCH = 250
+
+
+def main(path: str, count: int | None) -> None:
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    with timestone.open(path) as store:
+        log = store.log(LOG, config=LogConfig(segment_entries=3000))
+        print("appending", flush=True)
+        while not ended.is_set() and (count is None or log.end_offset < count):
+            first = log.end_offset
+            last = first + BATCH if count is None else min(first + BATCH, count)
+            log.append_many([value_of(offset) for offset in range(first, last)], topic="devices/1/state")
+        print("appended", flush=True)
+        ended.wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None)
