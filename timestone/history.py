@@ -24,7 +24,12 @@ class History:
         exchanged = (new if segment is old else segment for segment in self.segments)
         return History([segment for segment in exchanged if segment is not None])
 
+    def without(self, base_offset: int) -> "History":
+        """The same history less the segment with this base offset."""
+        return History([segment for segment in self.segments if segment.base_offset != base_offset])
+
     def followed_by(self, segment: Segment) -> "History":
+        """The same history with one more segment at its end."""
         return History((*self.segments, segment))
 
     def locate(self, offset: int) -> Segment | None:

@@ -9,7 +9,6 @@ wake. Those who wait for `synced` then meet at `_sync_lock`: whoever gets it flu
 before."""
 
 import collections
-import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,17 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from timestone.appender import Appender, LogPlace, RescueFailed
 from timestone.config import Ack, LogConfig
 from timestone.draft import Draft
 from timestone.entries import ENTRY, NO_TOPIC
-from timestone.errors import LogFailed, RecordTooLarge, StorageFull, StoreClosed
+from timestone.errors import LogFailed, StorageFull, StoreClosed
 from timestone.history import History
-from timestone.index import IndexHeader, Trailer
 from timestone.readable import ReadableLog
 from timestone.record import Header, HeaderKind, encode_headers
-from timestone.rescue import put_pair_aside, rewrite
-from timestone.segment import Segment
-from timestone.segment_writer import FailedFlush, HalfWritten, SegmentWriter
 from timestone.submission import Submission
 from timestone.tail import LogTail, TailRun
 from timestone.topics import TopicDictionary
@@ -36,8 +32,6 @@ from timestone.wakeups import Waiter, Wakeups
 if TYPE_CHECKING:
     from timestone.store import Store
 
-_LOGGER = logging.getLogger("timestone")
-_POSITION_MAX = 2**32 - 1
 _COMBINED_BYTES = 8 * 1024 * 1024
 """Drafts that wait together are written together up to this size: more would only delay the first of them."""
 _FREE_CHECK_BYTES = 4 * 1024 * 1024
@@ -67,22 +61,17 @@ class Log(ReadableLog):
         self.topics = topics
         self.wakeups = Wakeups(topics)
         self.config = config
-        self.epoch = epoch
         self.folder = folder
         self._store = store
-        self._history = history
+        place = LogPlace(store.files, folder, self.id, store.boot_id, store.open_segments, store.now_us)
+        self._appender = Appender(
+            place, config, history, next_offset=next_offset, epoch=epoch, last_timestamp_us=last_timestamp_us
+        )
         self._start_offset = start_offset
         self._end_offset = next_offset
-        self._synced_offset = next_offset
-        self._last_timestamp_us = last_timestamp_us
         self._tail = LogTail(store.tail_budget)
-        self._writer: SegmentWriter | None = None
-        self._rolled: list[SegmentWriter] = []
         self._queue: collections.deque[Submission] = collections.deque()
         self._unsynced: collections.deque[Submission] = collections.deque()
-        self._unsynced_runs: collections.deque[TailRun] = collections.deque()
-        """What no flush has covered yet: after a failed one it is written again from here."""
-        self._unsynced_bytes = 0
         self._unchecked_bytes = _FREE_CHECK_BYTES
         self._write_lock = threading.Lock()
         self._sync_lock = threading.Lock()
@@ -96,7 +85,7 @@ class Log(ReadableLog):
 
     @property
     def history(self) -> History:
-        return self._history
+        return self._appender.history
 
     @property
     def start_offset(self) -> int:
@@ -108,7 +97,12 @@ class Log(ReadableLog):
 
     @property
     def synced_offset(self) -> int:
-        return self._synced_offset
+        return self._appender.synced_offset
+
+    @property
+    def epoch(self) -> int:
+        """Rises whenever offsets may have been lost, or records were moved to another segment."""
+        return self._appender.epoch
 
     def _in_tail(self, offset: int) -> TailRun | None:
         return self._tail.find(offset)
@@ -215,7 +209,7 @@ class Log(ReadableLog):
         with self._write_lock:
             self._write_queued_locked()
         self._sync_to(self._end_offset)
-        return self._synced_offset
+        return self.synced_offset
 
     def check_open(self) -> None:
         """Raise StoreClosed once the store is closed."""
@@ -237,12 +231,12 @@ class Log(ReadableLog):
     @property
     def sync_wanted(self) -> bool:
         """Somebody waits for a flush, or so much is unsynced that it is time."""
-        return bool(self._unsynced) or self._unsynced_bytes >= self._store.config.sync_interval_bytes
+        return bool(self._unsynced) or self._appender.unsynced_bytes >= self._store.config.sync_interval_bytes
 
     @property
     def dirty(self) -> bool:
         """Something written is not yet durable."""
-        return self._synced_offset < self._end_offset and self._failure is None
+        return self.synced_offset < self._end_offset and self._failure is None
 
     def sync_queued(self) -> None:
         """Flush for everybody who waits. Errors go to the submissions they concern."""
@@ -262,9 +256,6 @@ class Log(ReadableLog):
         finally:
             with self._sync_lock, self._write_lock:
                 self._closed = True
-                if self._writer is not None and self._writer.count == 0:
-                    self._writer.remove_empty()
-                    self._writer = None
                 self._roll_locked()
                 self._fail_waiting(StoreClosed(f"log {self.name}-{self.partition} is closed"))
             _wake(self.wakeups.wake_all(self._end_offset))
@@ -275,9 +266,7 @@ class Log(ReadableLog):
 
     def release(self) -> None:
         """Let go of all files. After `close` and the last seal."""
-        for writer in self._rolled:
-            writer.close()
-        self._rolled.clear()
+        self._appender.release()
         self.topics.close()
 
     # Writing, under the write lock.
@@ -311,54 +300,19 @@ class Log(ReadableLog):
         if draft.count == 0:
             return self._end_offset
         self._check_space_locked(draft.size_bytes)
-        now_us = max(self._last_timestamp_us, self._store.now_us())
-        writer = self._writer_for_locked(draft, now_us)
         self.topics.write_added()
-        position = writer.size_bytes
-        data = draft.data()
-        entries = draft.entries(writer.seal, ordinal=writer.count, position=position, timestamp_us=now_us)
-        first = writer.end_offset
+        rolled_count = self._appender.rolled_count
         try:
-            writer.raise_ceiling(first + draft.count)
-            writer.write(data, entries)
-        except (HalfWritten, FailedFlush) as error:
-            self._rescue_locked(error)
-            return self._write_locked(draft)
-        self._last_timestamp_us = now_us
-        self._unsynced_bytes += len(data) + len(entries)
-        run = TailRun(first, entries, data, position)
-        self._unsynced_runs.append(run)
+            run = self._appender.write(draft)
+        except RescueFailed as error:
+            raise self._fail_locked(error) from error
+        if self._appender.rolled_count > rolled_count:
+            self._store.sealer.expect(self)
         self._publish_locked(run)
-        return first
-
-    def _writer_for_locked(self, draft: Draft, now_us: int) -> SegmentWriter:
-        """The growing segment, after a roll if the draft does not fit. A draft is never split: it is in one
-        segment, so it is written whole or not at all."""
-        config, writer = self.config, self._writer
-        if draft.size_bytes > _POSITION_MAX:
-            raise RecordTooLarge(draft.size_bytes, _POSITION_MAX, "batch")
-        if writer is not None and writer.count:
-            full = writer.size_bytes + draft.size_bytes > config.segment_bytes
-            full = full or writer.count + draft.count > config.segment_entries
-            if full or now_us - writer.header.created_us >= config.segment_age_ms * 1000:
-                self._roll_locked()
-                writer = None
-        if writer is None:
-            writer = self._created_locked(now_us)
-        return writer
-
-    def _created_locked(self, now_us: int) -> SegmentWriter:
-        header = IndexHeader(self.id, self._end_offset, now_us, self.epoch, self._store.boot_id)
-        writer = self._writer = SegmentWriter(self._store.files, self.folder, header)
-        self._history = self._history.followed_by(self._new_segment(header.base_offset))
-        return writer
+        return run.base_offset
 
     def _roll_locked(self) -> None:
-        """Take the growing segment out of use; it is sealed in the background. The next append that needs one
-        creates the next segment, so a log that falls silent has no empty files."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            self._rolled.append(writer)
+        if self._appender.roll():
             self._store.sealer.expect(self)
 
     def _publish_locked(self, run: TailRun) -> None:
@@ -367,7 +321,7 @@ class Log(ReadableLog):
         self._tail.add(run)
         topic_ids = np.frombuffer(run.entries, dtype=ENTRY)["topic"]
         with self.wakeups.lock:
-            self._history.segments[-1].count = run.end_offset - self._history.segments[-1].base_offset
+            self.history.segments[-1].count = run.end_offset - self.history.segments[-1].base_offset
             self._end_offset = run.end_offset
             woken = self.wakeups.published(run.base_offset, topic_ids)
         _wake(woken)
@@ -387,26 +341,19 @@ class Log(ReadableLog):
     def _sync_to(self, end_offset: int) -> None:
         """Return once everything below `end_offset` is durable. One flush serves all who came before it
         began."""
-        while self._synced_offset < end_offset:
+        while self.synced_offset < end_offset:
             with self._sync_lock:
-                if self._synced_offset >= end_offset:
+                if self.synced_offset >= end_offset:
                     break
                 self._check_appendable()
                 self._flush()
         self._resolve_synced()
 
     def _flush(self) -> None:
-        """Flush every segment with unsynced records, oldest first, so that a durable record has only durable
-        ones before it. The caller holds the sync lock."""
+        """Make everything written durable. The caller holds the sync lock, not the write lock: appends go on
+        while the disk works, and meet in the next flush. Raises LogFailed."""
         with self._write_lock:
-            end = self._end_offset
-            writers = [*self._rolled, *([self._writer] if self._writer else [])]
-            marks = [
-                (writer, writer.count, writer.size_bytes)
-                for writer in writers
-                if writer.synced_count < writer.count
-            ]
-            self._unsynced_bytes = 0
+            end_offset, marks = self._appender.begin_flush()
         try:
             self.topics.sync()
         except OSError as error:
@@ -414,81 +361,34 @@ class Log(ReadableLog):
                 failure = self._fail_locked(error)
             raise failure from error
         try:
-            for writer, count, _ in marks:
-                writer.flush(count)
+            self._appender.flush(marks)
             with self._write_lock:
-                for writer, count, size_bytes in marks:
-                    writer.note_synced(count, size_bytes)
+                self._appender.end_flush(end_offset, marks)
         except OSError as error:
             with self._write_lock:
                 self._rescue_locked(error)
-            return
-        self._synced_offset = end
-        with self._write_lock:
-            while self._unsynced_runs and self._unsynced_runs[0].base_offset < end:
-                self._unsynced_runs.popleft()
+
+    def _rescue_locked(self, cause: OSError) -> None:
+        try:
+            self._appender.rescue(cause)
+        except RescueFailed as error:
+            raise self._fail_locked(error) from error
 
     def _resolve_synced(self) -> None:
         synced = []
         with self._write_lock:
-            while self._unsynced and self._unsynced[0].offsets.stop <= self._synced_offset:
+            while self._unsynced and self._unsynced[0].offsets.stop <= self.synced_offset:
                 synced.append(self._unsynced.popleft())
         for submission in synced:
             submission.resolve()
 
     # Failing and sealing.
 
-    def _rescue_locked(self, cause: Exception) -> None:
-        """A flush failed, so nothing it covered counts any more: write the unsynced records again, into a new
-        segment, and flush that. Raises LogFailed when the disk refuses this too."""
-        first = self._synced_offset
-        writers = [*self._rolled, *([self._writer] if self._writer else [])]
-        poisoned = [writer for writer in writers if writer.end_offset > first or writer is self._writer]
-        self.epoch += 1
-        header = IndexHeader(self.id, first, self._store.now_us(), self.epoch, self._store.boot_id)
-        try:
-            for writer in poisoned:
-                if writer.base_offset >= first:
-                    put_pair_aside(self._store.files, self.folder, writer.base_offset)
-            fresh = rewrite(self._store.files, self.folder, header, list(self._unsynced_runs))
-        except (OSError, FailedFlush, HalfWritten) as error:
-            raise self._fail_locked(cause) from error
-        self._take_over_locked(poisoned, fresh)
-        _LOGGER.error(
-            "%s: %s; offsets from %d on were written again, in epoch %d",
-            self.folder,
-            cause,
-            first,
-            self.epoch,
-        )
-
-    def _take_over_locked(self, poisoned: list[SegmentWriter], fresh: SegmentWriter) -> None:
-        """Let the new segment serve what the poisoned ones did."""
-        kept = [segment for segment in self._history.segments if segment.end_offset <= fresh.base_offset]
-        for segment in self._history.segments:
-            if segment.base_offset < fresh.base_offset < segment.end_offset:
-                kept.append(
-                    self._new_segment(segment.base_offset, count=fresh.base_offset - segment.base_offset)
-                )
-        self._history = History([*kept, self._new_segment(fresh.base_offset, count=fresh.count)])
-        self._rolled = [writer for writer in self._rolled if writer not in poisoned]
-        for writer in poisoned:
-            writer.close()
-        self._writer = fresh
-        self._unsynced_runs.clear()
-        self._synced_offset = self._end_offset
-
-    def _new_segment(self, base_offset: int, *, count: int = 0, trailer: Trailer | None = None) -> Segment:
-        store = self._store
-        return Segment(
-            store.files, self.folder, base_offset, self.id, store.open_segments, count=count, trailer=trailer
-        )
-
     def _fail_locked(self, cause: Exception) -> LogFailed:
-        """After a write that could not be taken back, or a failed fsync, nobody knows what the disk holds:
-        the log takes no more appends, and everybody who waits is told."""
+        """After a failed fsync that could not be made good, nobody knows what the disk holds: the log takes
+        no more appends, and everybody who waits is told."""
         if self._failure is None:
-            self._failure = LogFailed(self.folder, cause, range(self._synced_offset, self._end_offset))
+            self._failure = LogFailed(self.folder, cause, range(self.synced_offset, self._end_offset))
             self._store.note(f"{self._failure}")
             self._fail_waiting(self._failure)
         return self._failure.again()
@@ -506,22 +406,15 @@ class Log(ReadableLog):
     def seal_rolled(self) -> None:
         """Seal the segments that were rolled. Called by the sealer's thread; raises OSError, and can be
         called again."""
-        while self._rolled and self._failure is None:
+        while self._failure is None and (writer := self._appender.oldest_rolled()) is not None:
             with self._sync_lock:
-                writer = self._rolled[0]
                 if writer.synced_count < writer.count:
                     self._flush()
-            trailer = writer.seal_files(self._store.now_us())
+            if writer is not self._appender.oldest_rolled():
+                continue  # its flush failed, and another segment has its records now
+            trailer = self._appender.seal(writer)
             with self._write_lock:
-                self._rolled.remove(writer)
-                self._replace_locked(writer, trailer)
-            writer.close()
-
-    def _replace_locked(self, writer: SegmentWriter, trailer: Trailer) -> None:
-        old = next(segment for segment in self._history.segments if segment.base_offset == writer.base_offset)
-        new = self._new_segment(old.base_offset, trailer=trailer)
-        self._history = self._history.replaced(old, new)
-        self._store.open_segments.forget(old)
+                self._appender.replace_sealed(writer, trailer)
 
 
 def _wake(woken: Iterable[tuple[Waiter, int]]) -> None:

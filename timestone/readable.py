@@ -65,6 +65,11 @@ class ReadableLog(ABC):
     def _in_tail(self, offset: int) -> TailRun | None:
         """The run in memory that holds an offset."""
 
+    def in_memory(self, offset: int) -> bool:
+        """Is a read at `offset` served without touching a file? For event loops, which must not wait for a
+        disk."""
+        return offset >= self.end_offset or self._in_tail(offset) is not None
+
     def read(self, offset: int, *, max_records: int = READ_RECORDS, max_bytes: int = READ_BYTES) -> Batch:
         """The records from `offset` on: at least one unless `offset` is the end, at most `max_records`, and
         not more than `max_bytes` stored bytes unless the first alone is larger. May return fewer than there

@@ -1,0 +1,251 @@
+"""The growing end of a log on the disk: the segment that takes appends, those that wait to be sealed, and the
+history they make.
+
+What belongs here: when to roll, where the next segment begins, what is not yet durable, and what to do when a
+flush fails. It knows no readers, no acks and no queue. The log's write lock is held by the caller of every
+method except `flush` and `seal`."""
+
+import collections
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from timestone.config import LogConfig
+from timestone.draft import Draft
+from timestone.errors import RecordTooLarge
+from timestone.files import Files
+from timestone.history import History
+from timestone.index import IndexHeader, Trailer
+from timestone.open_files import OpenSegments
+from timestone.rescue import put_pair_aside, rewrite
+from timestone.segment import Segment
+from timestone.segment_writer import FailedFlush, HalfWritten, SegmentWriter
+from timestone.tail import TailRun
+
+_LOGGER = logging.getLogger("timestone")
+_POSITION_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """Where a log lies and what its segments are marked with."""
+
+    files: Files
+    folder: Path
+    log_id: int
+    boot_id: bytes
+    open_segments: OpenSegments
+    now_us: Callable[[], int]
+
+    def segment(self, base_offset: int, *, count: int = 0, trailer: Trailer | None = None) -> Segment:
+        """The reading side of a segment of this log."""
+        return Segment(
+            self.files,
+            self.folder,
+            base_offset,
+            self.log_id,
+            self.open_segments,
+            count=count,
+            trailer=trailer,
+        )
+
+
+class Mark(NamedTuple):
+    """How far a segment was written when a flush began."""
+
+    writer: SegmentWriter
+    entry_count: int
+    size_bytes: int
+
+
+class RescueFailed(Exception):
+    """A flush failed, and the disk would not take the records a second time. The cause is the first
+    failure."""
+
+
+class Appender:
+    """Writes drafts behind the end of a log."""
+
+    def __init__(
+        self,
+        place: LogPlace,
+        config: LogConfig,
+        history: History,
+        *,
+        next_offset: int,
+        epoch: int,
+        last_timestamp_us: int,
+    ) -> None:
+        self.history = history
+        """Replaced whole at every change, so readers take it without a lock."""
+        self.config = config
+        self.epoch = epoch
+        self.next_offset = next_offset
+        """Where the next record goes: everything below is written, though perhaps not published yet."""
+        self.synced_offset = next_offset
+        self.unsynced_bytes = 0
+        self._place = place
+        self._last_timestamp_us = last_timestamp_us
+        self._writer: SegmentWriter | None = None
+        self._rolled: list[SegmentWriter] = []
+        self._unsynced_runs: collections.deque[TailRun] = collections.deque()
+
+    @property
+    def rolled_count(self) -> int:
+        """Segments that wait to be sealed."""
+        return len(self._rolled)
+
+    def write(self, draft: Draft) -> TailRun:
+        """Write a draft, all or none, and return it as written.
+
+        Raises OSError: nothing was written that counts, try again. RescueFailed: nobody knows what the disk
+        holds. RecordTooLarge: the draft does not fit into any segment."""
+        now_us = max(self._last_timestamp_us, self._place.now_us())
+        writer = self._writer_for(draft, now_us)
+        data, position, first = draft.data(), writer.size_bytes, writer.end_offset
+        entries = draft.entries(writer.seal, ordinal=writer.count, position=position, timestamp_us=now_us)
+        try:
+            writer.raise_ceiling(first + draft.count)
+            writer.write(data, entries)
+        except (HalfWritten, FailedFlush) as error:
+            self.rescue(error)
+            return self.write(draft)
+        run = TailRun(first, entries, data, position)
+        self._last_timestamp_us = now_us
+        self._unsynced_runs.append(run)
+        self.unsynced_bytes += len(data) + len(entries)
+        self.next_offset = run.end_offset
+        return run
+
+    def roll(self) -> bool:
+        """Take the growing segment out of use; True when there now is one to seal. The next append that needs
+        a segment creates it, so a log that falls silent has no empty files."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return False
+        if writer.count == 0:  # its first append failed
+            self.history = self.history.without(writer.base_offset)
+            writer.remove_empty()
+            return False
+        self._rolled.append(writer)
+        return True
+
+    # Flushing.
+
+    def begin_flush(self) -> tuple[int, list[Mark]]:
+        """What a flush that begins now makes durable: the offset below which everything is, and the files to
+        flush, oldest first, so that a durable record has only durable ones before it."""
+        self.unsynced_bytes = 0
+        marks = [Mark(writer, writer.count, writer.size_bytes) for writer in self._writers()]
+        return self.next_offset, [mark for mark in marks if mark.writer.synced_count < mark.entry_count]
+
+    @staticmethod
+    def flush(marks: list[Mark]) -> None:
+        """Call fdatasync on the marked files. Called without the write lock, so that appends go on meanwhile. Raises
+        OSError, after which only `rescue` helps."""
+        for mark in marks:
+            mark.writer.flush(mark.entry_count)
+
+    def end_flush(self, end_offset: int, marks: list[Mark]) -> None:
+        """Note that the flush succeeded. Raises OSError, after which only `rescue` helps."""
+        for mark in marks:
+            mark.writer.note_synced(mark.entry_count, mark.size_bytes)
+        self.synced_offset = max(self.synced_offset, end_offset)
+        while self._unsynced_runs and self._unsynced_runs[0].base_offset < self.synced_offset:
+            self._unsynced_runs.popleft()
+
+    def rescue(self, cause: Exception) -> None:
+        """A flush failed, so nothing it covered counts any more: write the unsynced records again, into a new
+        segment of a new epoch, and flush that. Afterwards everything written is durable.
+
+        Raises RescueFailed when the disk refuses this too.
+        """
+        first, place = self.synced_offset, self._place
+        poisoned = [
+            writer for writer in self._writers() if writer.end_offset > first or writer is self._writer
+        ]
+        header = IndexHeader(place.log_id, first, place.now_us(), self.epoch + 1, place.boot_id)
+        try:
+            for writer in poisoned:
+                if writer.base_offset >= first:
+                    put_pair_aside(place.files, place.folder, writer.base_offset)
+            fresh = rewrite(place.files, place.folder, header, list(self._unsynced_runs))
+        except (OSError, FailedFlush, HalfWritten) as error:
+            _LOGGER.error("%s: writing the unsynced records again failed too: %s", place.folder, error)
+            raise RescueFailed(str(cause)) from cause
+        self._take_over(poisoned, fresh)
+        _LOGGER.error(
+            "%s: %s; offsets from %d on were written again, in epoch %d",
+            place.folder,
+            cause,
+            first,
+            self.epoch,
+        )
+
+    def _take_over(self, poisoned: list[SegmentWriter], fresh: SegmentWriter) -> None:
+        """Let the new segment serve what the poisoned ones did."""
+        base = fresh.base_offset
+        kept = [segment for segment in self.history.segments if segment.end_offset <= base and segment.count]
+        for segment in self.history.segments:
+            if segment.base_offset < base < segment.end_offset:
+                kept.append(self._place.segment(segment.base_offset, count=base - segment.base_offset))
+        self.history = History([*kept, self._place.segment(base, count=fresh.count)])
+        self._rolled = [writer for writer in self._rolled if writer not in poisoned]
+        for writer in poisoned:
+            writer.close()
+        self._writer = fresh
+        self._unsynced_runs.clear()
+        self.epoch = fresh.header.epoch
+        self.synced_offset = self.next_offset
+
+    # Sealing.
+
+    def oldest_rolled(self) -> SegmentWriter | None:
+        """The segment to seal next; it is flushed first."""
+        return self._rolled[0] if self._rolled else None
+
+    def seal(self, writer: SegmentWriter) -> Trailer:
+        """Seal a rolled segment, which was flushed. Called without the write lock. Raises OSError; it can be
+        tried again."""
+        return writer.seal_files(self._place.now_us())
+
+    def replace_sealed(self, writer: SegmentWriter, trailer: Trailer) -> None:
+        """Let readers use the sealed segment."""
+        if writer not in self._rolled:
+            return  # poisoned meanwhile: what it held is served by another segment
+        self._rolled.remove(writer)
+        old = next(segment for segment in self.history.segments if segment.base_offset == writer.base_offset)
+        self.history = self.history.replaced(old, self._place.segment(old.base_offset, trailer=trailer))
+        self._place.open_segments.forget(old)
+        writer.close()
+
+    def release(self) -> None:
+        """Close the files of segments that could not be sealed."""
+        for writer in self._writers():
+            writer.close()
+        self._rolled.clear()
+        self._writer = None
+
+    def _writers(self) -> list[SegmentWriter]:
+        return [*self._rolled, *([self._writer] if self._writer else [])]
+
+    def _writer_for(self, draft: Draft, now_us: int) -> SegmentWriter:
+        """The growing segment, after a roll if the draft does not fit. A draft is never split: it is in one
+        segment, so it is written whole or not at all."""
+        config, writer = self.config, self._writer
+        if draft.size_bytes > _POSITION_MAX:
+            raise RecordTooLarge(draft.size_bytes, _POSITION_MAX, "batch")
+        if writer is not None and writer.count:
+            full = writer.size_bytes + draft.size_bytes > config.segment_bytes
+            full = full or writer.count + draft.count > config.segment_entries
+            if full or now_us - writer.header.created_us >= config.segment_age_ms * 1000:
+                self.roll()
+                writer = None
+        if writer is None:
+            place = self._place
+            header = IndexHeader(place.log_id, self.next_offset, now_us, self.epoch, place.boot_id)
+            writer = self._writer = SegmentWriter(place.files, place.folder, header)
+            self.history = self.history.followed_by(place.segment(header.base_offset))
+        return writer
