@@ -104,6 +104,11 @@ class Log(ReadableLog):
         """Rises whenever offsets may have been lost, or records were moved to another segment."""
         return self._appender.epoch
 
+    def in_memory(self, offset: int) -> bool:
+        """Would a read at this offset make no system call? True at the end, too. For event loops, which leave reads
+        of the disk to a thread."""
+        return offset >= self._end_offset or self._tail.find(offset) is not None
+
     def _in_tail(self, offset: int) -> TailRun | None:
         return self._tail.find(offset)
 
