@@ -4,7 +4,7 @@ What belongs here: doing the steps, and noting between the operations what a cra
 `crash_oracle.py` holds the promises against what an image still has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,13 +70,24 @@ class Workload:
     sealing: bool = True
     """False: the background never gets a segment sealed, as when it has not come round to it."""
 
+    note: Callable[[Attempted | Promised | Shown], None] | None = None
+    """Told of each promise; by default the recorder puts it between the operations."""
+
+    arm: Callable[[FaultyFiles], None] = lambda files: None
+    """Arranges the faults that the run meets."""
+
     contents: dict[int, Content] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
         self.recorder = RecordingFiles(self.root)
+        self.files = FaultyFiles(self.recorder)
         self.clock = StepClock()
         self._serial = 0
+        self._note = self.note or self.recorder.note
+        if not self.sealing:
+            self.files.fail("create", path=".index.tmp", forever=True)
+        self.arm(self.files)
         self.store = self._opened()
 
     @property
@@ -84,10 +95,7 @@ class Workload:
         return self.store.log(LOG_NAME)
 
     def _opened(self) -> Store:
-        files = FaultyFiles(self.recorder)
-        if not self.sealing:
-            files.fail("create", path=".index.tmp", forever=True)
-        store = Store(self.root, self.config, files=files, clock=self.clock)
+        store = Store(self.root, self.config, files=self.files, clock=self.clock)
         reader = store.log(LOG_NAME).reader("latest")
         reader.on_wake = self._show
         assert reader.park()
@@ -95,21 +103,21 @@ class Workload:
 
     def _show(self, reader: Reader, first_offset: int) -> None:
         end = reader.log.end_offset
-        self.recorder.note(Shown(end))
+        self._note(Shown(end))
         reader.seek(end)
         assert reader.park()
 
     def _attempt(self, payloads: Sequence[bytes], topic: str | None) -> None:
         end = self.log.end_offset
         self.contents |= {end + number: Content(payload, topic) for number, payload in enumerate(payloads)}
-        self.recorder.note(Attempted(len(self.contents)))
+        self._note(Attempted(len(self.contents)))
 
     def append(self, ack: Ack, size: int = 20, topic: str | None = None) -> None:
         """One record by a thread that waits for the disk."""
         payload = self._payload(size)
         self._attempt([payload], topic)
         offset = self.log.append(payload, topic=topic, ack=ack)
-        self.recorder.note(Promised(ack, offset + 1))
+        self._note(Promised(ack, offset + 1))
 
     def append_many(self, ack: Ack, count: int, size: int = 100, topic: str | None = None) -> None:
         """A batch, submitted as a front does it."""
@@ -118,13 +126,13 @@ class Workload:
         log = self.log
 
         def done(submission: Submission) -> None:
-            self.recorder.note(Promised(ack, submission.offsets.stop))
+            self._note(Promised(ack, submission.offsets.stop))
 
         topic_id = NO_TOPIC if topic is None else log.topic_id(topic)
         log.submit(Draft(payloads, topic_id), ack=ack, done=done).wait(10)
 
     def sync(self) -> None:
-        self.recorder.note(Promised(Ack.SYNCED, self.log.sync()))
+        self._note(Promised(Ack.SYNCED, self.log.sync()))
 
     def wait_for_seals(self) -> None:
         """Until the background has sealed all segments but the newest, so that runs differ little."""
@@ -142,7 +150,7 @@ class Workload:
             self.store.close()
         except TimestoneError:
             return
-        self.recorder.note(Promised(Ack.SYNCED, end))
+        self._note(Promised(Ack.SYNCED, end))
 
     def _payload(self, size: int) -> bytes:
         """Bytes that no other record has; every fifth record is zeros or nothing, which must survive too."""

@@ -1,0 +1,206 @@
+"""The process dies by kill -9, at every single operation and at random moments, and nothing acknowledged is lost.
+
+Really dies: each round is a process of its own that kills itself or is killed. More rounds for a soak run:
+
+    TIMESTONE_CRASH_ROUNDS=1000 TIMESTONE_SEED=random pytest tests/crash/test_kill.py
+"""
+
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.crash_oracle import Promises, check_store
+from tests.support.faulty_files import FaultyFiles, kill_process
+from tests.support.killed_appender import ACKNOWLEDGED, CONFIG, LOG_NAME, expected_payload, topic_of
+from tests.support.recording_files import Noted
+from tests.support.seeds import rounds, run_seed, told_on_failure
+from tests.support.workload import Attempted, Promised, Shown, Workload, crash_config
+from timestone import Ack, Log, LogView
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.crash
+
+ROUNDS = rounds(50, "TIMESTONE_CRASH_ROUNDS")
+
+_MESSAGE = struct.Struct("<BQ")
+_KINDS: list[Callable[[int], Attempted | Promised | Shown]] = [
+    Attempted,
+    Shown,
+    lambda end: Promised(Ack.WRITTEN, end),
+    lambda end: Promised(Ack.SYNCED, end),
+]
+
+
+def _encode(fact: Attempted | Promised | Shown) -> bytes:
+    match fact:
+        case Attempted(count):
+            return _MESSAGE.pack(0, count)
+        case Shown(end):
+            return _MESSAGE.pack(1, end)
+        case Promised(level, end):
+            return _MESSAGE.pack(3 if level is Ack.SYNCED else 2, end)
+
+
+def in_child(run: Callable[[int], None]) -> tuple[int, bytes]:
+    """Run in a forked process that can report through the descriptor it is given; its exit status and its report."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            run(writer)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        report = pipe.read()
+    return os.waitpid(pid, 0)[1], report
+
+
+def steps(work: Workload) -> None:
+    """Everything that changes the disk: append, batch, roll, seal, close, open."""
+    work.append(Ack.WRITTEN, topic="devices/1")
+    work.append_many(Ack.WRITTEN, 3, topic="devices/2")
+    work.append_many(Ack.SYNCED, 2)
+    work.wait_for_seals()
+    work.append(Ack.SYNCED, size=2000)
+    work.reopen()
+    work.append_many(Ack.WRITTEN, 5, topic="devices/1")
+    work.append_many(Ack.WRITTEN, 5)
+    work.wait_for_seals()
+    work.close()
+
+
+@pytest.mark.parametrize("moment", ["before", "middle"])
+@pytest.mark.parametrize("sealing", [True, False], ids=["sealing", "not sealing"])
+def test_process_killed_at_each_operation_loses_nothing_written(
+    moment: str, sealing: bool, quick_directory: Path
+) -> None:
+    config = crash_config(segment_entries=4)
+    whole = Workload(quick_directory / "whole", config, sealing)
+    steps(whole)
+    count = len(whole.files.calls)
+    assert count > 60
+    for number in range(1 if moment == "before" else 2, count + 1):
+        root = quick_directory / "killed"
+
+        def run(pipe: int, number: int = number, root: Path = root) -> None:
+            def arm(files: FaultyFiles) -> None:
+                files.kill(number, moment, kill_process)
+
+            steps(Workload(root, config, sealing, note=lambda fact: _report(pipe, fact), arm=arm))
+
+        status, report = in_child(run)
+        with told_on_failure(operation=number, moment=moment, call=whole.files.calls[number - 1]):
+            assert status in (signal.SIGKILL, 0), "the child ends by its own kill, or after all operations"
+            promises = Promises()
+            for kind, value in _MESSAGE.iter_unpack(report):
+                promises.note(Noted(_KINDS[kind](value)))
+            check_store(root, whole.contents, promises, power_lost=False)
+        shutil.rmtree(root)
+
+
+def _report(pipe: int, fact: Attempted | Promised | Shown) -> None:
+    os.write(pipe, _encode(fact))
+
+
+ROUND_NUMBERS = 1_000_000
+"""The numbers that one round may use; a record's number says its round."""
+
+
+class KillLoop:
+    """Rounds of appending processes on one store, each killed at a random moment, and what they were promised."""
+
+    def __init__(self, root: Path, rng: random.Random) -> None:
+        self.root = root
+        self.rng = rng
+        self.acknowledged: dict[int, int] = {}
+        self.unchecked: dict[int, int] = {}
+        self.checked_offset = 0
+        self.killed_in_recovery = 0
+
+    def round(self, number: int) -> None:
+        """Start a process, kill it within moments of its start or of being ready, note what it was told."""
+        reader, writer = os.pipe()
+        command = [sys.executable, "-m", "tests.support.killed_appender", str(self.root)]
+        command += [str(number * ROUND_NUMBERS), str(writer)]
+        child = subprocess.Popen(command, pass_fds=[writer], cwd=ROOT)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            during_recovery = self.rng.random() < 0.3
+            ready = b"" if during_recovery else pipe.read(ACKNOWLEDGED.size)
+            try:
+                child.wait(self.rng.uniform(0.05, 0.4) if during_recovery else self.rng.uniform(0.001, 0.2))
+            except subprocess.TimeoutExpired:
+                child.kill()
+            assert child.wait() == -signal.SIGKILL
+            report = ready + pipe.read()
+        facts = list(ACKNOWLEDGED.iter_unpack(report[: len(report) // ACKNOWLEDGED.size * ACKNOWLEDGED.size]))
+        self.killed_in_recovery += not facts
+        for record_number, offset in facts[1:]:
+            assert record_number not in self.acknowledged
+            self.acknowledged[record_number] = self.unchecked[record_number] = offset
+
+    def check_view(self) -> None:
+        """What another process sees of the crashed store, which nobody has recovered yet."""
+        with timestone.view(self.root) as view:
+            if view.log_names():
+                self._check(view.log(LOG_NAME))
+
+    def check_store(self, *, from_the_start: bool = False) -> None:
+        """What recovery makes of it: the records that no check has seen yet, or all."""
+        if from_the_start:
+            self.unchecked, self.checked_offset = self.acknowledged, 0
+        with timestone.open(self.root, config=CONFIG) as store:
+            self.checked_offset = self._check(store.log(LOG_NAME))
+        self.unchecked = {}
+
+    def _check(self, log: Log | LogView) -> int:
+        found: dict[int, int] = {}
+        previous = (-1, -1)
+        offset = self.checked_offset
+        while batch := log.read(offset):
+            for record in batch:
+                (number,) = struct.unpack_from("<Q", record.payload)
+                assert record.payload == expected_payload(number), (
+                    f"offset {record.offset} is no record of ours"
+                )
+                assert record.topic == topic_of(number)
+                assert (record.offset, number) > previous, "in order, by offset and by number"
+                assert number > previous[1], "in the order of submission, none twice"
+                previous = (record.offset, number)
+                found[number] = record.offset
+            offset = batch.next_offset
+        lost = {number: at for number, at in self.unchecked.items() if found.get(number) != at}
+        assert not lost, f"{len(lost)} acknowledged records are gone or elsewhere: {sorted(lost.items())[:5]}"
+        return offset
+
+
+@pytest.mark.timeout(0)
+def test_acknowledged_records_survive_kill_9_at_random_moments(quick_directory: Path) -> None:
+    seed = run_seed("kill -9")
+    loop = KillLoop(quick_directory / "store", random.Random(seed))
+    for number in range(ROUNDS):
+        with told_on_failure(TIMESTONE_SEED=seed, round=number):
+            loop.round(number)
+            if number % 3 == 0:
+                loop.check_view()
+            if number % 3 == 1:
+                loop.check_store()  # else the next process recovers, and may be killed while it does
+    loop.check_store(from_the_start=True)
+    print(f"{ROUNDS} kills, {loop.killed_in_recovery} of them before the store was open, seed {seed}:")
+    print(f"{len(loop.acknowledged)} acknowledged records, all found again")
+    assert len(loop.acknowledged) > 10 * ROUNDS, "the rounds are too short to mean anything"

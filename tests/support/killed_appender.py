@@ -1,0 +1,94 @@
+"""A process that appends until it is killed, and says through a pipe what was acknowledged.
+
+    python -m tests.support.killed_appender STORE FIRST_NUMBER PIPE_FD
+
+What belongs here: the victim of the kill -9 loop, and how a record proves that it is the one with its number. Several
+appends are in flight at once, at both levels, in batches and one by one; segments are small, so that most kills hit a
+roll, a seal or a recovery.
+"""
+
+import hashlib
+import itertools
+import os
+import random
+import struct
+import sys
+import threading
+from pathlib import Path
+
+import timestone
+from timestone import Ack, Draft, LogConfig, StoreConfig, Submission
+
+LOG_NAME = "telemetry"
+ACKNOWLEDGED = struct.Struct("<QQ")
+"""The number of a record and its offset. Shorter than PIPE_BUF, so the pipe takes it whole or not at all."""
+READY = ACKNOWLEDGED.pack(2**64 - 1, 0)
+"""Sent when the store is open: recovery is over."""
+CONFIG = StoreConfig(
+    min_free_bytes=0, sync_interval_ms=5, log=LogConfig(segment_entries=200, segment_bytes=60_000)
+)
+_IN_FLIGHT = 8
+
+
+def expected_payload(number: int) -> bytes:
+    """The payload of the record with this number: nobody else's, and not by chance."""
+    rng = random.Random(number)
+    proof = hashlib.sha256(b"%d" % number).digest()
+    return struct.pack("<Q", number) + proof + rng.randbytes(rng.choice((0, 1, 60, 500, 3000)))
+
+
+def topic_of(number: int) -> str | None:
+    """New topics all the time, so that the dictionary grows during the kills as well."""
+    return f"devices/{number // 50}" if number % 3 else None
+
+
+class Appender:
+    """Appends records with rising numbers, for ever."""
+
+    def __init__(self, root: Path, first_number: int, pipe: int) -> None:
+        self.pipe = pipe
+        self.numbers = itertools.count(first_number)
+        self.store = timestone.open(root, config=CONFIG)
+        self.log = self.store.log(LOG_NAME)
+        self.room = threading.Semaphore(_IN_FLIGHT)
+        self.rng = random.Random(first_number)
+        os.write(pipe, READY)
+
+    def run(self) -> None:
+        """Never returns."""
+        while True:
+            self.room.acquire()
+            numbers = list(itertools.islice(self.numbers, self.rng.choice((1, 1, 5, 40))))
+            ack = self.rng.choice((Ack.WRITTEN, Ack.SYNCED))
+            if self.rng.random() < 0.2:
+                self.append_waiting(numbers[0], ack)
+                for number in numbers[1:]:
+                    self.append_waiting(number, ack)
+                self.room.release()
+            else:
+                self.submit(numbers, ack)
+
+    def submit(self, numbers: list[int], ack: Ack) -> None:
+        topics = [self.log.topic_id(topic) if (topic := topic_of(n)) else timestone.NO_TOPIC for n in numbers]
+
+        def done(submission: Submission) -> None:
+            if submission.error is not None:
+                raise submission.error
+            for number, offset in zip(numbers, submission.offsets, strict=True):
+                os.write(self.pipe, ACKNOWLEDGED.pack(number, offset))
+            self.room.release()
+
+        self.log.submit(Draft([expected_payload(number) for number in numbers], topics), ack=ack, done=done)
+
+    def append_waiting(self, number: int, ack: Ack) -> None:
+        offset = self.log.append(expected_payload(number), topic=topic_of(number), ack=ack)
+        os.write(self.pipe, ACKNOWLEDGED.pack(number, offset))
+
+
+def main() -> None:
+    root, first_number, pipe = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    Appender(root, first_number, pipe).run()
+
+
+if __name__ == "__main__":
+    main()
