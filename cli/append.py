@@ -38,8 +38,9 @@ examples:
   timestone append data telemetry --file export.jsonl
   producer | timestone append data telemetry --ack written
 
-Each line is a record, without its newline; an empty line is an empty record. Store and log are created when missing.
-A store has one owner: while `timestone serve` runs on it, publish to the server instead.
+Each line is a record, without its newline; an empty line is an empty record. Store and log are
+created when missing. A store has one owner: while `timestone serve` runs on it, publish to the
+server instead.
 """
 
 

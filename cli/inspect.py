@@ -19,14 +19,14 @@ EXIT_FAILED = 4
 
 EXAMPLES = """\
 examples:
-  timestone inspect data                       a table of logs and segments, and the verdict in words
-  timestone inspect data --deep                also check every byte of every record
+  timestone inspect data                  a table of logs and segments, and the verdict in words
+  timestone inspect data --deep           also check every byte of every record
   timestone inspect data --log telemetry --entries
   timestone inspect data --json | jq '.logs[].end_offset'
 
 Works beside the process that owns the store, and on files copied from elsewhere; changes nothing.
-Exit codes: 0 clean, 1 unclosed but consistent, 2 torn tail, 3 corruption, 4 unreadable,
-64 wrong usage.
+Exit codes: 0 clean, 1 unclosed but consistent (as while a process writes), 2 torn tail,
+3 corruption, 4 unreadable, 64 wrong usage.
 """
 
 

@@ -8,6 +8,7 @@ import argparse
 import difflib
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -74,8 +75,10 @@ def main(words: Sequence[str] | None = None) -> int:
     name = next((word for word in words if not word.startswith("-")), None)
     try:
         module = _load(name) if name is not None else None
-        parser = _parser(name, module)
-        arguments = parser.parse_args(words)
+        parser, chosen = _parsers(name, module)
+        arguments, unknown = parser.parse_known_args(words)
+        if unknown:
+            chosen.error(f"unknown argument {unknown[0]!r}{_nearest_option(unknown[0], chosen)}")
         if module is None:
             parser.print_help()
             return 0
@@ -96,7 +99,10 @@ def _load(name: str) -> ModuleType:
     return importlib.import_module(COMMANDS[name].module, __package__)
 
 
-def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentParser:
+def _parsers(
+    name: str | None, module: ModuleType | None
+) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """The parser of everything, and the one of the command that was asked for (the same when there is none)."""
     parser = _Parser(
         prog="timestone",
         description="A commit log for Python programs, MQTT devices and Spark jobs.",
@@ -104,13 +110,21 @@ def _parser(name: str | None, module: ModuleType | None) -> argparse.ArgumentPar
     )
     parser.add_argument("--version", action=_Version)
     parser.add_argument("--debug", action="store_true", help=_DEBUG_HELP)
+    chosen = parser
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for each, command in COMMANDS.items():
         inner = commands.add_parser(each, help=command.summary)
         if each == name and module is not None:
+            chosen = inner
             module.add_arguments(inner)
             inner.add_argument("--debug", action="store_true", help=_DEBUG_HELP)
-    return parser
+    return parser, chosen
+
+
+def _nearest_option(word: str, parser: argparse.ArgumentParser) -> str:
+    known = re.findall(r"(?<![\w-])--[a-z][a-z-]*", parser.format_help())
+    near = difflib.get_close_matches(word.partition("=")[0], known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _run(name: str, module: ModuleType, arguments: argparse.Namespace, *, debug: bool) -> int:

@@ -29,15 +29,15 @@ _POLL_LAST_S = 0.25
 
 EXAMPLES = """\
 examples:
-  timestone read data mqtt                                       all of it, a line of JSON a record
-  timestone read data mqtt --follow --from latest                what arrives from now on
+  timestone read data mqtt                                all of it, a line of JSON a record
+  timestone read data mqtt --follow --from latest         what arrives from now on
   timestone read data mqtt --from time:2026-07-01T08:00:00Z --to time:2026-07-01T09:00:00Z
   timestone read data mqtt --topic 'devices/+/temp' --count 10 --format text
   timestone read data images --from offset:17 --count 1 --format raw > image.png
 
-Ranges are half-open: `--to offset:20` ends with offset 19. Without --follow the end is where the log ends now.
-Exit codes: 0 done, 1 failed, 3 damaged records were skipped (each is named on standard error), 64 wrong usage,
-130 interrupted.
+Ranges are half-open: `--to offset:20` ends with offset 19. Without --follow the end is where the
+log ends now. Exit codes: 0 done, 1 failed, 3 damaged records were skipped (each is named on
+standard error), 64 wrong usage, 130 interrupted.
 """
 
 

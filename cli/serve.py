@@ -31,9 +31,9 @@ from .version import timestone_version
 
 EXAMPLES = """\
 examples:
-  timestone serve                            store in ./timestone-data, MQTT on 127.0.0.1:1883, ack synced
+  timestone serve                            data in ./timestone-data, MQTT on 127.0.0.1:1883
   timestone serve --data /var/lib/timestone --mqtt 127.0.0.1:0 --ack written
-  timestone serve --config timestone.toml    every option can stand in the file, under its dotted name
+  timestone serve --config timestone.toml    every option can stand in the file
   TIMESTONE_DATA=/srv/log timestone serve    ... or in the environment, in capitals
 
 An option goes before the environment, the environment before the file. In the file, --data and

@@ -15,6 +15,7 @@ from .settings import Setting, build, settings_of
 
 _LISTEN = "listen"
 """The setting of a front that `--<front> HOST:PORT` is short for."""
+_ACK_HELP = "what has happened to a record that is acknowledged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,9 @@ def catalogue(fronts: Mapping[str, type[Front]]) -> dict[str, list[Setting]]:
     """Every setting there is, by the heading it has in `--help`."""
     store = list(settings_of(StoreConfig, "store", leave_out=("ack", "log")))
     # The one engine setting that everybody has to know stands at the top.
-    ack = [dataclasses.replace(each, key="ack") for each in settings_of(StoreConfig) if each.key == "ack"]
+    ack = [
+        dataclasses.replace(each, help=_ACK_HELP) for each in settings_of(StoreConfig) if each.key == "ack"
+    ]
     groups = {
         "server": [*settings_of(ServeSettings), *ack],
         "store": store,

@@ -116,13 +116,13 @@ def _shown(value: Any, key: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int) and key.endswith("_bytes") and value >= 1024:
-        shown = format_bytes(value)
+        shown = format_bytes(value).replace(".0 ", " ")
         return shown if parse_bytes(shown) == value else str(value)
     if isinstance(value, int) and key.endswith("_ms") and value >= 1000:
         return next(f"{value // ms} {unit}" for unit, ms in _LONG_MS.items() if value % ms == 0)
     if isinstance(value, (tuple, list, frozenset)):
         return ",".join(_shown(item, key) for item in value) if value else "none"
-    return str(value)
+    return f"{value:_}" if isinstance(value, int) else str(value)
 
 
 _LONG_MS = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}

@@ -34,7 +34,7 @@ def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFi
     assert f"timestone {name}" in out
     assert "examples:" in out
     assert "--debug" in out
-    assert max(map(len, out.splitlines())) <= 110
+    assert max(map(len, out.splitlines())) <= 100
 
 
 def test_help_answers_at_once() -> None:
@@ -56,12 +56,19 @@ def test_version() -> None:
     [
         (["raed"], "timestone: no command 'raed'; did you mean 'read'?"),
         (["zzz"], "timestone: no command 'zzz'; there are serve, inspect, read, append, bench"),
-        (["--bogus"], "timestone: unrecognized arguments: --bogus (see `timestone --help`)"),
+        (["--bogus"], "timestone: unknown argument '--bogus' (see `timestone --help`)"),
         (
             ["read", "data"],
             "timestone read: the following arguments are required: LOG (see `timestone read --help`)",
         ),
-        (["read", "data", "log", "--cuont", "3"], "timestone: unrecognized arguments: --cuont 3"),
+        (
+            ["read", "data", "log", "--cuont", "3"],
+            "timestone read: unknown argument '--cuont'; did you mean --count?",
+        ),
+        (
+            ["read", "data", "log", "extra"],
+            "timestone read: unknown argument 'extra' (see `timestone read --help`)",
+        ),
         (
             ["read", "data", "log", "--format", "xml"],
             "timestone read: argument --format: invalid choice: 'xml'",

@@ -58,7 +58,7 @@ def test_a_setting_has_three_spellings() -> None:
         ("mqtt.listen", "(default: 127.0.0.1:1883)"),
         ("mqtt.colour", "(red, blue; default: red)"),
         ("mqtt.file", "(default: none)"),
-        ("mqtt.limits.packet_bytes", "largest packet (from 1 to 256.0 MiB; default: 1.0 MiB)"),
+        ("mqtt.limits.packet_bytes", "largest packet (from 1 to 256 MiB; default: 1 MiB)"),
         ("mqtt.limits.handshake_ms", "(default: 5 s)"),
     ],
 )

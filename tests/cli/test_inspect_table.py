@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.cli.conditions import clean, damaged, torn
+from timestone.inspection import inspect_store
+from timestone_cli.inspect_table import print_report
+
+
+def printed(path: Path, capsys: pytest.CaptureFixture[str], *, deep: bool = False) -> list[str]:
+    print_report(inspect_store(path, deep=deep))
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_log_and_its_segments_are_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clean(tmp_path)
+    lines = printed(tmp_path, capsys)
+    assert lines[0] == f"{tmp_path}: 1 log, not owned by any process"
+    assert lines[2].startswith(
+        "telemetry-0 offsets [0, 1500), all synced, 1,500 records, 15.0 KiB, 5 topics, epoch 0"
+    )
+    head = lines.index(next(line for line in lines if line.split()[:2] == ["base", "next"]))
+    rows = [line.split() for line in lines[head + 2 : head + 4]]
+    assert [row[:3] for row in rows] == [["0", "1000", "1,000"], ["1000", "1500", "500"]]
+    assert "lost" not in lines[head]
+    assert lines[-1].startswith("clean")
+
+
+def test_a_loss_has_a_column_and_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torn(tmp_path / "torn")
+    text = "\n".join(printed(tmp_path / "torn", capsys))
+    assert "lost\n" in text
+    assert "10 bytes\n" in text
+    assert "torn tail: behind offset 500" in text
+    damaged(tmp_path / "damaged")
+    assert "1 damaged" in "\n".join(printed(tmp_path / "damaged", capsys, deep=True))
+
+
+def test_unsynced_records_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with timestone.open(tmp_path, sync_interval_ms=60_000) as store:
+        store.log("a").append_many([b"x"] * 5, ack="written")
+        assert any("offsets [0, 5), synced to 0" in line for line in printed(tmp_path, capsys))
+
+
+def test_a_narrow_terminal_breaks_times_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = printed(tmp_path, capsys)
+    rows = [line for line in lines if line.split()[:3] == ["1000", "1500", "500"]]
+    assert len(rows) == 1
+    assert "sealed" in rows[0]
+
+
+def test_no_line_ends_in_blanks_and_names_are_not_markup(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clean(tmp_path)
+    (tmp_path / "telemetry-0" / "[red]stranger[").touch()
+    lines = printed(tmp_path, capsys)
+    assert all(line == line.rstrip() for line in lines)
+    assert any("[red]stranger[" in line for line in lines)

@@ -1,0 +1,128 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from timestone.examination import State
+from timestone.inspection import LogReport, SegmentReport, StoreReport
+from timestone_cli.inspect_words import explanations, loss, verdict
+
+SEALED = SegmentReport(
+    base_offset=0,
+    next_offset=100,
+    records=100,
+    bytes=1000,
+    index_bytes=7424,
+    first_timestamp_us=1,
+    last_timestamp_us=2,
+    state="sealed",
+    checkpoint=100,
+    topics=1,
+    damaged_offsets=(),
+    lost_records=0,
+    lost_bytes=0,
+    reason="",
+)
+
+
+def report(segment: SegmentReport = SEALED, *, owner: int | None = None, **of_log: Any) -> StoreReport:
+    values: dict[str, Any] = {
+        "log": "t",
+        "partition": 0,
+        "id": 1,
+        "epoch": 0,
+        "start_offset": 0,
+        "end_offset": 100,
+        "synced_offset": 100,
+        "records": 100,
+        "bytes": 1000,
+        "topics": 1,
+        "topic_names_lost": 0,
+        "segments": (segment,),
+        "strangers": (),
+        "put_aside": (),
+        "error": "",
+    }
+    log = LogReport(**{**values, **of_log})
+    return StoreReport(
+        path="data", owner_pid=owner, deep=False, logs=(log,), readers={}, notes=(), exit_code=0
+    )
+
+
+def test_a_clean_store_needs_no_words() -> None:
+    assert list(explanations(report())) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (report(replace(SEALED, state="unclosed"), owner=7), ["written by process 7", "Nothing is wrong"]),
+        (report(replace(SEALED, state="unclosed")), ["ended without closing", "Next: open the store"]),
+        (
+            report(replace(SEALED, state="torn", lost_records=2, lost_bytes=40)),
+            ["torn tail: behind offset 100 lie 2 records, 40 bytes", "Next: open the store", ".lost"],
+        ),
+        (
+            report(replace(SEALED, state="torn", lost_bytes=40), owner=7),
+            ["Process 7 is writing", "look again"],
+        ),
+        (
+            report(replace(SEALED, state="damaged", damaged_offsets=(3,), reason="1 damaged record")),
+            [
+                "the record at offset 3 cannot be proved",
+                "all others are readable",
+                "Next: bring the files back",
+            ],
+        ),
+        (
+            report(replace(SEALED, state="damaged", damaged_offsets=tuple(range(20)), reason="x")),
+            ["the records at offsets 0, 1, 2, 3, 4, 5, 6, 7 and 12 more"],
+        ),
+        (
+            report(replace(SEALED, state="damaged", reason="the index is short")),
+            ["the index is short", "Next:"],
+        ),
+        (
+            report(replace(SEALED, state="orphan", reason="the index is missing")),
+            ["the index is missing", "Next:"],
+        ),
+        (report(error="version 9"), ["t-0 cannot be read: version 9"]),
+        (report(put_aside=("x.lost",)), ["put aside x.lost", "Nothing reads these files"]),
+        (report(strangers=("notes.txt",)), ["not Timestone's, left alone: notes.txt"]),
+        (report(topic_names_lost=1), ["the names of 1 topic are lost"]),
+        (replace(report(), notes=("the catalogue is damaged",)), ["the catalogue is damaged"]),
+    ],
+)
+def test_every_state_is_explained_with_the_next_step(given: StoreReport, words: list[str]) -> None:
+    (sentence,) = explanations(given)
+    for word in words:
+        assert word in sentence
+
+
+@pytest.mark.parametrize("state", State)
+def test_no_state_is_forgotten(state: State) -> None:
+    said = list(explanations(report(replace(SEALED, state=str(state), reason="why"))))
+    assert len(said) == (0 if state is State.SEALED else 1)
+
+
+@pytest.mark.parametrize(
+    ("segment", "text"),
+    [
+        (SEALED, ""),
+        (replace(SEALED, lost_bytes=2048), "2.0 KiB"),
+        (replace(SEALED, lost_records=1, lost_bytes=10), "1 record, 10 bytes"),
+        (replace(SEALED, damaged_offsets=(1, 2)), "2 damaged"),
+        (replace(SEALED, damaged_offsets=(1,), lost_bytes=5), "5 bytes, 1 damaged"),
+    ],
+)
+def test_loss_in_a_table_cell(segment: SegmentReport, text: str) -> None:
+    assert loss(segment) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    list(enumerate(["clean", "unclosed but consistent", "torn tail", "corruption", "unreadable"])),
+)
+def test_the_verdict_names_state_and_exit_code(code: int, words: str) -> None:
+    assert verdict(replace(report(), exit_code=code)).startswith(f"{words} (exit code {code}; ")
+    assert "every record checked" in verdict(replace(report(), deep=True))
