@@ -1,7 +1,6 @@
 """`spark.read` against real Spark: the right rows, in the right columns, and clear words when that cannot be."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from pyspark.sql import functions as f
 
 import timestone
 from tests.support.spark import batch, offsets
-from tests.support.stores import LOG, drop_first_segment, fill, value_of
+from tests.support.stores import LOG, drop_first_segment, fill, iso, value_of
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +29,9 @@ def test_rows_are_the_records(spark: SparkSession, store: Path) -> None:
     assert [bytes(row["value"]) for row in rows] == [value_of(offset) for offset in range(2500)]
     assert {row["topic"] for row in rows} == {f"devices/{number}/state" for number in range(5)}
     assert rows[7]["topic"] == "devices/2/state"
-    assert {(row["log"], row["partition"], row["flags"], row["headers"]) for row in rows} == {(LOG, 0, 0, None)}
+    assert {(row["log"], row["partition"], row["flags"], row["headers"]) for row in rows} == {
+        (LOG, 0, 0, None)
+    }
     with timestone.view(store) as view:
         assert rows[42]["timestamp"].timestamp() == view.log(LOG).record(42).timestamp_us / 1e6
 
@@ -113,9 +114,9 @@ def test_times_bound_a_read(spark: SparkSession, store: Path) -> None:
         log = view.log(LOG)
         moment_us = log.record(1500).timestamp_us
         first = log.offset_at(moment_us)
-    moment = datetime.fromtimestamp(moment_us // 1_000_000, UTC).replace(microsecond=moment_us % 1_000_000)
-    assert offsets(batch(spark, store, startingTimestamp=moment.isoformat())) == list(range(first, 2500))
-    assert offsets(batch(spark, store, endingTimestamp=moment.isoformat())) == list(range(first))
+    moment = iso(moment_us)
+    assert offsets(batch(spark, store, startingTimestamp=moment)) == list(range(first, 2500))
+    assert offsets(batch(spark, store, endingTimestamp=moment)) == list(range(first))
     assert offsets(batch(spark, store, startingTimestamp="2999-01-01T00:00:00Z")) == []
 
 
@@ -181,7 +182,9 @@ def test_deleted_records_are_told_in_numbers(spark: SparkSession, tmp_path: Path
     fill(tmp_path, 2500)
     start = drop_first_segment(tmp_path)
     asked = {"startingOffsets": json.dumps({LOG: {"0": start - 4}})}
-    with pytest.raises(AnalysisException, match=rf"offsets {start - 4} to {start - 1} \(4 records\) have been deleted"):
+    with pytest.raises(
+        AnalysisException, match=rf"offsets {start - 4} to {start - 1} \(4 records\) have been deleted"
+    ):
         batch(spark, tmp_path, **asked).count()
     assert offsets(batch(spark, tmp_path, failOnDataLoss="false", **asked)) == list(range(start, 2500))
     assert batch(spark, tmp_path).count() == 2500 - start

@@ -79,7 +79,8 @@ def test_unknown_version_is_told_apart_from_nonsense() -> None:
 
 
 def test_first_batch_begins_where_it_began_although_spark_says_otherwise() -> None:
-    """kill -9 of the driver in batch 0 of a stream from "latest": Spark asks for the start again and gets a later one."""
+    """kill -9 of the driver in batch 0 of a stream from "latest": Spark asks for the start again and gets a later
+    one."""
     first = SourceOffset.first({A: 100}, ORIGINS)
     end = SourceOffset.from_json(first.advanced({A: 150}, ORIGINS, {A: 100}).to_json())
     asked_again = SourceOffset.first({A: 170}, ORIGINS)

@@ -31,13 +31,10 @@ def batch(spark: SparkSession, store: Path, **options: Any) -> DataFrame:
     return spark.read.format("timestone").options(**options).load(str(store))
 
 
-def stream(spark: SparkSession, store: Path, **options: Any) -> DataFrame:
+def stream(spark: SparkSession, store: Path, *, source: str = "timestone", **options: Any) -> DataFrame:
     """The store as a streaming DataFrame, from its first record on."""
-    return (
-        spark.readStream.format("timestone")
-        .options(**{"startingOffsets": "earliest", **options})
-        .load(str(store))
-    )
+    chosen = {"startingOffsets": "earliest", **options}
+    return spark.readStream.format(source).options(**chosen).load(str(store))
 
 
 def offsets(frame: DataFrame) -> list[int]:
@@ -46,7 +43,8 @@ def offsets(frame: DataFrame) -> list[int]:
 
 
 class Batches:
-    """A sink that remembers each batch's offsets in a file, replaced when the batch is run again, as a good sink does."""
+    """A sink that remembers each batch's offsets in a file, replaced when the batch is run again, as a good sink
+    does."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

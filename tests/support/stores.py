@@ -23,7 +23,8 @@ def fill(
     topics: int = 5,
     segment_entries: int = 1000,
 ) -> None:
-    """Append `count` records, synced, to a log of a store that nobody has open; topics are `devices/<n>/state` in turn."""
+    """Append `count` records, synced, to a log of a store that nobody has open; topics are `devices/<n>/state` in
+    turn."""
     with timestone.open(path) as store:
         config = LogConfig(segment_entries=segment_entries)
         there = store.log(log, partition, config=config)

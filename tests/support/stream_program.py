@@ -2,8 +2,8 @@
 
     python -m tests.support.stream_program STORE CHECKPOINT OUT [HOLD]
 
-Follows STORE from "latest" and writes each batch's offsets to OUT. In batch HOLD it says so, after the sink has done its work
-and before Spark notes it, and waits for its end. Without HOLD it reads all there is and ends.
+Follows STORE from "latest" and writes each batch's offsets to OUT. In batch HOLD it says so, after the sink has
+done its work and before Spark notes it, and waits for its end. Without HOLD it reads all there is and ends.
 """
 
 import os
@@ -14,16 +14,16 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from pyspark_timestone.session import spark_session
+from tests.support.slow_source import SlowSource
 from tests.support.spark import CONF, Batches, stream
 
 
 def main(store: Path, checkpoint: Path, out: Path, hold: int | None) -> None:
     spark = spark_session("to-be-killed", master="local[1]", conf=CONF)
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
     java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     print("java", java, os.getpid(), flush=True)
-    frame = stream(spark, store, startingOffsets="latest", maxOffsetsPerTrigger=5000)
+    spark.dataSource.register(SlowSource)
+    frame = stream(spark, store, source="timestone-slow", startingOffsets="latest")
     batches = Batches(out)
     if hold is None:
         batches.drain(frame, checkpoint)

@@ -2,8 +2,9 @@
 
     python -m tests.support.writer DIRECTORY COUNT
 
-Prints `appending` once the log is there and `appended` when COUNT records are synced, then keeps the store open until its
-standard input ends. Without COUNT it appends until it is killed or its standard input ends.
+Prints `appending` once the log is there and `appended` when COUNT records are synced, then keeps the store open
+until its standard input ends. Without COUNT it appends one record after the other, each synced, until its standard
+input ends.
 """
 
 import sys
@@ -24,7 +25,7 @@ def main(path: str, count: int | None) -> None:
         print("appending", flush=True)
         while not ended.is_set() and (count is None or log.end_offset < count):
             first = log.end_offset
-            last = first + BATCH if count is None else min(first + BATCH, count)
+            last = first + 1 if count is None else min(first + BATCH, count)
             log.append_many([value_of(offset) for offset in range(first, last)], topic="devices/1/state")
         print("appended", flush=True)
         ended.wait()

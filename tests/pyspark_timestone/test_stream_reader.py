@@ -1,0 +1,317 @@
+"""`spark.readStream`: each record once, in whatever batches, across restarts; and a loud end when that is
+impossible."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+import timestone
+from pyspark_timestone.columns import source_schema
+from pyspark_timestone.errors import DataLoss, InvalidOption
+from pyspark_timestone.offsets import OffsetRange
+from pyspark_timestone.options import read_options
+from pyspark_timestone.scan import ScanTask
+from pyspark_timestone.stream_reader import TimestoneStreamReader
+from tests.support.spark import Batches, stream
+from tests.support.stores import LOG, drop_first_segment, fill, iso
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Batches:
+    return Batches(tmp_path / "out")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """2,500 records in three segments."""
+    fill(tmp_path / "data", 2500)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint"
+
+
+def reader(store: Path, **options: str) -> TimestoneStreamReader:
+    """The reader as Spark makes it, without Spark."""
+    return TimestoneStreamReader(
+        read_options({"path": str(store), **options}, streaming=True), source_schema()
+    )
+
+
+def ranges(tasks: Any) -> list[OffsetRange]:
+    return [task.range for task in tasks if isinstance(task, ScanTask)]
+
+
+def planned_offset(checkpoint: Path, number: int) -> Any:
+    """The end of a batch as Spark wrote it down."""
+    return json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
+
+
+def forget_commit(checkpoint: Path, number: int) -> None:
+    """What kill -9 leaves between the sink's work and Spark's note of it."""
+    (checkpoint / "commits" / str(number)).unlink()
+    (checkpoint / "commits" / f".{number}.crc").unlink()
+
+
+def test_a_backlog_is_read_in_batches_of_the_size_asked_for(
+    spark: SparkSession, store: Path, checkpoint: Path, sink: Batches
+) -> None:
+    sink.drain(stream(spark, store, maxOffsetsPerTrigger=1000), checkpoint)
+    assert sink.sizes() == [1000, 1000, 500]
+    assert sorted(sink.offsets()) == list(range(2500))
+
+
+def test_without_a_limit_a_backlog_is_one_batch_and_ends(
+    spark: SparkSession, store: Path, checkpoint: Path, sink: Batches
+) -> None:
+    """Offsets are compared as text by Spark: with another order of keys the same offsets were new data for ever."""
+    fill(store, 10, log="alarms")
+    fill(store, 10, partition=11)
+    sink.drain(stream(spark, store), checkpoint)
+    assert sink.sizes() == [2520]
+
+
+def test_a_restarted_query_goes_on_where_it_was(
+    spark: SparkSession, store: Path, checkpoint: Path, sink: Batches
+) -> None:
+    sink.drain(stream(spark, store), checkpoint)
+    fill(store, 300)
+    fill(store, 7, log="new")
+    # Where it starts is in the checkpoint now; the option does not count any more.
+    sink.drain(stream(spark, store, startingOffsets="latest"), checkpoint)
+    assert sink.sizes() == [2500, 307]
+    assert sorted(set(sink.all()[1])) == [("new", 0, n) for n in range(7)] + [
+        (LOG, 0, n) for n in range(2500, 2800)
+    ]
+    sink.drain(stream(spark, store), checkpoint)
+    assert len(sink.all()) == 2
+
+
+def test_a_batch_that_was_not_noted_as_done_is_read_again_the_same(
+    spark: SparkSession, store: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    first, again = Batches(tmp_path / "first"), Batches(tmp_path / "again")
+    first.drain(stream(spark, store, maxOffsetsPerTrigger=700), checkpoint)
+    forget_commit(checkpoint, 3)
+    fill(store, 50)
+    again.drain(stream(spark, store, maxOffsetsPerTrigger=700), checkpoint)
+    assert again.all()[0] == first.all()[3]
+    assert again.sizes() == [400, 50]
+
+
+def test_a_first_batch_from_latest_is_read_again_the_same(
+    spark: SparkSession, store: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Spark's checkpoint has the end of the first batch only. Asked for the start again, "latest" has moved on; the
+    batch was empty and its records lost."""
+    first, again = Batches(tmp_path / "first"), Batches(tmp_path / "again")
+    query = first.start(stream(spark, store, startingOffsets="latest"), checkpoint)
+    query.processAllAvailable()
+    fill(store, 40)
+    query.processAllAvailable()
+    query.stop()
+    query.awaitTermination()
+    assert first.offsets() == list(range(2500, 2540))
+
+    # As if batch 0 had found those 40 records and the driver had died in it.
+    end = planned_offset(checkpoint, 1)
+    end["#"]["since"] = {LOG: {"0": 2500}}
+    lines = (checkpoint / "offsets" / "0").read_text().splitlines()
+    shutil.rmtree(checkpoint / "commits")
+    shutil.rmtree(checkpoint / "offsets")
+    (checkpoint / "offsets").mkdir()
+    (checkpoint / "offsets" / "0").write_text("\n".join([*lines[:-1], json.dumps(end)]))
+
+    fill(store, 60)
+    again.drain(stream(spark, store, startingOffsets="latest"), checkpoint)
+    assert again.sizes() == [40, 60]
+    assert again.offsets() == list(range(2500, 2600))
+
+
+def test_what_a_live_server_appends_is_read_once_and_completely(
+    spark: SparkSession, tmp_path: Path, checkpoint: Path, sink: Batches
+) -> None:
+    count = 20_000
+    command = [sys.executable, "-m", "tests.support.writer", str(tmp_path / "data"), str(count)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "appending\n"
+        query = sink.start(stream(spark, tmp_path / "data", maxOffsetsPerTrigger=6000), checkpoint)
+        assert writer.stdout.readline() == "appended\n"
+        # The writer has not closed the store: its active segment is read, not a sealed one.
+        query.processAllAvailable()
+        query.stop()
+        writer.stdin.close()
+        assert writer.wait(30) == 0
+    assert sorted(sink.offsets()) == list(range(count))
+    assert max(sink.sizes()) <= 6000
+    assert len(sink.sizes()) >= 4
+
+
+def test_nothing_is_planned_that_is_not_synced(tmp_path: Path) -> None:
+    with timestone.open(tmp_path, sync_interval_ms=3_600_000) as opened:
+        log = opened.log(LOG)
+        log.append_many([b"x"] * 10, ack="synced")
+        log.append_many([b"y"] * 5, ack="written")
+        source = reader(tmp_path, startingOffsets="earliest")
+        start = source.initialOffset()
+        end = source.latestOffset(start, ReadAllAvailable())
+        assert end[LOG] == {"0": 10}
+        log.sync()
+        assert source.latestOffset(end, ReadAllAvailable())[LOG] == {"0": 15}
+
+
+def test_a_torn_tail_is_not_planned(store: Path) -> None:
+    """Half a record behind the end, as a power loss leaves it."""
+    folder = store / f"{LOG}-0"
+    for suffix in ("segment", "index"):
+        last = max(folder.glob(f"*.{suffix}"))
+        (folder / f"{3000:020}.{suffix}").write_bytes(last.read_bytes()[:5000])
+    source = reader(store, startingOffsets="earliest")
+    assert source.latestOffset(source.initialOffset(), ReadAllAvailable())[LOG] == {"0": 2500}
+
+
+def test_the_same_batch_is_cut_into_the_same_tasks(store: Path) -> None:
+    source = reader(store, startingOffsets="earliest", minPartitions="4")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadMaxRows(1800))
+    planned = ranges(source.partitions(start, end))
+    fill(store, 2000)
+    assert ranges(reader(store, minPartitions="4").partitions(start, end)) == planned
+    assert sum(one.end - one.start for one in planned) == 1800
+
+
+def test_no_data_is_the_same_text(store: Path) -> None:
+    source = reader(store, startingOffsets="earliest")
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadAllAvailable())
+    for _ in range(2):
+        assert json.dumps(reader(store).latestOffset(end, ReadAllAvailable())) == json.dumps(end)
+    assert source.partitions(end, end) == []
+    # An empty new log is no data either.
+    with timestone.open(store) as opened:
+        opened.log("new")
+    assert source.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_available_now_ends_although_records_keep_coming(store: Path) -> None:
+    source = reader(store, startingOffsets="earliest")
+    source.prepareForTriggerAvailableNow()
+    fill(store, 500)
+    fill(store, 5, log="new")
+    end = source.initialOffset()
+    reached = []
+    while (following := source.latestOffset(end, ReadMaxRows(900))) != end:
+        end = following
+        reached.append(end[LOG]["0"])
+    assert reached == [900, 1800, 2500]
+    assert end["new"] == {"0": 0}
+
+
+def test_a_stream_may_have_an_end(spark: SparkSession, store: Path, checkpoint: Path, sink: Batches) -> None:
+    sink.drain(stream(spark, store, endingOffsets=json.dumps({LOG: {"0": 1200}})), checkpoint)
+    assert sorted(sink.offsets()) == list(range(1200))
+
+
+def test_times_begin_and_end_a_stream(store: Path) -> None:
+    with timestone.view(store) as view:
+        log = view.log(LOG)
+        moment_us = log.record(1500).timestamp_us
+        first = log.offset_at(moment_us)
+    moment = iso(moment_us)
+    assert reader(store, startingTimestamp=moment).initialOffset()[LOG] == {"0": first}
+    bounded = reader(store, startingOffsets="earliest", endingTimestamp=moment)
+    assert bounded.latestOffset(bounded.initialOffset(), ReadAllAvailable())[LOG] == {"0": first}
+
+
+def test_a_start_in_the_future_is_refused_or_means_the_end(store: Path) -> None:
+    with pytest.raises(InvalidOption, match="no record is as new as startingTimestamp says"):
+        reader(store, startingTimestamp="2999-01-01T00:00:00Z").initialOffset()
+    later = reader(
+        store, startingTimestamp="2999-01-01T00:00:00Z", startingOffsetsByTimestampStrategy="latest"
+    )
+    assert later.initialOffset()[LOG] == {"0": 2500}
+
+
+def test_a_pattern_that_matches_nothing_yet_waits(tmp_path: Path) -> None:
+    with timestone.open(tmp_path):
+        pass
+    source = reader(tmp_path, subscribePattern="plant-.*")
+    start = source.initialOffset()
+    assert source.latestOffset(start, ReadAllAvailable()) == start
+    fill(tmp_path, 5, log="plant-7")
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert [(one.start, one.end) for one in ranges(source.partitions(start, end))] == [(0, 5)]
+
+
+def test_a_log_that_is_not_chosen_any_more_keeps_its_place(store: Path) -> None:
+    fill(store, 10, log="alarms")
+    both = reader(store, startingOffsets="earliest")
+    end = both.latestOffset(both.initialOffset(), ReadAllAvailable())
+    fill(store, 5)
+    fill(store, 5, log="alarms")
+    after = reader(store, subscribe=LOG).latestOffset(end, ReadAllAvailable())
+    assert (after["alarms"], after[LOG]) == ({"0": 10}, {"0": 2505})
+
+
+def test_retention_that_passed_the_checkpoint_is_told_in_numbers(
+    spark: SparkSession, store: Path, checkpoint: Path, sink: Batches
+) -> None:
+    sink.drain(stream(spark, store, endingOffsets=json.dumps({LOG: {"0": 600}})), checkpoint)
+    start = drop_first_segment(store)
+    with pytest.raises(StreamingQueryException) as caught:
+        sink.drain(stream(spark, store), checkpoint)
+    assert (
+        f"telemetry-0: offsets 600 to {start - 1} ({start - 600} records) have been deleted;"
+        f" the log now starts at {start}" in str(caught.value)
+    )
+    sink.drain(stream(spark, store, failOnDataLoss="false"), checkpoint)
+    assert sorted(sink.offsets()) == [*range(600), *range(start, 2500)]
+
+
+def test_a_log_made_again_under_its_name_is_not_taken_for_the_old_one(
+    spark: SparkSession, store: Path, checkpoint: Path, sink: Batches
+) -> None:
+    sink.drain(stream(spark, store), checkpoint)
+    shutil.rmtree(store)
+    fill(store, 3000)
+    with pytest.raises(StreamingQueryException, match="telemetry-0: the log was deleted and made again"):
+        sink.drain(stream(spark, store), checkpoint)
+    sink.drain(stream(spark, store, failOnDataLoss="false"), checkpoint)
+    assert sink.sizes() == [2500, 3000]
+
+
+def test_a_log_that_vanished_is_named(store: Path) -> None:
+    fill(store, 10, log="alarms")
+    source = reader(store, startingOffsets="earliest")
+    end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    shutil.rmtree(store / "alarms-0")
+    with pytest.raises(DataLoss, match="alarms-0: the log was read before and is not in the store any more"):
+        source.latestOffset(end, ReadAllAvailable())
+    assert reader(store, failOnDataLoss="false").latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_store_that_is_older_than_the_checkpoint_is_noticed(tmp_path: Path) -> None:
+    """Somebody restored a backup: the offsets the query has read will be given to other records."""
+    fill(tmp_path / "data", 100)
+    shutil.copytree(tmp_path / "data", tmp_path / "backup")
+    fill(tmp_path / "data", 100)
+    source = reader(tmp_path / "data", startingOffsets="earliest")
+    end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    shutil.rmtree(tmp_path / "data")
+    shutil.copytree(tmp_path / "backup", tmp_path / "data")
+    with pytest.raises(DataLoss, match="offset 200 comes next, but the log ends at 100"):
+        source.latestOffset(end, ReadAllAvailable())

@@ -1,0 +1,41 @@
+"""The source, slower in one place: between Spark's first two questions there is always time for a record to
+arrive."""
+
+import time
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+import timestone
+from pyspark_timestone import DefaultSource
+from pyspark_timestone.options import read_options
+from pyspark_timestone.stream_reader import TimestoneStreamReader
+from tests.support.stores import LOG
+
+PATIENCE_S = 60
+
+
+class SlowSource(DefaultSource):
+    """`format("timestone-slow")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "timestone-slow"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return SlowReader(read_options(self.options, streaming=True), schema)
+
+
+class SlowReader(TimestoneStreamReader):
+    """Answers where a query begins only when the log has grown beyond that."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        answer = super().initialOffset()
+        deadline = time.monotonic() + PATIENCE_S
+        with timestone.view(self._options.path) as store:
+            log = store.log(LOG)
+            while log.synced_offset <= answer[LOG]["0"]:
+                assert time.monotonic() < deadline, "nobody appends"
+                log.refresh()
+        return answer
