@@ -51,7 +51,10 @@ def test_fleet_says_which_device_could_not_go_on() -> None:
 def test_server_that_cannot_start_is_reported_with_its_last_line(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_text("not a directory")
-    with pytest.raises(ServerError, match=r"the server did not start: .*data"), Server(data, tmp_path / "log"):
+    with (
+        pytest.raises(ServerError, match=r"the server did not start: .*data"),
+        Server(data, tmp_path / "log"),
+    ):
         pass
 
 

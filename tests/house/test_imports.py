@@ -24,7 +24,7 @@ def test_import_contracts_hold() -> None:
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("timestone", "asyncio socket pyarrow pyspark rich argparse mqtt_front timestone_cli"),
+        ("timestone", "asyncio uvloop pyarrow pyspark rich mqtt_front timestone_cli"),
         (
             "timestone_cli.main",
             "asyncio numpy pyarrow pyspark rich sqlite3 timestone mqtt_front timestone_bench",
