@@ -74,7 +74,7 @@ class Stopwatch:
             elapsed_s=elapsed_ns / 1e9,
             synced_s=synced_s,
             cpu_s=cpu_s,
-            calls_ns=np.diff(np.array(self._marks, dtype=np.int64)),
+            calls_ns=np.asarray(np.diff(self._marks), dtype=np.int64),
         )
 
 

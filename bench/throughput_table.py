@@ -36,7 +36,9 @@ def _print_result(console: Console, result: Result) -> None:
         f"ack {parameters['ack']} unless the row says otherwise, medians of {parameters['repeat']}",
         soft_wrap=True,
     )
+    console.print()
     console.print(_table(result))
+    console.print()
     console.print(
         "MB are 10^6 bytes of records. Ratio: records/s over those of the raw row above it, in the same repeat."
     )
@@ -45,7 +47,7 @@ def _print_result(console: Console, result: Result) -> None:
 
 
 def _table(result: Result) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("row", no_wrap=True)
     for heading in ("records/s", "MB/s", "MB/s synced", "ratio", *(f"{name} us" for name in PERCENTILES)):
         table.add_column(heading, justify="right", no_wrap=True)

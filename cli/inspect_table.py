@@ -18,6 +18,7 @@ from .quantities import format_bytes, format_count, format_timestamp
 _FILE_WIDTH = 160
 """Where there is no terminal to ask, such as in a pipe, a table takes the room it needs."""
 _PROSE_WIDTH = 100
+_INDENT = (0, 0, 0, 2)
 _STYLES = {
     State.SEALED: "",
     State.UNCLOSED: "cyan",
@@ -41,22 +42,20 @@ def print_report(report: StoreReport) -> None:
 
 
 def _print_report(console: Console, report: StoreReport) -> None:
-    owner = (
-        f"owned by process {report.owner_pid}" if report.owner_pid is not None else "not owned by any process"
-    )
+    owner = "not owned by any process" if report.owner_pid is None else f"owned by process {report.owner_pid}"
     console.print(f"{report.path}: {format_count(len(report.logs), 'log')}, {owner}")
     for log in report.logs:
         console.print()
         console.print(Text(f"{log.log}-{log.partition}", style="bold"), _log_facts(log), soft_wrap=True)
         if log.segments:
-            console.print(_segments(log))
+            console.print(Padding(_segments(log), _INDENT, expand=False))
     if report.readers:
         console.print(f"\nnamed readers: {', '.join(sorted(report.readers))}", soft_wrap=True)
     sentences = list(explanations(report))
     if sentences:
         console.print()
     for sentence in sentences:
-        console.print(Padding(Text(sentence), (0, 0, 0, 2)), width=min(console.width, _PROSE_WIDTH))
+        console.print(Padding(Text(sentence), _INDENT), width=min(console.width, _PROSE_WIDTH))
     console.print(f"\n{verdict(report)}")
 
 
@@ -72,7 +71,7 @@ def _log_facts(log: LogReport) -> str:
 
 
 def _segments(log: LogReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=True)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for heading in ("base", "next", "records", "bytes", "index"):
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("first", "last", "state"):

@@ -31,9 +31,14 @@ def test_each_row_writes_all_records_and_the_log_can_be_read_afterwards(tmp_path
 
 
 def test_the_synced_row_syncs_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
+    calls: list[int] = []
     real = os.fdatasync
-    monkeypatch.setattr(os, "fdatasync", lambda fd: (calls.append(fd), real(fd)))
+
+    def counted(fd: int) -> None:
+        calls.append(fd)
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", counted)
     (case,) = (
         case
         for case in write_cases(Workload(100, 3 * 1024), Ack.WRITTEN)

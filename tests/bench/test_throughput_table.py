@@ -10,8 +10,8 @@ def test_the_table_shows_head_rows_and_warnings(capsys: pytest.CaptureFixture[st
     lines = out.splitlines()
     assert "fdatasync of 4 KiB 1.50 ms" in out
     assert "ack written" in out
-    (raw,) = (line for line in lines if line.startswith(" pwrite 1"))
-    (ours,) = (line for line in lines if line.startswith("   append 1"))
+    (raw,) = (line for line in lines if line.startswith("pwrite 1"))
+    (ours,) = (line for line in lines if line.startswith("  append 1"))
     assert raw.split()[2:5] == ["5,000", "5.0", "2.5"]
     assert ours.split()[2:6] == ["2,000", "2.0", "1.2", "0.50"]
     assert lines[-1] == "warning: a warning"

@@ -66,12 +66,10 @@ class LineFront:
         log = self._store.log(self._settings.log)
         while line := await reader.readline():
             written: asyncio.Future[Submission] = loop.create_future()
-            log.submit(
-                Draft([line.rstrip(b"\n")]),
-                ack=Ack.SYNCED,
-                done=lambda submission, written=written: loop.call_soon_threadsafe(
-                    written.set_result, submission
-                ),
-            )
+
+            def done(submission: Submission, written: asyncio.Future[Submission] = written) -> None:
+                loop.call_soon_threadsafe(written.set_result, submission)
+
+            log.submit(Draft([line.rstrip(b"\n")]), ack=Ack.SYNCED, done=done)
             writer.write(b"%d\n" % (await written).offsets.start)
         writer.close()

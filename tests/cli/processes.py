@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +15,11 @@ COMMAND = [sys.executable, "-m", "timestone_cli"]
 
 
 def timestone(
-    *words: str, stdin: bytes = b"", cwd: Path | None = None, timeout_s: float = 60, **environment: str
+    *words: str,
+    stdin: bytes = b"",
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = 60,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; its output as text."""
     done = subprocess.run(
@@ -24,7 +28,7 @@ def timestone(
         capture_output=True,
         cwd=cwd,
         timeout=timeout_s,
-        env={**os.environ, **environment},
+        env={**os.environ, **(environment or {})},
     )
     return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -32,14 +36,20 @@ def timestone(
 class Running:
     """A command that runs until it is told to stop; killed at the latest when the `with` block ends."""
 
-    def __init__(self, *words: str, cwd: Path, command: Sequence[str] = COMMAND, **environment: str) -> None:
+    def __init__(
+        self,
+        *words: str,
+        cwd: Path,
+        command: Sequence[str] = COMMAND,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.process = subprocess.Popen(
             [*command, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=cwd,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+            env={**os.environ, **(environment or {})},
         )
 
     def __enter__(self) -> Self:

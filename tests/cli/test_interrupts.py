@@ -10,9 +10,10 @@ from timestone_cli.interrupts import Interrupts
 def test_the_first_signal_asks_and_the_second_interrupts(number: signal.Signals, code: int) -> None:
     before = signal.getsignal(number)
     with Interrupts() as interrupts:
-        assert not interrupts.requested
+        asked = [interrupts.requested]
         os.kill(os.getpid(), number)
-        assert interrupts.requested
+        asked.append(interrupts.requested)
+        assert asked == [False, True]
         assert interrupts.exit_code == code
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)

@@ -69,7 +69,12 @@ def test_silence_returns_nothing_so_that_the_caller_can_look_at_other_things(pip
 
 def test_fast_input_comes_in_large_lists(pipe: tuple[int, int]) -> None:
     lines = [b"%07d" % number for number in range(200_000)]
-    writer = threading.Thread(target=lambda: (os.write(pipe[1], b"\n".join(lines)), os.close(pipe[1])))
+
+    def write() -> None:
+        os.write(pipe[1], b"\n".join(lines))
+        os.close(pipe[1])
+
+    writer = threading.Thread(target=write)
     writer.start()
     reader, lists = LineReader(pipe[0], 100), []
     while not reader.ended:

@@ -1,5 +1,4 @@
 import json
-import os
 import signal
 import socket
 import sys
@@ -28,7 +27,7 @@ def line_front(tmp_path: Path) -> dict[str, str]:
 
 
 def serve(tmp_path: Path, environment: dict[str, str], *words: str) -> Running:
-    return Running("serve", "--mqtt", "127.0.0.1:0", *words, cwd=tmp_path, **environment)
+    return Running("serve", "--mqtt", "127.0.0.1:0", *words, cwd=tmp_path, environment=environment)
 
 
 def say(port: int, line: bytes) -> int:
@@ -162,7 +161,14 @@ def test_a_mistake_is_one_line_and_leaves_no_server(
     (tmp_path / "a-file").touch()
     (tmp_path / "serve.toml").write_text(toml)
     done = command(
-        "serve", "--mqtt", "127.0.0.1:0", "--config", "serve.toml", *words, cwd=tmp_path, **line_front
+        "serve",
+        "--mqtt",
+        "127.0.0.1:0",
+        "--config",
+        "serve.toml",
+        *words,
+        cwd=tmp_path,
+        environment=line_front,
     )
     assert done.returncode == code
     (error,) = (line for line in done.stderr.splitlines() if line.startswith("timestone serve: "))
@@ -181,7 +187,7 @@ def test_an_address_in_use_is_one_line_that_names_it(tmp_path: Path, line_front:
                 f"--{front}",
                 f"127.0.0.1:{port}",
                 cwd=tmp_path,
-                **line_front,
+                environment=line_front,
             )
             assert done.returncode == 1
             assert f"timestone serve: {front}: " in done.stderr
@@ -193,7 +199,7 @@ def test_an_address_in_use_is_one_line_that_names_it(tmp_path: Path, line_front:
 def test_a_second_server_on_the_same_data_names_the_first(tmp_path: Path, line_front: dict[str, str]) -> None:
     with serve(tmp_path, line_front) as running:
         running.lines_until("ready")
-        done = command("serve", "--mqtt", "127.0.0.1:0", cwd=tmp_path, **line_front)
+        done = command("serve", "--mqtt", "127.0.0.1:0", cwd=tmp_path, environment=line_front)
         assert done.returncode == 1
         assert f"is owned by process {running.process.pid}" in done.stderr
 
@@ -221,7 +227,7 @@ def test_it_is_ready_at_once(tmp_path: Path) -> None:
 
 
 def test_the_help_lists_the_settings_of_engine_and_fronts(tmp_path: Path, line_front: dict[str, str]) -> None:
-    out = command("serve", "--help", **line_front, COLUMNS="100").stdout
+    out = command("serve", "--help", environment={**line_front, "COLUMNS": "100"}).stdout
     for option in (
         "--data",
         "--ack",
@@ -232,4 +238,3 @@ def test_the_help_lists_the_settings_of_engine_and_fronts(tmp_path: Path, line_f
         "--config",
     ):
         assert f"{option} " in out or f"{option}," in out
-    assert os.environ.get("COLUMNS") != "100"
