@@ -1,7 +1,8 @@
 """One client's connection as a state machine without I/O: bytes in, events out.
 
-It knows the order in which packets may come, and what belongs to one connection and dies with it: the protocol level,
-topic aliases, the receive maximum. It does not know sessions, logs or sockets, and never looks at a topic beyond its alias.
+It knows the order in which packets may come, and what belongs to one connection and dies with it: the
+protocol level, topic aliases, the receive maximum. It does not know sessions, logs or sockets, and never
+looks at a topic beyond its alias.
 """
 
 import enum
@@ -54,17 +55,29 @@ class Inbound(NamedTuple):
 class Connection:
     """The receiving side of one connection.
 
-    Usage: `for event in connection.receive_data(data)`. MalformedPacket and ProtocolViolation may be raised between
-    events, nothing else ever is; the events before the error are valid. After an error the connection is ENDED.
+    Usage: `for event in connection.receive_data(data)`. MalformedPacket and ProtocolViolation may be raised
+    between events, nothing else ever is; the events before the error are valid. After an error the connection
+    is ENDED.
     """
 
-    __slots__ = ("_aliases", "_partial", "_partial_end", "inbound", "level", "state", "unacknowledged")
+    __slots__ = (
+        "_aliases",
+        "_partial",
+        "_partial_end",
+        "inbound",
+        "level",
+        "saw_connect",
+        "state",
+        "unacknowledged",
+    )
 
     def __init__(self, inbound: Inbound) -> None:
         self.inbound = inbound
         self.state = State.NEW
         self.level = MQTT_3_1_1
         """The protocol level, from the moment that a CONNECT claims one; a refusal is framed for it, too."""
+        self.saw_connect = False
+        """A CONNECT came that claims a protocol level, good or bad: there is somebody to answer to."""
         self.unacknowledged = 0
         """Publishes at QoS 1 and 2 that came and were not acknowledged yet. The owner counts them down."""
         self._aliases: dict[int, bytes] = {}
@@ -107,8 +120,8 @@ class Connection:
                     limit = self.inbound.packet_bytes
                     run = scan_publishes(data, at, end, self.level, limit)
                     if run.payloads:
+                        publishes, fault = self._publishes(run, run.position - at)
                         at = run.position
-                        publishes, fault = self._publishes(run)
                         if publishes.payloads:
                             yield publishes
                         if fault is not None:
@@ -128,7 +141,8 @@ class Connection:
         return at
 
     def _next_packet(self, data: bytes, at: int, end: int) -> tuple[int, int] | None:
-        """Body and end of the packet at `at`; None when it is incomplete: then `_partial_end` says how long it is."""
+        """Body and end of the packet at `at`; None when it is incomplete: then `_partial_end` says how long
+        it is."""
         if self.state is State.NEW and data[at] != 0x10:
             raise ProtocolViolation(_not_mqtt(data[at : at + 4]))
         place = packet_end(data, at, end)
@@ -150,6 +164,7 @@ class Connection:
             level = connect_level(body)
             if level is not None:
                 self.level = min(level, MQTT_5)
+                self.saw_connect = True
         packet = decode_packet(first, body, self.level)
         if isinstance(packet, packets.Connect):
             if self.state is not State.NEW:
@@ -175,7 +190,7 @@ class Connection:
         )
         return packet
 
-    def _publishes(self, run: PublishRun) -> tuple[Publishes, MqttError | None]:
+    def _publishes(self, run: PublishRun, size_bytes: int) -> tuple[Publishes, MqttError | None]:
         """The publishes of a run up to the first that breaks a rule, and what that one breaks."""
         count, fault = len(run.payloads), None
         header_lengths: list[int] | int = 0
@@ -183,12 +198,13 @@ class Connection:
             count, fault = self._admit(run)
         if run.properties or (self.level == MQTT_5 and b"" in run.topics):
             header_lengths, count, fault = self._apply_properties(run, count, fault)
-        first_bytes, topics, ids, payloads = run.first_bytes, run.topics, run.packet_ids, run.payloads
+        publishes = Publishes(
+            run.first_bytes, run.topics, run.payloads, header_lengths, run.packet_ids, size_bytes
+        )
         if fault is not None:
-            first_bytes, topics, payloads = first_bytes[:count], topics[:count], payloads[:count]
-            ids = ids[: sum(1 for first in first_bytes if first & 6)]
-        self.unacknowledged += len(ids)
-        return Publishes(first_bytes, topics, payloads, header_lengths, ids), fault
+            publishes = publishes.head(count)
+        self.unacknowledged += len(publishes.packet_ids)
+        return publishes, fault
 
     def _admit(self, run: PublishRun) -> tuple[int, MqttError | None]:
         """How many publishes of a run are within the receive maximum and the maximum QoS."""
@@ -208,7 +224,8 @@ class Connection:
     def _apply_properties(
         self, run: PublishRun, count: int, fault: MqttError | None
     ) -> tuple[list[int], int, MqttError | None]:
-        """Resolve aliases and put header blocks in front of payloads, in place, up to the first bad publish."""
+        """Resolve aliases and put header blocks in front of payloads, in place, up to the first bad
+        publish."""
         header_lengths = [0] * count
         for number in range(count) if b"" in run.topics else run.properties:
             if number >= count:

@@ -1,4 +1,5 @@
-"""The two errors that protocol code raises. Both carry the reason code to answer with; nothing else escapes from it."""
+"""The two errors that protocol code raises. Both carry the reason code to answer with; nothing else escapes
+from it."""
 
 from mqtt_front.codec.reasons import Reason
 
@@ -6,8 +7,9 @@ from mqtt_front.codec.reasons import Reason
 class MqttError(Exception):
     """The base of both: the client broke the protocol, the connection ends. Never raised itself.
 
-    `reason` is what a MQTT 5 client is told in CONNACK or DISCONNECT; older clients are closed without a word, except
-    for a refused CONNECT. The message is for the server's log and never contains payloads or secrets.
+    `reason` is what a MQTT 5 client is told in CONNACK or DISCONNECT; older clients are closed without a
+    word, except for a refused CONNECT. The message is for the server's log and never contains payloads or
+    secrets.
     """
 
     def __init__(self, message: str, reason: Reason) -> None:

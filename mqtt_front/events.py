@@ -1,4 +1,5 @@
-"""What a connection tells its owner: rare packets as they are, publishes and acknowledgements as whole runs."""
+"""What a connection tells its owner: rare packets as they are, publishes and acknowledgements as whole
+runs."""
 
 from typing import NamedTuple
 
@@ -6,7 +7,8 @@ from mqtt_front.codec.packets import Auth, Connect, Disconnect, PacketType, Ping
 
 
 class Publishes(NamedTuple):
-    """Consecutive publishes as columns, one entry each. Aliases are resolved; topics are not validated yet."""
+    """Consecutive publishes as columns, one entry each. Aliases are resolved; topics are not validated
+    yet."""
 
     first_bytes: bytes | bytearray
     topics: list[bytes]
@@ -16,6 +18,21 @@ class Publishes(NamedTuple):
     """0 when no publish of the run has a header block."""
     packet_ids: list[bytes]
     """Two bytes for each publish at QoS 1 or 2, in order; none for those at QoS 0."""
+    size_bytes: int
+    """What they took on the wire."""
+
+    def head(self, count: int) -> "Publishes":
+        """The first `count` of them."""
+        first_bytes = self.first_bytes[:count]
+        lengths = self.header_lengths
+        return Publishes(
+            first_bytes,
+            self.topics[:count],
+            self.payloads[:count],
+            lengths if isinstance(lengths, int) else lengths[:count],
+            self.packet_ids[: sum(1 for first in first_bytes if first & 6)],
+            self.size_bytes,
+        )
 
 
 class Acknowledgements(NamedTuple):

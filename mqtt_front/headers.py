@@ -1,20 +1,21 @@
 """MQTT 5 properties of a publish as the header block of its record, and back.
 
-What a publisher says about its message (sections 3.3.2.3.2 to 3.3.2.3.9) is kept in the record and forwarded unaltered
-and in order. Topic alias and subscription identifiers belong to one connection and are never stored. Both directions are
-remembered for small blocks: devices send the same properties with every message.
+What a publisher says about its message (sections 3.3.2.3.2 to 3.3.2.3.9) is kept in the record and forwarded
+unaltered and in order. Topic alias and subscription identifiers belong to one connection and are never
+stored. Both directions are remembered for small blocks: devices send the same properties with every message.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from mqtt_front.codec.fields import Fields
 from mqtt_front.codec.properties import Carrier, Properties, read_block, write_block
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import ProtocolViolation
+from mqtt_front.events import Publishes
 from timestone.errors import RecordTooLarge
-from timestone.record import Header, HeaderKind, decode_headers, encode_headers
+from timestone.record import HEADER_BLOCK_BYTES_MAX, Header, HeaderKind, decode_headers, encode_headers
 
 _REMEMBERED_BYTES = 256
 """Blocks up to this size are remembered, at most 4096 of them: 1 MiB a cache at the worst."""
@@ -45,7 +46,8 @@ NO_HEADERS = StoredHeaders(b"", None, None)
 def publish_headers(properties: bytes) -> PublishHeaders:
     """The header block for the raw property block of a PUBLISH.
 
-    Raises MalformedPacket or ProtocolViolation, also for what a client may not send in a PUBLISH [MQTT-3.3.4-6].
+    Raises MalformedPacket or ProtocolViolation, also for what a client may not send in a PUBLISH
+    [MQTT-3.3.4-6].
     """
     if len(properties) <= _REMEMBERED_BYTES:
         return _remembered_headers(properties)
@@ -62,8 +64,9 @@ def _publish_headers(raw: bytes) -> PublishHeaders:
 _remembered_headers = functools.lru_cache(4096)(_publish_headers)
 
 
-def header_block(properties: Properties, publisher: str | None = None) -> bytes:
-    """The header block that keeps the properties of a message. Raises ProtocolViolation when they are too large."""
+def header_block(properties: Properties) -> bytes:
+    """The header block that keeps the properties of a message. Raises ProtocolViolation when they are too
+    large."""
     items = []
     if properties.payload_format_indicator is not None:
         items.append(Header(HeaderKind.PAYLOAD_FORMAT, "", bytes((properties.payload_format_indicator,))))
@@ -77,22 +80,34 @@ def header_block(properties: Properties, publisher: str | None = None) -> bytes:
     if properties.correlation_data is not None:
         items.append(Header(HeaderKind.CORRELATION_DATA, "", properties.correlation_data))
     items += (Header(HeaderKind.USER, name, value.encode()) for name, value in properties.user_properties)
-    if publisher is not None:
-        items.append(publisher_header(publisher))
+    return _encoded(items)
+
+
+def _encoded(items: Iterable[Header]) -> bytes:
     try:
-        return encode_headers(items) if items else b""
+        return encode_headers(items)
     except RecordTooLarge as error:
         raise ProtocolViolation(f"the properties of a publish: {error}", Reason.PACKET_TOO_LARGE) from None
 
 
-def publisher_header(client_id: str) -> Header:
-    """Who published the record; only stored where a No Local subscription needs it."""
-    return Header(HeaderKind.PUBLISHER, "", client_id.encode())
+def with_publisher(run: Publishes, client_id: str) -> Publishes:
+    """The publishes with their publisher's client id in each header block: a No Local subscription needs it.
+
+    Raises ProtocolViolation when a block becomes too large.
+    """
+    item = _encoded([Header(HeaderKind.PUBLISHER, "", client_id.encode())])
+    old = run.header_lengths if not isinstance(run.header_lengths, int) else [0] * len(run.payloads)
+    if max(old, default=0) + len(item) > HEADER_BLOCK_BYTES_MAX:
+        raise ProtocolViolation("the properties of a publish are too large", Reason.PACKET_TOO_LARGE)
+    return run._replace(
+        payloads=[item + payload for payload in run.payloads],
+        header_lengths=[length + len(item) for length in old],
+    )
 
 
 def stored_headers(block: bytes) -> StoredHeaders:
-    """What a record's header block means to a delivery. Never raises: the block was checked by its crc and its writer,
-    and items of other kinds (a Kafka key, a later version's) are passed over."""
+    """What a record's header block means to a delivery. Never raises: the block was checked by its crc and
+    its writer, and items of other kinds (a Kafka key, a later version's) are passed over."""
     if not block:
         return NO_HEADERS
     return _remembered_stored(block) if len(block) <= _REMEMBERED_BYTES else _stored_headers(block)

@@ -1,14 +1,15 @@
-"""One packet from its bytes, either direction, all versions. Strict: what section 2 and 3 forbid is refused here.
+"""One packet from its bytes, either direction, all versions. Strict: what section 2 and 3 forbid is refused
+here.
 
-Wildcards in topic names and the form of topic filters are left to those who give them a meaning: a bad filter is answered
-in SUBACK and does not end the connection.
+Wildcards in topic names and the form of topic filters are left to those who give them a meaning: a bad filter
+is answered in SUBACK and does not end the connection.
 """
 
 from collections.abc import Callable
 from typing import TypeVar
 
 from mqtt_front.codec import packets
-from mqtt_front.codec.fields import Fields, read_varint
+from mqtt_front.codec.fields import Fields, read_varint, text
 from mqtt_front.codec.packets import MQTT_5, PROTOCOL_NAMES, Packet, PacketType
 from mqtt_front.codec.properties import NO_PROPERTIES, Carrier, Properties, read_properties
 from mqtt_front.codec.reasons import (
@@ -46,7 +47,8 @@ def packet_end(data: bytes, at: int, end: int) -> tuple[int, int] | None:
 
 
 def decode_packet(first: int, body: bytes, level: int) -> Packet:
-    """The packet with first byte `first`. `level` is the protocol level of the connection; CONNECT carries its own.
+    """The packet with first byte `first`. `level` is the protocol level of the connection; CONNECT carries
+    its own.
 
     Raises MalformedPacket or ProtocolViolation, nothing else.
     """
@@ -60,15 +62,17 @@ def decode_packet(first: int, body: bytes, level: int) -> Packet:
 
 
 def connect_level(body: bytes) -> int | None:
-    """The protocol level that a CONNECT claims, so that even a refusal is framed for it; None when it has none."""
-    name_length = int.from_bytes(body[:2], "big")
-    return body[2 + name_length] if len(body) > 2 + name_length else None
+    """The protocol level that a CONNECT claims, so that even a refusal is framed for it; None when it is not
+    MQTT."""
+    for name in {encoded for encoded in map(text, PROTOCOL_NAMES.values()) if body.startswith(encoded)}:
+        return body[len(name)] if len(body) > len(name) else None
+    return None
 
 
 def _connect(flags: int, source: Fields, level: int) -> packets.Connect:
     name = source.text()
     if name not in PROTOCOL_NAMES.values():
-        raise MalformedPacket(f"protocol name {name[:16]!r}", Reason.UNSUPPORTED_PROTOCOL_VERSION)
+        raise MalformedPacket(f"protocol name {name[:16]!r}")
     level = source.u8()
     if PROTOCOL_NAMES.get(level) != name:
         raise ProtocolViolation(f"protocol {name} level {level}", Reason.UNSUPPORTED_PROTOCOL_VERSION)

@@ -1,4 +1,5 @@
-"""One packet as bytes, either direction, all versions. Deliveries and PUBACKs in numbers go through `frame` instead."""
+"""One packet as bytes, either direction, all versions. Deliveries and PUBACKs in numbers go through `frame`
+instead."""
 
 from collections.abc import Callable
 from typing import Any

@@ -12,8 +12,8 @@ VARINT_MAX = 268_435_455
 LENGTH_MAX = 65_535
 
 _NON_CHARACTERS = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
-# What section 1.5.4 forbids (U+0000) and what it lets a receiver refuse: control characters and non-characters. They are
-# refused because topics and client ids appear in logs and terminals.
+# What section 1.5.4 forbids (U+0000) and what it lets a receiver refuse: control characters and
+# non-characters. They are refused because topics and client ids appear in logs and terminals.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef" + _NON_CHARACTERS + "]")
 
 
@@ -61,8 +61,9 @@ def text(value: str) -> bytes:
 
 
 def decode_text(raw: bytes) -> str:
-    """A UTF-8 string as MQTT wants it: no surrogates, no overlong forms, no U+0000 [MQTT-1.5.4-1, -2], and none of the
-    control characters and non-characters that a receiver may refuse. A byte order mark is kept [MQTT-1.5.4-3].
+    """A UTF-8 string as MQTT wants it: no surrogates, no overlong forms, no U+0000 [MQTT-1.5.4-1, -2], and
+    none of the control characters and non-characters that a receiver may refuse. A byte order mark is kept
+    [MQTT-1.5.4-3].
     """
     try:
         value = raw.decode("utf-8", "strict")

@@ -1,4 +1,5 @@
-"""The outbound hot path: deliveries and acknowledgements as one buffer for many. Pure functions, as in `scan`."""
+"""The outbound hot path: deliveries and acknowledgements as one buffer for many. Pure functions, as in
+`scan`."""
 
 from collections.abc import Sequence
 
@@ -16,8 +17,9 @@ def frame_publishes(
 ) -> bytes:
     """PUBLISH packets back to back, one for each payload.
 
-    `heads` are topic names behind their two-byte lengths; `packet_ids` has 0 for each packet at QoS 0; `properties` are
-    property blocks with their length, or None for clients before MQTT 5. The caller has checked sizes and ids.
+    `heads` are topic names behind their two-byte lengths; `packet_ids` has 0 for each packet at QoS 0;
+    `properties` are property blocks with their length, or None for clients before MQTT 5. The caller has
+    checked sizes and ids.
     """
     parts: list[Buffer] = []
     fronts: dict[
@@ -39,7 +41,8 @@ def frame_publishes(
 
 
 def publish_size(head: bytes, block: bytes, payload_size: int, with_id: bool) -> int:
-    """Bytes of the whole packet that `frame_publishes` makes of one delivery; what Maximum Packet Size is about."""
+    """Bytes of the whole packet that `frame_publishes` makes of one delivery; what Maximum Packet Size is
+    about."""
     remaining = len(head) + len(block) + payload_size + (2 if with_id else 0)
     return 1 + (1 if remaining < 128 else len(varint(remaining))) + remaining
 

@@ -1,7 +1,8 @@
-"""The control packets of MQTT 3.1, 3.1.1 and 5 as frozen values. Their bytes are the business of `decode` and `encode`.
+"""The control packets of MQTT 3.1, 3.1.1 and 5 as frozen values. Their bytes are the business of `decode` and
+`encode`.
 
-Fields that only MQTT 5 has keep their defaults for older clients. Payloads and passwords stay out of `repr`, so that no
-log line can ever show them.
+Fields that only MQTT 5 has keep their defaults for older clients. Payloads and passwords stay out of `repr`,
+so that no log line can ever show them.
 """
 
 import enum

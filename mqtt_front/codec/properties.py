@@ -1,7 +1,7 @@
 """MQTT 5 properties (section 2.2.2): one table of all of them, with the packets that may carry each.
 
-A block is read into a frozen `Properties`; absent ones are None. Anything the specification forbids is refused here:
-unknown identifiers, duplicates, properties of another packet, values out of range.
+A block is read into a frozen `Properties`; absent ones are None. Anything the specification forbids is
+refused here: unknown identifiers, duplicates, properties of another packet, values out of range.
 """
 
 import enum
@@ -41,7 +41,8 @@ class Carrier(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The properties of one packet; None where the packet does not carry it. Pairs keep order and duplicates."""
+    """The properties of one packet; None where the packet does not carry it. Pairs keep order and
+    duplicates."""
 
     payload_format_indicator: int | None = None
     message_expiry_interval: int | None = None
@@ -167,7 +168,8 @@ assert {row.name for row in TABLE} == set(Properties.__slots__)
 def read_properties(source: Fields, carrier: Carrier) -> Properties:
     """The property block at the cursor: its length, then that many bytes.
 
-    Raises MalformedPacket when the bytes cannot be read and ProtocolViolation when they say what they may not.
+    Raises MalformedPacket when the bytes cannot be read and ProtocolViolation when they say what they may
+    not.
     """
     length = source.varint()
     return read_block(source.sub(length), carrier) if length else NO_PROPERTIES
@@ -201,7 +203,8 @@ def _admit(row: Property, value: Any, carrier: Carrier, found: dict[str, Any]) -
 
 
 def write_properties(properties: Properties) -> bytes:
-    """The property block with its length in front. The caller puts into a packet only what that packet may carry."""
+    """The property block with its length in front. The caller puts into a packet only what that packet may
+    carry."""
     if properties is NO_PROPERTIES:
         return b"\0"
     block = write_block(properties)

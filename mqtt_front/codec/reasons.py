@@ -4,7 +4,8 @@ import enum
 
 
 class Reason(enum.IntEnum):
-    """A reason code. Below 0x80 success, from 0x80 failure; some values have a second name in another packet."""
+    """A reason code. Below 0x80 success, from 0x80 failure; some values have a second name in another
+    packet."""
 
     SUCCESS = 0x00
     GRANTED_QOS_1 = 0x01

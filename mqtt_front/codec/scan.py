@@ -1,15 +1,16 @@
-"""The inbound hot path: runs of PUBLISH packets, and of acknowledgements, taken from a receive buffer at once.
+"""The inbound hot path: runs of PUBLISH packets, and of acknowledgements, taken from a receive buffer at
+once.
 
-What belongs here is the per-message loop and nothing else: no validation of topics or properties (they are checked once
-per distinct value, by those who cache them), no state, no I/O. The pure functions of this module are the ones that a
-native twin replaces.
+What belongs here is the per-message loop and nothing else: no validation of topics or properties (they are
+checked once per distinct value, by those who cache them), no state, no I/O. The pure functions of this module
+are the ones that a native twin replaces.
 """
 
 import struct
 from typing import NamedTuple
 
-# 1 for the first bytes that a well-formed PUBLISH may have: QoS 3 and DUP at QoS 0 are left to `decode`, which refuses
-# them with the right reason.
+# 1 for the first bytes that a well-formed PUBLISH may have: QoS 3 and DUP at QoS 0 are left to `decode`,
+# which refuses them with the right reason.
 _PUBLISH_FIRST = bytes(first >> 4 == 3 and (first & 6) != 6 and (first & 14) != 8 for first in range(256))
 
 
@@ -23,19 +24,20 @@ class PublishRun(NamedTuple):
     packet_ids: list[bytes]
     """Two bytes for each packet at QoS 1 or 2, in order; packets at QoS 0 have no entry."""
     properties: dict[int, bytes]
-    """The property block of each packet that has one, without its length, by the packet's place in the run."""
+    """The property block of each packet that has one, without its length, by the packet's place in the
+    run."""
     payloads: list[bytes]
     position: int
     """The first byte behind the run."""
 
 
 def scan_publishes(data: bytes, position: int, end: int, level: int, size_limit: int) -> PublishRun:
-    """Take PUBLISH packets from `data[position:end]` until one is incomplete, too large or not well-formed, or another
-    packet stands there. `size_limit` is the most bytes of one packet.
+    """Take PUBLISH packets from `data[position:end]` until one is incomplete, too large or not well-formed,
+    or another packet stands there. `size_limit` is the most bytes of one packet.
 
-    Whatever stops the scan is for `decode` to judge: every complete packet that stops it is either no PUBLISH or one
-    that `decode` refuses. Costs about 0.4 µs a message on the machine of docs/benchmarks.md; the bound methods and the
-    nesting are what keep it there.
+    Whatever stops the scan is for `decode` to judge: every complete packet that stops it is either no PUBLISH
+    or one that `decode` refuses. Costs about 0.4 µs a message on the machine of docs/benchmarks.md; the bound
+    methods and the nesting are what keep it there.
     """
     first_bytes = bytearray()
     topics: list[bytes] = []
@@ -93,7 +95,8 @@ def scan_publishes(data: bytes, position: int, end: int, level: int, size_limit:
 
 
 def _long_length(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A variable byte integer of more than one byte and the place behind it; (a length past every end) if it is bad."""
+    """A variable byte integer of more than one byte and the place behind it; (a length past every end) if it
+    is bad."""
     value = data[at] & 0x7F
     for shift in (7, 14, 21):
         at += 1
@@ -109,8 +112,8 @@ def _long_length(data: bytes, at: int, end: int) -> tuple[int, int]:
 def scan_acknowledgements(data: bytes, position: int, end: int) -> tuple[list[int], int]:
     """Packet ids of the run of equal four-byte acknowledgements at `position`, and the place behind the run.
 
-    Such a packet is its first byte, the length 2 and a packet id: PUBACK, PUBREC, PUBREL or PUBCOMP without a reason.
-    Ids of zero stop the run. Work per packet is done by slices, none of it in Python.
+    Such a packet is its first byte, the length 2 and a packet id: PUBACK, PUBREC, PUBREL or PUBCOMP without a
+    reason. Ids of zero stop the run. Work per packet is done by slices, none of it in Python.
     """
     whole = (end - position) // 4 * 4
     heads = data[position : position + whole : 4], data[position + 1 : position + whole : 4]

@@ -1,0 +1,124 @@
+"""CONNECT: who may come in, with which session, and what CONNACK tells them."""
+
+from typing import TYPE_CHECKING
+
+from mqtt_front.codec.packets import MQTT_5, Connack, Connect
+from mqtt_front.codec.properties import NO_PROPERTIES, Properties
+from mqtt_front.codec.reasons import Reason
+from mqtt_front.deadlines import ticks
+from mqtt_front.errors import ProtocolViolation
+from mqtt_front.link import PACKET_BYTES_MAX, Link
+from mqtt_front.session import Session, Target
+from mqtt_front.session_document import NEVER_S, decode_session
+
+if TYPE_CHECKING:
+    from mqtt_front.broker import Broker
+
+
+def connect(broker: "Broker", link: Link, packet: Connect) -> None:
+    """Let the client in: end an older connection of it, find or make its session, answer, begin to deliver.
+
+    Raises ProtocolViolation with the reason for CONNACK when it may not come in.
+    """
+    _check(broker, link, packet)
+    client_id = packet.client_id or broker.new_client_id()
+    link.client_id = client_id
+    older = broker.sessions.connected.get(client_id)
+    if older is not None and older.client is not None:
+        older.client.end(Reason.SESSION_TAKEN_OVER, f"the client connected again from {link.peer}")
+    session, present = _session(broker, packet, client_id)
+    keep_alive_s = _keep_alive_s(broker, packet)
+    _bind(broker, link, packet, session, keep_alive_s)
+    properties = _connack_properties(broker, packet, session, keep_alive_s)
+    link.send(Connack(present, Reason.SUCCESS, properties))
+    link.connected = True
+    broker.log.info(
+        "%r connected: mqtt=%d keep_alive_s=%d session=%s expiry_s=%d",
+        link, packet.level, keep_alive_s, "resumed" if present else "new", session.expiry_s,
+    )  # fmt: skip
+    for name, count in session.attach(broker.delivery.wake).items():
+        broker.delivery.counts.gap += count
+        broker.log.warning("%r missed %d offsets of log %s: retention took them", link, count, name)
+    broker.delivery.start(session)
+
+
+def _check(broker: "Broker", link: Link, packet: Connect) -> None:
+    if broker.stopping:
+        raise ProtocolViolation("the server is stopping", Reason.SERVER_SHUTTING_DOWN)
+    if link.refusal is not None:
+        limit = broker.settings.connection_count
+        raise ProtocolViolation(f"{limit} clients are connected, which is the limit", link.refusal)
+    if packet.properties.authentication_method is not None:
+        raise ProtocolViolation("no authentication method is supported", Reason.BAD_AUTHENTICATION_METHOD)
+    if packet.level == MQTT_5 and packet.will is not None and packet.will.qos > broker.inbound.maximum_qos:
+        raise ProtocolViolation("a will at QoS 2", Reason.QOS_NOT_SUPPORTED)
+    outlives = bool(_expiry_s(broker, packet))
+    known = packet.client_id in broker.sessions
+    if outlives and not known and len(broker.sessions) >= broker.settings.session_count:
+        limit = broker.settings.session_count
+        raise ProtocolViolation(f"there are {limit} sessions, which is the limit", Reason.QUOTA_EXCEEDED)
+
+
+def _expiry_s(broker: "Broker", packet: Connect) -> int:
+    """How long the session outlives its connection. MQTT 3 knows two answers: not at all, and for ever."""
+    if packet.level == MQTT_5:
+        wanted = packet.properties.session_expiry_interval or 0
+    else:
+        wanted = 0 if packet.clean_start else NEVER_S
+    return min(wanted, broker.settings.session_expiry_max_s)
+
+
+def _session(broker: "Broker", packet: Connect, client_id: str) -> tuple[Session, bool]:
+    """The session of the client, and whether there was one."""
+    session = None
+    if packet.clean_start:
+        broker.sessions.discard(client_id)
+    else:
+        router = broker.router
+        session = broker.sessions.take(
+            client_id, lambda name, document: decode_session(name, document, router.source, router.sources)
+        )
+    present = session is not None
+    broker.wills.returned(client_id, session_continues=present)
+    if session is None:
+        session = Session(client_id)
+    session.expiry_s = _expiry_s(broker, packet)
+    broker.sessions.connect(session)
+    return session, present
+
+
+def _keep_alive_s(broker: "Broker", packet: Connect) -> int:
+    """The keep alive in force. Only MQTT 5 can be told another one than it asked for."""
+    limit = broker.settings.keep_alive_max_s
+    if packet.level == MQTT_5 and limit and not 0 < packet.keep_alive <= limit:
+        return limit
+    return packet.keep_alive
+
+
+def _bind(broker: "Broker", link: Link, packet: Connect, session: Session, keep_alive_s: int) -> None:
+    """The link and the session know each other, and what the client asked for is in force."""
+    wanted = packet.properties
+    link.session, session.client = session, link
+    link.will = packet.will
+    link.target = Target(packet.level, wanted.maximum_packet_size or PACKET_BYTES_MAX)
+    link.inflight_limit = min(wanted.receive_maximum or 65_535, broker.settings.inflight_count)
+    link.last_seen = broker.deadlines.now
+    link.allowed_ticks = ticks(keep_alive_s * 1.5) if keep_alive_s else 0
+    broker.deadlines.watch(link)
+
+
+def _connack_properties(broker: "Broker", packet: Connect, session: Session, keep_alive_s: int) -> Properties:
+    """Exactly what is enforced, where it differs from what a client assumes."""
+    if packet.level != MQTT_5:
+        return NO_PROPERTIES
+    inbound, wanted_s = broker.inbound, packet.properties.session_expiry_interval or 0
+    return Properties(
+        session_expiry_interval=session.expiry_s if session.expiry_s != wanted_s else None,
+        assigned_client_identifier=None if packet.client_id else session.client_id,
+        server_keep_alive=keep_alive_s if keep_alive_s != packet.keep_alive else None,
+        receive_maximum=inbound.receive_maximum if inbound.receive_maximum < 65_535 else None,
+        maximum_packet_size=inbound.packet_bytes,
+        topic_alias_maximum=inbound.topic_alias_maximum or None,
+        maximum_qos=inbound.maximum_qos if inbound.maximum_qos < 2 else None,
+        shared_subscription_available=0,
+    )

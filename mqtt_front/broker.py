@@ -1,0 +1,243 @@
+"""What all connections of a front share, and what it does with each event. One instance a front; loop thread
+only.
+
+`admission` answers CONNECT, `subscribing` SUBSCRIBE and UNSUBSCRIBE; the rest is here.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mqtt_front import admission, subscribing
+from mqtt_front.codec import packets
+from mqtt_front.codec.packets import MQTT_5, PacketType
+from mqtt_front.codec.reasons import Reason
+from mqtt_front.complaints import Complaints
+from mqtt_front.connection import Inbound
+from mqtt_front.deadlines import Deadlines, ticks
+from mqtt_front.delivery import Delivery
+from mqtt_front.errors import MalformedPacket, ProtocolViolation
+from mqtt_front.events import Acknowledgements, Event, Publishes
+from mqtt_front.headers import header_block, with_publisher
+from mqtt_front.ingest import Ingest
+from mqtt_front.link import Link
+from mqtt_front.loop import Loop
+from mqtt_front.routing import Router
+from mqtt_front.sessions import Documents, Sessions
+from mqtt_front.settings import MqttSettings
+from mqtt_front.wills import Wills
+from timestone.config import Ack
+
+MAXIMUM_QOS = 1
+_CLOSE_S = 5.0
+"""How long a closing connection may take to read what was written to it."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened to connections."""
+
+    accepted: int = 0
+    refused: int = 0
+
+
+class _Server:
+    """Stands in for the connection of a publish that the server makes itself: a will."""
+
+    level = MQTT_5
+
+    def __init__(self) -> None:
+        self.submitted_bytes = 0
+
+    def acknowledge(self, data: bytes, count: int) -> None:
+        """Nobody waits for it."""
+
+    def refuse(self, message: str) -> None:
+        """It was logged."""
+
+    def hold(self) -> None:
+        """Wills come one a client at most."""
+
+    def release(self) -> None:
+        """Nothing was held."""
+
+
+class Broker:
+    """The parts, and the wiring between them."""
+
+    def __init__(
+        self,
+        router: Router,
+        documents: Documents,
+        loop: Loop,
+        settings: MqttSettings,
+        ack: Ack,
+        *,
+        save_executor: Executor,
+        read_executor: Executor,
+        log: logging.Logger,
+    ) -> None:
+        self.router = router
+        self.settings = settings
+        self.ack = ack
+        self.log = log
+        self.buffer = memoryview(bytearray(settings.receive_bytes))
+        self.inbound = Inbound(
+            settings.packet_bytes, settings.receive_maximum, settings.topic_alias_maximum, MAXIMUM_QOS
+        )
+        self.complaints = Complaints(log)
+        self.deadlines = Deadlines(loop)
+        self.sessions = Sessions(documents, loop, save_executor, log=log)
+        self.delivery = Delivery(loop, read_executor, self.complaints, self.sessions.changed)
+        self.ingest = Ingest(
+            router,
+            loop,
+            self.complaints,
+            ack=ack,
+            total_bytes=settings.submitted_bytes,
+            client_bytes=settings.client_submitted_bytes,
+        )
+        self.wills = Wills(self._publish_will)
+        self.links: dict[Link, None] = {}
+        self.counts = Counts()
+        self.stopping = False
+        self._server = _Server()
+        self.deadlines.on_tick += [self.sessions.expire, self.wills.publish_due]
+
+    # What links report.
+
+    def arrived(self, link: Link) -> None:
+        """A socket was accepted."""
+        self.counts.accepted += 1
+        if len(self.links) >= self.settings.connection_count:
+            link.refusal = Reason.QUOTA_EXCEEDED
+        self.links[link] = None
+        link.last_seen = self.deadlines.now
+        link.allowed_ticks = ticks(self.settings.connect_timeout_ms / 1000)
+        self.deadlines.watch(link)
+
+    def departed(self, link: Link) -> None:
+        """A socket is gone."""
+        self.links.pop(link, None)
+        self.deadlines.forget(link)
+
+    def closing(self, link: Link) -> None:
+        """A socket is closed as soon as its peer has read what was written to it, or a deadline is over."""
+        link.last_seen = self.deadlines.now
+        link.allowed_ticks = ticks(_CLOSE_S)
+        self.deadlines.watch(link)
+
+    def gone(self, link: Link, how: str) -> None:
+        """A client is no longer connected, whoever ended it. Called twice for most; the second time does
+        nothing."""
+        session, link.session = link.session, None
+        if session is None:
+            if not link.connected and how != "lost":
+                self.counts.refused += 1
+                self.log.info("%r refused: %s", link, how)
+            return
+        self.log.info("%r disconnected: %s", link, how)
+        session.client = None
+        session.detach()
+        self.sessions.disconnect(session)
+        will, link.will = link.will, None
+        if will is not None:
+            self.wills.left(session.client_id, will, session.expiry_s)
+
+    def publish(self, link: Link, run: Publishes) -> None:
+        """A client published. Raises MqttError for the first impossible topic; what came before it is
+        taken."""
+        if link.session is not None and link.session.no_local:
+            run = with_publisher(run, link.client_id)
+        fault = self.ingest.add(link, run)
+        if fault is not None:
+            raise fault
+
+    def handle(self, link: Link, event: Event) -> None:
+        """Any other event. Raises MqttError."""
+        self._HANDLERS[type(event)](self, link, event)
+
+    def _acknowledged(self, link: Link, event: Acknowledgements) -> None:
+        session = link.session
+        assert session is not None
+        if event.kind is PacketType.PUBACK:
+            if session.acknowledged(event.packet_ids):
+                self.sessions.changed(session)
+                self.delivery.resume(session)
+            return
+        # QoS 2 is never granted, so nobody knows these packet ids: answered as section 4.3.3 wants it.
+        reason = Reason.PACKET_IDENTIFIER_NOT_FOUND if link.level == MQTT_5 else Reason.SUCCESS
+        for packet_id in event.packet_ids:
+            if event.kind is PacketType.PUBREC and event.reason < 0x80:
+                link.send(packets.Pubrel(packet_id, reason))
+            elif event.kind is PacketType.PUBREL:
+                link.send(packets.Pubcomp(packet_id, reason))
+
+    def _ping(self, link: Link, event: packets.Pingreq) -> None:
+        link.send(packets.Pingresp())
+
+    def _disconnect(self, link: Link, event: packets.Disconnect) -> None:
+        session = link.session
+        assert session is not None
+        expiry_s = event.properties.session_expiry_interval
+        if expiry_s is not None:
+            if expiry_s and not session.expiry_s:
+                raise ProtocolViolation("a session expiry interval in DISCONNECT after none in CONNECT")
+            session.expiry_s = min(expiry_s, self.settings.session_expiry_max_s)
+        if event.reason == Reason.SUCCESS:
+            link.will = None
+        self.gone(link, f"by the client ({Reason(event.reason).name})")
+        link.close()
+
+    def _authenticate(self, link: Link, event: packets.Auth) -> None:
+        raise ProtocolViolation("AUTH without an authentication method in CONNECT")
+
+    _HANDLERS: ClassVar[dict[type, Callable[["Broker", Link, Any], None]]] = {
+        Acknowledgements: _acknowledged,
+        packets.Pingreq: _ping,
+        packets.Disconnect: _disconnect,
+        packets.Connect: admission.connect,
+        packets.Subscribe: subscribing.subscribe,
+        packets.Unsubscribe: subscribing.unsubscribe,
+        packets.Auth: _authenticate,
+    }
+
+    def _publish_will(self, client_id: str, will: packets.Will) -> None:
+        try:
+            self.router.code(will.topic)
+        except MalformedPacket as error:
+            self.log.warning("will of client %r: %s", client_id, error)
+            return
+        block = header_block(will.properties)
+        first = bytes((0x30 | will.qos << 1 | will.retain,))
+        lengths = [len(block)] if block else 0
+        self.ingest.add(
+            self._server, Publishes(first, [will.topic.encode()], [block + will.payload], lengths, [], 0)
+        )
+
+    def new_client_id(self) -> str:
+        """A client id for a client that has none; nobody else's."""
+        return f"auto-{secrets.token_hex(12)}"
+
+    def status(self) -> dict[str, int]:
+        """Counters, for whoever monitors the front."""
+        counts = self.delivery.counts
+        return {
+            "connections": len(self.links),
+            "connections_accepted": self.counts.accepted,
+            "connections_refused": self.counts.refused,
+            "sessions": len(self.sessions),
+            "sessions_connected": len(self.sessions.connected),
+            "sessions_expired": self.sessions.expired_count,
+            "publishes_received": self.ingest.received_count,
+            "publishes_dropped": self.ingest.dropped_count,
+            "bytes_submitted": self.ingest.submitted_bytes,
+            "deliveries_sent": counts.delivered,
+            "deliveries_oversize": counts.oversize,
+            "deliveries_expired": counts.expired,
+            "offsets_lost_to_retention": counts.gap,
+            "records_corrupt": counts.corrupt,
+        }

@@ -1,0 +1,207 @@
+"""The way out: feeds that have something to read are served in turn, a bounded step each.
+
+A feed is served when an append woke it, its client acknowledged something, or its socket drained; never by a
+timer. What is in memory is read at once; what is only on the disk is read by a thread, because the event loop
+must not wait for a disk. A slow client's feed is blocked and costs nothing until the client moves.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from mqtt_front.complaints import Complaints
+from mqtt_front.feed import Feed, FeedState
+from mqtt_front.loop import Loop
+from mqtt_front.mailbox import Mailbox
+from mqtt_front.packing import pack
+from mqtt_front.session import Session
+from timestone.batch import Batch
+from timestone.errors import CorruptRecord, OffsetOutOfRange, StoreClosed
+from timestone.reader import Reader
+
+_STEP_RECORDS = 1024
+_STEP_BYTES = 128 * 1024
+"""What one feed gets in one step: enough to be worth a write, little enough that ten thousand feeds take
+turns."""
+_SCAN_RECORDS = 65_536
+"""Records of other topics that one step looks past."""
+_FEEDS_A_TURN = 64
+_RETRY_S = 1.0
+
+
+@dataclass(slots=True)
+class DeliveryCounts:
+    """What happened to records on their way out."""
+
+    delivered: int = 0
+    oversize: int = 0
+    expired: int = 0
+    gap: int = 0
+    """Offsets that retention took before a session came to them."""
+    corrupt: int = 0
+
+
+class Delivery:
+    """Serves the feeds of connected sessions. All methods but `wake` belong to the event loop's thread."""
+
+    def __init__(
+        self, loop: Loop, executor: Executor, complaints: Complaints, changed: Callable[[Session], None]
+    ) -> None:
+        """`changed` is told of each session whose offsets moved."""
+        self._loop = loop
+        self._executor = executor
+        self._complaints = complaints
+        self._changed = changed
+        self._ready: deque[Feed] = deque()
+        self._scheduled = False
+        self._wakes: Mailbox[tuple[Feed, Reader]] = Mailbox(loop, self._woken)
+        self._reads: Mailbox[tuple[Feed, Reader, Batch | Exception]] = Mailbox(loop, self._read)
+        self.counts = DeliveryCounts()
+
+    def start(self, session: Session) -> None:
+        """The session's client is connected, or its subscriptions changed: see to feeds that nobody looks
+        after."""
+        for feed in session.feeds.values():
+            if feed.reader is None:
+                feed.attach({}, self.wake)
+            if feed.state is FeedState.DETACHED:
+                self._make_ready(feed)
+
+    def resume(self, session: Session) -> None:
+        """The client takes more."""
+        for feed in session.feeds.values():
+            if feed.state is FeedState.BLOCKED:
+                self._make_ready(feed)
+
+    def wake(self, feed: Feed, reader: Reader) -> None:
+        """An append concerns a parked feed. Called by the committer's thread."""
+        self._wakes.put((feed, reader))
+
+    def _woken(self, woken: list[tuple[Feed, Reader]]) -> None:
+        for feed, reader in woken:
+            if feed.reader is reader and feed.state is FeedState.PARKED:
+                self._make_ready(feed)
+
+    def _make_ready(self, feed: Feed) -> None:
+        feed.state = FeedState.READY
+        self._ready.append(feed)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        """One step for each ready feed, up to so many that others get their turn."""
+        self._scheduled = False
+        for _ in range(min(len(self._ready), _FEEDS_A_TURN)):
+            feed = self._ready.popleft()
+            if feed.state is FeedState.READY:
+                self._serve(feed)
+        if self._ready and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _serve(self, feed: Feed) -> None:
+        client, reader = feed.session.client, feed.reader
+        if client is None or reader is None:
+            feed.state = FeedState.DETACHED
+            return
+        room = _STEP_RECORDS
+        if feed.needs_packet_ids:
+            room = min(room, client.inflight_limit - feed.session.outstanding)
+        if room <= 0 or not client.writable:
+            feed.state = FeedState.BLOCKED
+            return
+        if feed.log.in_memory(reader.offset):
+            try:
+                batch = reader.read(max_records=room, max_bytes=_STEP_BYTES, max_scan=_SCAN_RECORDS)
+            except Exception as error:
+                self._failed(feed, reader, error)
+            else:
+                self._deliver(feed, reader, batch)
+            return
+        feed.state = FeedState.READING
+        try:
+            self._executor.submit(self._read_from_disk, feed, reader, room)
+        except RuntimeError:  # the executor is shut down: the front is stopping
+            feed.state = FeedState.DETACHED
+
+    def _read_from_disk(self, feed: Feed, reader: Reader, room: int) -> None:
+        """In a thread of the executor."""
+        try:
+            outcome: Batch | Exception = reader.read(
+                max_records=room, max_bytes=_STEP_BYTES, max_scan=16 * _SCAN_RECORDS
+            )
+        except Exception as error:
+            outcome = error
+        self._reads.put((feed, reader, outcome))
+
+    def _read(self, outcomes: list[tuple[Feed, Reader, Batch | Exception]]) -> None:
+        for feed, reader, outcome in outcomes:
+            if feed.reader is not reader:
+                continue  # the client went, or subscribed to something else, while the disk was busy
+            if isinstance(outcome, Exception):
+                self._failed(feed, reader, outcome)
+            else:
+                self._deliver(feed, reader, outcome)
+
+    def _deliver(self, feed: Feed, reader: Reader, batch: Batch) -> None:
+        session, client = feed.session, feed.session.client
+        assert client is not None
+        seen = feed.window.seen
+        was_replaying = feed.replaying
+        if len(batch):
+            packed = pack(feed, batch, client.target, time.time_ns() // 1000)
+            if packed.data:
+                client.deliver(packed.data)
+            counts = self.counts
+            counts.delivered += packed.delivered_count
+            if packed.oversize_count:
+                counts.oversize += packed.oversize_count
+                message = f"records of log {feed.log.name} are too large for client {session.client_id!r}"
+                self._complaints.warn(f"oversize {session.client_id}", message)
+            counts.expired += packed.expired_count
+        elif batch.next_offset > seen:
+            feed.window.seen = batch.next_offset
+        self._changed(session)
+        if was_replaying and (not feed.replaying or batch.next_offset >= seen):
+            session.give_up(feed)
+            feed.end_replay()
+            self._make_ready(feed)
+        elif reader.caught_up and reader.park():
+            feed.state = FeedState.PARKED
+        else:
+            self._make_ready(feed)
+
+    def _failed(self, feed: Feed, reader: Reader, error: Exception) -> None:
+        """A read failed: go on behind what cannot be read, and say so."""
+        client_id, name = feed.session.client_id, feed.log.name
+        if isinstance(error, StoreClosed):
+            feed.state = FeedState.DETACHED
+            return
+        if isinstance(error, OffsetOutOfRange):
+            self.counts.gap += max(0, error.start - reader.offset)
+            message = f"log {name}: retention took offsets {reader.offset} to {error.start - 1} before {client_id!r}"
+            self._complaints.warn(f"gap {client_id}", message)
+            self._skip(feed, reader, error.start)
+        elif isinstance(error, CorruptRecord):
+            self.counts.corrupt += 1
+            self._complaints.warn(f"corrupt {name}", f"log {name}: {error}; skipped for {client_id!r}")
+            self._skip(feed, reader, error.offset + 1)
+        else:
+            self._complaints.warn(f"read {name}", f"log {name} cannot be read for {client_id!r}: {error}")
+            feed.state = FeedState.BLOCKED
+            self._loop.call_later(_RETRY_S, self.resume, feed.session)
+            return
+        self._make_ready(feed)
+
+    def _skip(self, feed: Feed, reader: Reader, offset: int) -> None:
+        seen = feed.window.seen
+        reader.seek(offset)
+        if not feed.replaying:
+            feed.window.seen = max(seen, offset)
+        elif offset >= seen:
+            feed.session.give_up(feed)
+            feed.window.seen = offset
+            feed.end_replay()

@@ -1,0 +1,175 @@
+"""What one session gets from one log: a reader while the client is connected, and the window of what is in
+flight.
+
+The feed knows which records the session's subscriptions grant. It does not read by itself; `delivery` does.
+"""
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqtt_front.codec.fields import text
+from mqtt_front.subscription import Grant, Subscription
+from mqtt_front.window import Window
+from timestone.errors import OffsetOutOfRange
+from timestone.filters import FilterTree
+from timestone.log import Log
+from timestone.reader import Reader
+
+if TYPE_CHECKING:
+    from mqtt_front.session import Session
+
+
+class FeedState(enum.Enum):
+    """Where a feed is. Exactly one of these holds at any time, and each has exactly one who moves it on."""
+
+    DETACHED = enum.auto()
+    """No reader. Attaching moves it on."""
+    READY = enum.auto()
+    """In the queue of `delivery`, which will look at it."""
+    READING = enum.auto()
+    """A thread reads from the disk for it; its result moves it on."""
+    PARKED = enum.auto()
+    """Caught up; the next append that concerns it moves it on."""
+    BLOCKED = enum.auto()
+    """The client is slow or has as much in flight as it may; an acknowledgement or a drained socket moves it
+    on."""
+
+
+class LogSource(NamedTuple):
+    """A log that feeds can be made of, and what all its feeds share."""
+
+    log: Log
+    heads: dict[int, bytes]
+    """By topic id: the topic name behind its length, as it stands in a PUBLISH."""
+
+
+class Feed:
+    """One session's view of one log."""
+
+    __slots__ = (
+        "_acknowledged", "_grants", "_heads", "_on_wake", "_tree", "log", "qos0_from", "reader", "resend",
+        "session", "state", "subscriptions", "window",
+    )  # fmt: skip
+
+    def __init__(
+        self, session: "Session", source: "LogSource", seen: int, in_flight: Iterable[int] = ()
+    ) -> None:
+        self.session = session
+        self.log = source.log
+        self._heads = source.heads
+        self.window = Window(seen, in_flight)
+        self.state = FeedState.DETACHED
+        self.reader: Reader | None = None
+        self.resend: dict[int, tuple[int, int]] = {}
+        """After a reconnect: packet id and QoS of each offset in flight that was not sent on this connection
+        yet."""
+        self.qos0_from = 0
+        """What would be sent at QoS 0 is left out below this offset: it was published while the client was
+        away."""
+        self.subscriptions: dict[str, Subscription] = {}
+        self._acknowledged = False
+        self._tree: FilterTree[str] = FilterTree()
+        self._grants: dict[int, Grant | None] = {}
+
+    @property
+    def replaying(self) -> bool:
+        """Between the committed offset and what was sent before the reconnect: only what is in `resend` goes
+        out."""
+        return bool(self.resend)
+
+    @property
+    def needs_packet_ids(self) -> bool:
+        """A delivery may be acknowledged, so there must be room for it in flight."""
+        return self._acknowledged or self.replaying
+
+    @property
+    def idle(self) -> bool:
+        """There is nothing this feed could ever deliver or get acknowledged."""
+        return not self.subscriptions and not self.window.in_flight_count
+
+    def set_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
+        """Those of the session that are about this log, from now on. An attached feed is DETACHED after it,
+        until it is made ready."""
+        self.subscriptions = {one.topic_filter: one for one in subscriptions}
+        self._tree = FilterTree()
+        for topic_filter in self.subscriptions:
+            self._tree.add(topic_filter, topic_filter)
+        self._acknowledged = any(one.qos for one in subscriptions)
+        self._grants.clear()
+        if self.reader is not None and not self.replaying:
+            self._renew()
+
+    def attach(self, resend: dict[int, tuple[int, int]], on_wake: Callable[["Feed", Reader], None]) -> int:
+        """Get a reader that goes on at the committed offset; returns how many offsets retention has taken
+        meanwhile.
+
+        `on_wake` is called by the thread that appends. A reader that has to find records for `resend` looks
+        at every topic: their subscriptions may be gone.
+        """
+        self._on_wake = on_wake
+        self.qos0_from = self.log.end_offset
+        start = self.window.committed
+        reached = self._open(start)
+        self.resend = {offset: entry for offset, entry in resend.items() if offset >= reached}
+        if not self.resend:
+            self.end_replay()
+        return max(0, reached - start)
+
+    def end_replay(self) -> None:
+        """All that was in flight before the reconnect is sent again: only the subscriptions count from here
+        on."""
+        self.resend = {}
+        self._renew()
+
+    def _renew(self) -> None:
+        """Go on with a new reader that knows the subscriptions of now, behind everything that was looked at.
+
+        Not the old one with other filters: a wake-up that was meant for the old filters may still be on its
+        way to it and would carry it past records that only the new ones match.
+        """
+        self._open(self.window.seen)
+        assert self.reader is not None
+        self.reader.set_topics(list(self.subscriptions))
+        self.state = FeedState.DETACHED
+
+    def _open(self, start: int) -> int:
+        """A reader at `start`, or at the nearest offset that is left; returns where."""
+        if self.reader is not None:
+            self.reader.close()
+        try:
+            reader = self.log.reader(start)
+        except OffsetOutOfRange as error:
+            reader = self.log.reader("earliest" if start < error.start else "latest")
+        on_wake = self._on_wake
+        reader.on_wake = lambda woken, _: on_wake(self, woken)
+        self.reader = reader
+        return reader.offset
+
+    def detach(self) -> None:
+        """Give the reader back. A read that is under way keeps its own reference and finds that it came too
+        late."""
+        if self.reader is not None:
+            self.reader.close()
+            self.reader = None
+        self.resend = {}
+        self.state = FeedState.DETACHED
+
+    def grant(self, topic_id: int) -> Grant | None:
+        """What the subscriptions grant for a topic; worked out once a topic."""
+        try:
+            return self._grants[topic_id]
+        except KeyError:
+            topic = self.log.topics.name(topic_id)
+            matching = (
+                [] if topic is None else [self.subscriptions[name] for name in self._tree.matches(topic)]
+            )
+            grant = self._grants[topic_id] = Grant(matching, self.log.name) if matching else None
+            return grant
+
+    def head(self, topic_id: int) -> bytes:
+        """A topic name behind its length, as it stands in a PUBLISH."""
+        head = self._heads.get(topic_id)
+        if head is None:
+            head = self._heads[topic_id] = text(self.log.topics.name(topic_id) or "")
+        return head

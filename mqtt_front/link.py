@@ -1,0 +1,178 @@
+"""One client's socket: bytes from the transport into its connection, events to the broker, packets back.
+
+The methods in asyncio's words are what a `BufferedProtocol` is; `listener` mixes this class with asyncio's.
+All links read into one buffer that the broker lends them: what arrives is copied out before the call returns.
+"""
+
+from typing import TYPE_CHECKING
+
+from mqtt_front.codec import packets
+from mqtt_front.codec.encode import encode_packet
+from mqtt_front.codec.packets import MQTT_5, Packet
+from mqtt_front.codec.reasons import Reason, connack_code_3
+from mqtt_front.connection import Connection
+from mqtt_front.errors import MqttError
+from mqtt_front.events import Publishes
+from mqtt_front.loop import Transport
+from mqtt_front.session import Session, Target
+
+if TYPE_CHECKING:
+    from mqtt_front.broker import Broker
+
+PACKET_BYTES_MAX = 5 + 268_435_455
+"""The largest packet that MQTT can frame."""
+_UNCONNECTED = Target(packets.MQTT_3_1_1, PACKET_BYTES_MAX)
+
+
+class Link:
+    """One connected socket, from accept to the last byte."""
+
+    __slots__ = (
+        "allowed_ticks", "broker", "client_id", "closing", "connected", "connection", "inflight_limit", "last_seen",
+        "looked_at", "peer", "refusal", "session", "submitted_bytes", "target", "transport", "will", "writable",
+    )  # fmt: skip
+
+    def __init__(self, broker: "Broker") -> None:
+        self.broker = broker
+        self.connection = Connection(broker.inbound)
+        self.transport: Transport | None = None
+        self.peer = ""
+        self.client_id = ""
+        self.session: Session | None = None
+        self.will: packets.Will | None = None
+        self.target = _UNCONNECTED
+        self.inflight_limit = 0
+        self.writable = True
+        self.connected = False
+        """CONNACK with success was sent."""
+        self.closing = False
+        self.refusal: Reason | None = None
+        """Why a CONNECT on this link will be refused, known since it was accepted."""
+        self.submitted_bytes = 0
+        self.last_seen = 0
+        self.allowed_ticks = 0
+        self.looked_at = 0
+
+    @property
+    def level(self) -> int:
+        return self.connection.level
+
+    def __repr__(self) -> str:
+        """What log lines call this client. Client ids come from outside: quoted, and not without end."""
+        name = f"client {self.client_id[:100]!r} at " if self.client_id else ""
+        return f"{name}{self.peer}"
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: Transport) -> None:
+        self.transport = transport
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if name else "unknown"
+        transport.set_write_buffer_limits(high=self.broker.settings.unsent_bytes)
+        self.broker.arrived(self)
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return self.broker.buffer
+
+    def buffer_updated(self, count: int) -> None:
+        broker = self.broker
+        self.last_seen = broker.deadlines.now
+        try:
+            for event in self.connection.receive_data(bytes(broker.buffer[:count])):
+                if type(event) is Publishes:
+                    broker.publish(self, event)
+                else:
+                    broker.handle(self, event)
+        except MqttError as error:
+            self.fail(error)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.broker.gone(self, "lost" if error is None else f"lost: {error}")
+        self.broker.departed(self)
+        self.transport = None
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        if self.session is not None:
+            self.broker.delivery.resume(self.session)
+
+    # What the broker, the ingest and the delivery call.
+
+    def send(self, packet: Packet) -> None:
+        """Send one packet."""
+        self.deliver(encode_packet(packet, self.connection.level))
+
+    def deliver(self, data: bytes) -> None:
+        """Send packets that are bytes already. Dropped when the link is closing."""
+        if self.transport is not None and not self.closing:
+            self.transport.write(data)
+
+    def acknowledge(self, data: bytes, count: int) -> None:
+        self.connection.unacknowledged -= count
+        self.deliver(data)
+
+    def refuse(self, message: str) -> None:
+        self.end(Reason.IMPLEMENTATION_SPECIFIC_ERROR, message)
+
+    def hold(self) -> None:
+        if self.transport is not None and not self.closing:
+            self.transport.pause_reading()
+
+    def release(self) -> None:
+        if self.transport is not None and not self.closing:
+            self.transport.resume_reading()
+
+    def overdue(self) -> None:
+        """Silent for too long: before CONNECT, within the keep alive, or while closing."""
+        if self.closing:
+            self.abort()
+        elif not self.connected:
+            self.end(Reason.KEEP_ALIVE_TIMEOUT, "no CONNECT in time")
+        else:
+            self.end(Reason.KEEP_ALIVE_TIMEOUT, "nothing received within 1.5 times the keep alive")
+
+    # Ending.
+
+    def fail(self, error: MqttError) -> None:
+        """The client broke the protocol: tell it what MQTT has a word for, and close."""
+        self.end(error.reason, str(error))
+
+    def end(self, reason: Reason, message: str) -> None:
+        """End the connection from our side. The session loses its client now, not when the socket is gone."""
+        if self.closing or self.transport is None:
+            return
+        if not self.connected:
+            self._refuse_connect(reason)
+        elif self.connection.level == MQTT_5:
+            self.send(packets.Disconnect(reason))
+        self.broker.gone(self, f"{message} ({reason.name})")
+        self.close()
+
+    def _refuse_connect(self, reason: Reason) -> None:
+        """CONNACK with failure, once a CONNECT came that says what version the client speaks."""
+        if not self.connection.saw_connect:
+            return
+        if self.connection.level == MQTT_5:
+            self.send(packets.Connack(False, reason))
+        elif (code := connack_code_3(reason)) is not None:
+            self.send(packets.Connack(False, code))
+
+    def abort(self) -> None:
+        """Close now, whatever is still to be written."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def close(self) -> None:
+        """Close once everything is written, or after a while if the peer does not read it."""
+        if self.closing or self.transport is None:
+            return
+        self.closing = True
+        self.connection.end()
+        self.transport.close()
+        self.broker.closing(self)

@@ -1,0 +1,126 @@
+"""The listening socket: accepts connections and makes links of them. The one module besides `front` that
+knows asyncio.
+
+The accept loop is ours and not the event loop's: it survives running out of file descriptors, refuses more
+than a bounded number of connections, and lets the links that exist have their turn between two bursts of new
+ones.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+
+from mqtt_front.broker import Broker
+from mqtt_front.link import Link
+
+_BACKLOG = 1024
+_ACCEPTS_A_TURN = 64
+_PAUSE_S = 0.5
+_REFUSED_AT_A_TIME = 256
+"""Connections beyond the limit that are kept long enough to be told why; beyond these they are just
+closed."""
+_OVERLOAD = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class _LinkProtocol(Link, asyncio.BufferedProtocol):  # type: ignore[misc]
+    """A link as asyncio wants it: typed more loosely there than here."""
+
+    __slots__ = ()
+
+
+class Listener:
+    """One listening address."""
+
+    def __init__(self, broker: Broker, log: logging.Logger) -> None:
+        self._broker = broker
+        self._log = log
+        self._socket: socket.socket | None = None
+        self._accepting: set[asyncio.Task[None]] = set()
+        self._paused = False
+
+    @property
+    def listening(self) -> bool:
+        return self._socket is not None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens, with the port it got."""
+        assert self._socket is not None
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises OSError when the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setblocking(False)
+            listening.bind(address)
+            listening.listen(_BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+        self._socket = listening
+        loop.add_reader(listening, self._accept)
+
+    def stop(self) -> None:
+        """Accept nobody any more. What is accepted stays."""
+        if self._socket is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        self._socket = None
+        for task in self._accepting:
+            task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS_A_TURN):
+            if self._socket is None:
+                return
+            try:
+                client, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _OVERLOAD:
+                    self._pause(error)
+                    return
+                continue  # that connection is gone already (ECONNABORTED, EPROTO): the next one
+            limit = self._broker.settings.connection_count + _REFUSED_AT_A_TIME
+            if len(self._broker.links) + len(self._accepting) >= limit:
+                self._broker.counts.refused += 1
+                self._broker.complaints.warn(
+                    "connections", f"more than {limit} connections at a time: closed"
+                )
+                client.close()
+                continue
+            client.setblocking(False)
+            task = asyncio.get_running_loop().create_task(self._link(client))
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
+
+    async def _link(self, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(lambda: _LinkProtocol(self._broker), client)
+        except OSError:
+            client.close()  # it went while we looked at it
+
+    def _pause(self, error: OSError) -> None:
+        """No descriptors left: the ones in the backlog wait a moment instead of making the loop spin."""
+        self._broker.complaints.warn("accept", f"cannot accept connections: {error.strerror}; trying on")
+        if self._socket is None or self._paused:
+            return
+        self._paused = True
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._socket)
+        loop.call_later(_PAUSE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        self._paused = False
+        if self._socket is not None:
+            asyncio.get_running_loop().add_reader(self._socket, self._accept)

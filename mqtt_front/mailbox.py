@@ -1,0 +1,40 @@
+"""From other threads into the event loop: one wake-up of the loop for everything that gathered meanwhile.
+
+Waking a loop costs a system call, so the committer must not do it once a reader or once an append.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from mqtt_front.loop import Loop
+
+Item = TypeVar("Item")
+
+
+class Mailbox(Generic[Item]):
+    """Items put in by any thread; `deliver` gets them all in order, in the loop's thread."""
+
+    def __init__(self, loop: Loop, deliver: Callable[[list[Item]], None]) -> None:
+        self._loop = loop
+        self._deliver = deliver
+        self._items: deque[Item] = deque()
+        self._rung = False
+
+    def put(self, item: Item) -> None:
+        """Never blocks. After the loop was closed the item is dropped."""
+        self._items.append(item)
+        # The item is in before the flag is read, and `_empty` lowers the flag before it takes items out:
+        # whoever sees the flag up is certain to be served.
+        if not self._rung:
+            self._rung = True
+            try:
+                self._loop.call_soon_threadsafe(self._empty)
+            except RuntimeError:
+                self._items.clear()
+
+    def _empty(self) -> None:
+        self._rung = False
+        items = [self._items.popleft() for _ in range(len(self._items))]
+        if items:
+            self._deliver(items)

@@ -1,0 +1,35 @@
+"""Packet ids for deliveries: 1 to 65,535, one space a session for all its logs, never reused while in
+flight."""
+
+from collections.abc import Container
+
+PACKET_ID_MAX = 65_535
+
+
+class PacketIds:
+    """Hands out ids in a circle, so that an id rests as long as possible before it is used again."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self, last: int = 0) -> None:
+        self._last = last
+
+    @property
+    def last(self) -> int:
+        return self._last
+
+    def take(self, count: int, in_use: Container[int]) -> list[int]:
+        """`count` ids that are not `in_use`. The caller sees to it that there are that many."""
+        last = self._last
+        if last + count <= PACKET_ID_MAX:
+            ids = [one for one in range(last + 1, last + count + 1) if one not in in_use]
+            if len(ids) == count:  # nearly always
+                self._last = last + count
+                return ids
+        ids = []
+        while len(ids) < count:
+            last = last % PACKET_ID_MAX + 1
+            if last not in in_use:
+                ids.append(last)
+        self._last = last
+        return ids

@@ -1,0 +1,184 @@
+"""The state of one client that outlives its connections: subscriptions, and how far it has come in each log.
+
+A session stores offsets, not messages. While its client is away it is a document (`session_document`) and
+nothing else.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from mqtt_front.codec.reasons import Reason
+from mqtt_front.feed import Feed, FeedState, LogSource
+from mqtt_front.packet_ids import PacketIds
+from mqtt_front.subscription import Subscription
+from timestone.reader import Reader
+
+
+class Target(NamedTuple):
+    """What of a connection matters for the bytes of a delivery."""
+
+    level: int
+    packet_bytes: int
+    """The largest packet the client takes."""
+
+
+class InFlight(NamedTuple):
+    """A delivery at QoS 1 or 2 that waits for its acknowledgement."""
+
+    feed: Feed
+    offset: int
+    qos: int
+
+
+class Client(Protocol):
+    """The connection of a session's client, as far as deliveries go."""
+
+    target: Target
+    inflight_limit: int
+    """Unacknowledged deliveries that the client takes at a time."""
+    writable: bool
+    """Its socket takes more; when that changes back, the connection says so."""
+
+    def deliver(self, data: bytes) -> None:
+        """Send packets."""
+
+    def end(self, reason: Reason, message: str) -> None:
+        """End the connection."""
+
+
+class Session:
+    """One client's session. Used by the event loop's thread only."""
+
+    __slots__ = (
+        "client", "client_id", "documented", "expiry_s", "feeds", "in_flight", "no_local", "outstanding",
+        "packet_ids", "subscriptions",
+    )  # fmt: skip
+
+    def __init__(self, client_id: str, expiry_s: int = 0, last_packet_id: int = 0) -> None:
+        self.client_id = client_id
+        self.client: Client | None = None
+        self.expiry_s = expiry_s
+        """Seconds that it outlives its connection; 0: it ends with it; 0xFFFFFFFF: for ever."""
+        self.documented = False
+        """There may be a document of it on the disk."""
+        self.subscriptions: dict[str, Subscription] = {}
+        self.feeds: dict[str, Feed] = {}
+        """By name of the log."""
+        self.packet_ids = PacketIds(last_packet_id)
+        self.in_flight: dict[int, InFlight] = {}
+        """By packet id."""
+        self.outstanding = 0
+        """Deliveries of this connection that are not acknowledged: what the client's receive maximum is
+        about."""
+        self.no_local = False
+        """Some subscription wants to know who published a record."""
+
+    def subscribe(self, subscription: Subscription, sources: Iterable[LogSource]) -> bool:
+        """Add or replace the subscription for its filter; True when the filter is new in this session.
+
+        It is about what is appended from now on to the logs of `sources`; one that replaces another goes on
+        where that one was, so that nothing is missed or doubled.
+        """
+        old = self.subscriptions.get(subscription.topic_filter)
+        since = {} if old is None else dict(old.since)
+        touched = [self.feeds[name] for name in since if name in self.feeds]
+        for source in sources:
+            name, end = source.log.name, source.log.end_offset
+            if name in self.feeds and name in since:
+                continue
+            since[name] = end
+            touched.append(self.feeds.setdefault(name, Feed(self, source, end)))
+        self.subscriptions[subscription.topic_filter] = replace(subscription, since=since)
+        self._subscriptions_changed(touched)
+        return old is None
+
+    def unsubscribe(self, topic_filter: str) -> bool:
+        """End a subscription; False when there was none. What is in flight goes on."""
+        old = self.subscriptions.pop(topic_filter, None)
+        if old is None:
+            return False
+        self._subscriptions_changed([self.feeds[name] for name in old.since if name in self.feeds])
+        return True
+
+    def restore(
+        self, subscriptions: Iterable[Subscription], sources: Callable[[str], Iterable[LogSource]]
+    ) -> None:
+        """Take subscriptions over from a document. `sources` finds the logs that a filter is about today: for
+        one that was not among them before, the subscription begins now."""
+        self.subscriptions = {one.topic_filter: one for one in subscriptions}
+        self._subscriptions_changed(self.feeds.values())
+        for one in list(self.subscriptions.values()):
+            self.subscribe(one, sources(one.topic_filter))
+
+    def _subscriptions_changed(self, feeds: Iterable[Feed]) -> None:
+        self.no_local = any(one.no_local for one in self.subscriptions.values())
+        for feed in feeds:
+            feed.set_subscriptions([one for one in self.subscriptions.values() if feed.log.name in one.since])
+
+    def attach(self, on_wake: Callable[[Feed, Reader], None]) -> dict[str, int]:
+        """A client is connected: every feed goes on at its committed offset. Returns by log the offsets that
+        retention has taken meanwhile."""
+        self.outstanding = 0
+        self.drop_idle_feeds()
+        gaps: dict[str, int] = {}
+        for name, feed in self.feeds.items():
+            resend = {
+                entry.offset: (packet_id, entry.qos)
+                for packet_id, entry in self.in_flight.items()
+                if entry.feed is feed
+            }
+            gap = feed.attach(resend, on_wake)
+            if gap:
+                gaps[name] = gap
+                self._forget(feed, resend.keys() - feed.resend.keys())
+        return gaps
+
+    def detach(self) -> None:
+        """The client is gone: no reader, no queue, only offsets."""
+        for feed in self.feeds.values():
+            feed.detach()
+        self.outstanding = 0
+
+    def drop_idle_feeds(self) -> None:
+        """Forget the feeds of logs that no subscription is about any more."""
+        for name in [name for name, feed in self.feeds.items() if feed.idle]:
+            self.feeds.pop(name).detach()
+
+    def acknowledged(self, packet_ids: Iterable[int]) -> int:
+        """The client has these deliveries; returns how many of the ids were in flight at all."""
+        known = 0
+        for packet_id in packet_ids:
+            entry = self.in_flight.pop(packet_id, None)
+            if entry is None:
+                continue
+            known += 1
+            entry.feed.window.acknowledged(entry.offset)
+            if entry.feed.resend.pop(entry.offset, None) is None:
+                self.outstanding -= 1
+        return known
+
+    def give_up(self, feed: Feed) -> None:
+        """The records that were to be sent again are no longer in the log: count them as delivered."""
+        self._forget(feed, set(feed.resend))
+
+    def _forget(self, feed: Feed, offsets: set[int]) -> None:
+        gone = [
+            packet_id
+            for packet_id, entry in self.in_flight.items()
+            if entry.feed is feed and entry.offset in offsets
+        ]
+        for packet_id in gone:
+            del self.in_flight[packet_id]
+        for offset in offsets:
+            feed.window.acknowledged(offset)
+            feed.resend.pop(offset, None)
+
+    def blocked_feeds(self) -> list[Feed]:
+        """Feeds that wait for the client."""
+        return [feed for feed in self.feeds.values() if feed.state is FeedState.BLOCKED]
+
+    @property
+    def committed(self) -> Mapping[str, int]:
+        """By log: the lowest offset that is not acknowledged."""
+        return {name: feed.window.committed for name, feed in self.feeds.items()}

@@ -1,0 +1,134 @@
+"""A session as bytes: how it is kept while its client is away and across restarts of the server.
+
+Layout (little endian): magic "TSES", version u8, three zero bytes, expiry u32 (seconds), ended f64 (seconds
+since 1970; 0 when the client was connected), then a JSON object. What is needed to expire a session stands in
+front, so that a million of them can be loaded without parsing each.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from mqtt_front.feed import Feed, LogSource
+from mqtt_front.session import InFlight, Session
+from mqtt_front.subscription import Subscription
+from timestone.errors import TimestoneError
+
+VERSION = 1
+NEVER_S = 0xFFFFFFFF
+_MAGIC = b"TSES"
+_HEADER = struct.Struct("<4sB3xId")
+assert _HEADER.size == 20
+
+
+class UnknownSession(TimestoneError):
+    """The document was written by a newer version, or is none. It is left alone and its client gets a new
+    session."""
+
+
+class Lifetime(NamedTuple):
+    """When a stored session ends."""
+
+    expiry_s: int
+    ended_s: float
+
+    def expires_s(self, started_s: float) -> float | None:
+        """Seconds since 1970; None for never. One that was connected when the server died counts from
+        `started_s`."""
+        return None if self.expiry_s == NEVER_S else (self.ended_s or started_s) + self.expiry_s
+
+
+def encode_session(session: Session, ended_s: float) -> bytes:
+    """The document of a session whose client left at `ended_s`, or 0 when it is connected."""
+    body = {
+        "subscriptions": [
+            {
+                "filter": one.topic_filter,
+                "qos": one.qos,
+                "no_local": one.no_local,
+                "retain_as_published": one.retain_as_published,
+                "identifier": one.identifier,
+                "since": dict(one.since),
+            }
+            for one in session.subscriptions.values()
+        ],
+        "logs": {
+            name: {
+                "id": feed.log.id,
+                "seen": feed.window.seen,
+                "in_flight": [
+                    [packet_id, entry.offset, entry.qos]
+                    for packet_id, entry in session.in_flight.items()
+                    if entry.feed is feed
+                ],
+            }
+            for name, feed in session.feeds.items()
+            if not feed.idle
+        },
+        "last_packet_id": session.packet_ids.last,
+    }
+    return (
+        _HEADER.pack(_MAGIC, VERSION, session.expiry_s, ended_s)
+        + json.dumps(body, separators=(",", ":")).encode()
+    )
+
+
+def session_lifetime(document: bytes) -> Lifetime:
+    """Raises UnknownSession."""
+    if len(document) < _HEADER.size:
+        raise UnknownSession(f"a session document of {len(document)} bytes")
+    magic, version, expiry_s, ended_s = _HEADER.unpack_from(document)
+    if magic != _MAGIC or version != VERSION:
+        raise UnknownSession(f"a session document of version {version}; this server reads version {VERSION}")
+    return Lifetime(expiry_s, ended_s)
+
+
+def decode_session(
+    client_id: str,
+    document: bytes,
+    source: Callable[[str], LogSource | None],
+    sources: Callable[[str], Iterable[LogSource]],
+) -> Session:
+    """The session of a document; `source` finds a log by its name, `sources` those that a topic filter is
+    about.
+
+    What was kept for a log that is no longer there is dropped; a log of the same name with another identity
+    is read from its beginning, because nothing of it can have been delivered. Raises UnknownSession.
+    """
+    lifetime = session_lifetime(document)
+    try:
+        body = json.loads(document[_HEADER.size :])
+        session = Session(client_id, lifetime.expiry_s, body["last_packet_id"])
+        session.documented = True
+        for name, state in body["logs"].items():
+            if (found := source(name)) is not None:
+                _restore_feed(session, found, state)
+        session.restore([_subscription(one, session) for one in body["subscriptions"]], sources)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnknownSession(f"a session document that cannot be read: {error!r}") from error
+    return session
+
+
+def _restore_feed(session: Session, source: LogSource, state: dict[str, Any]) -> None:
+    log = source.log
+    if state["id"] != log.id:
+        session.feeds[log.name] = Feed(session, source, log.start_offset)
+        return
+    entries = state["in_flight"]
+    feed = Feed(session, source, state["seen"], [offset for _, offset, _ in entries])
+    session.feeds[log.name] = feed
+    for packet_id, offset, qos in entries:
+        session.in_flight[packet_id] = InFlight(feed, offset, qos)
+
+
+def _subscription(state: dict[str, Any], session: Session) -> Subscription:
+    since = {name: offset for name, offset in state["since"].items() if name in session.feeds}
+    return Subscription(
+        state["filter"],
+        state["qos"],
+        state["no_local"],
+        state["retain_as_published"],
+        state["identifier"],
+        since,
+    )

@@ -1,0 +1,204 @@
+"""All sessions: who is connected, who will come back, and how both survive the process.
+
+Sessions are saved in one durable transaction for all that changed since the last one, by a thread of their
+own: the event loop never waits for the disk.
+"""
+
+import heapq
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from typing import NamedTuple, Protocol
+
+from mqtt_front.loop import Loop
+from mqtt_front.mailbox import Mailbox
+from mqtt_front.session import Session
+from mqtt_front.session_document import UnknownSession, encode_session, session_lifetime
+
+SPACE = "mqtt.session"
+
+
+class Documents(Protocol):
+    """Durable key-value spaces: what `store.documents` is."""
+
+    def put_many(self, space: str, items: dict[str, bytes | None]) -> None: ...
+    def items(self, space: str) -> dict[str, bytes]: ...
+
+
+class _Stored(NamedTuple):
+    document: bytes
+    expires_s: float | None
+
+
+class Sessions:
+    """The sessions of a front. All methods but `load` belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        documents: Documents,
+        loop: Loop,
+        executor: Executor,
+        *,
+        log: logging.Logger,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._documents = documents
+        self._loop = loop
+        self._executor = executor
+        self._log = log
+        self._clock = clock
+        self._mailbox: Mailbox[Future[None]] = Mailbox(loop, self._written)
+        self.connected: dict[str, Session] = {}
+        self._away: dict[str, _Stored] = {}
+        self._expiries: list[tuple[float, str]] = []
+        self._scheduled: dict[str, float] = {}
+        self._changed: dict[str, Session] = {}
+        self._pending: dict[str, bytes | None] = {}
+        self._waiting: list[Callable[[], None]] = []
+        self._writing: tuple[dict[str, bytes | None], list[Callable[[], None]]] | None = None
+        self.expired_count = 0
+
+    def __len__(self) -> int:
+        return len(self.connected) + len(self._away)
+
+    def __contains__(self, client_id: str) -> bool:
+        return client_id in self.connected or client_id in self._away
+
+    def load(self) -> None:
+        """Read what an earlier process left. Reads the disk: call it before the loop serves anybody."""
+        now = self._clock()
+        for client_id, document in self._documents.items(SPACE).items():
+            try:
+                self._put_away(client_id, document, session_lifetime(document).expires_s(now))
+            except UnknownSession as error:
+                self._log.error("session of %r is left alone: %s", client_id, error)
+
+    def take(self, client_id: str, restore: Callable[[str, bytes], Session]) -> Session | None:
+        """The session that waits for a client, made from its document by `restore`; None when there is none.
+        It is no longer among those away; the caller adds it with `connect` or it is gone."""
+        stored = self._away.get(client_id)
+        if stored is None:
+            return None
+        if stored.expires_s is not None and stored.expires_s <= self._clock():
+            self.discard(client_id)
+            return None
+        del self._away[client_id]
+        try:
+            return restore(client_id, stored.document)
+        except UnknownSession as error:
+            self._log.error("session of %r is lost: %s", client_id, error)
+            return None
+
+    def discard(self, client_id: str) -> None:
+        """Forget the stored session of a client, for good."""
+        if self._away.pop(client_id, None) is not None:
+            self._write(client_id, None)
+
+    def connect(self, session: Session) -> None:
+        """The session's client is connected."""
+        self.connected[session.client_id] = session
+        if session.expiry_s:
+            self.changed(session)
+
+    def disconnect(self, session: Session) -> None:
+        """The session's client is gone: keep what outlives the connection."""
+        del self.connected[session.client_id]
+        self._changed.pop(session.client_id, None)
+        if not session.expiry_s:
+            if session.documented:
+                self._write(session.client_id, None)
+            return
+        now = self._clock()
+        document = encode_session(session, now)
+        self._put_away(session.client_id, document, session_lifetime(document).expires_s(now))
+        self._write(session.client_id, document)
+
+    def changed(self, session: Session) -> None:
+        """Offsets moved: worth saving with the next `save_changed`."""
+        if session.expiry_s:
+            self._changed[session.client_id] = session
+            session.documented = True
+
+    def save(self, session: Session, then: Callable[[], None]) -> None:
+        """Save now; `then` is called once it is durable, at once for a session that ends with its
+        connection."""
+        if not session.expiry_s:
+            then()
+            return
+        session.documented = True
+        self._waiting.append(then)
+        self._write(session.client_id, encode_session(session, 0))
+
+    def save_changed(self) -> None:
+        """Save every session whose offsets moved since the last time."""
+        for client_id, session in self._changed.items():
+            self._write(client_id, encode_session(session, 0))
+        self._changed.clear()
+
+    def expire(self) -> None:
+        """Drop the sessions whose time is over."""
+        now = self._clock()
+        while self._expiries and self._expiries[0][0] <= now:
+            looked_at_s, client_id = heapq.heappop(self._expiries)
+            if self._scheduled.get(client_id) == looked_at_s:
+                del self._scheduled[client_id]
+            stored = self._away.get(client_id)
+            if stored is None or stored.expires_s is None:
+                continue
+            if stored.expires_s > now:  # it was connected meanwhile
+                self._schedule(client_id, stored.expires_s)
+            else:
+                self.discard(client_id)
+                self.expired_count += 1
+
+    def _put_away(self, client_id: str, document: bytes, expires_s: float | None) -> None:
+        self._away[client_id] = _Stored(document, expires_s)
+        if expires_s is not None:
+            self._schedule(client_id, expires_s)
+
+    def _schedule(self, client_id: str, expires_s: float) -> None:
+        """Look at the session then. A client that comes and goes has one entry in the heap, not one for each
+        absence."""
+        if expires_s < self._scheduled.get(client_id, float("inf")):
+            self._scheduled[client_id] = expires_s
+            heapq.heappush(self._expiries, (expires_s, client_id))
+
+    # Writing: one transaction at a time; what comes meanwhile goes with the next.
+
+    def _write(self, client_id: str, document: bytes | None) -> None:
+        if not self._pending and self._writing is None:
+            self._loop.call_soon(self._start_writing)
+        self._pending[client_id] = document
+
+    def _start_writing(self) -> None:
+        if self._writing is not None or not self._pending:
+            return
+        items, waiting = self._pending, self._waiting
+        self._pending, self._waiting = {}, []
+        self._writing = (items, waiting)
+        try:
+            future = self._executor.submit(self._documents.put_many, SPACE, items)
+        except RuntimeError:  # the executor is shut down: the front has stopped
+            return
+        future.add_done_callback(self._mailbox.put)
+
+    def _written(self, futures: Iterable["Future[None]"]) -> None:
+        for future in futures:
+            assert self._writing is not None
+            (items, waiting), self._writing = self._writing, None
+            error = future.exception()
+            if error is not None:
+                # The sessions themselves go on; what is at stake is a restart before the next attempt.
+                self._log.error("%d sessions could not be saved: %s", len(items), error)
+                self._pending = items | self._pending
+                self._loop.call_later(1.0, self._start_writing)
+            for then in waiting:
+                then()
+            if error is None and self._pending:
+                self._start_writing()
+
+    @property
+    def saved(self) -> bool:
+        """Nothing waits to be written."""
+        return not self._pending and self._writing is None

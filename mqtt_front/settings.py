@@ -1,0 +1,185 @@
+"""The settings of the MQTT front: frozen values with units, ranges and the reason for each limit. Nothing is
+read here."""
+
+import ipaddress
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from timestone.config import Ack
+from timestone.errors import InvalidName
+from timestone.filters import validate_filter
+from timestone.names import validate_log_name
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def _setting(default: Any, help: str, *, low: int | None = None, high: int | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Which log takes the topics that match a filter."""
+
+    filter: str = field(metadata={"help": "MQTT topic filter"})
+    log: str = field(metadata={"help": "name of the log"})
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a filter or name that can never be right."""
+        validate_filter(self.filter)
+        validate_log_name(self.log)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MqttSettings:
+    """Settings of one MQTT listener and what stands behind it. Raises ValueError when they contradict each
+    other.
+
+    Each limit says what it protects; over a limit the client gets the reason code of MQTT 5 or, before MQTT
+    5, a closed connection, and the server one log line.
+    """
+
+    # Behaviour.
+    listen: str = field(default="127.0.0.1:1883", metadata={"help": "HOST:PORT; port 0 takes a free one"})
+    allow_anonymous_remote: bool = field(
+        default=False, metadata={"help": "listen beyond loopback although no client has to say who it is"}
+    )
+    ack: Ack | None = field(
+        default=None,
+        metadata={"help": "what a PUBACK means: memory, written or synced; none: the store's ack"},
+    )
+    default_log: str = field(default="mqtt", metadata={"help": "the log of topics that no route takes"})
+    routes: tuple[Route, ...] = field(
+        default=(),
+        metadata={"help": "tables of filter and log; the first filter that matches a topic decides"},
+    )
+    session_expiry_max_s: int = _setting(
+        0xFFFFFFFF,
+        "the longest that a session outlives its connection; sessions of MQTT 3 without clean session live as long; "
+        "4294967295: for ever",
+        low=0,
+        high=0xFFFFFFFF,
+    )
+    deliver_missed_qos0: bool = field(
+        default=False,
+        metadata={
+            "help": "a session that returns also gets what it would have got at QoS 0 while it was away"
+        },
+    )
+
+    # Limits: of the server.
+    connection_count: int = _setting(
+        10_000, "clients at a time; each takes a file descriptor and some KiB", low=1
+    )
+    connect_timeout_ms: int = _setting(
+        10_000, "until a new connection has sent CONNECT; protects against those that never do", low=100
+    )
+    submitted_bytes: int = _setting(
+        64 * MIB,
+        "publishes of all clients that the disk has not settled yet; above it publishers are not read from",
+        low=KIB,
+    )
+    session_count: int = _setting(
+        1_000_000, "sessions, connected or not; about 1 KiB of memory each while not connected", low=1
+    )
+
+    # Limits: of one client.
+    packet_bytes: int = _setting(
+        MIB,
+        "the largest packet a client may send; an incomplete one is held in memory",
+        low=128,
+        high=256 * MIB,
+    )
+    client_submitted_bytes: int = _setting(
+        2 * MIB,
+        "publishes of one client that the disk has not settled yet; above it the client is not read from",
+        low=KIB,
+    )
+    receive_maximum: int = _setting(
+        4096,
+        "unacknowledged QoS 1 publishes of one MQTT 5 client; more is a protocol error",
+        low=1,
+        high=65_535,
+    )
+    inflight_count: int = _setting(
+        1024,
+        "unacknowledged deliveries to one client; an MQTT 5 client may ask for fewer",
+        low=1,
+        high=65_535,
+    )
+    unsent_bytes: int = _setting(
+        256 * KIB,
+        "deliveries waiting in memory for a slow client; above it nothing more is read for it",
+        low=KIB,
+    )
+    subscription_count: int = _setting(1000, "subscriptions of one client; each filters what it reads", low=1)
+    topic_alias_maximum: int = _setting(
+        32, "topic aliases that one client may set on its publishes", low=0, high=65_535
+    )
+    topic_levels: int = _setting(
+        128,
+        "levels of a topic or filter; deep ones cost time to match and mean a mistake",
+        low=1,
+        high=65_536,
+    )
+    keep_alive_max_s: int = _setting(
+        0,
+        "the longest keep alive that is accepted, also for clients that ask for none; MQTT 5 clients are told; "
+        "0: whatever they ask for",
+        low=0,
+        high=65_535,
+    )
+
+    # Performance.
+    receive_bytes: int = _setting(256 * KIB, "the receive buffer, one for all connections", low=4 * KIB)
+    session_save_ms: int = _setting(
+        1000,
+        "how often the offsets of sessions are saved; what was acknowledged since is sent again after a kill",
+        low=10,
+    )
+
+    def __post_init__(self) -> None:
+        # Strings are welcome where an enum is meant.
+        if self.ack is not None:
+            object.__setattr__(self, "ack", Ack(self.ack))
+        for setting in fields(self):
+            value, low, high = (
+                getattr(self, setting.name),
+                setting.metadata.get("low"),
+                setting.metadata.get("high"),
+            )
+            if (low is not None and value < low) or (high is not None and value > high):
+                bounds = f"from {low}" + (f" to {high}" if high is not None else "")
+                raise ValueError(f"{setting.name} is {value}; it goes {bounds}")
+        validate_log_name(self.default_log)
+        self._check_address()
+
+    def _check_address(self) -> None:
+        host, _ = self.address
+        if not is_loopback(host) and not self.allow_anonymous_remote:
+            raise ValueError(
+                f"listening on {host} lets anyone who can reach it publish and read everything, because there is no "
+                "authentication; set allow_anonymous_remote = true if that is meant, or listen on 127.0.0.1"
+            )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of `listen`; IPv6 addresses stand in brackets there. Raises ValueError."""
+        host, colon, port = self.listen.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65_535:
+            raise ValueError(f"listen is {self.listen!r}; it goes HOST:PORT, as in 127.0.0.1:1883")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Can only this machine reach a listener on `host`?"""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+__all__ = ["InvalidName", "MqttSettings", "Route", "is_loopback"]

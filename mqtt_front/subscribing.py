@@ -1,0 +1,83 @@
+"""SUBSCRIBE and UNSUBSCRIBE: a reason for each filter, and the session changed and saved before the answer
+goes out."""
+
+from typing import TYPE_CHECKING
+
+from mqtt_front.codec.packets import MQTT_5, Request, Suback, Subscribe, Unsuback, Unsubscribe
+from mqtt_front.codec.reasons import SUBACK_FAILURE, Reason
+from mqtt_front.errors import MalformedPacket, ProtocolViolation
+from mqtt_front.link import Link
+from mqtt_front.session import Session
+from mqtt_front.subscription import Subscription
+from timestone.errors import InvalidName
+from timestone.filters import validate_filter
+
+if TYPE_CHECKING:
+    from mqtt_front.broker import Broker
+
+_NOT_TOPICS = ("$stream", "$queue")
+
+
+def subscribe(broker: "Broker", link: Link, packet: Subscribe) -> None:
+    """Add subscriptions. What is appended from now on is delivered; SUBACK follows once the session is
+    durable, if it is one that outlives its connection. Deliveries may overtake it, as MQTT allows."""
+    session = link.session
+    assert session is not None
+    identifier = next(iter(packet.properties.subscription_identifiers), None)
+    reasons = [_subscribe(broker, link, session, request, identifier) for request in packet.requests]
+    if link.level != MQTT_5:
+        reasons = [SUBACK_FAILURE if reason >= 0x80 else reason for reason in reasons]
+    broker.delivery.start(session)
+    broker.sessions.save(session, lambda: link.send(Suback(packet.packet_id, tuple(reasons))))
+
+
+def _subscribe(
+    broker: "Broker", link: Link, session: Session, request: Request, identifier: int | None
+) -> int:
+    """The reason code for one filter."""
+    refusal = _refusal(broker, session, request)
+    if refusal is not None:
+        broker.log.warning("%r may not subscribe to %r: %s", link, request.topic_filter[:200], refusal.name)
+        return refusal
+    qos = min(request.qos, broker.inbound.maximum_qos)
+    subscription = Subscription(
+        request.topic_filter, qos, request.no_local, request.retain_as_published, identifier
+    )
+    session.subscribe(subscription, broker.router.sources(request.topic_filter))
+    return qos
+
+
+def _refusal(broker: "Broker", session: Session, request: Request) -> Reason | None:
+    topic_filter = request.topic_filter
+    if not topic_filter:
+        raise MalformedPacket("an empty topic filter")
+    first = topic_filter.partition("/")[0]
+    if first == "$share":
+        if request.no_local:
+            raise ProtocolViolation("No Local on a shared subscription")
+        return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+    if first in _NOT_TOPICS or topic_filter.count("/") >= broker.settings.topic_levels:
+        return Reason.TOPIC_FILTER_INVALID
+    try:
+        validate_filter(topic_filter)
+    except InvalidName:
+        return Reason.TOPIC_FILTER_INVALID
+    new = topic_filter not in session.subscriptions
+    if new and len(session.subscriptions) >= broker.settings.subscription_count:
+        return Reason.QUOTA_EXCEEDED
+    return None
+
+
+def unsubscribe(broker: "Broker", link: Link, packet: Unsubscribe) -> None:
+    """End subscriptions. What is in flight goes on; UNSUBACK follows once that is durable."""
+    session = link.session
+    assert session is not None
+    reasons = []
+    for topic_filter in packet.topic_filters:
+        if not topic_filter:
+            raise MalformedPacket("an empty topic filter")
+        existed = session.unsubscribe(topic_filter)
+        reasons.append(Reason.SUCCESS if existed else Reason.NO_SUBSCRIPTION_EXISTED)
+    session.drop_idle_feeds()
+    broker.delivery.start(session)
+    broker.sessions.save(session, lambda: link.send(Unsuback(packet.packet_id, tuple(reasons))))

@@ -1,0 +1,43 @@
+"""What of one log is on its way to a client: offsets in flight, and the committed offset below all of
+them."""
+
+from collections import deque
+from collections.abc import Iterable
+
+
+class Window:
+    """Offsets sent at QoS 1 or 2 and not acknowledged, in the order of sending, which is that of the log.
+
+    Acknowledgements may come in any order. The committed offset is the lowest unacknowledged one: a session
+    that goes on there misses nothing, and gets again what lies above it and was not acknowledged.
+    """
+
+    __slots__ = ("_early", "_order", "seen")
+
+    def __init__(self, seen: int, in_flight: Iterable[int] = ()) -> None:
+        self.seen = seen
+        """Everything below was sent, acknowledged, or not meant for this client."""
+        self._order: deque[int] = deque(sorted(in_flight))
+        self._early: set[int] = set()
+
+    @property
+    def committed(self) -> int:
+        return self._order[0] if self._order else self.seen
+
+    @property
+    def in_flight_count(self) -> int:
+        return len(self._order) - len(self._early)
+
+    def sent(self, offsets: Iterable[int]) -> None:
+        """These offsets, all above earlier ones, went out and will be acknowledged."""
+        self._order.extend(offsets)
+
+    def acknowledged(self, offset: int) -> None:
+        """One of the offsets in flight was acknowledged."""
+        order, early = self._order, self._early
+        if order[0] != offset:
+            early.add(offset)
+            return
+        order.popleft()
+        while early and order[0] in early:
+            early.remove(order.popleft())

@@ -1,0 +1,95 @@
+"""An MQTT front over a store in this process, in an event loop of its own thread: what integration tests connect to.
+
+Also a script, `python -m tests.support.mqtt_server DIRECTORY`, for tests that kill the process.
+"""
+
+import asyncio
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
+
+import timestone
+from mqtt_front import MqttFront, MqttSettings
+from timestone.store import Store
+
+Value = TypeVar("Value")
+
+
+class MqttServer:
+    """A running front. `address` is where clients connect; `call` runs a function in its loop's thread."""
+
+    def __init__(self, store: Store, settings: MqttSettings, *, plain_asyncio: bool = False) -> None:
+        self.store = store
+        self.front = MqttFront(store, settings, log=logging.getLogger("timestone.mqtt"))
+        self._loop = asyncio.new_event_loop() if plain_asyncio else uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mqtt-test-loop")
+        self._thread.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.front.status()["address"].rpartition(":")
+        return host, int(port)
+
+    def status(self) -> dict[str, Any]:
+        return self.call(self.front.status)
+
+    def run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    def call(self, function: Callable[[], Value]) -> Value:
+        async def wrapped() -> Value:
+            return function()
+
+        return self.run(wrapped())
+
+    def stop(self) -> None:
+        try:
+            self.run(self.front.stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(30)
+            self._loop.close()
+
+
+@contextlib.contextmanager
+def mqtt_server(
+    path: Path, *, plain_asyncio: bool = False, store: Store | None = None, **settings: Any
+) -> Iterator[MqttServer]:
+    """A front on a free port over the store in `path`, stopped and closed afterwards."""
+    own = timestone.open(path) if store is None else None
+    try:
+        server = MqttServer(
+            store or own, MqttSettings(listen="127.0.0.1:0", **settings), plain_asyncio=plain_asyncio
+        )
+        try:
+            server.run(server.front.start())
+            yield server
+        finally:
+            server.stop()
+    finally:
+        if own is not None:
+            own.close()
+
+
+def main() -> None:
+    """Serve DIRECTORY until killed; the port is printed on the first line."""
+    logging.basicConfig(level="INFO", stream=sys.stderr)
+
+    async def serve() -> None:
+        with timestone.open(sys.argv[1]) as store:
+            front = MqttFront(store, MqttSettings(listen="127.0.0.1:0"), log=logging.getLogger("mqtt"))
+            await front.start()
+            print(front.status()["address"].rpartition(":")[2], flush=True)
+            await asyncio.Event().wait()
+
+    uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    main()
