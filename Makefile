@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 DEMO_MESSAGES ?= 100000
-FAST := not spark and not slow and not crash
+FAST := not spark and not slow and not crash and not faults
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint format types unit crash bench wheel clean distclean
+.PHONY: help install demo test check lint format types unit crash faults bench wheel clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -42,8 +42,11 @@ format: $(INSTALLED) ## rewrite the sources in the house format
 unit: $(INSTALLED) ## the fast tests without lint
 	@$(PYTEST) -q -m "$(FAST)"
 
-crash: $(INSTALLED) ## just the tests that kill processes, cut power and break disks
+crash: $(INSTALLED) ## just the tests that kill processes and cut power (TIMESTONE_CRASH_ROUNDS=1000 for longer)
 	@$(PYTEST) -m crash
+
+faults: $(INSTALLED) ## just the tests in which the disk fails, fills up or flips bits
+	@$(PYTEST) -m faults
 
 bench: $(INSTALLED) ## how fast the engine is on this machine's disk
 	@$(BIN)/timestone bench segment-throughput

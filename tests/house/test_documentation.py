@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.pages import RUNNABLE, Block, anchors, blocks, links, pages
-from tests.house.tree import ROOT
+from tests.house.tree import PACKAGES, ROOT
 
 MQTT_PORT = "1883"
 """The pages use the port everybody knows; here each page gets a free one in its place."""
@@ -133,3 +133,16 @@ def test_where_to_look_names_things_that_are_there() -> None:
         text = (ROOT / first).read_text("utf-8")
         for name in re.findall(r"`(\w+)`", row):
             assert name in text, f"{first} has no {name}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    folders = "|".join([*PACKAGES, "tests", "docs", "examples"])
+    named = re.findall(rf"`((?:{folders})/[\w./-]+)`", (ROOT / page).read_text("utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = [target for _, target in links(Path("docs/decisions/README.md"))]
+    assert sorted(listed) == sorted(path.name for path in folder.glob("0*.md"))
