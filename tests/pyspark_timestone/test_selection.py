@@ -31,7 +31,7 @@ def test_a_missing_log_is_named_together_with_those_that_are_there() -> None:
 
 
 def test_a_missing_partition_is_named() -> None:
-    with pytest.raises(InvalidOption, match="no log telemetry-7; it has .*telemetry-1"):
+    with pytest.raises(InvalidOption, match=r"no log telemetry-7; it has .*telemetry-1"):
         Selection(partitions=(LogPartition("telemetry", 7),)).choose(KNOWN)
 
 

@@ -1,0 +1,114 @@
+"""One task without Spark around it: it yields what it was planned for, or says what is missing."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.serializers import CPickleSerializer
+
+from pyspark_timestone import scan as module
+from pyspark_timestone.arrow import arrow_schema
+from pyspark_timestone.columns import source_schema
+from pyspark_timestone.errors import DataLoss
+from pyspark_timestone.offsets import LogPartition, OffsetRange
+from pyspark_timestone.options import read_options
+from pyspark_timestone.scan import ScanTask, plan, scan
+from tests.support.stores import LOG, drop_first_segment, fill
+from timestone import view
+
+KEY = LogPartition(LOG, 0)
+SCHEMA = arrow_schema(source_schema(["offset", "value"]))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """2,500 records in three segments, on five topics in turn."""
+    fill(tmp_path, 2500)
+    return tmp_path
+
+
+def task(store: Path, start: int, end: int) -> ScanTask:
+    with view(store) as there:
+        return ScanTask(OffsetRange(KEY, start, end), there.log(LOG).id)
+
+
+def read(store: Path, one: ScanTask, **options: str) -> list[int]:
+    batches = scan(one, read_options({"path": str(store), **options}, streaming=False), SCHEMA)
+    return pa.Table.from_batches(batches, schema=SCHEMA).column("offset").to_pylist()
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1000), (990, 1000), (1000, 1001), (2499, 2500)])
+def test_a_task_reads_exactly_its_range(store: Path, start: int, end: int) -> None:
+    assert read(store, task(store, start, end)) == list(range(start, end))
+
+
+def test_batches_are_as_large_as_they_may_be(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = read_options({"path": str(store)}, streaming=False)
+    assert [one.num_rows for one in scan(task(store, 0, 1000), options, SCHEMA)] == [1000]
+    monkeypatch.setattr(module, "BATCH_RECORDS", 300)
+    assert [one.num_rows for one in scan(task(store, 0, 1000), options, SCHEMA)] == [300, 300, 300, 100]
+    monkeypatch.setattr(module, "BATCH_BYTES", 1)
+    assert [one.num_rows for one in scan(task(store, 0, 5), options, SCHEMA)] == [1] * 5
+
+
+@pytest.mark.parametrize(
+    "topics", ["devices/3/state", "devices/+/state", "nothing", "devices/1/#,devices/2/#"]
+)
+def test_topics_are_searched_for_in_the_range_only(store: Path, topics: str) -> None:
+    wanted = {
+        "devices/3/state": {3},
+        "devices/+/state": {0, 1, 2, 3, 4},
+        "nothing": set(),
+        "devices/1/#,devices/2/#": {1, 2},
+    }
+    expected = [offset for offset in range(100, 207) if offset % 5 in wanted[topics]]
+    assert read(store, task(store, 100, 207), topics=topics) == expected
+
+
+def test_a_task_survives_the_way_to_the_worker(store: Path) -> None:
+    one = task(store, 5, 9)
+    serializer: Any = CPickleSerializer()
+    again = serializer.loads(serializer.dumps(one))
+    assert (again.range, again.log_id) == (one.range, one.log_id)
+
+
+def test_missing_records_fail_the_task_or_are_skipped_with_a_warning(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with view(store) as there:
+        log = there.log(LOG)
+    one = ScanTask(OffsetRange(KEY, 990, 1010), log.id)
+    first = drop_first_segment(store)
+    with pytest.raises(DataLoss, match=r"10 of the 20 records of the planned offsets \[990, 1010\) are gone"):
+        read(store, one)
+    with caplog.at_level(logging.WARNING):
+        assert read(store, one, failOnDataLoss="false") == list(range(first, 1010))
+    assert "going on" in caplog.text
+
+
+def test_a_task_of_another_log_reads_nothing(store: Path) -> None:
+    one = ScanTask(OffsetRange(KEY, 0, 10), 12345)
+    with pytest.raises(DataLoss, match="made again while it was read"):
+        read(store, one)
+    assert read(store, one, failOnDataLoss="false") == []
+
+
+def test_a_task_of_a_vanished_log_says_so(store: Path) -> None:
+    one = ScanTask(OffsetRange(LogPartition("alarms", 0), 0, 10), 1)
+    with pytest.raises(DataLoss, match="alarms-0"):
+        read(store, one)
+    assert read(store, one, failOnDataLoss="false") == []
+
+
+def test_plan_is_one_task_a_segment(store: Path) -> None:
+    options = read_options({"path": str(store)}, streaming=False)
+    with view(store) as there:
+        log = there.log(LOG)
+        tasks = plan([OffsetRange(KEY, 10, 2010)], {KEY: log}, options)
+    assert [one.range for one in tasks if isinstance(one, ScanTask)] == [
+        OffsetRange(KEY, 10, 1000),
+        OffsetRange(KEY, 1000, 2000),
+        OffsetRange(KEY, 2000, 2010),
+    ]

@@ -1,0 +1,113 @@
+"""From nothing to a working session, in programs of their own: each needs an environment that no other test may
+have."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_timestone.errors import MissingRequirement
+from pyspark_timestone.session import require, spark_session
+from tests.support.stores import fill
+
+ROOT = Path(__file__).parents[2]
+
+READ = """
+import sys
+from pyspark_timestone.session import spark_session
+spark = spark_session(master="local[1]", conf={"spark.sql.shuffle.partitions": 1})
+print("rows", spark.read.format("timestone").load(sys.argv[1]).count())
+"""
+
+FIND_WITHOUT_HELP = """
+try:
+    spark.newSession().read.format("timestone").load(sys.argv[1])
+except Exception as error:
+    print("search", "[DATA_SOURCE_NOT_FOUND]" in str(error))
+"""
+
+
+def run(program: str, store: Path, *, path: list[Path] | None = None, **environment: str) -> str:
+    """Run a program with Python alone: no Java on PATH, no JAVA_HOME, nothing set for Spark. Returns what it
+    prints."""
+    kept = {name: os.environ[name] for name in ("HOME", "TMPDIR") if name in os.environ}
+    kept |= {"PATH": "/nonexistent", "PYTHONPATH": os.pathsep.join(str(one) for one in [ROOT, *(path or [])])}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(store)],
+        env=kept | environment,
+        cwd=store,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.spark
+def test_python_alone_is_enough_and_a_broken_neighbour_does_no_harm(tmp_path: Path) -> None:
+    """No Java but the wheel's, no PYSPARK_PYTHON, and a package on the machine that makes Spark's search find
+    nothing. Nothing is left behind: no file in the working directory, no word on standard error, no Java."""
+    fill(tmp_path / "data", 100)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "pyspark_broken.py").write_text("raise RuntimeError('broken')\n")
+    before = sorted((tmp_path / "data").rglob("*"))
+    printed = run(READ + FIND_WITHOUT_HELP, tmp_path / "data", path=[tmp_path / "broken"])
+    assert "rows 100" in printed
+    # Else `register` were not needed any more.
+    assert "search True" in printed
+    assert sorted((tmp_path / "data").rglob("*")) == before
+
+
+@pytest.mark.spark
+def test_spark_finds_the_source_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path, 10)
+    assert spark.newSession().read.format("timestone").load(str(tmp_path)).count() == 10
+
+
+@pytest.mark.spark
+def test_a_second_call_gives_the_running_session(spark: SparkSession) -> None:
+    again = spark_session("another name", conf={"spark.sql.shuffle.partitions": 3})
+    try:
+        assert again.sparkContext is spark.sparkContext
+        assert again.conf.get("spark.sql.shuffle.partitions") == "3"
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+@pytest.mark.spark
+def test_nothing_listens_beyond_this_machine(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    java = jvm.java.lang.ProcessHandle.current().pid()
+    assert spark.sparkContext.uiWebUrl is None
+    assert set(listeners(java)) == {"0000000000000000FFFF00000100007F"}, "127.0.0.1 as Java's sockets have it"
+
+
+def listeners(pid: int) -> list[str]:
+    """The local addresses, in hexadecimal as the kernel prints them, on which a process accepts connections."""
+    sockets = {
+        os.readlink(link).removeprefix("socket:[").removesuffix("]")
+        for link in Path(f"/proc/{pid}/fd").iterdir()
+        if os.path.lexists(link) and os.readlink(link).startswith("socket:[")
+    }
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+    ]
+    # Columns: 1 local address, 3 state (0A is listening), 9 inode.
+    return [line[1].rpartition(":")[0] for line in lines if line[3] == "0A" and line[9] in sockets]
+
+
+def test_what_is_not_installed_is_named_in_one_line() -> None:
+    with pytest.raises(MissingRequirement) as caught:
+        require("json", "no_such_module")
+    assert str(caught.value) == (
+        f"{sys.executable} has no module 'no_such_module', which Spark needs: pip install 'timestone[spark]'"
+    )

@@ -1,0 +1,48 @@
+"""The class that Spark finds."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader
+
+import pyspark_timestone
+from pyspark_timestone import DefaultSource
+from pyspark_timestone.batch_reader import TimestoneReader
+from pyspark_timestone.columns import NAMES, source_schema
+from pyspark_timestone.errors import InvalidOption
+from pyspark_timestone.stream_reader import TimestoneStreamReader
+
+
+def source(**options: str) -> DefaultSource:
+    return DefaultSource(CaseInsensitiveDict(options))
+
+
+def test_the_format_is_called_timestone() -> None:
+    assert DefaultSource.name() == "timestone"
+    # What Spark looks for: a class of this name in a module that begins with `pyspark_`.
+    assert pyspark_timestone.DefaultSource is DefaultSource
+
+
+def test_options_choose_the_schema() -> None:
+    assert source(path="data").schema().names == list(NAMES)
+    assert source(path="data", COLUMNS="value,topic").schema().names == ["value", "topic"]
+    assert "headers" not in source(path="data", includeHeaders="false").schema().names
+
+
+def test_each_kind_of_read_has_its_reader(tmp_path: Path) -> None:
+    schema = source_schema()
+    assert isinstance(source(path=str(tmp_path)).reader(schema), TimestoneReader)
+    assert isinstance(source(path=str(tmp_path)).streamReader(schema), TimestoneStreamReader)
+
+
+def test_options_are_checked_before_anything_is_read() -> None:
+    with pytest.raises(InvalidOption, match="the folder of the store is missing"):
+        source().reader(source_schema())
+    with pytest.raises(InvalidOption, match="did you mean"):
+        source(path="x", topic="a/b").streamReader(source_schema())
+
+
+def test_no_filters_are_taken(tmp_path: Path) -> None:
+    """Spark 4.3 leaks what one query pushed down into others of the same DataFrame, and refuses readers that have
+    this method unless a setting is on."""
+    assert TimestoneReader.pushFilters is DataSourceReader.pushFilters
