@@ -61,9 +61,9 @@ class Listener:
             listening.setblocking(False)
             listening.bind(address)
             listening.listen(_BACKLOG)
-        except OSError:
+        except OSError as error:
             listening.close()
-            raise
+            raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
         self._socket = listening
         loop.add_reader(listening, self._accept)
 
