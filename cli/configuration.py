@@ -50,7 +50,7 @@ def read_configuration(
         if name in variables:
             given[variables[name].key] = (name, text)
     for key, text in options.items():
-        given[key] = (by_key[key].option, text)
+        given[key] = ((*by_key[key].aliases, by_key[key].option)[0], text)
     values = {key: _converted(by_key[key], source, value) for key, (source, value) in given.items()}
     sources = {key: source for key, (source, _) in given.items()}
     return Configuration(values, sources, tuple(_misspelled(environment, variables)))

@@ -93,6 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
     for remark in configuration.remarks:
         logging.getLogger("timestone.serve").warning("%s", remark)
 
+    if own.ready_file is not None:
+        own.ready_file.unlink(missing_ok=True)  # of a server that was killed: nobody may take it for ours
     store = timestone.open(own.data, config=config)
     try:
         _say_what_was_opened(store)

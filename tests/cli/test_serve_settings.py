@@ -69,7 +69,5 @@ def test_nothing_given_is_the_defaults() -> None:
 
 def test_what_a_class_refuses_names_the_section_and_where_it_came_from() -> None:
     given = read_configuration(SETTINGS, options={"line.listen": "0.0.0.0:1"}, environment={}, file=None)
-    with pytest.raises(
-        UsageError, match=r"^line: listening on 0\.0\.0\.0 is refused \(from --line-listen\)$"
-    ):
+    with pytest.raises(UsageError, match=r"^line: listening on 0\.0\.0\.0 is refused \(from --line\)$"):
         front_settings(LineFront, "line", given)
