@@ -79,6 +79,8 @@ class Finding:
     last_timestamp_us: int = 0
     loss_proven: bool = False
     """More is missing than a killed process can explain."""
+    unborn: bool = False
+    """Its creation was cut short: the header page comes before any record and is flushed, so it never had one."""
 
     @property
     def end_offset(self) -> int:
@@ -144,8 +146,10 @@ def examine(
         index_fd = files.open(index_path)
     except FileNotFoundError:
         size = files.stat(segment_path).st_size
+        if size == 0:
+            return Finding(base_offset, State.UNCLOSED, unborn=True)
         found = Finding(base_offset, State.ORPHAN, "the index is missing", segment_file_bytes=size)
-        found.lost_bytes, found.loss_proven = size, size > 0
+        found.lost_bytes, found.loss_proven = size, True
         return found
     try:
         segment_fd = _open_or_none(files, segment_path)
@@ -202,6 +206,7 @@ class _Examiner:
     def run(self, deep: bool, expected_count: int, most_count: int | None) -> Finding:
         finding = self.finding
         page = self._files.pread(self._index_fd, HEADER_BYTES, 0)
+        headless = False
         try:
             finding.header = IndexHeader.decode(page, self._path)
             if (finding.header.log_id, finding.header.base_offset) != (self._log_id, finding.base_offset):
@@ -210,7 +215,7 @@ class _Examiner:
                 finding.lost_bytes = finding.segment_file_bytes
                 return finding
         except DamagedIndex as error:
-            finding.reason = str(error)
+            headless, finding.reason = True, str(error)
             finding.header = IndexHeader(self._log_id, finding.base_offset, 0, 0, _UNKNOWN_BOOT)
         finding.checkpoint = Checkpoint.latest(page, self._log_id, finding.base_offset)
         finding.trailer = self._read_trailer()
@@ -218,6 +223,9 @@ class _Examiner:
             self._examine_sealed(deep)
         else:
             self._examine_unclosed(deep, expected_count, most_count)
+            used = finding.watermark or finding.segment_file_bytes or finding.count or finding.lost_count
+            if headless and not used:
+                finding.unborn, finding.header, finding.reason = True, None, ""
         if finding.reason and finding.state is not State.TORN:
             finding.state = State.DAMAGED
         return finding

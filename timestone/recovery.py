@@ -163,9 +163,11 @@ class LogRecovery:
             ceiling = finding.checkpoint.ceiling if finding.checkpoint else 0
             shown = max(
                 shown,
-                ceiling or finding.end_offset + RESERVE_OFFSETS if finding.state is not State.SEALED else 0,
+                ceiling or finding.end_offset + RESERVE_OFFSETS
+                if finding.state is not State.SEALED and not finding.unborn
+                else 0,
             )
-            if finding.state is not State.SEALED:
+            if finding.state is not State.SEALED and not finding.unborn:
                 other_boot = (
                     finding.header is None
                     or finding.header.boot_id != self._boot_id
@@ -334,6 +336,8 @@ def _is_cut_before(finding: Finding, later: Finding) -> bool:
 def describe(finding: Finding) -> str:
     """One sentence about a segment that a clean stop would not have left."""
     where = f"segment {finding.base_offset}"
+    if finding.unborn:
+        return f"{where} removed: its creation was cut short, it never held a record"
     if finding.state is State.ORPHAN:
         return f"{where} put aside: {finding.reason} ({finding.lost_bytes} bytes)"
     parts = [f"{where} was not closed: kept {finding.count} records"]
