@@ -81,7 +81,10 @@ class Gateway:
         """End Java and wait for its end. Idempotent; runs by itself when the program ends."""
         atexit.unregister(self.close)
         # First in order: PySpark's own threads complain about a Java that is suddenly gone.
-        if SparkContext._gateway is getattr(self, "py4j", None) and SparkContext._active_spark_context is not None:
+        if (
+            SparkContext._gateway is getattr(self, "py4j", None)
+            and SparkContext._active_spark_context is not None
+        ):
             SparkContext._active_spark_context.stop()
         process: subprocess.Popen[bytes] | None = getattr(self, "_process", None)
         if process is not None and process.poll() is None:

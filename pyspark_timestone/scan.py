@@ -85,9 +85,12 @@ def _batches(
         # Looking no further than the end keeps a rare topic from being searched for in the rest of the log.
         left = wanted.end - reader.offset
         try:
-            yield reader.read(max_records=min(BATCH_RECORDS, left), max_bytes=BATCH_BYTES, max_scan=left)
+            batch = reader.read(max_records=min(BATCH_RECORDS, left), max_bytes=BATCH_BYTES, max_scan=left)
         except CorruptRecord as error:
             if continuity.fail:
                 raise
             continuity.lost(str(error))
             reader.seek(error.offset + 1)
+            continue
+        # With a filter, what it found may lie behind the end: that is another task's.
+        yield batch if reader.offset <= wanted.end else batch.select(batch.offsets < wanted.end)

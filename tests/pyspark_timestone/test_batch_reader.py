@@ -124,6 +124,8 @@ def test_topics_choose_records(spark: SparkSession, store: Path) -> None:
     chosen = batch(spark, store, topics="devices/1/+,devices/3/state", columns="topic,offset")
     assert chosen.columns == ["topic", "offset"]
     assert offsets(chosen) == [offset for offset in range(2500) if offset % 5 in (1, 3)]
+    split = batch(spark, store, topics="devices/1/+", minPartitions=9)
+    assert offsets(split) == [offset for offset in range(2500) if offset % 5 == 1]
     assert batch(spark, store, topics="plant/#").count() == 0
 
 

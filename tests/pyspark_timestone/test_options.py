@@ -14,8 +14,8 @@ from pyspark_timestone.options import RECORDS_PER_TASK, ReadOptions, read_option
 T0 = LogPartition("telemetry", 0)
 
 
-def options(streaming: bool = False, **given: str) -> ReadOptions:
-    return read_options({"path": "/data", **given}, streaming=streaming)
+def options(**given: str) -> ReadOptions:
+    return read_options({"path": "/data", **given}, streaming=False)
 
 
 def test_defaults_of_a_batch_read_all_logs_from_the_first_record_on() -> None:
@@ -34,8 +34,9 @@ def test_defaults_of_a_batch_read_all_logs_from_the_first_record_on() -> None:
 
 
 def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
-    assert options(streaming=True).starting.default == LATEST
-    assert options(streaming=True, startingOffsets="earliest").starting.default == EARLIEST
+    assert read_options({"path": "/data"}, streaming=True).starting.default == LATEST
+    told = read_options({"path": "/data", "startingOffsets": "earliest"}, streaming=True)
+    assert told.starting.default == EARLIEST
 
 
 def test_names_and_words_may_have_any_case() -> None:

@@ -36,7 +36,8 @@ def task(store: Path, start: int, end: int) -> ScanTask:
 
 def read(store: Path, one: ScanTask, **options: str) -> list[int]:
     batches = scan(one, read_options({"path": str(store), **options}, streaming=False), SCHEMA)
-    return pa.Table.from_batches(batches, schema=SCHEMA).column("offset").to_pylist()
+    offsets: list[int] = pa.Table.from_batches(batches, schema=SCHEMA).column("offset").to_pylist()
+    return offsets
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1000), (990, 1000), (1000, 1001), (2499, 2500)])

@@ -39,8 +39,7 @@ def run(program: str, store: Path, *, path: list[Path] | None = None, **environm
         [sys.executable, "-c", program, str(store)],
         env=kept | environment,
         cwd=store,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=100,
     )
