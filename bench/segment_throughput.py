@@ -30,6 +30,7 @@ from .workload import Workload
 __all__ = ["BenchmarkError", "add_arguments", "run"]
 
 Progress = Callable[[str], None]
+"""Shows how far it is; without a text it makes room for other output."""
 _COUNT, _QUICK_COUNT = 128 * 1024, 32 * 1024
 _REPEAT, _QUICK_REPEAT = 5, 3
 _WARM_UP_COUNT = 2048
@@ -102,6 +103,7 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
         environment = probe_environment(directory)
         _check_space(environment, workload)
         runs, cases = measure_cases(workload, ack, repeat, directory, progress)
+    progress("")
     rows = build_rows(cases, runs)
     warnings = environment.warnings(workload.size_bytes)
     short = [case.name for case in cases if min(run.elapsed_s for run in runs[case.name]) < _SHORT_S]

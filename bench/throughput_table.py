@@ -37,7 +37,7 @@ def _print_result(console: Console, result: Result) -> None:
         soft_wrap=True,
     )
     console.print()
-    console.print(_table(result))
+    console.print(_table(result, console.width))
     console.print()
     console.print(
         "MB are 10^6 bytes of records. Ratio: records/s over those of the raw row above it, in the same repeat."
@@ -46,10 +46,11 @@ def _print_result(console: Console, result: Result) -> None:
         console.print(f"[yellow]warning:[/yellow] {warning}", soft_wrap=True)
 
 
-def _table(result: Result) -> Table:
+def _table(result: Result, width: int) -> Table:
+    percentiles = _shown_percentiles(width)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("row", no_wrap=True)
-    for heading in ("records/s", "MB/s", "MB/s synced", "ratio", *(f"{name} us" for name in PERCENTILES)):
+    for heading in ("records/s", "MB/s", "MB/s synced", "ratio", *(f"{name} us" for name in percentiles)):
         table.add_column(heading, justify="right", no_wrap=True)
     for row, following in zip(result.rows, [*result.rows[1:], None], strict=True):
         table.add_row(
@@ -58,11 +59,19 @@ def _table(result: Result) -> Table:
             f"{row.mb_per_s.median:,.1f}",
             f"{row.mb_per_s_synced.median:,.1f}" if row.mb_per_s_synced else "",
             f"{row.ratio.median:.2f}" if row.ratio else "",
-            *(_microseconds(row.call_us[name]) for name in PERCENTILES),
+            *(_microseconds(row.call_us[name]) for name in percentiles),
             style="dim" if row.peer is None else "",
             end_section=_ends_group(row, following),
         )
     return table
+
+
+def _shown_percentiles(width: int) -> list[str]:
+    """All of them where there is room; on a narrow terminal those that say most. `--json` has them all."""
+    for least_width, names in ((118, list(PERCENTILES)), (94, ["p50", "p99", "max"]), (84, ["p50", "p99"])):
+        if width >= least_width:
+            return names
+    return ["p99"]
 
 
 def _ends_group(row: Row, following: Row | None) -> bool:

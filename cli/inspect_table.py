@@ -17,6 +17,8 @@ from .quantities import format_bytes, format_count, format_timestamp
 
 _FILE_WIDTH = 160
 """Where there is no terminal to ask, such as in a pipe, a table takes the room it needs."""
+_WIDE = 110
+"""On a narrower terminal the columns that matter least are left out; `--json` has them all."""
 _PROSE_WIDTH = 100
 _INDENT = (0, 0, 0, 2)
 _STYLES = {
@@ -48,7 +50,7 @@ def _print_report(console: Console, report: StoreReport) -> None:
         console.print()
         console.print(Text(f"{log.log}-{log.partition}", style="bold"), _log_facts(log), soft_wrap=True)
         if log.segments:
-            console.print(Padding(_segments(log), _INDENT, expand=False))
+            console.print(Padding(_segments(log, console.width), _INDENT, expand=False))
     if report.readers:
         console.print(f"\nnamed readers: {', '.join(sorted(report.readers))}", soft_wrap=True)
     sentences = list(explanations(report))
@@ -70,36 +72,38 @@ def _log_facts(log: LogReport) -> str:
     )
 
 
-def _segments(log: LogReport) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("base", "next", "records", "bytes", "index"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("first", "last", "state"):
-        table.add_column(heading)
-    table.add_column("durable", justify="right")
-    table.add_column("topics", justify="right")
+def _segments(log: LogReport, width: int) -> Table:
+    wide = width >= _WIDE
     lossy = any(loss(segment) for segment in log.segments)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for heading in ("base", "next", "records", "bytes", *(["index"] if wide else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("first", "last"):
+        table.add_column(heading, min_width=len("2026-07-01"))  # may break before the time of day
+    table.add_column("state", no_wrap=True)
+    for heading in ("durable", "topics") if wide else ():
+        table.add_column(heading, justify="right", no_wrap=True)
     if lossy:
         table.add_column("lost")
     for segment in log.segments:
-        cells = _cells(segment)
-        table.add_row(*cells, *([loss(segment)] if lossy else []), style=_STYLES[State(segment.state)])
+        cells = [*_cells(segment, wide), *([loss(segment)] if lossy else [])]
+        table.add_row(*cells, style=_STYLES[State(segment.state)])
     return table
 
 
-def _cells(segment: SegmentReport) -> list[str]:
-    return [
+def _cells(segment: SegmentReport, wide: bool) -> list[str]:
+    cells = [
         str(segment.base_offset),
         str(segment.next_offset),
         f"{segment.records:,}",
         format_bytes(segment.bytes),
-        format_bytes(segment.index_bytes),
-        _time(segment.first_timestamp_us),
-        _time(segment.last_timestamp_us),
-        segment.state,
-        f"{segment.checkpoint:,}",
-        f"{segment.topics:,}" if segment.topics is not None else "",
     ]
+    if wide:
+        cells.append(format_bytes(segment.index_bytes))
+    cells += [_time(segment.first_timestamp_us), _time(segment.last_timestamp_us), segment.state]
+    if wide:
+        cells += [f"{segment.checkpoint:,}", "" if segment.topics is None else f"{segment.topics:,}"]
+    return cells
 
 
 def _time(timestamp_us: int) -> str:

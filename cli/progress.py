@@ -27,7 +27,10 @@ class ProgressLine:
         self.clear()
 
     def show(self, text: str) -> None:
-        """Replace the line, unless it was replaced a moment ago."""
+        """Replace the line, unless it was replaced a moment ago. No text removes it at once."""
+        if not text:
+            self.clear()
+            return
         if not self.enabled or (now := time.monotonic()) < self._next_s:
             return
         self._next_s = now + _INTERVAL_S

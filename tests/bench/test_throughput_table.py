@@ -16,3 +16,15 @@ def test_the_table_shows_head_rows_and_warnings(capsys: pytest.CaptureFixture[st
     assert ours.split()[2:6] == ["2,000", "2.0", "1.2", "0.50"]
     assert lines[-1] == "warning: a warning"
     assert max(map(len, lines)) <= 132
+
+
+@pytest.mark.parametrize(("width", "percentiles"), [(80, 1), (90, 2), (100, 3), (120, 5), (200, 5)])
+def test_a_narrow_terminal_gets_fewer_percentiles_and_nothing_cut_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, percentiles: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_result(RESULT)
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = (line for line in lines if line.startswith("row"))
+    assert head.count(" us") == percentiles
+    assert "…" not in "".join(lines)

@@ -43,15 +43,20 @@ def test_unsynced_records_are_counted(tmp_path: Path, capsys: pytest.CaptureFixt
         assert any("offsets [0, 5), synced to 0" in line for line in printed(tmp_path, capsys))
 
 
-def test_a_narrow_terminal_breaks_times_and_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_nothing_is_cut_off_whatever_the_width(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    clean(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    lines = printed(tmp_path, capsys)
-    rows = [line for line in lines if line.split()[:3] == ["1000", "1500", "500"]]
-    assert len(rows) == 1
-    assert "sealed" in rows[0]
+    """Narrow, times break before the time of day and the columns that matter least are left out."""
+    damaged(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = printed(tmp_path, capsys, deep=True)
+    assert not any("…" in line for line in lines)
+    (head,) = (line for line in lines if line.split()[:2] == ["base", "next"])
+    assert ("index" in head) is (width >= 110)
+    (row,) = (line for line in lines if line.split()[:3] == ["1000", "1500", "500"])
+    assert "damaged" in row
+    assert len(row) <= width
 
 
 def test_no_line_ends_in_blanks_and_names_are_not_markup(

@@ -16,6 +16,14 @@ def test_a_terminal_gets_one_line_and_is_left_clean() -> None:
     assert terminal.getvalue() == "\r\x1b[Kone\r\x1b[K"
 
 
+def test_no_text_makes_room_for_other_output_at_once() -> None:
+    terminal = Terminal()
+    with ProgressLine(terminal) as progress:
+        progress.show("one")
+        progress.show("")
+        assert terminal.getvalue() == "\r\x1b[Kone\r\x1b[K"
+
+
 def test_a_pipe_gets_nothing() -> None:
     pipe = io.StringIO()
     with ProgressLine(pipe) as progress:
