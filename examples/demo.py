@@ -7,11 +7,14 @@ Spark. It exits with 1 and one line as soon as two numbers that should be equal 
 """
 
 import argparse
+import fcntl
 import json
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,22 @@ class Mismatch(Exception):
     """Two counts that should be equal are not."""
 
 
+class Busy(Exception):
+    """Another demo uses the directory."""
+
+
+@contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Keep a second demo from deleting the directory under this one. Raises Busy."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with directory.with_name(directory.name + ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another demo runs in {directory}; wait, or choose another --directory") from None
+        yield
+
+
 def main(words: list[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__.splitlines()[0] if __doc__ else None)
@@ -46,8 +65,9 @@ def main(words: list[str] | None = None) -> int:
     arguments = parser.parse_args(words)
     console = Console(highlight=False)
     try:
-        run(console, arguments.directory, arguments.devices, arguments.messages)
-    except (Mismatch, DeviceError, ServerError) as error:
+        with alone_in(arguments.directory):
+            run(console, arguments.directory, arguments.devices, arguments.messages)
+    except (Busy, Mismatch, DeviceError, ServerError) as error:
         console.print(f"demo: {error}", style="bold red", soft_wrap=True, markup=False)
         return 1
     return 0
@@ -64,23 +84,31 @@ def run(console: Console, directory: Path, device_count: int, message_count: int
         say(console, "serve", f"timestone serve --data {data} --mqtt {server.host}:{server.port}")
         say(console, "publish", f"{message_count:,} messages from {device_count} devices, QoS 1")
         published, acknowledged = publish(console, server, device_count, message_count)
-        check("published", published, "asked for", message_count)
-        check("acknowledged", acknowledged, "published", published)
+        check(console, "published", published, "asked for", message_count)
+        check(console, "acknowledged", acknowledged, "published", published)
 
         say(console, "inspect", f"timestone inspect {data}")
         stored = inspect(data)
-        check("stored", stored, "acknowledged", acknowledged)
+        check(console, "stored", stored, "acknowledged", acknowledged)
 
         say(console, "spark", f'spark.read.format("timestone").option("path", "{data}") -> {report}')
-        counts = aggregate(data, report)
-        check("rows in Spark", counts.rows, "stored", stored)
-        check("different offsets in Spark", counts.offsets, "stored", stored)
-        check("messages in Parquet", counts.aggregated, "stored", stored)
-        check("devices in Parquet", counts.devices, "devices with messages", min(device_count, message_count))
+        counts = aggregate(console, data, report)
+        check(console, "rows in Spark", counts.rows, "stored", stored)
+        check(console, "different offsets in Spark", counts.offsets, "stored", stored)
+        check(console, "messages in Parquet", counts.aggregated, "stored", stored)
+        check(
+            console,
+            "devices in Parquet",
+            counts.devices,
+            "devices with messages",
+            min(device_count, message_count),
+        )
 
         server.stop()
     report_after = inspect_json(data, running=False)
-    check("stored after the server has stopped", count_records(report_after), "stored before", stored)
+    check(
+        console, "stored after the server has stopped", count_records(report_after), "stored before", stored
+    )
     say(
         console,
         "done",
@@ -148,21 +176,24 @@ def count_records(report: dict[str, Any]) -> int:
     return sum(log["records"] for log in report["logs"] if log["log"] == LOG)
 
 
-def aggregate(data: Path, report: Path) -> telemetry_job.JobCounts:
+def aggregate(console: Console, data: Path, report: Path) -> telemetry_job.JobCounts:
     """Run the Spark job and show the first rows of its report."""
-    spark = spark_session("timestone-demo")
+    with console.status("starting Java and Spark"):
+        spark = spark_session("timestone-demo")
     try:
-        counts, rows = telemetry_job.run(spark, data, LOG, report)
+        with console.status("reading the log, aggregating, writing Parquet"):
+            counts, rows = telemetry_job.run(spark, data, LOG, report)
         rows.orderBy("device", "minute").show(SHOWN_ROWS, truncate=False)
         return counts
     finally:
         spark.stop()
 
 
-def check(left: str, left_count: int, right: str, right_count: int) -> None:
-    """Raise Mismatch, naming both numbers, unless they are equal."""
+def check(console: Console, left: str, left_count: int, right: str, right_count: int) -> None:
+    """Say that two counts are equal, or raise Mismatch, which names both."""
     if left_count != right_count:
         raise Mismatch(f"{left} ({left_count:,}) is not {right} ({right_count:,})")
+    console.print(f"  [green]equal[/green]  {left} = {right} = {left_count:,}")
 
 
 def say(console: Console, station: str, text: str) -> None:

@@ -76,11 +76,19 @@ class Fleet:
         for process in self._processes:
             process.join(max(0.0, deadline - time.monotonic()))
         for process, complaints in zip(self._processes, self._complaints, strict=True):
-            if complaints.poll():
-                raise DeviceError(complaints.recv())
+            if complaint := _complaint(complaints):
+                raise DeviceError(complaint)
             if process.exitcode:
                 raise DeviceError(f"a process of simulated devices ended with exit code {process.exitcode}")
         return all(process.exitcode == 0 for process in self._processes)
+
+
+def _complaint(complaints: Connection) -> str | None:
+    """What a process said went wrong, if it said anything."""
+    try:
+        return str(complaints.recv()) if complaints.poll() else None
+    except EOFError:  # it ended without a complaint
+        return None
 
 
 def run_devices(

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from examples.demo import Mismatch, check, main
+from examples.demo import Mismatch, alone_in, check, main
 from examples.device import DeviceError
 from examples.fleet import Fleet
 from examples.server import Server, ServerError
@@ -39,7 +40,7 @@ def test_demo_finds_every_count_equal_twice_in_a_row(tmp_path: Path) -> None:
 
 def test_unequal_counts_are_named() -> None:
     with pytest.raises(Mismatch, match=r"stored \(99\) is not acknowledged \(1,000\)"):
-        check("stored", 99, "acknowledged", 1000)
+        check(Console(), "stored", 99, "acknowledged", 1000)
 
 
 def test_fleet_says_which_device_could_not_go_on() -> None:
@@ -64,3 +65,11 @@ def test_demo_that_fails_exits_with_one(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("examples.demo.run", refuse)
     assert main(["--directory", str(tmp_path)]) == 1
+
+
+def test_second_demo_in_the_same_directory_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with alone_in(tmp_path / "demo"):
+        assert main(["--directory", str(tmp_path / "demo")]) == 1
+    assert "another demo runs in" in capsys.readouterr().out
