@@ -9,6 +9,7 @@ wake. Those who wait for `synced` then meet at `_sync_lock`: whoever gets it flu
 before."""
 
 import collections
+import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from timestone.wakeups import Waiter, Wakeups
 if TYPE_CHECKING:
     from timestone.store import Store
 
+_LOGGER = logging.getLogger("timestone")
 _COMBINED_BYTES = 8 * 1024 * 1024
 """Drafts that wait together are written together up to this size: more would only delay the first of them."""
 _FREE_CHECK_BYTES = 4 * 1024 * 1024
@@ -424,4 +426,8 @@ class Log(ReadableLog):
 
 def _wake(woken: Iterable[tuple[Waiter, int]]) -> None:
     for waiter, first_offset in woken:
-        waiter.wake(first_offset)
+        try:
+            waiter.wake(first_offset)
+        except Exception:
+            # The append has happened and other readers wait: a reader's mistake is its own.
+            _LOGGER.exception("a reader could not be woken")
