@@ -1,0 +1,45 @@
+"""Averages by device and minute, against plain Python."""
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from timestone_pipeline import minute_averages
+
+pytestmark = pytest.mark.spark
+
+START = datetime(2026, 1, 1, 23, 58, 30, tzinfo=UTC)
+
+
+def test_averages_are_those_of_plain_python(spark: SparkSession) -> None:
+    messages = [
+        (f"d{number % 3}", START + timedelta(seconds=7 * number), 20.0 + number, 50.0 - number)
+        for number in range(60)
+    ]
+    expected = defaultdict(list)
+    for device, at, temperature, humidity in messages:
+        expected[device, at.replace(second=0)].append((temperature, humidity))
+
+    frame = spark.createDataFrame(
+        messages, "device string, ts timestamp, temperature double, humidity double"
+    )
+    found = {(row["device"], row["minute"].astimezone(UTC)): row for row in minute_averages(frame).collect()}
+    assert set(found) == set(expected)
+    for key, values in expected.items():
+        row = found[key]
+        temperatures, humidities = zip(*values, strict=True)
+        assert row["messages"] == len(values)
+        assert row["temperature_mean"] == pytest.approx(sum(temperatures) / len(values))
+        assert row["temperature_max"] == max(temperatures)
+        assert row["humidity_mean"] == pytest.approx(sum(humidities) / len(values))
+
+
+def test_a_missing_measurement_counts_as_a_message_and_not_in_the_mean(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(
+        [("d", START, 20.0, None), ("d", START, None, None)],
+        "device string, ts timestamp, temperature double, humidity double",
+    )
+    (row,) = minute_averages(frame).collect()
+    assert (row["messages"], row["temperature_mean"], row["humidity_mean"]) == (2, 20.0, None)
