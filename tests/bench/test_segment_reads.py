@@ -23,6 +23,7 @@ def test_each_row_reads_all_it_says(tmp_path: Path, workload: Workload) -> None:
     assert names == [
         "pread 1 MiB",
         "bulk read",
+        "bulk read again",
         "bulk read to Arrow",
         "tail read",
         "pread record",

@@ -39,6 +39,7 @@ def test_json_has_all_rows_and_nothing_is_left_behind(
         "append 1024 synced",
         "pread 1 MiB",
         "bulk read",
+        "bulk read again",
         "bulk read to Arrow",
         "tail read",
         "pread record",
