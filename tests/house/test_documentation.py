@@ -21,6 +21,11 @@ listening() {  # a command in the background is a server: go on when it takes co
     for _ in $(seq 200); do (: >"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return; sleep 0.1; done
     echo "nothing listens on port $1"; return 1
 }
+settled() {  # show what it has said once it says no more
+    local before=-1
+    until [ "$before" = "$(wc -c <"$1")" ]; do before=$(wc -c <"$1"); sleep 0.4; done
+    cat "$1"
+}
 """
 
 
@@ -58,7 +63,11 @@ def as_script(page: Path, port: str, directory: Path) -> tuple[str, dict[str, tu
                 program.write_text(step + "\n")
                 script.append(f"python {program.name}")
             elif step.endswith("&"):
-                script += [f"{step[:-1]} >background.out 2>&1 &", f"listening {port}"]
+                script += [
+                    f"{step[:-1]} >background.out 2>&1 &",
+                    f"listening {port}",
+                    "settled background.out",
+                ]
             else:
                 script.append(step)
     return "\n".join(script), promises
