@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
@@ -75,17 +76,12 @@ class Gateway:
             # A group of its own: Ctrl-C is for this program, which then stops Spark in order.
             process_group=0,
         )
-        self.py4j = _connect(*self._await_answer(java, answer))
+        self.py4j: Any = _connect(*self._await_answer(java, answer))
 
     def close(self) -> None:
-        """End Java and wait for its end. Idempotent; runs by itself when the program ends."""
+        """End Spark, then Java, and wait for its end. Idempotent; runs by itself when the program ends."""
         atexit.unregister(self.close)
-        # First in order: PySpark's own threads complain about a Java that is suddenly gone.
-        if (
-            SparkContext._gateway is getattr(self, "py4j", None)
-            and SparkContext._active_spark_context is not None
-        ):
-            SparkContext._active_spark_context.stop()
+        self._disconnect()
         process: subprocess.Popen[bytes] | None = getattr(self, "_process", None)
         if process is not None and process.poll() is None:
             assert process.stdin is not None
@@ -96,6 +92,22 @@ class Gateway:
                 process.kill()
                 process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _disconnect(self) -> None:
+        """Take leave of Java before it goes: PySpark's threads and Python's garbage collection still talk to it,
+        and complain when nobody answers."""
+        py4j: Any = getattr(self, "py4j", None)
+        self.py4j = None
+        if py4j is None:
+            return
+        try:
+            if SparkContext._gateway is py4j:
+                if SparkContext._active_spark_context is not None:
+                    SparkContext._active_spark_context.stop()
+                SparkContext._gateway = SparkContext._jvm = None
+            py4j.shutdown()
+        except (Py4JError, OSError):
+            pass  # Java has died already; `close` sees to the rest.
 
     @property
     def pid(self) -> int:
