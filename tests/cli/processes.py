@@ -97,3 +97,9 @@ def wait_for_json(path: Path, timeout_s: float = 20) -> dict[str, Any]:
         time.sleep(0.005)
     found: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return found
+
+
+def processor_seconds(pid: int) -> float:
+    """What a running process has used so far: unlike time on the wall, it does not depend on who else is working."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

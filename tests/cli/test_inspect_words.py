@@ -45,7 +45,7 @@ def report(segment: SegmentReport = SEALED, *, owner: int | None = None, **of_lo
     }
     log = LogReport(**{**values, **of_log})
     return StoreReport(
-        path="data", owner_pid=owner, deep=False, logs=(log,), readers={}, notes=(), exit_code=0
+        path="data", owner_pid=owner, deep=False, logs=(log,), readers=(), notes=(), exit_code=0
     )
 
 

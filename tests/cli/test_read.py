@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import timestone
-from tests.cli.processes import Running
+from tests.cli.processes import Running, processor_seconds
 from tests.cli.processes import timestone as command
 from timestone_cli import read as read_command
 from timestone_cli.main import main
@@ -182,8 +182,3 @@ def test_an_idle_follower_costs_next_to_nothing(growing: timestone.Log, tmp_path
         before = processor_seconds(running.process.pid)
         time.sleep(1.0)
         assert processor_seconds(running.process.pid) - before < 0.1
-
-
-def processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
