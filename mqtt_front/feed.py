@@ -164,7 +164,8 @@ class Feed:
             matching = (
                 [] if topic is None else [self.subscriptions[name] for name in self._tree.matches(topic)]
             )
-            grant = self._grants[topic_id] = Grant(matching, self.log.name) if matching else None
+            grant = Grant(matching, self.log.name, self.head(topic_id)) if matching else None
+            self._grants[topic_id] = grant
             return grant
 
     def head(self, topic_id: int) -> bytes:

@@ -1,13 +1,14 @@
 """A run of records as the PUBLISH packets that one session gets of it.
 
-This is where a record meets a subscription: which QoS, which properties, whether at all. No I/O; the result
-is one buffer.
+This is where a record meets a subscription: which QoS, which properties, whether at all. No I/O; the result is one
+buffer.
 """
 
 from typing import NamedTuple
 
 from mqtt_front.codec.fields import varint
 from mqtt_front.codec.frame import frame_publishes, publish_size
+from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.feed import Feed
 from mqtt_front.headers import NO_HEADERS, StoredHeaders, stored_headers
 from mqtt_front.session import InFlight, Target
@@ -16,7 +17,9 @@ from timestone.batch import Batch
 from timestone.record import FLAG_RETAIN
 
 _EXPIRY = b"\x02"
-_EMPTY_BLOCK = b"\0"
+_MICROSECONDS = 1_000_000
+_OVERHEAD_BYTES = 7
+"""What a packet has besides topic, properties and payload, at most: fixed header and packet id."""
 
 
 class Packed(NamedTuple):
@@ -29,21 +32,33 @@ class Packed(NamedTuple):
     expired_count: int
 
 
+def pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
+    """The packets for the records of `batch`; the feed's window and the session's packet ids move on.
+
+    The caller has seen to it that the batch has no more records than there is room for in flight.
+    """
+    rows = _Rows(feed, target)
+    replay_until = feed.window.seen if feed.replaying else 0
+    if batch.plain:
+        rows.gather_plain(batch, replay_until)
+    else:
+        rows.gather(batch, replay_until, now_us)
+    rows.number()
+    feed.window.seen = max(feed.window.seen, batch.next_offset)
+    return Packed(rows.framed(), len(rows.payloads), rows.oversize_count, rows.expired_count)
+
+
 class _Rows:
     """Deliveries as columns, as they gather."""
 
     __slots__ = (
-        "blocks",
-        "expired_count",
-        "firsts",
-        "heads",
-        "new",
-        "oversize_count",
-        "packet_ids",
-        "payloads",
-    )
+        "blocks", "expired_count", "feed", "firsts", "heads", "new", "oversize_count", "packet_ids", "payloads",
+        "target",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, feed: Feed, target: Target) -> None:
+        self.feed = feed
+        self.target = target
         self.firsts: list[int] = []
         self.heads: list[bytes] = []
         self.packet_ids: list[int] = []
@@ -54,110 +69,131 @@ class _Rows:
         self.oversize_count = 0
         self.expired_count = 0
 
-
-def pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
-    """The packets for the records of `batch`, and the feed's window and the session's packet ids moved on.
-
-    The caller has seen to it that the batch has no more records than there is room for in flight.
-    """
-    rows = _Rows()
-    _gather(feed, batch, target, now_us, rows)
-    session, window = feed.session, feed.window
-    if rows.new:
-        ids = session.packet_ids.take(len(rows.new), session.in_flight)
-        for packet_id, (row, offset, qos) in zip(ids, rows.new, strict=True):
-            rows.packet_ids[row] = packet_id
-            session.in_flight[packet_id] = InFlight(feed, offset, qos)
-        window.sent([offset for _, offset, _ in rows.new])
-        session.outstanding += len(ids)
-    window.seen = max(window.seen, batch.next_offset)
-    data = frame_publishes(
-        rows.firsts, rows.heads, rows.packet_ids, rows.blocks if target.level == 5 else None, rows.payloads
-    )
-    return Packed(data, len(rows.payloads), rows.oversize_count, rows.expired_count)
-
-
-def _gather(feed: Feed, batch: Batch, target: Target, now_us: int, rows: _Rows) -> None:
-    grants, heads, client_id = feed.grant, feed.head, feed.session.client_id
-    replay_until = feed.window.seen if feed.replaying else 0
-    header_lengths = None if batch.plain else batch.header_lengths.tolist()
-    timestamps = None if header_lengths is None else batch.timestamps_us.tolist()
-    columns = zip(
-        batch.offsets.tolist(), batch.topic_ids.tolist(), batch.flags.tolist(), batch.payloads(), strict=True
-    )
-    for number, (offset, topic_id, flags, payload) in enumerate(columns):
-        stored, age_us = NO_HEADERS, 0
-        if header_lengths is not None and timestamps is not None and header_lengths[number]:
-            stored = stored_headers(batch.header_block(number))
-            age_us = now_us - timestamps[number]
-        grant = grants(topic_id)
-        if grant is not None and offset < grant.plain_from:
-            grant = grant.at(offset, stored.publisher == client_id)
-        if offset < replay_until:
-            _resend(feed, offset, heads(topic_id), grant, flags, stored, age_us, payload, target, rows)
-            continue
-        if grant is None:
-            continue
-        qos = min(flags >> 1 & 3, grant.qos)
-        if qos == 0 and offset < feed.qos0_from:
-            continue
-        first = 0x30 | qos << 1 | (flags & FLAG_RETAIN if grant.retain_as_published else 0)
-        block = grant.block
-        if stored is not NO_HEADERS:
-            if stored.expiry_s is not None and age_us >= stored.expiry_s * 1_000_000:
-                rows.expired_count += 1
+    def gather_plain(self, batch: Batch, replay_until: int) -> None:
+        """Take records without header blocks: nearly all of them. The loop is spelled out because it is the hot one;
+        `gather` is what it means."""
+        grants, qos0_from, limit = self.feed.grant, self.feed.qos0_from, self.target.packet_bytes
+        columns = zip(
+            batch.offsets.tolist(),
+            batch.topic_ids.tolist(),
+            batch.flags.tolist(),
+            batch.payloads(),
+            strict=True,
+        )
+        for offset, topic_id, flags, payload in columns:
+            grant = grants(topic_id)
+            if offset < replay_until:
+                self._resend(offset, topic_id, flags, payload, grant, b"")
                 continue
-            block = _block(stored, age_us, grant.identifiers)
-        head = heads(topic_id)
-        if (
-            len(payload) + len(head) + len(block) + 8 > target.packet_bytes
-            and publish_size(head, block if target.level == 5 else b"", len(payload), qos > 0)
-            > target.packet_bytes
-        ):
-            rows.oversize_count += 1
-            continue
+            if grant is not None and offset < grant.plain_from:
+                grant = grant.at(offset, False)
+            if grant is None:
+                continue
+            qos = flags >> 1 & 3
+            if qos > grant.qos:
+                qos = grant.qos
+            if qos == 0 and offset < qos0_from:
+                continue
+            if len(payload) + len(grant.head) + len(grant.block) + _OVERHEAD_BYTES > limit and self._oversize(
+                grant.head, grant.block, payload, qos
+            ):
+                continue
+            if qos:
+                self.new.append((len(self.payloads), offset, qos))
+            self.firsts.append(0x30 | qos << 1 | (flags & FLAG_RETAIN if grant.retain_as_published else 0))
+            self.heads.append(grant.head)
+            self.packet_ids.append(0)
+            self.blocks.append(grant.block)
+            self.payloads.append(payload)
+
+    def gather(self, batch: Batch, replay_until: int, now_us: int) -> None:
+        """Take records of which some have header blocks."""
+        feed, client_id = self.feed, self.feed.session.client_id
+        columns = zip(
+            batch.offsets.tolist(), batch.topic_ids.tolist(), batch.flags.tolist(), batch.payloads(),
+            batch.timestamps_us.tolist(), strict=True,
+        )  # fmt: skip
+        for number, (offset, topic_id, flags, payload, timestamp_us) in enumerate(columns):
+            stored = stored_headers(batch.header_block(number))
+            left_s = None
+            if stored.expiry_s is not None:
+                left_s = stored.expiry_s - (now_us - timestamp_us) // _MICROSECONDS
+            grant = feed.grant(topic_id)
+            if grant is not None and offset < grant.plain_from:
+                grant = grant.at(offset, stored.publisher == client_id)
+            if offset < replay_until:
+                self._resend(offset, topic_id, flags, payload, grant, _forwarded(stored, left_s))
+            elif left_s is not None and left_s <= 0:
+                self.expired_count += 1
+            elif grant is not None:
+                self._add(offset, flags, payload, grant, _forwarded(stored, left_s) + grant.identifiers)
+
+    def _add(self, offset: int, flags: int, payload: bytes, grant: Grant, properties: bytes) -> None:
+        """One delivery, unless it is too large for the client or was missed at QoS 0."""
+        qos = min(flags >> 1 & 3, grant.qos)
+        if qos == 0 and offset < self.feed.qos0_from:
+            return
+        block = varint(len(properties)) + properties
+        if self._oversize(grant.head, block, payload, qos):
+            return
         if qos:
-            rows.new.append((len(rows.payloads), offset, qos))
-        rows.firsts.append(first)
-        rows.heads.append(head)
-        rows.packet_ids.append(0)
-        rows.blocks.append(block)
-        rows.payloads.append(payload)
+            self.new.append((len(self.payloads), offset, qos))
+        retain = flags & FLAG_RETAIN if grant.retain_as_published else 0
+        self._row(0x30 | qos << 1 | retain, grant.head, 0, block, payload)
+
+    def _oversize(self, head: bytes, block: bytes, payload: bytes, qos: int) -> bool:
+        size = publish_size(head, block if self.target.level == MQTT_5 else b"", len(payload), qos > 0)
+        if size <= self.target.packet_bytes:
+            return False
+        self.oversize_count += 1
+        return True
+
+    def _resend(
+        self, offset: int, topic_id: int, flags: int, payload: bytes, grant: Grant | None, properties: bytes
+    ) -> None:
+        """One record that was in flight when the connection ended: the same packet id, and DUP. Its subscription may be
+        gone; it may be past its expiry, which does not count for what was sent before [MQTT-4.3.3-7]."""
+        entry = self.feed.resend.get(offset)
+        if entry is None:
+            return  # acknowledged, or sent at QoS 0
+        packet_id, qos = entry
+        retain = flags & FLAG_RETAIN if grant is not None and grant.retain_as_published else 0
+        properties += grant.identifiers if grant is not None else b""
+        block, head = varint(len(properties)) + properties, self.feed.head(topic_id)
+        if self._oversize(head, block, payload, qos):  # for a client that takes less than it did before
+            self.feed.session.acknowledged([packet_id])
+            return
+        del self.feed.resend[offset]
+        self._row(0x38 | qos << 1 | retain, head, packet_id, block, payload)
+        self.feed.session.outstanding += 1
+
+    def _row(self, first: int, head: bytes, packet_id: int, block: bytes, payload: bytes) -> None:
+        self.firsts.append(first)
+        self.heads.append(head)
+        self.packet_ids.append(packet_id)
+        self.blocks.append(block)
+        self.payloads.append(payload)
+
+    def number(self) -> None:
+        """Give packet ids to those that need new ones, and remember them as in flight."""
+        if not self.new:
+            return
+        feed, session = self.feed, self.feed.session
+        in_flight = session.in_flight
+        ids = session.packet_ids.take(len(self.new), in_flight)
+        for packet_id, (row, offset, qos) in zip(ids, self.new, strict=True):
+            self.packet_ids[row] = packet_id
+            in_flight[packet_id] = InFlight(feed, offset, qos)
+        feed.window.sent([offset for _, offset, _ in self.new])
+        session.outstanding += len(ids)
+
+    def framed(self) -> bytes:
+        blocks = self.blocks if self.target.level == MQTT_5 else None
+        return frame_publishes(self.firsts, self.heads, self.packet_ids, blocks, self.payloads)
 
 
-def _resend(
-    feed: Feed,
-    offset: int,
-    head: bytes,
-    grant: Grant | None,
-    flags: int,
-    stored: StoredHeaders,
-    age_us: int,
-    payload: bytes,
-    target: Target,
-    rows: _Rows,
-) -> None:
-    """One record that was in flight when the connection ended: the same packet id and DUP. Its subscription
-    may be gone; it may be past its expiry, which does not count for what was sent before [MQTT-4.3.3-7]."""
-    entry = feed.resend.pop(offset, None)
-    if entry is None:
-        return
-    packet_id, qos = entry
-    retain = flags & FLAG_RETAIN if grant is not None and grant.retain_as_published else 0
-    rows.firsts.append(0x38 | qos << 1 | retain)
-    rows.heads.append(head)
-    rows.packet_ids.append(packet_id)
-    rows.blocks.append(_block(stored, age_us, grant.identifiers if grant is not None else b""))
-    rows.payloads.append(payload)
-    feed.session.outstanding += 1
-
-
-def _block(stored: StoredHeaders, age_us: int, identifiers: bytes) -> bytes:
-    """The property block of a delivery, with its length."""
-    if stored is NO_HEADERS:
-        return varint(len(identifiers)) + identifiers if identifiers else _EMPTY_BLOCK
-    block = stored.properties + identifiers
-    if stored.expiry_s is not None:
-        left = max(0, stored.expiry_s - age_us // 1_000_000)
-        block += _EXPIRY + left.to_bytes(4, "big")
-    return varint(len(block)) + block
+def _forwarded(stored: StoredHeaders, left_s: int | None) -> bytes:
+    """The properties of the record, with what is left of its expiry interval."""
+    if stored is NO_HEADERS or left_s is None:
+        return stored.properties
+    return stored.properties + _EXPIRY + max(0, left_s).to_bytes(4, "big")

@@ -29,11 +29,13 @@ class Grant:
     Overlapping subscriptions give one copy, at the highest granted QoS, with the identifiers of all of them.
     """
 
-    __slots__ = ("_log", "_parts", "block", "identifiers", "plain_from", "qos", "retain_as_published")
+    __slots__ = ("_log", "_parts", "block", "head", "identifiers", "plain_from", "qos", "retain_as_published")
 
-    def __init__(self, subscriptions: Sequence[Subscription], log: str) -> None:
+    def __init__(self, subscriptions: Sequence[Subscription], log: str, head: bytes) -> None:
+        """`head` is the topic name behind its length, as it stands in a PUBLISH."""
         self._parts = tuple(subscriptions)
         self._log = log
+        self.head = head
         self.qos = max((one.qos for one in self._parts), default=0)
         self.retain_as_published = any(one.retain_as_published for one in self._parts)
         self.identifiers = b"".join(
@@ -56,4 +58,4 @@ class Grant:
         parts = [
             one for one in self._parts if one.since.get(self._log, 0) <= offset and not (own and one.no_local)
         ]
-        return Grant(parts, self._log) if parts else None
+        return Grant(parts, self._log, self.head) if parts else None

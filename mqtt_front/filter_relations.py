@@ -1,0 +1,37 @@
+"""How two topic filters relate: is there a topic that matches both, does one match all that the other does?
+
+Both keep to the rule that a leading wildcard matches no topic that begins with `$`.
+"""
+
+
+def overlap(one: str, other: str) -> bool:
+    """Is there a topic that matches both filters?"""
+    if _guarded(one, other) or _guarded(other, one):
+        return False
+    ones, others = one.split("/"), other.split("/")
+    for a, b in zip(ones, others, strict=False):
+        if a == "#" or b == "#":
+            return True
+        if a != b and a != "+" and b != "+":
+            return False
+    longer, shorter = (ones, others) if len(ones) > len(others) else (others, ones)
+    return len(longer) == len(shorter) or longer[len(shorter)] == "#"
+
+
+def covers(outer: str, inner: str) -> bool:
+    """Does every topic that matches `inner` match `outer`?"""
+    if _guarded(outer, inner):
+        return False
+    outers, inners = outer.split("/"), inner.split("/")
+    for number, level in enumerate(outers):
+        if level == "#":
+            return True
+        if number == len(inners) or inners[number] == "#":
+            return False
+        if level != "+" and level != inners[number]:
+            return False
+    return len(outers) == len(inners)
+
+
+def _guarded(wild: str, other: str) -> bool:
+    return other.startswith("$") and wild[:1] in ("+", "#")

@@ -1,0 +1,150 @@
+"""The scanner takes exactly the PUBLISH packets that `decode_packet` takes, and reads the same out of them. A native twin
+has to pass this file, too."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqtt_front.codec.decode import decode_packet, packet_end
+from mqtt_front.codec.encode import encode_packet
+from mqtt_front.codec.fields import Fields, decode_text, varint
+from mqtt_front.codec.packets import Puback, Publish
+from mqtt_front.codec.properties import Carrier, read_block
+from mqtt_front.codec.scan import PublishRun, scan_acknowledgements, scan_publishes
+from mqtt_front.errors import MqttError
+from tests.support.mqtt_packets import any_packet, publishes
+
+LIMIT = 1 << 20
+
+
+def scan(data: bytes, level: int, limit: int = LIMIT) -> PublishRun:
+    return scan_publishes(data, 0, len(data), level, limit)
+
+
+def as_packets(run: PublishRun, level: int) -> list[Publish]:
+    """What the columns of a run say, as packets."""
+    ids = iter(run.packet_ids)
+    found = []
+    for number, (first, topic, payload) in enumerate(
+        zip(run.first_bytes, run.topics, run.payloads, strict=True)
+    ):
+        qos = first >> 1 & 3
+        packet_id = int.from_bytes(next(ids), "big") if qos else 0
+        properties = read_block(Fields(run.properties.get(number, b"")), Carrier.PUBLISH)
+        found.append(
+            Publish(decode_text(topic), payload, qos, bool(first & 1), bool(first & 8), packet_id, properties)
+        )
+    assert next(ids, None) is None
+    assert set(run.properties) <= set(range(len(found)))
+    return found
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@given(st.data())
+def test_takes_a_run_of_publishes_as_they_were_encoded(level: int, data: st.DataObject) -> None:
+    sent = data.draw(st.lists(publishes(level), max_size=6))
+    encoded = b"".join(encode_packet(packet, level) for packet in sent)
+    run = scan(encoded, level)
+    assert as_packets(run, level) == sent
+    assert run.position == len(encoded)
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@given(st.data())
+def test_stops_in_front_of_what_is_incomplete(level: int, data: st.DataObject) -> None:
+    sent = data.draw(st.lists(publishes(level), min_size=1, max_size=3))
+    pieces = [encode_packet(packet, level) for packet in sent]
+    encoded = b"".join(pieces)
+    cut = data.draw(st.integers(0, len(encoded) - 1))
+    run = scan(encoded[:cut], level)
+    ends = [0]
+    for piece in pieces:
+        ends.append(ends[-1] + len(piece))
+    complete = max(number for number, end in enumerate(ends) if end <= cut)
+    assert as_packets(run, level) == sent[:complete]
+    assert run.position == ends[complete]
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@given(st.data())
+def test_agrees_with_the_decoder_on_any_first_packet(level: int, data: st.DataObject) -> None:
+    encoded = bytearray(encode_packet(data.draw(any_packet(level)), level))
+    for _ in range(data.draw(st.integers(0, 3))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    agrees(bytes(encoded) + data.draw(st.binary(max_size=4)), level)
+
+
+@given(st.sampled_from(range(0x30, 0x40)), st.binary(max_size=40), st.sampled_from([4, 5]))
+def test_agrees_with_the_decoder_on_any_bytes(first: int, body: bytes, level: int) -> None:
+    agrees(bytes((first,)) + body, level)
+    agrees(bytes((first,)) + varint(len(body)) + body, level)
+
+
+def agrees(encoded: bytes, level: int) -> None:
+    """The first packet is taken by both or by neither. Content is the decoder's business alone: text and properties."""
+    run = scan(encoded, level)
+    try:
+        place = packet_end(encoded, 0, len(encoded))
+        decoded = None
+        if place is not None and place[1] <= len(encoded):
+            decoded = decode_packet(encoded[0], encoded[place[0] : place[1]], level)
+    except MqttError:
+        decoded = None
+    if isinstance(decoded, Publish):
+        assert as_packets(run, level)[0] == decoded
+    elif run.payloads:
+        with pytest.raises(
+            MqttError
+        ):  # well-formed to the scanner, so the decoder must object to its content
+            as_packets(run, level)
+            assert run.topics[0] or run.properties
+            raise_for_missing_topic(run, level)
+
+
+def raise_for_missing_topic(run: PublishRun, level: int) -> None:
+    alias = read_block(Fields(run.properties.get(0, b"")), Carrier.PUBLISH).topic_alias
+    if not run.topics[0] and alias is None:
+        raise MqttError("no topic", reason=0x81)  # type: ignore[arg-type]
+
+
+def test_takes_payloads_of_every_length_around_the_varint_borders() -> None:
+    for size in (0, 1, 122, 123, 124, 127, 128, 16_370, 16_378, 16_384, 300_000):
+        sent = Publish("a/b", b"p" * size, 1, packet_id=7)
+        run = scan(encode_packet(sent, 4) * 2, 4)
+        assert as_packets(run, 4) == [sent, sent]
+
+
+def test_leaves_a_packet_over_the_limit_to_the_decoder() -> None:
+    encoded = encode_packet(Publish("a", b"x" * 100), 4)
+    assert len(scan(encoded, 4, len(encoded)).payloads) == 1
+    assert scan(encoded, 4, len(encoded) - 1).payloads == []
+
+
+def test_stops_in_front_of_another_packet() -> None:
+    publish, puback = encode_packet(Publish("a", b"x"), 4), encode_packet(Puback(1), 4)
+    run = scan(publish + puback + publish, 4)
+    assert len(run.payloads) == 1
+    assert run.position == len(publish)
+
+
+@given(st.lists(st.integers(1, 65_535), max_size=20), st.binary(max_size=9))
+def test_takes_a_run_of_acknowledgements(ids: list[int], tail: bytes) -> None:
+    encoded = b"".join(encode_packet(Puback(packet_id), 4) for packet_id in ids)
+    found, position = scan_acknowledgements(encoded + b"\xd0" + tail, 0, len(encoded))
+    assert (found, position) == (ids, len(encoded))
+
+
+@pytest.mark.parametrize(
+    ("data", "ids", "position"),
+    [
+        ("4002 0001 4002 0002 40", [1, 2], 8),
+        ("4002 0001 5002 0002", [1], 4),
+        ("4002 0001 4003 0002 10", [1], 4),
+        ("4002 0001 4002 0000 4002 0003", [1], 4),
+        ("4002 00", [], 0),
+        ("6202 0009 6202 0008", [9, 8], 8),
+    ],
+)
+def test_a_run_of_acknowledgements_ends_where_they_differ(data: str, ids: list[int], position: int) -> None:
+    encoded = bytes.fromhex(data)
+    assert scan_acknowledgements(encoded, 0, len(encoded)) == (ids, position)

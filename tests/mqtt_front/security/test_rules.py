@@ -1,0 +1,139 @@
+import pytest
+
+from mqtt_front.security import rules
+from mqtt_front.security.rules import Access, Permissions, Rule, RuleSet, fill_in
+
+
+def permissions(*sets: list[tuple[str, Access]]) -> Permissions:
+    return Permissions([RuleSet(Rule(*rule) for rule in each) for each in sets])
+
+
+def test_what_no_rule_allows_is_forbidden() -> None:
+    nobody = permissions([])
+    assert not nobody.may_read("a")
+    assert not nobody.may_write("a")
+    assert not nobody.may_subscribe("#")
+    assert nobody.forbidden([b"a", b"b", b"a"]) == {b"a", b"b"}
+
+
+def test_reading_and_writing_are_allowed_separately() -> None:
+    client = permissions([("r/#", Access.READ), ("w/#", Access.WRITE), ("rw/+", Access.READ_WRITE)])
+    for topic, may_read, may_write in [
+        ("r/1", True, False),
+        ("r", True, False),
+        ("w/1", False, True),
+        ("rw/1", True, True),
+        ("rw/1/2", False, False),
+    ]:
+        assert client.may_read(topic) is may_read
+        assert client.may_write(topic) is may_write
+
+
+def test_a_denial_wins_wherever_it_stands() -> None:
+    client = permissions([("a/#", Access.READ_WRITE), ("a/b", Access.DENY), ("a/b", Access.READ)])
+    assert client.may_read("a/c")
+    assert not client.may_read("a/b")
+    assert not client.may_write("a/b")
+
+
+def test_own_rules_come_before_patterns_in_both_directions() -> None:
+    client = permissions([("a", Access.READ), ("b", Access.DENY)], [("a", Access.DENY), ("b", Access.READ)])
+    assert client.may_read("a")
+    assert not client.may_read("b")
+
+
+def test_a_rule_for_the_other_direction_leaves_the_question_to_the_next_set() -> None:
+    client = permissions([("a", Access.WRITE)], [("a", Access.READ)])
+    assert client.may_read("a")
+
+
+def test_topics_of_the_server_need_rules_of_their_own() -> None:
+    client = permissions([("#", Access.READ_WRITE), ("+/uptime", Access.READ)])
+    assert not client.may_read("$SYS/uptime")
+    assert not client.may_subscribe("$SYS/#")
+    assert permissions([("$SYS/#", Access.READ)]).may_subscribe("$SYS/+")
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "expected"),
+    [
+        ("#", True),  # what it may not read of it is held back on delivery
+        ("a/#", True),
+        ("a/secret", False),
+        ("a/secret/#", True),  # the denial is about one topic
+        ("hidden/#", False),
+        ("hidden/x", False),
+        ("+/x", True),
+        ("w/#", False),
+        ("elsewhere", False),
+    ],
+)
+def test_a_subscription_is_allowed_when_it_may_bring_something(topic_filter: str, expected: bool) -> None:
+    client = permissions(
+        [
+            ("a/#", Access.READ),
+            ("a/secret", Access.DENY),
+            ("hidden/#", Access.DENY),
+            ("hidden/x", Access.READ),
+            ("w/#", Access.WRITE),
+        ]
+    )
+    assert client.may_subscribe(topic_filter) is expected
+
+
+def test_publishes_are_looked_up_once_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = permissions([("a/#", Access.WRITE)])
+    assert client.forbidden([b"a/1", b"x", b"a/2"]) == {b"x"}
+    monkeypatch.setattr(RuleSet, "judge", None)
+    assert client.forbidden([b"a/1", b"a/2", b"a/1"]) == frozenset()
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "_REMEMBERED_TOPICS", 10)
+    client = permissions([("#", Access.WRITE)])
+    for number in range(100):
+        assert not client.forbidden([b"%d" % number])
+        assert len(client._publishable) <= 10
+
+
+def test_bytes_that_are_no_topic_are_left_to_those_who_say_what_is_wrong_with_them() -> None:
+    assert permissions([]).forbidden([b"\xff"]) == frozenset()
+
+
+PATTERNS = [Rule("devices/%c/#", Access.WRITE), Rule("users/%u/%c", Access.READ), Rule("all", Access.READ)]
+
+
+def test_patterns_take_the_names_of_the_client() -> None:
+    assert [each.topic_filter for each in fill_in(PATTERNS, "alice", "d1")] == [
+        "devices/d1/#",
+        "users/alice/d1",
+        "all",
+    ]
+
+
+def test_a_pattern_with_a_user_says_nothing_about_clients_without_one() -> None:
+    for user in (None, ""):
+        assert [each.topic_filter for each in fill_in(PATTERNS, user, "d1")] == ["devices/d1/#", "all"]
+
+
+@pytest.mark.parametrize(
+    ("user", "client_id"),
+    [
+        ("+", "d"),
+        ("#", "d"),
+        ("a/#", "d"),
+        (None, "+"),
+        ("alice", "#"),
+        ("alice", "d/+"),
+        ("alice", "$SYS"),
+        ("$x", "d"),
+    ],
+)
+def test_no_pattern_holds_for_a_name_that_could_pass_for_more(user: str | None, client_id: str) -> None:
+    assert fill_in(PATTERNS, user, client_id) == []
+
+
+def test_names_are_filled_in_once() -> None:
+    """A client id with a placeholder in it does not become the user's name in the second step."""
+    rule = Rule("%c/x", Access.READ)
+    assert fill_in([rule], "alice", "%u") == [Rule("%u/x", Access.READ)]

@@ -1,0 +1,91 @@
+"""Properties go into the record and come out as they were."""
+
+import pytest
+from hypothesis import given
+
+from mqtt_front.codec.fields import Fields
+from mqtt_front.codec.properties import Carrier, Properties, read_block, write_block
+from mqtt_front.codec.reasons import Reason
+from mqtt_front.errors import MalformedPacket, ProtocolViolation
+from mqtt_front.events import Publishes
+from mqtt_front.headers import (
+    NO_HEADERS,
+    header_block,
+    publish_headers,
+    stored_headers,
+    with_publisher,
+)
+from tests.support.mqtt_packets import properties
+from timestone.record import Header, HeaderKind, decode_headers, encode_headers
+
+FULL = Properties(
+    payload_format_indicator=1,
+    content_type="application/json",
+    response_topic="answers/1",
+    correlation_data=b"\x00\x01",
+    user_properties=(("b", "1"), ("a", ""), ("b", "1")),
+)
+
+
+@given(properties(Carrier.WILL))
+def test_what_a_publisher_says_is_forwarded_unaltered_and_in_order(sent: Properties) -> None:
+    stored = stored_headers(header_block(sent))
+    forwarded = read_block(Fields(stored.properties), Carrier.PUBLISH)
+    assert stored.expiry_s == sent.message_expiry_interval
+    for name in (
+        "payload_format_indicator",
+        "content_type",
+        "response_topic",
+        "correlation_data",
+        "user_properties",
+    ):
+        assert getattr(forwarded, name) == getattr(sent, name)
+
+
+def test_an_alias_is_told_and_not_stored() -> None:
+    headers = publish_headers(write_block(Properties(topic_alias=7)))
+    assert headers == (b"", 7)
+
+
+def test_large_blocks_work_like_small_ones() -> None:
+    large = Properties(user_properties=(("name", "v" * 1000),))
+    headers = publish_headers(write_block(large))
+    assert read_block(Fields(stored_headers(headers.block).properties), Carrier.PUBLISH) == large
+
+
+def test_a_client_may_not_send_subscription_identifiers_or_nonsense() -> None:
+    with pytest.raises(ProtocolViolation):
+        publish_headers(write_block(Properties(subscription_identifiers=(1,))))
+    with pytest.raises(MalformedPacket):
+        publish_headers(b"\x7f\x00")
+
+
+def test_properties_that_no_record_can_hold_are_too_large() -> None:
+    pairs = tuple(("name", "v" * 60_000) for _ in range(2))
+    with pytest.raises(ProtocolViolation) as caught:
+        publish_headers(write_block(Properties(user_properties=pairs)))
+    assert caught.value.reason is Reason.PACKET_TOO_LARGE
+
+
+def test_headers_of_other_producers_are_forwarded_as_text_that_mqtt_can_carry() -> None:
+    block = encode_headers([Header(HeaderKind.USER, "k", b"\x00\xff"), Header(HeaderKind.KEY, "", b"key")])
+    forwarded = read_block(Fields(stored_headers(block).properties), Carrier.PUBLISH)
+    assert forwarded.user_properties == (("k", "\\x00\\xff"),)
+
+
+def test_the_publisher_is_put_in_front_and_never_forwarded() -> None:
+    block = header_block(FULL)
+    run = Publishes(b"00", [b"t", b"t"], [b"plain", block + b"rich"], [0, len(block)], [], 0)
+    named = with_publisher(run, "me")
+    assert isinstance(named.header_lengths, list)
+    for payload, length, value in zip(named.payloads, named.header_lengths, (b"plain", b"rich"), strict=True):
+        assert payload[length:] == value
+        stored = stored_headers(payload[:length])
+        assert stored.publisher == "me"
+        assert b"me" not in stored.properties
+    assert decode_headers(named.payloads[1][: named.header_lengths[1]])[1:] == decode_headers(block)
+
+
+def test_a_plain_record_has_no_headers() -> None:
+    assert stored_headers(b"") is NO_HEADERS
+    assert header_block(Properties()) == b""

@@ -1,0 +1,56 @@
+"""Nothing that is put in is lost or doubled, and the loop is woken once for many."""
+
+import threading
+
+from mqtt_front.mailbox import Mailbox
+from tests.support.manual_loop import ManualLoop
+
+
+def test_everything_since_the_last_turn_comes_at_once_and_in_order() -> None:
+    loop, got = ManualLoop(), []
+    mailbox: Mailbox[int] = Mailbox(loop, got.append)
+    for number in range(100):
+        mailbox.put(number)
+    assert loop.wakeup_count == 1
+    loop.turn()
+    mailbox.put(100)
+    loop.turn()
+    assert got == [list(range(100)), [100]]
+
+
+def test_what_is_put_while_delivering_comes_next_time() -> None:
+    loop, got = ManualLoop(), []
+
+    def deliver(items: list[int]) -> None:
+        got.append(items)
+        if items == [1]:
+            mailbox.put(2)
+
+    mailbox: Mailbox[int] = Mailbox(loop, deliver)
+    mailbox.put(1)
+    loop.settle()
+    assert got == [[1], [2]]
+
+
+def test_many_threads_lose_nothing() -> None:
+    loop, got = ManualLoop(), []
+    mailbox: Mailbox[tuple[int, int]] = Mailbox(loop, got.extend)
+    threads = [
+        threading.Thread(target=lambda who=who: [mailbox.put((who, n)) for n in range(2000)])
+        for who in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    loop.run_until(lambda: len(got) == 8000)
+    for thread in threads:
+        thread.join()
+    for who in range(4):
+        assert [n for one, n in got if one == who] == list(range(2000))
+
+
+def test_after_the_loop_is_closed_items_are_dropped() -> None:
+    class Closed(ManualLoop):
+        def call_soon_threadsafe(self, callback: object, *args: object) -> None:
+            raise RuntimeError("Event loop is closed")
+
+    Mailbox(Closed(), lambda items: None).put(1)

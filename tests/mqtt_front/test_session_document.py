@@ -1,0 +1,101 @@
+"""A session survives as bytes; documents of other versions are not guessed at."""
+
+import pytest
+
+from mqtt_front.feed import LogSource
+from mqtt_front.session import InFlight, Session
+from mqtt_front.session_document import (
+    NEVER_S,
+    Lifetime,
+    UnknownSession,
+    decode_session,
+    encode_session,
+    session_lifetime,
+)
+from mqtt_front.subscription import Subscription
+from timestone.store import Store
+
+GOLDEN = bytes.fromhex("54534553 01 000000 100e0000 000000000070a740") + (
+    b'{"subscriptions":[{"filter":"a/#","qos":1,"no_local":false,"retain_as_published":true,"identifier":7,'
+    b'"since":{"mqtt":3}}],"logs":{"mqtt":{"id":%d,"seen":9,"in_flight":[[5,4,1],[6,8,1]]}},"last_packet_id":6}'
+)
+"""Version 1, with the id of the log left open."""
+
+
+@pytest.fixture
+def source(store: Store) -> LogSource:
+    log = store.log("mqtt")
+    log.append_many([b"x"] * 20, topic="a/b")
+    return LogSource(log, {})
+
+
+def decoded(document: bytes, *sources: LogSource) -> Session:
+    by_name = {source.log.name: source for source in sources}
+    return decode_session("c", document, by_name.get, lambda topic_filter: sources)
+
+
+def test_the_document_of_version_1_is_read_and_written_byte_for_byte(source: LogSource) -> None:
+    document = GOLDEN.replace(b"%d", str(source.log.id).encode())
+    session = decoded(document, source)
+    assert session.subscriptions == {"a/#": Subscription("a/#", 1, False, True, 7, {"mqtt": 3})}
+    assert (session.expiry_s, session.packet_ids.last) == (3600, 6)
+    assert {packet_id: entry.offset for packet_id, entry in session.in_flight.items()} == {5: 4, 6: 8}
+    assert session.committed == {"mqtt": 4}
+    assert encode_session(session, 3000.0) == document
+
+
+def test_what_was_acknowledged_out_of_order_is_not_sent_again(source: LogSource) -> None:
+    session = Session("c", NEVER_S)
+    session.subscribe(Subscription("a/#", 1), [source])
+    feed = session.feeds["mqtt"]
+    for packet_id, offset in ((1, 4), (2, 5), (3, 6)):
+        session.in_flight[packet_id] = InFlight(feed, offset, 1)
+    feed.window.sent([4, 5, 6])
+    feed.window.seen = 7
+    session.acknowledged([2])
+    restored = decoded(encode_session(session, 0), source)
+    restored.attach(lambda feed, reader: None)
+    assert restored.committed == {"mqtt": 4}
+    assert set(restored.feeds["mqtt"].resend) == {4, 6}
+
+
+def test_a_log_with_another_identity_is_read_from_its_beginning(source: LogSource) -> None:
+    document = GOLDEN.replace(b"%d", b"1234")
+    session = decoded(document, source)
+    assert session.committed == {"mqtt": source.log.start_offset}
+    assert session.in_flight == {}
+
+
+def test_a_log_that_is_gone_is_left_out_and_a_new_one_begins_now(source: LogSource, store: Store) -> None:
+    other = LogSource(store.log("other"), {})
+    other.log.append_many([b"x"] * 4, topic="a/b")
+    document = GOLDEN.replace(b"%d", str(source.log.id).encode())
+    session = decoded(document, other)
+    assert session.committed == {"other": 4}
+    assert session.subscriptions["a/#"].since == {"other": 4}
+    assert session.in_flight == {}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"TSES",
+        GOLDEN.replace(b"TSES\x01", b"TSES\x02"),
+        GOLDEN.replace(b"TSES", b"XXXX"),
+        GOLDEN[:60],
+        GOLDEN[:20] + b"[]",
+        GOLDEN[:20] + b'{"subscriptions":[],"logs":{}}',
+        GOLDEN[:20] + b"\xff",
+    ],
+)
+def test_what_is_no_document_of_this_version_is_refused(document: bytes, source: LogSource) -> None:
+    with pytest.raises(UnknownSession):
+        decoded(document, source)
+
+
+def test_the_lifetime_is_known_without_reading_the_rest() -> None:
+    assert session_lifetime(GOLDEN) == Lifetime(3600, 3000.0)
+    assert Lifetime(10, 100.0).expires_s(500.0) == 110.0
+    assert Lifetime(10, 0).expires_s(500.0) == 510.0, "it was connected when the server died"
+    assert Lifetime(NEVER_S, 100.0).expires_s(500.0) is None

@@ -1,0 +1,238 @@
+"""Sessions are saved off the loop, many in one transaction, and end when their time is over."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mqtt_front.session import Session
+from mqtt_front.session_document import NEVER_S, decode_session
+from mqtt_front.sessions import SPACE, Sessions
+from tests.support.manual_loop import ManualLoop
+from timestone.store import Store
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class SlowDocuments:
+    """The store's documents, behind a gate, and counting transactions."""
+
+    def __init__(self, store: Store) -> None:
+        self._documents = store.documents
+        self.gate = threading.Event()
+        self.gate.set()
+        self.transactions: list[dict[str, bytes | None]] = []
+        self.failures = 0
+
+    def put_many(self, space: str, items: dict[str, bytes | None]) -> None:
+        assert self.gate.wait(10)
+        if self.failures:
+            self.failures -= 1
+            raise OSError("no space left on device")
+        self.transactions.append(dict(items))
+        self._documents.put_many(space, items)
+
+    def items(self, space: str) -> dict[str, bytes]:
+        return self._documents.items(space)
+
+
+class Parts:
+    def __init__(self, store: Store, executor: ThreadPoolExecutor) -> None:
+        self.loop, self.clock, self.documents = ManualLoop(), Clock(), SlowDocuments(store)
+        self.executor = executor
+        self.sessions = self.restarted()
+
+    def restarted(self) -> Sessions:
+        sessions = Sessions(
+            self.documents, self.loop, self.executor, log=logging.getLogger("test"), clock=self.clock
+        )
+        sessions.load()
+        return sessions
+
+    def saved(self) -> None:
+        self.loop.run_until(lambda: self.sessions.saved)
+
+
+@pytest.fixture
+def parts(store: Store) -> Iterator[Parts]:
+    with ThreadPoolExecutor(1) as executor:
+        made = Parts(store, executor)
+        yield made
+        made.documents.gate.set()
+        made.saved()
+
+
+def restore(client_id: str, document: bytes) -> Session:
+    return decode_session(client_id, document, lambda name: None, lambda topic_filter: [])
+
+
+def visit(parts: Parts, client_id: str, expiry_s: int) -> None:
+    """A client comes and goes."""
+    session = Session(client_id, expiry_s)
+    parts.sessions.connect(session)
+    parts.sessions.disconnect(session)
+
+
+def test_a_session_waits_for_its_client_and_for_nobody_else(parts: Parts) -> None:
+    visit(parts, "a", 100)
+    assert parts.sessions.take("b", restore) is None
+    session = parts.sessions.take("a", restore)
+    assert session is not None and session.client_id == "a"
+    assert parts.sessions.take("a", restore) is None, "it was taken"
+
+
+def test_a_session_that_ends_with_its_connection_leaves_nothing(parts: Parts) -> None:
+    visit(parts, "a", 0)
+    assert len(parts.sessions) == 0
+    assert parts.sessions.take("a", restore) is None
+    parts.saved()
+    assert parts.documents.transactions == []
+
+
+def test_sessions_survive_a_restart(parts: Parts) -> None:
+    visit(parts, "a", 100)
+    visit(parts, "b", NEVER_S)
+    parts.saved()
+    again = parts.restarted()
+    assert len(again) == 2
+    assert again.take("a", restore) is not None
+
+
+def test_a_connected_session_survives_the_death_of_the_server(parts: Parts) -> None:
+    session = Session("a", 100)
+    parts.sessions.connect(session)
+    parts.sessions.save_changed()
+    parts.saved()
+    parts.clock.now += 99_999
+    again = parts.restarted()
+    assert again.take("a", restore) is not None, "its time begins when the server is back"
+
+
+def test_sessions_end_when_their_time_is_over(parts: Parts) -> None:
+    visit(parts, "short", 10)
+    visit(parts, "long", 1000)
+    visit(parts, "for ever", NEVER_S)
+    parts.clock.now += 10
+    parts.sessions.expire()
+    assert len(parts.sessions) == 2
+    assert parts.sessions.expired_count == 1
+    parts.clock.now += 1e9
+    parts.sessions.expire()
+    parts.saved()
+    assert set(parts.documents.items(SPACE)) == {"for ever"}
+
+
+def test_an_expired_session_is_not_given_out_even_before_it_is_swept(parts: Parts) -> None:
+    visit(parts, "a", 10)
+    parts.clock.now += 11
+    assert parts.sessions.take("a", restore) is None
+    parts.saved()
+    assert parts.documents.items(SPACE) == {}
+
+
+def test_a_client_that_comes_and_goes_is_looked_at_once(parts: Parts) -> None:
+    for _ in range(100):
+        parts.sessions.take("a", restore)
+        visit(parts, "a", 1000)
+        parts.clock.now += 1
+    assert len(parts.sessions._expiries) == 1
+    parts.clock.now += 950
+    parts.sessions.expire()
+    assert len(parts.sessions) == 1, "the time counts from the last visit"
+    parts.clock.now += 60
+    parts.sessions.expire()
+    assert len(parts.sessions) == 0
+
+
+def test_a_hundred_thousand_abandoned_sessions_are_reclaimed(parts: Parts) -> None:
+    for number in range(100_000):
+        visit(parts, f"client-{number}", 60)
+    parts.clock.now += 61
+    parts.sessions.expire()
+    assert len(parts.sessions) == 0 and parts.sessions._expiries == []
+    parts.saved()
+    assert parts.documents.items(SPACE) == {}
+
+
+def test_what_changes_during_a_transaction_goes_with_the_next(parts: Parts) -> None:
+    parts.documents.gate.clear()
+    visit(parts, "first", 100)
+    parts.loop.settle()
+    for number in range(50):
+        visit(parts, f"later-{number}", 100)
+    parts.documents.gate.set()
+    parts.saved()
+    assert [len(items) for items in parts.documents.transactions] == [1, 50]
+
+
+def test_who_waits_for_a_save_is_called_when_it_is_durable_and_in_order(parts: Parts) -> None:
+    called: list[str] = []
+    parts.documents.gate.clear()
+    session = Session("a", 100)
+    parts.sessions.connect(session)
+    parts.sessions.save(session, lambda: called.append("first"))
+    parts.loop.settle()
+    parts.sessions.save(session, lambda: called.append("second"))
+    parts.loop.settle()
+    assert called == []
+    parts.documents.gate.set()
+    parts.saved()
+    assert called == ["first", "second"]
+
+
+def test_a_session_without_expiry_waits_for_nothing(parts: Parts) -> None:
+    called: list[str] = []
+    session = Session("a", 0)
+    parts.sessions.connect(session)
+    parts.sessions.save(session, lambda: called.append("now"))
+    assert called == ["now"]
+
+
+def test_a_failed_save_is_logged_and_tried_again(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+    called: list[str] = []
+    parts.documents.failures = 1
+    session = Session("a", 100)
+    parts.sessions.connect(session)
+    parts.sessions.save(session, lambda: called.append("x"))
+    parts.loop.run_until(lambda: bool(called))
+    assert "1 sessions could not be saved: no space left" in caplog.text
+    parts.loop.pass_time(2)
+    parts.saved()
+    assert set(parts.documents.items(SPACE)) == {"a"}
+
+
+def test_discarding_is_for_good(parts: Parts) -> None:
+    visit(parts, "a", 100)
+    parts.saved()
+    parts.sessions.discard("a")
+    parts.saved()
+    assert len(parts.restarted()) == 0
+
+
+def test_a_session_that_no_longer_outlives_its_connection_is_deleted(parts: Parts) -> None:
+    session = Session("a", 100)
+    parts.sessions.connect(session)
+    parts.sessions.save_changed()
+    parts.saved()
+    session.expiry_s = 0
+    parts.sessions.disconnect(session)
+    parts.saved()
+    assert parts.documents.items(SPACE) == {}
+
+
+def test_a_document_of_a_newer_version_is_reported_and_left_alone(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts.documents.put_many(SPACE, {"new": b"TSES\x63" + bytes(40)})
+    again = parts.restarted()
+    assert len(again) == 0
+    assert "'new' is left alone" in caplog.text and "version 99" in caplog.text
+    assert set(parts.documents.items(SPACE)) == {"new"}

@@ -1,0 +1,69 @@
+"""Settings refuse what cannot be meant, in words that say what to do."""
+
+import dataclasses
+
+import pytest
+
+from mqtt_front.settings import MqttSettings, Route, is_loopback
+from timestone.config import Ack
+
+
+def test_defaults_listen_on_loopback_only() -> None:
+    assert MqttSettings().address == ("127.0.0.1", 1883)
+    assert MqttSettings().ack is None
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:1883", "192.0.2.1:1883", "[::]:1883", "example:1883", ":1883"])
+def test_anybody_from_anywhere_has_to_be_meant(listen: str) -> None:
+    with pytest.raises(ValueError, match="allow_anonymous_remote = true"):
+        MqttSettings(listen=listen)
+    assert MqttSettings(listen=listen, allow_anonymous_remote=True).address[1] == 1883
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1", "1883", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:-1", ""])
+def test_an_address_has_host_and_port(listen: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        MqttSettings(listen=listen)
+
+
+def test_ipv6_addresses_stand_in_brackets() -> None:
+    assert MqttSettings(listen="[::1]:1").address == ("::1", 1)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"), [("localhost", True), ("127.8.8.8", True), ("::1", True), ("", False)]
+)
+def test_loopback_is_known_without_asking_anybody(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"packet_bytes": 1},
+        {"receive_maximum": 0},
+        {"inflight_count": 65_536},
+        {"default_log": "a/b"},
+        {"ack": "fast"},
+    ],
+)
+def test_values_out_of_range_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError):
+        MqttSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_routes_have_a_filter_and_a_log() -> None:
+    assert Route(filter="a/#", log="a").log == "a"
+    with pytest.raises(ValueError, match="stands alone"):
+        Route(filter="a#", log="a")
+    with pytest.raises(ValueError, match="cannot name a log"):
+        Route(filter="a", log="../a")
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    for setting in dataclasses.fields(MqttSettings):
+        assert setting.metadata["help"], setting.name
+
+
+def test_ack_may_be_a_word() -> None:
+    assert MqttSettings(ack="written").ack is Ack.WRITTEN  # type: ignore[arg-type]

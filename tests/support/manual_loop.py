@@ -1,0 +1,76 @@
+"""An event loop that a test turns by hand: nothing happens between two turns, and time passes when the test says so."""
+
+import collections
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class ManualTimer:
+    """A call that is due at a time of the loop's clock."""
+
+    def __init__(self, when: float, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.when = when
+        self.callback = callback
+        self.args = args
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class ManualLoop:
+    """What the front needs of a loop. Other threads may call `call_soon_threadsafe`; the rest is for the test's thread."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[ManualTimer] = []
+        self.wakeup_count = 0
+        self._calls: collections.deque[tuple[Callable[..., Any], tuple[Any, ...]]] = collections.deque()
+        self._changed = threading.Condition()
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
+        self._calls.append((callback, args))
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
+        with self._changed:
+            self.wakeup_count += 1
+            self._calls.append((callback, args))
+            self._changed.notify()
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> ManualTimer:
+        timer = ManualTimer(self.now + delay, callback, args)
+        self.timers.append(timer)
+        return timer
+
+    def turn(self) -> None:
+        """Everything that is due now, not what it makes due."""
+        for _ in range(len(self._calls)):
+            callback, args = self._calls.popleft()
+            callback(*args)
+
+    def run_until(self, done: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        """Turn until `done`, waiting for other threads in between."""
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._calls), timeout=0.05)
+            self.turn()
+            assert time.monotonic() < deadline, "what the test waits for did not happen"
+
+    def settle(self) -> None:
+        """Turn until nothing is left to do in this thread."""
+        while self._calls:
+            self.turn()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the timers of the next `seconds` happen, in order."""
+        end = self.now + seconds
+        while due := [timer for timer in self.timers if timer.when <= end and not timer.cancelled]:
+            first = min(due, key=lambda timer: timer.when)
+            self.timers.remove(first)
+            self.now = max(self.now, first.when)
+            first.callback(*first.args)
+            self.settle()
+        self.now = end

@@ -1,0 +1,154 @@
+"""Clients for tests of the MQTT front: one without a socket, and one with a raw socket that does just what it is told."""
+
+import socket
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from mqtt_front.codec import packets
+from mqtt_front.codec.decode import decode_packet, packet_end
+from mqtt_front.codec.encode import encode_packet
+from mqtt_front.codec.packets import Connack, Connect, Packet, Publish
+from mqtt_front.codec.properties import Properties
+from mqtt_front.codec.reasons import Reason
+from mqtt_front.session import Target
+
+Kind = TypeVar("Kind")
+TIMEOUT_S = 10.0
+
+
+def parse(data: bytes, level: int) -> tuple[list[Packet], bytes]:
+    """All complete packets at the front of `data`, and the rest."""
+    found: list[Packet] = []
+    at = 0
+    while at < len(data):
+        place = packet_end(data, at, len(data))
+        if place is None or place[1] > len(data):
+            break
+        found.append(decode_packet(data[at], data[place[0] : place[1]], level))
+        at = place[1]
+    return found, data[at:]
+
+
+def wait_for(done: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
+    """Until `done()` is true; an assertion error when it never is."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        assert time.monotonic() < deadline, "what the test waits for did not happen"
+        time.sleep(0.002)
+
+
+class FakeClient:
+    """The connection of a session's client, without a connection: keeps what is delivered."""
+
+    def __init__(self, level: int = 4, packet_bytes: int = 1 << 28, inflight_limit: int = 65_535) -> None:
+        self.target = Target(level, packet_bytes)
+        self.inflight_limit = inflight_limit
+        self.writable = True
+        self.ended: Reason | None = None
+        self.publishes: list[Publish] = []
+
+    def deliver(self, data: bytes) -> None:
+        found, rest = parse(data, self.target.level)
+        assert rest == b""
+        self.publishes += [packet for packet in found if isinstance(packet, Publish)]
+
+    def end(self, reason: Reason, message: str) -> None:
+        self.ended = reason
+
+    def take(self) -> list[Publish]:
+        """What was delivered since the last time."""
+        taken, self.publishes = self.publishes, []
+        return taken
+
+
+class RawClient:
+    """A client that sends what it is told and nothing else: no acknowledgements, no pings."""
+
+    def __init__(self, address: tuple[str, int], level: int = 4) -> None:
+        self.level = level
+        self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
+        self._received = b""
+        self._packets: list[Packet] = []
+
+    def __enter__(self) -> "RawClient":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def send_bytes(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def send(self, *sent: Packet) -> None:
+        self.send_bytes(b"".join(encode_packet(packet, self.level) for packet in sent))
+
+    def next_packet(self, timeout_s: float = TIMEOUT_S) -> Packet | None:
+        """The next packet from the server; None when it closed the connection. TimeoutError when nothing comes."""
+        deadline = time.monotonic() + timeout_s
+        while not self._packets:
+            self.socket.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                data = self.socket.recv(1 << 16)
+            except ConnectionResetError:
+                return None
+            if not data:
+                return None
+            self._packets, self._received = parse(self._received + data, self.level)
+        return self._packets.pop(0)
+
+    def expect(self, kind: type[Kind]) -> Kind:
+        """The next packet, which has to be of this kind."""
+        packet = self.next_packet()
+        assert isinstance(packet, kind), f"{packet!r} instead of {kind.__name__}"
+        return packet
+
+    def expect_closed(self) -> None:
+        packet = self.next_packet()
+        assert packet is None, f"{packet!r} instead of the end of the connection"
+
+    def expect_silence(self) -> None:
+        """Nothing came that was not asked for: a ping is answered by the very next packet."""
+        self.send(packets.Pingreq())
+        self.expect(packets.Pingresp)
+
+    def connect(
+        self,
+        client_id: str = "raw",
+        *,
+        clean: bool = True,
+        keep_alive: int = 0,
+        will: packets.Will | None = None,
+        properties: Properties | None = None,
+    ) -> Connack:
+        """CONNECT and its answer."""
+        self.send(
+            Connect(client_id, self.level, clean, keep_alive, will, None, None, properties or Properties())
+        )
+        return self.expect(Connack)
+
+    def subscribe(
+        self, *requests: packets.Request | str, properties: Properties | None = None
+    ) -> tuple[int, ...]:
+        """SUBSCRIBE (texts: at QoS 1) and the reasons of its SUBACK."""
+        asked = tuple(packets.Request(one, 1) if isinstance(one, str) else one for one in requests)
+        self.send(packets.Subscribe(77, asked, properties or Properties()))
+        answer = self.expect(packets.Suback)
+        assert answer.packet_id == 77
+        return answer.reasons
+
+    def publish(self, topic: str, payload: bytes = b"", packet_id: int = 1) -> None:
+        """PUBLISH at QoS 1 and its PUBACK."""
+        self.send(Publish(topic, payload, 1, packet_id=packet_id))
+        answer = self.expect(packets.Puback)
+        assert (answer.packet_id, answer.reason) == (packet_id, 0)
+
+    def receive(self, count: int, *, acknowledge: bool = True) -> list[Publish]:
+        """The next `count` packets, which have to be publishes; acknowledged one by one if asked to."""
+        received = [self.expect(Publish) for _ in range(count)]
+        if acknowledge:
+            self.send(*[packets.Puback(one.packet_id) for one in received if one.qos])
+        return received
