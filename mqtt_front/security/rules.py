@@ -5,6 +5,7 @@ before what allows. What no rule allows is forbidden.
 """
 
 import enum
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -12,8 +13,8 @@ from mqtt_front.filter_relations import covers, overlap
 from timestone.filters import FilterTree
 
 _REMEMBERED_TOPICS = 4096
-"""Topics that one client may publish to and that are known without looking: a gateway's worth. Beyond it they are looked
-up again."""
+"""Topics of one client that are known to be allowed: a gateway's worth. Beyond it they are looked up again."""
+_PLACEHOLDER = re.compile("%[cu]")
 
 
 class Access(enum.IntFlag):
@@ -126,8 +127,9 @@ def fill_in(patterns: Sequence[Rule], user: str | None, client_id: str) -> list[
     """
     if any(_is_dangerous(name) for name in (user or "", client_id)):
         return []
+    names = {"%c": client_id, "%u": user or ""}
     return [
-        Rule(topic_filter.replace("%c", client_id).replace("%u", user or ""), access)
+        Rule(_PLACEHOLDER.sub(lambda found: names[found[0]], topic_filter), access)
         for topic_filter, access in patterns
         if user or "%u" not in topic_filter
     ]
