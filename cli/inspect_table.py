@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -10,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from timestone.examination import State
-from timestone.inspection import LogReport, SegmentReport, StoreReport
+from timestone.inspection import LogReport, ReaderReport, SegmentReport, StoreReport
 
 from .inspect_words import explanations, loss, verdict
 from .quantities import format_bytes, format_count, format_timestamp
@@ -52,7 +53,8 @@ def _print_report(console: Console, report: StoreReport) -> None:
         if log.segments:
             console.print(Padding(_segments(log, console.width), _INDENT, expand=False))
     if report.readers:
-        console.print(f"\nnamed readers: {', '.join(sorted(report.readers))}", soft_wrap=True)
+        console.print()
+        console.print(_readers(report.readers))
     sentences = list(explanations(report))
     if sentences:
         console.print()
@@ -88,6 +90,26 @@ def _segments(log: LogReport, width: int) -> Table:
     for segment in log.segments:
         cells = [*_cells(segment, wide), *([loss(segment)] if lossy else [])]
         table.add_row(*cells, style=_STYLES[State(segment.state)])
+    return table
+
+
+def _readers(readers: Sequence[ReaderReport]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=True)
+    table.add_column("named reader", overflow="fold")
+    table.add_column("log")
+    for heading in ("next", "lag", "missed"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("committed")
+    for reader in readers:
+        table.add_row(
+            reader.name,
+            f"{reader.log}-{reader.partition}",
+            str(reader.offset),
+            "?" if reader.lag is None else f"{reader.lag:,}",
+            f"{reader.missed:,}" if reader.missed else "",
+            _time(reader.committed_us),
+            style="yellow" if reader.missed else "",
+        )
     return table
 
 

@@ -43,6 +43,13 @@ def explanations(report: StoreReport) -> Iterator[str]:
             if text := _about_segment(segment, report.owner_pid):
                 yield f"{name}, segment {segment.base_offset}: {text}"
         yield from (f"{name}: {text}" for text in _about_folder(log))
+    for reader in report.readers:
+        if reader.missed:
+            yield (
+                f"reader {reader.name!r} of {reader.log}-{reader.partition}: retention has deleted "
+                f"{format_count(reader.missed, 'offset')} that it had not read. Next: keep more "
+                "(retention_ms, retention_bytes) or have it read sooner; it goes on where it seeks to."
+            )
 
 
 def _about_segment(segment: SegmentReport, owner_pid: int | None) -> str:

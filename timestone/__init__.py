@@ -22,6 +22,8 @@ from timestone.errors import (
     LogFailed,
     NotAStore,
     OffsetOutOfRange,
+    ReaderInUse,
+    ReadOnlyStore,
     RecordTooLarge,
     StorageFull,
     StoreClosed,
@@ -32,6 +34,7 @@ from timestone.errors import (
     UnsupportedFormat,
 )
 from timestone.log import Log
+from timestone.named_readers import Commitment, ReaderId
 from timestone.reader import Reader
 from timestone.record import Header, HeaderKind, Record
 from timestone.store import Store
@@ -46,6 +49,7 @@ __all__ = [
     "NO_TOPIC",
     "Ack",
     "Batch",
+    "Commitment",
     "CorruptLog",
     "CorruptRecord",
     "Draft",
@@ -58,7 +62,10 @@ __all__ = [
     "LogView",
     "NotAStore",
     "OffsetOutOfRange",
+    "ReadOnlyStore",
     "Reader",
+    "ReaderId",
+    "ReaderInUse",
     "Record",
     "RecordTooLarge",
     "Recovery",

@@ -4,16 +4,20 @@
 Logs can be read without it: a folder's own files say everything but the settings. So a catalogue that is lost
 or behind is completed from the folders, and one that is damaged is refused with its name."""
 
+import errno
 import json
+import shutil
 import sqlite3
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import NamedTuple
 
 from timestone.config import LogConfig
-from timestone.errors import CorruptLog, UnsupportedFormat
+from timestone.errors import CorruptLog, StoreClosed, UnsupportedFormat
 
 FORMAT_VERSION = 1
 _SCHEMA = """
@@ -38,19 +42,56 @@ class CatalogRow(NamedTuple):
     epoch: int
 
 
+_ERRNO_OF = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_BUSY: errno.EBUSY,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+}
+_PRIMARY_CODE = 0xFF
+"""The bits of SQLite's extended result codes that say what kind of error it is."""
+
+
 class Catalog:
-    """The open catalogue. Each call is one transaction, durable when it returns; any thread may call."""
+    """The open catalogue. Each call is one transaction, durable when it returns; any thread may call.
+
+    Every call raises OSError, with the catalogue's path, when the disk does not do it (nothing has changed
+    then), CorruptLog when the file is no sound database, and StoreClosed after `close`."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Raises UnsupportedFormat for one of a newer version, CorruptLog when SQLite cannot read it."""
         self.path = path
         self._lock = threading.Lock()
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
         try:
-            target = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-            self._connection = sqlite3.connect(target, uri=True, check_same_thread=False, timeout=5.0)
-            self._prepare(read_only)
+            self._connect(path, "ro" if read_only else "rwc")
+            try:
+                self._prepare(read_only)
+            except sqlite3.OperationalError as error:
+                if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
+                    raise
+                self._open_copy()
         except sqlite3.DatabaseError as error:
             raise CorruptLog(path, f"the catalogue cannot be read: {error}") from error
+
+    def _connect(self, path: Path, mode: str) -> None:
+        target = f"{path.absolute().as_uri()}?mode={mode}"
+        self._connection = sqlite3.connect(target, uri=True, check_same_thread=False, timeout=5.0)
+
+    def _open_copy(self) -> None:
+        """The owner died in the middle of a commit: whoever opens the database rolls that back, which a view must
+        not do to files that are not its own. So it does it to a copy."""
+        self._connection.close()
+        self._copy = tempfile.TemporaryDirectory(prefix="timestone-")
+        copy = Path(self._copy.name) / self.path.name
+        try:
+            while not _copied(self.path, copy):
+                pass
+        except FileNotFoundError:  # a new owner has rolled it back meanwhile
+            self._connect(self.path, "ro")
+        else:
+            self._connect(copy, "rw")
+        self._prepare(read_only=True)
 
     def _prepare(self, read_only: bool) -> None:
         connection = self._connection
@@ -66,7 +107,7 @@ class Catalog:
 
     def logs(self) -> dict[tuple[str, int], CatalogRow]:
         """All logs by name and partition."""
-        with self._lock:
+        with self._lock, self._told():
             rows = self._connection.execute(
                 "SELECT name, partition, settings, next_offset, epoch FROM logs"
             ).fetchall()
@@ -77,7 +118,7 @@ class Catalog:
 
     def put_log(self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int) -> None:
         """Add or update a log."""
-        with self._lock, self._connection:
+        with self._lock, self._told(), self._connection:
             self._connection.execute(
                 "INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?)",
                 (name, partition, json.dumps(asdict(config), sort_keys=True), next_offset, epoch),
@@ -86,6 +127,21 @@ class Catalog:
     def close(self) -> None:
         with self._lock:
             self._connection.close()
+            if self._copy is not None:
+                self._copy.cleanup()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """SQLite's errors in the words of the engine."""
+        try:
+            yield
+        except sqlite3.ProgrammingError as error:
+            raise StoreClosed(f"the catalogue {self.path} is closed") from error
+        except sqlite3.OperationalError as error:
+            number = _ERRNO_OF.get(getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE, errno.EIO)
+            raise OSError(number, f"the catalogue: {error}", str(self.path)) from error
+        except sqlite3.DatabaseError as error:
+            raise CorruptLog(self.path, f"the catalogue cannot be read: {error}") from error
 
     # Documents: the surface that fronts get as `store.documents`.
 
@@ -93,13 +149,13 @@ class Catalog:
         """Store values under their keys; None deletes. All or none, durable when it returns."""
         gone = [(space, key) for key, value in items.items() if value is None]
         kept = [(space, key, value) for key, value in items.items() if value is not None]
-        with self._lock, self._connection:
+        with self._lock, self._told(), self._connection:
             self._connection.executemany("DELETE FROM documents WHERE space = ? AND key = ?", gone)
             self._connection.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", kept)
 
     def get(self, space: str, key: str) -> bytes | None:
         """The value of a key, or None."""
-        with self._lock:
+        with self._lock, self._told():
             row = self._connection.execute(
                 "SELECT value FROM documents WHERE space = ? AND key = ?", (space, key)
             ).fetchone()
@@ -107,12 +163,23 @@ class Catalog:
 
     def items(self, space: str) -> dict[str, bytes]:
         """All keys and values of a space."""
-        with self._lock:
+        with self._lock, self._told():
             return dict(
                 self._connection.execute(
                     "SELECT key, value FROM documents WHERE space = ?", (space,)
                 ).fetchall()
             )
+
+
+def _copied(path: Path, copy: Path) -> bool:
+    """Copy a database with its journal; false when the two may not belong together. Raises FileNotFoundError when
+    there is no journal any more."""
+    journal = path.with_name(path.name + "-journal")
+    before = journal.stat()
+    shutil.copyfile(journal, copy.with_name(journal.name))
+    shutil.copyfile(path, copy)
+    after = journal.stat()
+    return (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
 def _config(text: str) -> LogConfig:

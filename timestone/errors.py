@@ -78,6 +78,24 @@ class NotAStore(TimestoneError):
         self.reason = reason
 
 
+class ReaderInUse(TimestoneError):
+    """This process has an open reader of that name on that log: two would overwrite each other's offset. Close
+    the other one, or choose another name."""
+
+    def __init__(self, log: str, name: str) -> None:
+        super().__init__(f"log {log} already has an open reader named {name!r} in this process")
+        self.log = log
+        self.name = name
+
+
+class ReadOnlyStore(TimestoneError):
+    """A view writes nothing. Ask the process that owns the store, or open the store when nobody does."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(f"{path} is open as a view: {what} needs the process that owns the store")
+        self.path = path
+
+
 class StoreClosed(TimestoneError):
     """The store, log or reader was closed before this call."""
 

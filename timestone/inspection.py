@@ -5,7 +5,6 @@ A live store and a crashed one look alike on the disk: their last segment is unc
 the store is asked of the lock, so that a running server is not reported as a fault."""
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,10 +13,11 @@ from typing import Any
 
 from timestone import names
 from timestone.catalog import Catalog
-from timestone.errors import CorruptLog, NotAStore, TimestoneError
+from timestone.errors import NotAStore, TimestoneError
 from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
 from timestone.lock import read_owner
+from timestone.named_readers import Commitment, ReaderId, all_committed
 from timestone.recovery import identity_from_indexes
 from timestone.topics import TopicDictionary
 
@@ -83,6 +83,22 @@ class LogReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ReaderReport:
+    """One named reader of a log."""
+
+    log: str
+    partition: int
+    name: str
+    offset: int
+    """The next offset it will read."""
+    committed_us: int
+    lag: int | None
+    """Offsets between it and the log's end; None when the log was not looked at or is unreadable."""
+    missed: int
+    """Offsets that retention deleted before it read them."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreReport:
     """A store. `exit_code` is 0 clean, 1 unclosed but consistent, 2 torn tail, 3 corruption, 4 unreadable."""
 
@@ -91,7 +107,7 @@ class StoreReport:
     """The process that owns the store now; None when nobody does."""
     deep: bool
     logs: tuple[LogReport, ...]
-    readers: dict[str, Any]
+    readers: tuple[ReaderReport, ...]
     notes: tuple[str, ...]
     exit_code: int
 
@@ -128,13 +144,18 @@ def inspect_store(
         raise NotAStore(store, f"it has no log named {log!r}")
     owner, notes = _owner(files, store / names.LOCK_NAME), []
     try:
-        readers = _readers(store / names.CATALOG_NAME)
-    except (CorruptLog, sqlite3.DatabaseError, TimestoneError) as error:
-        readers = {}
+        committed = _committed(store / names.CATALOG_NAME)
+    except (TimestoneError, OSError) as error:
+        committed = {}
         notes.append(f"{error}; the logs do not need it")
     reports = [_LogInspection(files, store, name, number, deep, progress).report() for name, number in chosen]
+    readers = [
+        _reader_report(reader, found, reports)
+        for reader, found in committed.items()
+        if log is None or (reader.log, reader.partition) in chosen
+    ]
     code = max((_exit_code(report) for report in reports), default=EXIT_CLEAN)
-    return StoreReport(str(store), owner, deep, tuple(reports), readers, tuple(notes), code)
+    return StoreReport(str(store), owner, deep, tuple(reports), tuple(readers), tuple(notes), code)
 
 
 class _LogInspection:
@@ -277,11 +298,23 @@ def _owner(files: Files, lock: Path) -> int | None:
         files.close(fd)
 
 
-def _readers(path: Path) -> dict[str, Any]:
+def _committed(path: Path) -> dict[ReaderId, Commitment]:
     if not path.exists():
         return {}
     catalog = Catalog(path, read_only=True)
     try:
-        return {key: value.decode(errors="replace") for key, value in catalog.items("readers").items()}
+        return all_committed(catalog)
     finally:
         catalog.close()
+
+
+def _reader_report(reader: ReaderId, found: Commitment, reports: list[LogReport]) -> ReaderReport:
+    place = (reader.log, reader.partition)
+    log = next((one for one in reports if (one.log, one.partition) == place and not one.error), None)
+    return ReaderReport(
+        *reader,
+        offset=found.offset,
+        committed_us=found.committed_us,
+        lag=None if log is None else max(0, log.end_offset - max(found.offset, log.start_offset)),
+        missed=0 if log is None else max(0, log.start_offset - found.offset),
+    )

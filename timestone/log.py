@@ -23,6 +23,7 @@ from timestone.draft import Draft
 from timestone.entries import ENTRY, NO_TOPIC
 from timestone.errors import LogFailed, StorageFull, StoreClosed
 from timestone.history import History
+from timestone.named_readers import NamedReaders
 from timestone.readable import ReadableLog
 from timestone.record import Header, HeaderKind, encode_headers
 from timestone.submission import Submission
@@ -62,6 +63,7 @@ class Log(ReadableLog):
         self.id = topics.identity.log_id
         self.topics = topics
         self.wakeups = Wakeups(topics)
+        self.named_readers = NamedReaders(self.name, self.partition, store.committed, store.commit_readers)
         self.config = config
         self.folder = folder
         self._store = store
@@ -363,11 +365,6 @@ class Log(ReadableLog):
             end_offset, marks = self._appender.begin_flush()
         try:
             self.topics.sync()
-        except OSError as error:
-            with self._write_lock:
-                failure = self._fail_locked(error)
-            raise failure from error
-        try:
             self._appender.flush(marks)
             with self._write_lock:
                 self._appender.end_flush(end_offset, marks)

@@ -8,10 +8,14 @@ from timestone.errors import InvalidName
 LOCK_NAME = "LOCK"
 CATALOG_NAME = "catalog.db"
 TOPICS_NAME = "topics"
+DOUBT_NAME = "failed-flush"
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
 TEMPORARY_SUFFIX = ".tmp"
 LOST_SUFFIX = ".lost"
+
+READER_NAME_MOST = 512
+"""Characters of a reader's name: room for a service, a group and a client id."""
 
 _LOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _FOLDER = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{0,199})-(?P<partition>0|[1-9][0-9]{0,8})")
@@ -24,6 +28,14 @@ def validate_log_name(name: str) -> None:
     if not _LOG_NAME.fullmatch(name):
         raise InvalidName(
             f"{name!r} cannot name a log: 1 to 200 letters, digits, '.', '_' or '-', no leading '.' or '-'"
+        )
+
+
+def validate_reader_name(name: str) -> None:
+    """Raise InvalidName unless `name` is 1 to 512 characters without control characters."""
+    if not 1 <= len(name) <= READER_NAME_MOST or not name.isprintable():
+        raise InvalidName(
+            f"{name!r} cannot name a reader: 1 to {READER_NAME_MOST} characters, no control characters"
         )
 
 

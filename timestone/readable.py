@@ -14,6 +14,7 @@ from timestone.entries import ENTRY, Entries
 from timestone.errors import OffsetOutOfRange
 from timestone.filters import validate_filter
 from timestone.history import History
+from timestone.named_readers import NamedReaders
 from timestone.reader import Reader, Start
 from timestone.record import Record
 from timestone.segment import Run, Segment
@@ -36,6 +37,7 @@ class ReadableLog(ABC):
     id: int
     topics: TopicDictionary
     wakeups: Wakeups
+    named_readers: NamedReaders
 
     @property
     @abstractmethod
@@ -130,16 +132,23 @@ class ReadableLog(ABC):
         none."""
         return self.history.offset_at(timestamp_us, self.end_offset)
 
-    def reader(self, start: Start = "earliest", *, topics: str | Sequence[str] | None = None) -> Reader:
+    def reader(
+        self,
+        start: Start = "earliest",
+        *,
+        topics: str | Sequence[str] | None = None,
+        name: str | None = None,
+    ) -> Reader:
         """A cursor that pulls from `start`: "earliest", "latest" or an offset; with `topics`, MQTT topic
-        filters, only matching records.
+        filters, only matching records; with `name`, from the offset that a reader of that name has committed
+        to this log, and from `start` only when there is none yet.
 
-        Raises InvalidName for a filter that can match nothing by the rules, OffsetOutOfRange for an offset
-        beyond the end."""
+        Raises InvalidName for a filter that can match nothing by the rules, OffsetOutOfRange for a `start`
+        that is not in the log, ReaderInUse when this process has one of that name open."""
         filters = [topics] if isinstance(topics, str) else topics
         for topic_filter in filters or ():
             validate_filter(topic_filter)
-        return Reader(self, start, filters)
+        return Reader(self, start, filters, name)
 
     def segment_bounds(self) -> list[tuple[int, int]]:
         """The offsets [base, end) of each segment that holds records, in order."""

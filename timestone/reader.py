@@ -5,7 +5,8 @@ thread at a time; `wake` is called by the thread that appends."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
 
 from timestone.batch import Batch
 from timestone.errors import OffsetOutOfRange, StoreClosed
@@ -25,13 +26,23 @@ class Reader:
     """Reads a log in order from an offset; `offset` is the next one it will look at.
 
     Iterating yields records until the end that the log has at that moment.
+
+    One with a name goes on where it has committed, also in a later process. It holds its name until `close`.
     """
 
     def __init__(
-        self, log: "ReadableLog", start: Start = "earliest", topics: Sequence[str] | None = None
+        self,
+        log: "ReadableLog",
+        start: Start = "earliest",
+        topics: Sequence[str] | None = None,
+        name: str | None = None,
     ) -> None:
         self.log = log
-        self.offset = self._resolve(start)
+        self.name = name
+        found = None if name is None else log.named_readers.committed(name)
+        # What was committed is not checked against the log: the first read raises OffsetOutOfRange with all
+        # numbers when retention has passed it, and there is a reader then to `seek` with.
+        self.offset = self._resolve(start) if found is None else found.offset
         self.on_wake: Callable[[Reader, int], None] | None = None
         """Called once after each `park` that returned True, with the first offset that concerns this reader,
         by the thread that appended, which it must not block. The reader's offset has then moved up to that
@@ -43,6 +54,16 @@ class Reader:
         self._filters: tuple[str, ...] | None = None
         if topics is not None:
             self.set_topics(topics)
+        if name is not None:
+            log.named_readers.take(name, self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     @property
     def topics(self) -> tuple[str, ...] | None:
@@ -131,9 +152,31 @@ class Reader:
         """Read on from another offset. Raises OffsetOutOfRange."""
         self.offset = self._resolve(offset)
 
+    def commit(self, offset: int | None = None) -> None:
+        """Store durably where a reader of this name goes on: `offset`, the next one to read, by default that of
+        this reader. Costs a flush of the catalogue: once a batch, not once a record, and for many readers
+        together `Store.commit_readers`. While iterating, give it `record.offset + 1`: the reader itself is
+        ahead.
+
+        Survives every crash that the records below it survive; after one that it does not, the reader goes on
+        behind the gap. Raises ValueError without a name, OffsetOutOfRange beyond the end, ReadOnlyStore in a
+        view, OSError (what was committed before still is), StoreClosed."""
+        self._check_open()
+        if self.name is None:
+            raise ValueError("this reader has no name to commit under: log.reader(name=…)")
+        self.log.named_readers.commit(self.name, self.offset if offset is None else offset)
+
+    @property
+    def committed_offset(self) -> int | None:
+        """The offset last committed under this reader's name, by whomever; None when there is none."""
+        found = None if self.name is None else self.log.named_readers.committed(self.name)
+        return None if found is None else found.offset
+
     def close(self) -> None:
-        """Forget the reader. Closing twice is fine."""
+        """Forget the reader and free its name; what it has committed stays. Closing twice is fine."""
         self._closed = True
+        if self.name is not None:
+            self.log.named_readers.release(self.name, self)
         if self._registered:
             self._registered = False
             self.log.wakeups.unregister(self)

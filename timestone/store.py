@@ -6,10 +6,9 @@ share (committer, sealer, tail budget, open segments), and closing."""
 import logging
 import os
 import secrets
-import sqlite3
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +19,13 @@ from timestone.catalog import Catalog, CatalogRow
 from timestone.clock import Clock
 from timestone.committer import Committer
 from timestone.config import LogConfig, StoreConfig
-from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
+from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, StoreClosed, UnknownLog
 from timestone.examination import Finding, base_offsets
 from timestone.files import Files
 from timestone.history import History
 from timestone.lock import StoreLock
 from timestone.log import Log
+from timestone.named_readers import Commitment, ReaderId, all_committed, commit, committed, forget
 from timestone.open_files import OpenSegments
 from timestone.recovery import LogRecovery, Recovered, identity_from_indexes
 from timestone.sealer import Sealer
@@ -112,6 +112,31 @@ class Store:
     def log_names(self) -> list[tuple[str, int]]:
         """Name and partition of each log, sorted."""
         return sorted(self._logs)
+
+    def readers(self) -> dict[ReaderId, Commitment]:
+        """All named readers that have committed, in any process so far. Raises OSError, CorruptLog."""
+        return all_committed(self.documents)
+
+    def committed(self, reader: ReaderId) -> Commitment | None:
+        """What a named reader has committed, or None. Raises OSError, CorruptLog."""
+        return committed(self.documents, reader)
+
+    def commit_readers(self, offsets: Mapping[ReaderId, int]) -> None:
+        """Store where named readers go on, all or none of them, durable when it returns; see `Reader.commit`.
+        The readers need not be open.
+
+        Raises UnknownLog, OffsetOutOfRange, OSError, StoreClosed."""
+        for reader, offset in offsets.items():
+            names.validate_reader_name(reader.name)
+            log = self.log(reader.log, reader.partition, create=False)
+            if not 0 <= offset <= log.end_offset:
+                raise OffsetOutOfRange(offset, log.start_offset, log.end_offset)
+        commit(self.documents, offsets, self.now_us())
+
+    def forget_readers(self, readers: Iterable[ReaderId]) -> None:
+        """Remove what named readers have committed; the next of that name begins at its `start`. Raises
+        OSError."""
+        forget(self.documents, readers)
 
     def close(self) -> None:
         """Write and sync what was submitted, seal all segments, give up the lock. Closing twice is fine.
@@ -246,7 +271,7 @@ class Store:
     def _remember(self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int) -> bool:
         try:
             self._catalog.put_log(name, partition, config, next_offset, epoch)
-        except sqlite3.Error as error:
+        except (OSError, CorruptLog) as error:
             _LOGGER.warning("%s: the catalogue cannot be written: %s", self.path, error)
             return False
         return True

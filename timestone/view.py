@@ -10,17 +10,18 @@ A view is as of its last `refresh`. It never waits for the owner and the owner n
 
 import itertools
 import os
-import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import numpy as np
 
 from timestone import names
 from timestone.catalog import Catalog
 from timestone.entries import ENTRY, ENTRY_BYTES
-from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
+from timestone.errors import CorruptLog, NotAStore, ReadOnlyStore, StoreClosed, UnknownLog
 from timestone.examination import base_offsets
 from timestone.files import Files
 from timestone.history import History
@@ -33,6 +34,7 @@ from timestone.index import (
     Trailer,
     entry_position,
 )
+from timestone.named_readers import Commitment, NamedReaders, ReaderId, all_committed, committed
 from timestone.open_files import OpenSegments
 from timestone.readable import ReadableLog
 from timestone.recovery import identity_from_indexes
@@ -89,15 +91,35 @@ class StoreView:
         return view
 
     def documents(self, space: str) -> dict[str, bytes]:
-        """The keys and values of a space of the catalogue; empty when there is none. Raises CorruptLog."""
+        """The keys and values of a space of the catalogue; empty when there is none. Raises OSError,
+        CorruptLog."""
+        with self._catalog() as catalog:
+            return catalog.items(space) if catalog else {}
+
+    def readers(self) -> dict[ReaderId, Commitment]:
+        """All named readers that have committed. Raises OSError, CorruptLog."""
+        with self._catalog() as catalog:
+            return all_committed(catalog) if catalog else {}
+
+    def committed(self, reader: ReaderId) -> Commitment | None:
+        """What a named reader has committed, or None. Raises OSError, CorruptLog."""
+        with self._catalog() as catalog:
+            return committed(catalog, reader) if catalog else None
+
+    def commit_readers(self, offsets: Mapping[ReaderId, int]) -> NoReturn:
+        """Not in a view: raises ReadOnlyStore."""
+        raise ReadOnlyStore(self.path, "a commit")
+
+    @contextmanager
+    def _catalog(self) -> Iterator[Catalog | None]:
+        """The catalogue as it is now, for one look: a view holds no lock on it in between."""
         path = self.path / names.CATALOG_NAME
         if not path.exists():
-            return {}
+            yield None
+            return
         catalog = Catalog(path, read_only=True)
         try:
-            return catalog.items(space)
-        except sqlite3.DatabaseError as error:
-            raise CorruptLog(path, f"the catalogue cannot be read: {error}") from error
+            yield catalog
         finally:
             catalog.close()
 
@@ -128,6 +150,7 @@ class LogView(ReadableLog):
         self.id = self.topics.identity.log_id
         self.epoch = 0
         self.wakeups = Wakeups(self.topics)
+        self.named_readers = NamedReaders(name, partition, store.committed, store.commit_readers)
         self._history = History(())
         self._start_offset = self._end_offset = self._synced_offset = 0
         self._closed = False
