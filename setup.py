@@ -1,13 +1,17 @@
-"""Which folder becomes which import name; everything else about the distribution is in pyproject.toml.
+"""Which folder becomes which import name, and what is compiled; all else about the distribution is in pyproject.toml.
 
 A wheel must not own import names as common as `cli`, `bench` or `pipeline`, so these three folders are installed under
-names of their own. Compiled extensions, once there are any, are listed here with `optional=True`: without a compiler
-the install goes on and the pure Python twins do the work.
+names of their own.
+
+The kernels are optional: where they cannot be compiled the install goes on without them, and `timestone --version` says
+that it runs on the slow path. TIMESTONE_SANITIZE=1 builds them with an address sanitizer (`make sanitize`).
 """
 
+import os
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 FOLDERS = {
     "timestone": "timestone",
@@ -17,6 +21,34 @@ FOLDERS = {
     "timestone_bench": "bench",
     "timestone_pipeline": "pipeline",
 }
+
+KERNELS = [
+    Extension(
+        "timestone._kernel",
+        ["timestone/_kernel.pyx"],
+        depends=["timestone/_crc32c.h"],
+        include_dirs=["timestone"],
+        optional=True,
+    ),
+]
+
+
+class BuildKernels(build_ext):
+    """Compiles what can be compiled, and says plainly what could not."""
+
+    def build_extension(self, ext: Extension) -> None:
+        self.cython_c_in_temp = True
+        if os.environ.get("TIMESTONE_SANITIZE"):
+            ext.extra_compile_args = ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"]
+            ext.extra_link_args = ["-fsanitize=address"]
+        try:
+            super().build_extension(ext)
+        except Exception as error:
+            # Whatever went wrong (no compiler, no headers of Python, no Cython): the twin in Python does the same work.
+            self.announce(
+                f"*** {ext.name} is not compiled, Timestone will run on the slow path: {error}", level=4
+            )
+
 
 root = Path(__file__).parent
 packages = [
@@ -29,5 +61,6 @@ setup(
     packages=packages,
     package_dir=FOLDERS,
     package_data={name: ["py.typed"] for name in FOLDERS},
-    ext_modules=[],
+    ext_modules=KERNELS,
+    cmdclass={"build_ext": BuildKernels},
 )

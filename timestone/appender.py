@@ -104,7 +104,7 @@ class Appender:
         holds. RecordTooLarge: the draft does not fit into any segment."""
         now_us = max(self._last_timestamp_us, self._place.now_us())
         writer = self._writer_for(draft, now_us)
-        data, position, first = draft.data(), writer.size_bytes, writer.end_offset
+        data, position, first = draft.data, writer.size_bytes, writer.end_offset
         entries = draft.entries(writer.seal, ordinal=writer.count, position=position, timestamp_us=now_us)
         try:
             writer.raise_ceiling(first + draft.count)

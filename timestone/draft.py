@@ -4,20 +4,23 @@ A front collects everything that arrived in one turn of its loop into one Draft 
 batches whatever the number of clients and topics. What belongs here: building the columns and checking
 limits. It knows no file."""
 
-import itertools
-import struct
+from array import array
 from collections.abc import Sequence
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from timestone.crc import crc32c
-from timestone.entries import ENTRY, NO_TOPIC, EntrySeal
+from timestone import kernel
+from timestone.entries import NO_TOPIC
+from timestone.entry_seal import EntrySeal
 from timestone.errors import RecordTooLarge
 
 Numbers = npt.NDArray[np.unsignedinteger]
 Column = Sequence[int] | Numbers | int
-_UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc, for a draft of one record
+Lengths: TypeAlias = "bytes | bytearray | array[int]"
+
+assert array("I").itemsize == 4  # as numpy's uint32, on every platform Python is built for today
 
 
 class Draft:
@@ -29,7 +32,7 @@ class Draft:
     Raises ValueError or OverflowError when a column does not fit.
     """
 
-    __slots__ = ("_payloads", "count", "flags", "header_lengths", "size_bytes", "topic_ids")
+    __slots__ = ("count", "data", "flags", "header_lengths", "lengths", "topic_ids")
 
     def __init__(
         self,
@@ -39,56 +42,67 @@ class Draft:
         flags: Column = 0,
         header_lengths: Column = 0,
     ) -> None:
-        self._payloads = tuple(payloads)
-        self.count = len(payloads)
-        self.size_bytes = sum(map(len, payloads))
-        self.topic_ids = _column(topic_ids, self.count, np.uint32)
-        self.flags = _column(flags, self.count, np.uint16)
-        self.header_lengths = _column(header_lengths, self.count, np.uint16)
-        if not isinstance(header_lengths, int) or header_lengths:
-            lengths = np.fromiter(map(len, payloads), dtype=np.uint32, count=self.count)
-            if (lengths < self.header_lengths).any():
-                raise ValueError("a header block is longer than its record")
+        # A join of one bytes object is that object: a single record is not copied at all.
+        self._fill(b"".join(payloads), array("I", map(len, payloads)), topic_ids, flags, header_lengths)
+
+    @classmethod
+    def from_columns(
+        cls,
+        data: bytes,
+        lengths: Lengths,
+        topic_ids: Column = NO_TOPIC,
+        *,
+        flags: Column = 0,
+        header_lengths: Column = 0,
+    ) -> Self:
+        """A draft of records whose stored bytes already lie back to back in `data`.
+
+        lengths: a buffer of u32, one a record, which have to add up to the size of `data`. Kept, not copied: the caller
+        does not change it any more."""
+        draft = cls.__new__(cls)
+        draft._fill(data, lengths, topic_ids, flags, header_lengths)
+        total = int(draft._sizes().sum(dtype=np.uint64))
+        if total != len(data):
+            raise ValueError(f"{len(data)} bytes with lengths that add up to {total}")
+        return draft
+
+    def _fill(
+        self, data: bytes, lengths: Lengths, topic_ids: Column, flags: Column, header_lengths: Column
+    ) -> None:
+        self.data = data
+        """The stored bytes of all records, back to back."""
+        self.lengths = lengths
+        """Stored bytes of each record, u32 each."""
+        self.count = count = memoryview(lengths).nbytes // 4
+        self.topic_ids = _column(topic_ids, count, np.uint32)
+        self.flags = _column(flags, count, np.uint16)
+        self.header_lengths = _column(header_lengths, count, np.uint16)
+        headed = not isinstance(header_lengths, int) or header_lengths > 0
+        if headed and (self._sizes() < self.header_lengths).any():
+            raise ValueError("a header block is longer than its record")
+
+    @property
+    def size_bytes(self) -> int:
+        """Stored bytes of all records."""
+        return len(self.data)
 
     def check(self, record_bytes: int) -> None:
         """Raise RecordTooLarge when any record is over the limit. Nothing was written then."""
-        if self.size_bytes > record_bytes and (longest := max(map(len, self._payloads))) > record_bytes:
+        if len(self.data) > record_bytes and (longest := int(self._sizes().max())) > record_bytes:
             raise RecordTooLarge(longest, record_bytes)
-
-    def data(self) -> bytes:
-        """The stored bytes of all records, back to back."""
-        return self._payloads[0] if self.count == 1 else b"".join(self._payloads)
 
     def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:
         """The index entries of this draft when its first record gets `ordinal` and lies at `position`."""
-        if self.count == 1:
-            return self._single_entry(seal, ordinal, position, timestamp_us)
-        entries = np.empty(self.count, dtype=ENTRY)
-        lengths = np.fromiter(map(len, self._payloads), dtype=np.uint32, count=self.count)
-        ends = np.cumsum(lengths, dtype=np.int64)
-        entries["length"] = lengths
-        entries["position"] = position + ends - lengths
-        entries["timestamp_us"] = timestamp_us
-        entries["topic"] = self.topic_ids
-        entries["header_length"] = self.header_lengths
-        entries["flags"] = self.flags
-        entries["data_crc"] = np.fromiter(map(crc32c, self._payloads), dtype=np.uint32, count=self.count)
-        seal.close(entries, ordinal)
-        return entries.tobytes()
-
-    def _single_entry(self, seal: EntrySeal, ordinal: int, position: int, timestamp_us: int) -> bytes:
-        payload = self._payloads[0]
-        return seal.close_one(
-            _UNSEALED.pack(
-                position,
-                len(payload),
-                timestamp_us,
-                _first(self.topic_ids),
-                _first(self.header_lengths),
-                _first(self.flags),
-                crc32c(payload),
-            ),
-            ordinal,
+        return kernel.fill_entries(
+            self.data,
+            self.lengths,
+            self.topic_ids,
+            self.header_lengths,
+            self.flags,
+            position=position,
+            timestamp_us=timestamp_us,
+            ordinal=ordinal,
+            salt_crc=seal.salt_crc,
         )
 
     @classmethod
@@ -96,16 +110,19 @@ class Draft:
         """One draft with the records of several, in order."""
         if len(drafts) == 1:
             return drafts[0]
-        return cls(
-            list(itertools.chain.from_iterable(draft._payloads for draft in drafts)),
-            np.concatenate([_filled(draft.topic_ids, draft.count) for draft in drafts]),
-            flags=np.concatenate([_filled(draft.flags, draft.count) for draft in drafts]),
-            header_lengths=np.concatenate([_filled(draft.header_lengths, draft.count) for draft in drafts]),
+        counts = [draft.count for draft in drafts]
+        joined = cls.__new__(cls)
+        joined._fill(
+            b"".join([draft.data for draft in drafts]),
+            b"".join([draft.lengths for draft in drafts]),
+            _joined([draft.topic_ids for draft in drafts], counts),
+            _joined([draft.flags for draft in drafts], counts),
+            _joined([draft.header_lengths for draft in drafts], counts),
         )
+        return joined
 
-
-def _first(column: int | Numbers) -> int:
-    return column if isinstance(column, int) else int(column[0])
+    def _sizes(self) -> Numbers:
+        return np.frombuffer(self.lengths, dtype=np.uint32)
 
 
 def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> int | Numbers:
@@ -115,11 +132,20 @@ def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> int |
         if not 0 <= column <= np.iinfo(kind).max:
             raise OverflowError(f"{column} is not from 0 to {np.iinfo(kind).max}")
         return column
-    numbers = np.asarray(column, dtype=kind)
+    numbers = np.ascontiguousarray(column, dtype=kind)
     if numbers.shape != (count,):
         raise ValueError(f"{count} payloads with a column of shape {numbers.shape}")
     return numbers
 
 
-def _filled(column: int | Numbers, count: int) -> Numbers:
-    return np.full(count, column, dtype=np.uint32) if isinstance(column, int) else column
+def _joined(columns: Sequence[int | Numbers], counts: Sequence[int]) -> int | Numbers:
+    """The columns of several drafts as one; still one value for all where they agree."""
+    first = columns[0]
+    if isinstance(first, int) and all(isinstance(column, int) and column == first for column in columns):
+        return first
+    return np.concatenate(
+        [
+            np.full(count, column, dtype=np.uint32) if isinstance(column, int) else column
+            for column, count in zip(columns, counts, strict=True)
+        ]
+    )

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from timestone import names
 from timestone.crc import crc32c
-from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries, EntrySeal
+from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
+from timestone.entry_seal import EntrySeal
 from timestone.files import Files
 from timestone.index import (
     HEADER_BYTES,

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from timestone import names
-from timestone.entries import ENTRY, EntrySeal
+from timestone.entries import ENTRY
+from timestone.entry_seal import EntrySeal
 from timestone.files import Files
 from timestone.index import IndexHeader
 from timestone.segment_writer import SegmentWriter

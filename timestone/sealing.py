@@ -13,7 +13,8 @@ import numpy as np
 
 from timestone import names
 from timestone.crc import crc32c
-from timestone.entries import ENTRY, ENTRY_BYTES, Entries, EntrySeal
+from timestone.entries import ENTRY, ENTRY_BYTES, Entries
+from timestone.entry_seal import EntrySeal
 from timestone.files import Files
 from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader, TopicCounts, Trailer, entry_position
 

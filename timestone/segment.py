@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from timestone import names
+from timestone import kernel, names
 from timestone.crc import crc32c
-from timestone.entries import ENTRY, ENTRY_BYTES, Entries, EntrySeal
+from timestone.entries import ENTRY, ENTRY_BYTES, Entries
+from timestone.entry_seal import EntrySeal
 from timestone.errors import CorruptRecord
 from timestone.files import Files
 from timestone.index import HEADER_BYTES, SUMMARY, Summary, Trailer, entry_position
@@ -243,8 +244,7 @@ class Segment:
         lo, hi = self._verified
         if lo <= ordinal and ordinal + len(entries) <= hi:
             return len(entries)
-        valid = self.seal.valid(entries, ordinal)
-        good = len(entries) if valid.all() else int(valid.argmin())
+        good = self.seal.valid_count(entries, ordinal)
         if good == 0 and len(entries):
             raise CorruptRecord(
                 self.index_path, self.base_offset + ordinal, "its index entry does not match its crc"
@@ -254,21 +254,13 @@ class Segment:
     def _proven_count(self, run: Run, *, strict: bool = True) -> int:
         """How many records at the front have the bytes their entries promise. Raises CorruptRecord for none,
         if strict."""
-        view = memoryview(run.data)
-        starts = (run.entries["position"].astype(np.int64) - run.position).tolist()
-        lengths, crcs = run.entries["length"].tolist(), run.entries["data_crc"].tolist()
-        for number, (start, length, crc) in enumerate(zip(starts, lengths, crcs, strict=True)):
-            piece = view[start : start + length]
-            if len(piece) < length or crc32c(piece) != crc:
-                if number == 0 and strict:
-                    why = (
-                        "the segment file ends inside it"
-                        if len(piece) < length
-                        else "its bytes do not match their crc"
-                    )
-                    raise CorruptRecord(self.segment_path, self.base_offset + run.base_ordinal, why)
-                return number
-        return len(starts)
+        good = kernel.proven_count(run.entries, run.data, run.position)
+        if good == 0 and strict and len(run.entries):
+            start = int(run.entries["position"][0]) - run.position
+            cut = start + int(run.entries["length"][0]) > len(run.data)
+            why = "the segment file ends inside it" if cut else "its bytes do not match their crc"
+            raise CorruptRecord(self.segment_path, self.base_offset + run.base_ordinal, why)
+        return good
 
     def _note_verified(self, first: int, last: int) -> None:
         lo, hi = self._verified

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from timestone import names
-from timestone.entries import ENTRY_BYTES, EntrySeal
+from timestone.entries import ENTRY_BYTES
+from timestone.entry_seal import EntrySeal
 from timestone.files import Files
 from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader, Trailer, entry_position
 from timestone.sealing import seal_index

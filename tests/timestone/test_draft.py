@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from timestone.crc import crc32c
 from timestone.draft import Draft
-from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries, EntrySeal
+from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
+from timestone.entry_seal import EntrySeal
 from timestone.errors import RecordTooLarge
 
 SEAL = EntrySeal(5, 1000)
@@ -20,7 +21,7 @@ def entries_of(draft: Draft, ordinal: int = 3, position: int = 70) -> Entries:
 def test_entries_describe_the_records_back_to_back() -> None:
     draft = Draft([b"abc", b"", b"de"], [1, NO_TOPIC, 2], flags=[1, 0, 8], header_lengths=[2, 0, 0])
     entries = entries_of(draft)
-    assert draft.data() == b"abcde"
+    assert draft.data == b"abcde"
     assert (draft.count, draft.size_bytes) == (3, 5)
     assert entries["position"].tolist() == [70, 73, 73]
     assert entries["length"].tolist() == [3, 0, 2]
@@ -66,7 +67,7 @@ def test_joined_drafts_equal_one_draft_of_all(parts: list[list[bytes]]) -> None:
         [number for number, part in enumerate(parts) for _ in part],
         flags=[number * 2 for number, part in enumerate(parts) for _ in part],
     )
-    assert joined.data() == together.data()
+    assert joined.data == together.data
     assert (joined.count, joined.size_bytes) == (together.count, together.size_bytes)
     assert entries_of(joined).tobytes() == entries_of(together).tobytes()
 
@@ -114,4 +115,46 @@ def test_draft_keeps_no_view_of_the_list_it_was_given() -> None:
     payloads = [b"a", b"b"]
     draft = Draft(payloads)
     payloads.clear()
-    assert draft.data() == b"ab"
+    assert draft.data == b"ab"
+
+
+def test_draft_of_columns_equals_the_draft_of_the_same_records() -> None:
+    payloads = [b"abc", b"", b"de"]
+    lengths = np.array([3, 0, 2], dtype=np.uint32).tobytes()
+    made = Draft.from_columns(b"abcde", lengths, [1, 2, 3], flags=4, header_lengths=[1, 0, 0])
+    same = Draft(payloads, [1, 2, 3], flags=4, header_lengths=[1, 0, 0])
+    assert (made.count, made.size_bytes, made.data) == (same.count, same.size_bytes, same.data)
+    assert entries_of(made).tobytes() == entries_of(same).tobytes()
+    assert (
+        entries_of(Draft.joined([made, same])).tobytes() == entries_of(Draft.joined([same, made])).tobytes()
+    )
+
+
+BAD_LENGTHS = {
+    "longer than the data": (b"abc", [4]),
+    "shorter than the data": (b"abc", [1, 1]),
+    "adding up to the data modulo 2**32": (b"", [2**31, 2**31]),
+    "without records": (b"abc", []),
+}
+
+
+@pytest.mark.parametrize(("data", "lengths"), BAD_LENGTHS.values(), ids=BAD_LENGTHS.keys())
+def test_lengths_that_do_not_add_up_are_refused(data: bytes, lengths: list[int]) -> None:
+    with pytest.raises(ValueError):
+        Draft.from_columns(data, np.array(lengths, dtype=np.uint32).tobytes())
+
+
+def test_lengths_that_are_cut_off_are_refused() -> None:
+    with pytest.raises(ValueError):
+        Draft.from_columns(b"a", b"\1\0\0\0\0")
+
+
+def test_draft_of_no_columns_is_empty() -> None:
+    draft = Draft.from_columns(b"", b"")
+    assert (draft.count, draft.size_bytes) == (0, 0)
+    assert draft.entries(SEAL, ordinal=0, position=0, timestamp_us=1) == b""
+
+
+def test_single_record_is_not_copied() -> None:
+    payload = b"x" * 1000
+    assert Draft([payload]).data is payload

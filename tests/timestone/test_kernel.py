@@ -1,0 +1,204 @@
+"""Choosing a kernel, and the two kernels against each other on inputs nobody thought of."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timestone import kernel, pure_kernel
+from timestone.crc import crc32c
+from timestone.entries import ENTRY_BYTES
+
+BUILT = importlib.util.find_spec("timestone._kernel") is not None
+native: Any = importlib.import_module("timestone._kernel") if BUILT else SimpleNamespace(INTERFACE=0)
+needs_native = pytest.mark.skipif(not BUILT, reason="the compiled kernel was not built: make install")
+
+FUNCTIONS = ("fill_entries", "entry_crcs", "valid_count", "proven_count")
+
+
+def name_in_a_new_process(**environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", "from timestone import kernel; print(kernel.NAME, kernel.REASON, sep='|')"],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_functions_of_the_chosen_kernel_are_offered() -> None:
+    chosen = pure_kernel if kernel.REASON else native
+    assert [getattr(kernel, name) for name in FUNCTIONS] == [getattr(chosen, name) for name in FUNCTIONS]
+    assert (kernel.NAME == "native") is (kernel.REASON == "")
+
+
+def test_environment_asks_for_python() -> None:
+    assert name_in_a_new_process(TIMESTONE_PURE="1") == "pure Python|TIMESTONE_PURE is set"
+
+
+@needs_native
+@pytest.mark.parametrize("value", ["", "0", "no"])
+def test_environment_that_asks_for_nothing_leaves_the_compiled_one(value: str) -> None:
+    assert name_in_a_new_process(TIMESTONE_PURE=value) == "native|"
+
+
+def test_kernel_that_was_not_built_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "PURE_WANTED", False)
+    chosen, reason = kernel.choose("timestone._never_built", pure_kernel)
+    assert chosen is pure_kernel
+    assert reason == "no compiled kernel was built"
+
+
+def test_kernel_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editable install leaves the compiled module beside sources that go on changing."""
+    stale = ModuleType("stale_kernel")
+    stale.INTERFACE = pure_kernel.INTERFACE - 1  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "stale_kernel", stale)
+    monkeypatch.setattr(kernel, "PURE_WANTED", False)
+    assert kernel.choose("stale_kernel", pure_kernel) == (
+        pure_kernel,
+        "stale_kernel was built from other sources",
+    )
+
+
+# Differential fuzzing: the same arguments, good and bad, give the same bytes or the same kind of error.
+
+
+def outcome(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    try:
+        return call(*arguments, **options)
+    except (ValueError, OverflowError, TypeError) as error:
+        return type(error)
+
+
+def assert_same(function: str, *arguments: Any, **options: Any) -> Any:
+    expected = outcome(getattr(pure_kernel, function), *arguments, **options)
+    assert outcome(getattr(native, function), *arguments, **options) == expected
+    return expected
+
+
+NUMBERS = st.integers(-2, 2**65) | st.sampled_from([0, 1, 2**16, 2**31, 2**32 - 1, 2**32, 2**63, 2**64])
+SMALL = st.integers(0, 1000)
+PAYLOADS = st.lists(st.binary(max_size=40), max_size=30)
+
+
+def columns(kind: str, count: int) -> st.SearchStrategy[Any]:
+    most = np.iinfo(kind).max
+    each = st.lists(st.integers(0, int(most)), min_size=count, max_size=count)
+    return st.integers(0, int(most)) | each.map(lambda values: np.array(values, dtype=kind))
+
+
+@needs_native
+@given(st.data(), PAYLOADS)
+def test_good_batches_get_the_same_entries(data: st.DataObject, payloads: list[bytes]) -> None:
+    count = len(payloads)
+    made = assert_same(
+        "fill_entries",
+        b"".join(payloads),
+        np.array([len(payload) for payload in payloads], dtype="<u4"),
+        data.draw(columns("<u4", count)),
+        data.draw(columns("<u2", count)),
+        data.draw(columns("<u2", count)),
+        position=data.draw(st.integers(0, 2**32 - 1300)),
+        timestamp_us=data.draw(st.integers(-(2**63), 2**63 - 1)),
+        ordinal=data.draw(st.integers(0, 2**32 - 40)),
+        salt_crc=data.draw(st.integers(0, 2**32 - 1)),
+    )
+    assert len(made) == count * ENTRY_BYTES
+
+
+JUNK = st.binary(max_size=70) | NUMBERS | st.none() | st.just("text") | st.just(1.5)
+
+
+@needs_native
+@given(st.binary(max_size=40), JUNK, JUNK, JUNK, JUNK, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+def test_bad_batches_are_refused_alike(
+    data: bytes,
+    lengths: Any,
+    topics: Any,
+    headers: Any,
+    flags: Any,
+    position: int,
+    time: int,
+    ordinal: int,
+    salt: int,
+) -> None:
+    if isinstance(lengths, int):
+        lengths = np.array([min(max(lengths, 0), len(data))], dtype="<u4").tobytes()
+    options = {"position": position, "timestamp_us": time, "ordinal": ordinal, "salt_crc": salt}
+    assert_same("fill_entries", data, lengths, topics, headers, flags, **options)
+
+
+def mutated(made: bytes, flips: list[tuple[int, int]], cut: int) -> bytes:
+    raw = bytearray(made)
+    for at, bits in flips:
+        if raw:
+            raw[at % len(raw)] ^= bits
+    return bytes(raw[: max(0, len(raw) - cut)])
+
+
+FLIPS = st.lists(st.tuples(SMALL, st.integers(0, 255)), max_size=3)
+CUTS = st.sampled_from([0, 0, 0, 1, 32])
+
+
+@needs_native
+@given(PAYLOADS, FLIPS, CUTS, FLIPS, CUTS, st.integers(0, 40), st.integers(0, 40))
+def test_damaged_entries_and_records_are_found_alike(
+    payloads: list[bytes],
+    flips: list[tuple[int, int]],
+    cut: int,
+    data_flips: list[tuple[int, int]],
+    data_cut: int,
+    position: int,
+    ordinal: int,
+) -> None:
+    data = b"".join(payloads)
+    lengths = np.array([len(payload) for payload in payloads], dtype="<u4")
+    made = pure_kernel.fill_entries(
+        data, lengths, 1, 0, 0, position=20, timestamp_us=9, ordinal=20, salt_crc=5
+    )
+    entries, stored = mutated(made, flips, cut), mutated(data, data_flips, data_cut)
+    assert_same("entry_crcs", entries, 5, 20)
+    assert_same("valid_count", entries, 5, 20)
+    assert_same("valid_count", entries, 5, ordinal)
+    assert_same("proven_count", entries, stored, 20)
+    assert_same("proven_count", entries, stored, position)
+
+
+@needs_native
+@given(st.binary(max_size=200), NUMBERS, NUMBERS, st.binary(max_size=64))
+def test_noise_is_judged_alike(entries: bytes, salt: int, ordinal: int, data: bytes) -> None:
+    assert_same("entry_crcs", entries, 7, ordinal)
+    assert_same("entry_crcs", entries, salt, 7)
+    assert_same("valid_count", entries, 7, ordinal)
+    assert_same("proven_count", entries, data, 0)
+    assert_same("proven_count", b"", data, ordinal)
+
+
+# The checksum, which the compiled kernel makes itself.
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "size", [*range(70), 335, 336, 1007, 1008, 1009, 2016, 12_287, 12_288, 12_289, 30_001]
+)
+def test_both_ways_of_the_compiled_checksum_agree_with_the_library(size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    for start in (0, 1, 0xFFFF_FFFF):
+        assert native.crc32c(data, start) == native.crc32c_portable(data, start) == crc32c(data, start)
+
+
+@needs_native
+@pytest.mark.parametrize("skip", range(9))
+def test_checksum_does_not_mind_where_the_bytes_lie(skip: int) -> None:
+    view = memoryview(np.random.default_rng(1).bytes(3000))[skip:]
+    assert native.crc32c(view) == native.crc32c_portable(view) == crc32c(view)

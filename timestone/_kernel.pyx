@@ -1,0 +1,254 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, freethreading_compatible=False
+"""The engine's per-record loops, compiled: same names, arguments, results and errors as `pure_kernel`.
+
+What belongs here: arithmetic over columns in memory. It allocates nothing but its results, keeps no reference to an
+argument, and believes no length: every place in a buffer is checked against the buffer's own size before it is touched.
+Works without the GIL once there is so much to do that another thread can use the time."""
+
+from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from "_crc32c.h" nogil:
+    int crc32c_start()
+    uint32_t crc32c_extend(uint32_t crc, const uint8_t *data, size_t length)
+    uint32_t crc32c_extend_entry(
+        uint32_t crc, uint32_t ordinal, uint64_t first, uint64_t second, uint64_t third, uint32_t last
+    )
+    uint32_t crc32c_extend_portable(uint32_t crc, const uint8_t *data, size_t length)
+
+INTERFACE = 1
+"""Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
+CRC32C_BY_INSTRUCTION = bool(crc32c_start())
+
+cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits into
+    uint64_t place  # position, length
+    int64_t timestamp_us
+    uint64_t marks  # topic, header_length, flags
+    uint64_t crcs  # data_crc, entry_crc
+
+cdef enum:
+    ENTRY_BYTES = 32
+    # Letting go of the GIL and asking for it back costs a microsecond when nobody wants it and up to the switch
+    # interval of 5 ms when somebody does: worth it for what takes some ten microseconds.
+    LONG_BYTES = 256 * 1024
+
+cdef uint64_t U16_MAX = 0xFFFF
+cdef uint64_t U32_MAX = 0xFFFFFFFF
+assert sizeof(Entry) == ENTRY_BYTES
+
+
+cdef class View:
+    """A contiguous buffer, held as long as this object lives."""
+
+    cdef Py_buffer view
+    cdef bint held
+    cdef const uint8_t *data
+    cdef Py_ssize_t size
+
+    def __cinit__(self, source):
+        PyObject_GetBuffer(source, &self.view, PyBUF_SIMPLE)
+        self.held = True
+        self.data = <const uint8_t *>self.view.buf
+        self.size = self.view.len
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+    cdef Py_ssize_t count(self, Py_ssize_t item_bytes) except -1:
+        """How many items of a size it holds; ValueError when one is cut off."""
+        if self.size % item_bytes:
+            raise ValueError(f"{self.size} bytes are no column of {item_bytes}-byte items")
+        return self.size // item_bytes
+
+
+cdef class Column:
+    """A value for each record: from a buffer, or one for all, which is a column with steps of zero bytes."""
+
+    cdef View view
+    cdef const uint8_t *at
+    cdef Py_ssize_t step
+    cdef uint32_t value
+
+    def __cinit__(self, source, Py_ssize_t item_bytes, Py_ssize_t count):
+        if isinstance(source, int):
+            if not 0 <= source <= (U32_MAX if item_bytes == 4 else U16_MAX):
+                raise OverflowError(f"{source} does not fit into {item_bytes} bytes")
+            self.value = source
+            self.at = <const uint8_t *>&self.value
+            self.step = 0
+            return
+        self.view = View(source)
+        if self.view.count(item_bytes) != count:
+            raise ValueError(f"{count} records with a column of {self.view.count(item_bytes)}")
+        self.at = self.view.data
+        self.step = item_bytes
+
+
+def crc32c(data, uint32_t crc=0):
+    """For tests: the checksum of `data` behind what `crc` is the checksum of, the way the other functions make it."""
+    cdef View view = View(data)
+    return crc32c_extend(crc, view.data, view.size)
+
+
+def crc32c_portable(data, uint32_t crc=0):
+    """For tests: the same without the processor's instruction."""
+    cdef View view = View(data)
+    return crc32c_extend_portable(crc, view.data, view.size)
+
+
+cdef inline uint32_t crc_of_entry(Entry *entry, uint32_t salt_crc, uint32_t ordinal) noexcept nogil:
+    return crc32c_extend_entry(
+        salt_crc, ordinal, entry.place, <uint64_t>entry.timestamp_us, entry.marks, <uint32_t>entry.crcs
+    )
+
+
+cdef uint32_t last_ordinal_fits(Py_ssize_t count, ordinal) except? 0xFFFFFFFF:
+    if ordinal < 0 or ordinal + count > U32_MAX + 1:
+        raise OverflowError(f"{count} entries from ordinal {ordinal} on")
+    return ordinal if ordinal <= U32_MAX else 0
+
+
+def fill_entries(
+    bytes data not None, lengths, topic_ids, header_lengths, flags, *, position, int64_t timestamp_us, ordinal,
+    uint32_t salt_crc
+):
+    cdef View length_view = View(lengths)
+    cdef Py_ssize_t count = length_view.count(4)
+    cdef Column topics = Column(topic_ids, 4, count)
+    cdef Column headers = Column(header_lengths, 2, count)
+    cdef Column flag_column = Column(flags, 2, count)
+    cdef uint32_t first = last_ordinal_fits(count, ordinal)
+    cdef uint64_t total = sum_of(length_view.data, count)
+    if total != <uint64_t>len(data):
+        raise ValueError(f"{len(data)} bytes with lengths that add up to {total}")
+    if position < 0 or position + total > U32_MAX:
+        raise OverflowError(f"{total} bytes at position {position}")
+    cdef uint32_t start = position
+    cdef bytes result = PyBytes_FromStringAndSize(NULL, count * ENTRY_BYTES)
+    cdef uint8_t *entries = <uint8_t *>PyBytes_AS_STRING(result)
+    cdef const uint8_t *bytes_ = <const uint8_t *>PyBytes_AS_STRING(data)
+    if total + count * ENTRY_BYTES < LONG_BYTES:
+        fill(entries, count, bytes_, length_view.data, topics, headers, flag_column, start, timestamp_us, first, salt_crc)
+    else:
+        with nogil:
+            fill(
+                entries, count, bytes_, length_view.data, topics, headers, flag_column, start, timestamp_us, first,
+                salt_crc,
+            )
+    return result
+
+
+cdef uint64_t sum_of(const uint8_t *lengths, Py_ssize_t count) noexcept nogil:
+    cdef uint64_t total = 0
+    cdef uint32_t length
+    cdef Py_ssize_t number
+    for number in range(count):
+        memcpy(&length, lengths + 4 * number, 4)
+        total += length
+    return total
+
+
+cdef void fill(
+    uint8_t *entries, Py_ssize_t count, const uint8_t *data, const uint8_t *lengths, Column topics, Column headers,
+    Column flags, uint32_t position, int64_t timestamp_us, uint32_t ordinal, uint32_t salt_crc
+) noexcept nogil:
+    """The lengths are known to add up to the size of `data`."""
+    cdef Entry entry
+    cdef Py_ssize_t number
+    cdef uint32_t length, topic
+    cdef uint16_t header_length, flag
+    entry.timestamp_us = timestamp_us
+    for number in range(count):
+        memcpy(&length, lengths + 4 * number, 4)
+        memcpy(&topic, topics.at + number * topics.step, 4)
+        memcpy(&header_length, headers.at + number * headers.step, 2)
+        memcpy(&flag, flags.at + number * flags.step, 2)
+        entry.place = position | <uint64_t>length << 32
+        entry.marks = topic | <uint64_t>header_length << 32 | <uint64_t>flag << 48
+        entry.crcs = crc32c_extend(0, data, length)
+        entry.crcs |= <uint64_t>crc_of_entry(&entry, salt_crc, ordinal + <uint32_t>number) << 32
+        memcpy(entries + number * ENTRY_BYTES, &entry, ENTRY_BYTES)
+        data += length
+        position += length
+
+
+def entry_crcs(entries, uint32_t salt_crc, first_ordinal):
+    cdef View view = View(entries)
+    cdef Py_ssize_t count = view.count(ENTRY_BYTES)
+    cdef uint32_t first = last_ordinal_fits(count, first_ordinal)
+    cdef bytes result = PyBytes_FromStringAndSize(NULL, count * 4)
+    cdef uint8_t *crcs = <uint8_t *>PyBytes_AS_STRING(result)
+    if view.size < LONG_BYTES:
+        fill_crcs(crcs, view.data, count, salt_crc, first)
+    else:
+        with nogil:
+            fill_crcs(crcs, view.data, count, salt_crc, first)
+    return result
+
+
+cdef void fill_crcs(
+    uint8_t *crcs, const uint8_t *entries, Py_ssize_t count, uint32_t salt_crc, uint32_t ordinal
+) noexcept nogil:
+    cdef Entry entry
+    cdef Py_ssize_t number
+    cdef uint32_t crc
+    for number in range(count):
+        memcpy(&entry, entries + number * ENTRY_BYTES, ENTRY_BYTES)
+        crc = crc_of_entry(&entry, salt_crc, ordinal + <uint32_t>number)
+        memcpy(crcs + 4 * number, &crc, 4)
+
+
+def valid_count(entries, uint32_t salt_crc, first_ordinal):
+    cdef View view = View(entries)
+    cdef Py_ssize_t count = view.count(ENTRY_BYTES)
+    cdef uint32_t first = last_ordinal_fits(count, first_ordinal)
+    if view.size < LONG_BYTES:
+        return first_invalid(view.data, count, salt_crc, first)
+    with nogil:
+        count = first_invalid(view.data, count, salt_crc, first)
+    return count
+
+
+cdef Py_ssize_t first_invalid(
+    const uint8_t *entries, Py_ssize_t count, uint32_t salt_crc, uint32_t ordinal
+) noexcept nogil:
+    cdef Entry entry
+    cdef Py_ssize_t number
+    for number in range(count):
+        memcpy(&entry, entries + number * ENTRY_BYTES, ENTRY_BYTES)
+        if entry.timestamp_us <= 0:
+            return number
+        if entry.crcs >> 32 != crc_of_entry(&entry, salt_crc, ordinal + <uint32_t>number):
+            return number
+    return count
+
+
+def proven_count(entries, data, uint32_t position):
+    cdef View entry_view = View(entries)
+    cdef View data_view = View(data)
+    cdef Py_ssize_t count = entry_view.count(ENTRY_BYTES)
+    if entry_view.size + data_view.size < LONG_BYTES:
+        return first_unproven(entry_view.data, count, data_view.data, data_view.size, position)
+    with nogil:
+        count = first_unproven(entry_view.data, count, data_view.data, data_view.size, position)
+    return count
+
+
+cdef Py_ssize_t first_unproven(
+    const uint8_t *entries, Py_ssize_t count, const uint8_t *data, Py_ssize_t size, uint32_t position
+) noexcept nogil:
+    cdef Entry entry
+    cdef Py_ssize_t number
+    cdef int64_t start, length
+    for number in range(count):
+        memcpy(&entry, entries + number * ENTRY_BYTES, ENTRY_BYTES)
+        start = <int64_t>(entry.place & U32_MAX) - position
+        length = <int64_t>(entry.place >> 32)
+        if start < 0 or start > size or length > size - start:
+            return number
+        if crc32c_extend(0, data + start, length) != <uint32_t>entry.crcs:
+            return number
+    return count

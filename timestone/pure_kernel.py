@@ -1,0 +1,174 @@
+"""The engine's per-record loops in Python and numpy: the readable twin of `_kernel.pyx`.
+
+What belongs here: what is computed for each record of a batch, over columns in memory. It knows no file, no log, and
+keeps no state. Both twins have the same names, arguments, results and errors, which the tests compare
+byte for byte; `kernel` chooses one of them.
+
+Buffers are anything that bytes can be made of without a copy. A column is a buffer of little-endian integers, or one
+integer for all records. Raised by all: ValueError for a buffer whose size does not fit the others, OverflowError for a
+number that does not fit its field, TypeError for what is no number or no buffer."""
+
+import operator
+import struct
+from array import array
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from timestone.crc import crc32c, row_contributions
+from timestone.entries import ENTRY, ENTRY_BYTES
+
+# In quotes, because an array of Python 3.11 takes no parameters.
+Buffer: TypeAlias = "bytes | bytearray | memoryview | array[Any] | npt.NDArray[Any]"
+Column: TypeAlias = "int | Buffer"
+
+INTERFACE = 1
+"""That of the native twin has to be the same; see there."""
+
+_U32_MAX = 0xFFFF_FFFF
+_FEW = 12  # below this many entries one library call each beats the fixed cost of the numpy way
+_UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc
+_U32 = struct.Struct("<I")
+
+
+def fill_entries(
+    data: bytes,
+    lengths: Buffer,
+    topic_ids: Column,
+    header_lengths: Column,
+    flags: Column,
+    *,
+    position: int,
+    timestamp_us: int,
+    ordinal: int,
+    salt_crc: int,
+) -> bytes:
+    """The index entries of a batch of records that lie back to back in `data`.
+
+    lengths: u32 each, which have to add up to the size of `data`. topic_ids: u32; header_lengths and flags: u16.
+    position, ordinal: those of the first record in its segment; all positions and ordinals have to fit into 32 bits.
+    salt_crc: the crc32c of what is put in front of an entry for its own crc (`EntrySeal`)."""
+    if not isinstance(data, bytes):
+        raise TypeError(f"data is {type(data).__name__}, not bytes")
+    _check_i64(timestamp_us)
+    _check_u32(salt_crc)
+    sizes = _items(lengths, "<u4")
+    count = len(sizes)
+    topics = _column(topic_ids, "<u4", count)
+    headers = _column(header_lengths, "<u2", count)
+    flag_column = _column(flags, "<u2", count)
+    _check_ordinals(count, ordinal)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    total = int(ends[-1]) if count else 0
+    if total != len(data):
+        raise ValueError(f"{len(data)} bytes with lengths that add up to {total}")
+    if position < 0 or position + total > _U32_MAX:
+        raise OverflowError(f"{total} bytes at position {position}")
+    if count == 1:  # numpy would cost more than it saves
+        unsealed = _UNSEALED.pack(
+            position,
+            total,
+            timestamp_us,
+            int(topics if topics.ndim == 0 else topics[0]),
+            int(headers if headers.ndim == 0 else headers[0]),
+            int(flag_column if flag_column.ndim == 0 else flag_column[0]),
+            crc32c(data),
+        )
+        return unsealed + _U32.pack(crc32c(unsealed, crc32c(_U32.pack(ordinal), salt_crc)))
+    starts = ends - sizes
+    entries = np.empty(count, dtype=ENTRY)
+    entries["length"] = sizes
+    entries["position"] = position + starts
+    entries["timestamp_us"] = timestamp_us
+    entries["topic"] = topics
+    entries["header_length"] = headers
+    entries["flags"] = flag_column
+    crcs = (crc32c(data[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
+    entries["data_crc"] = np.fromiter(crcs, dtype=np.uint32, count=count)
+    entries["entry_crc"] = _entry_crcs(entries.view(np.uint8).reshape(count, ENTRY_BYTES), salt_crc, ordinal)
+    return entries.tobytes()
+
+
+def entry_crcs(entries: Buffer, salt_crc: int, first_ordinal: int) -> bytes:
+    """What the own crc of each entry has to be, u32 each, when the first of them has this ordinal."""
+    _check_u32(salt_crc)
+    rows = _rows(entries)
+    _check_ordinals(len(rows), first_ordinal)
+    return _entry_crcs(rows, salt_crc, first_ordinal).tobytes()
+
+
+def valid_count(entries: Buffer, salt_crc: int, first_ordinal: int) -> int:
+    """How many entries at the front hold: the own crc is right, and the timestamp is above 0."""
+    _check_u32(salt_crc)
+    rows = _rows(entries)
+    _check_ordinals(len(rows), first_ordinal)
+    columns = rows.reshape(-1).view(ENTRY)
+    good = _entry_crcs(rows, salt_crc, first_ordinal) == columns["entry_crc"]
+    good &= columns["timestamp_us"] > 0
+    return len(good) if good.all() else int(good.argmin())
+
+
+def proven_count(entries: Buffer, data: Buffer, position: int) -> int:
+    """How many records at the front have the bytes their entries promise, when `data` is what lies in the segment from
+    `position` on."""
+    _check_u32(position)
+    columns = _rows(entries).reshape(-1).view(ENTRY)
+    view = np.frombuffer(data, dtype=np.uint8).data
+    starts = (columns["position"].astype(np.int64) - position).tolist()
+    lengths, crcs = columns["length"].tolist(), columns["data_crc"].tolist()
+    for number, (start, length, crc) in enumerate(zip(starts, lengths, crcs, strict=True)):
+        if start < 0 or start + length > len(view) or crc32c(view[start : start + length]) != crc:
+            return number
+    return len(starts)
+
+
+def _entry_crcs(raw: npt.NDArray[np.uint8], salt_crc: int, first_ordinal: int) -> npt.NDArray[np.uint32]:
+    count = len(raw)
+    rows = np.empty((count, ENTRY_BYTES), dtype=np.uint8)
+    ordinals = np.arange(first_ordinal, first_ordinal + count, dtype=np.int64).astype("<u4")
+    rows[:, :4] = ordinals.view(np.uint8).reshape(count, 4)
+    rows[:, 4:] = raw[:, :28]
+    if count < _FEW:
+        flat = rows.tobytes()
+        crcs = [crc32c(flat[at : at + ENTRY_BYTES], salt_crc) for at in range(0, len(flat), ENTRY_BYTES)]
+        return np.array(crcs, dtype=np.uint32)
+    return row_contributions(rows) ^ np.uint32(crc32c(bytes(ENTRY_BYTES), salt_crc))
+
+
+def _rows(entries: Buffer) -> npt.NDArray[np.uint8]:
+    items = np.frombuffer(entries, dtype=np.uint8)
+    if len(items) % ENTRY_BYTES:
+        raise ValueError(f"{len(items)} bytes are no column of {ENTRY_BYTES}-byte items")
+    return items.reshape(-1, ENTRY_BYTES)
+
+
+def _items(column: Buffer, kind: str) -> npt.NDArray[np.unsignedinteger]:
+    return np.frombuffer(column, dtype=kind)
+
+
+def _column(column: Column, kind: str, count: int) -> npt.NDArray[np.unsignedinteger]:
+    """An array of `count`, or of no dimension for one value."""
+    if isinstance(column, int):
+        if not 0 <= column <= np.iinfo(kind).max:
+            raise OverflowError(f"{column} does not fit into {kind}")
+        return np.asarray(column, dtype=kind)
+    items = _items(column, kind)
+    if len(items) != count:
+        raise ValueError(f"{count} records with a column of {len(items)}")
+    return items
+
+
+def _check_ordinals(count: int, first: int) -> None:
+    if first < 0 or first + count > _U32_MAX + 1:
+        raise OverflowError(f"{count} entries from ordinal {first} on")
+
+
+def _check_u32(number: int) -> None:
+    if not 0 <= operator.index(number) <= _U32_MAX:
+        raise OverflowError(f"{number} does not fit into 32 bits")
+
+
+def _check_i64(number: int) -> None:
+    if not -(1 << 63) <= operator.index(number) < 1 << 63:
+        raise OverflowError(f"{number} does not fit into 64 bits")
