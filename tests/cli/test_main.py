@@ -38,7 +38,7 @@ def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFi
 
 
 def test_help_answers_at_once() -> None:
-    """Aim: 150 ms on an idle machine. Counted in processor time, because tests seldom have the machine to themselves."""
+    """Aim: 150 ms on an idle machine. Counted in processor time: tests seldom have the machine to themselves."""
     used = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -215,7 +215,7 @@ def test_without_any_front_it_keeps_the_store_open_and_says_so(tmp_path: Path) -
 
 
 def test_it_is_ready_at_once(tmp_path: Path) -> None:
-    """Aim: 500 ms on an idle machine. Counted in processor time, because tests seldom have the machine to themselves."""
+    """Aim: 500 ms on an idle machine. Counted in processor time: tests seldom have the machine to themselves."""
     used = []
     for number in range(3):
         ready = tmp_path / f"ready-{number}.json"
