@@ -7,11 +7,17 @@ The kernels are optional: where they cannot be compiled the install goes on with
 that it runs on the slow path. TIMESTONE_SANITIZE=1 builds them with an address sanitizer (`make sanitize`).
 """
 
+import logging
 import os
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+
+try:
+    import Cython
+except ImportError:  # only without build isolation: pyproject.toml asks for it
+    Cython = None
 
 FOLDERS = {
     "timestone": "timestone",
@@ -28,6 +34,7 @@ KERNELS = [
         ["timestone/_kernel.pyx"],
         depends=["timestone/_crc32c.h"],
         include_dirs=["timestone"],
+        extra_compile_args=["-g0"],  # debug information would be nine tenths of the file
         optional=True,
     ),
 ]
@@ -42,12 +49,13 @@ class BuildKernels(build_ext):
             ext.extra_compile_args = ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"]
             ext.extra_link_args = ["-fsanitize=address"]
         try:
+            if Cython is None:
+                raise RuntimeError("Cython is not installed")
             super().build_extension(ext)
         except Exception as error:
-            # Whatever went wrong (no compiler, no headers of Python, no Cython): the twin in Python does the same work.
-            self.announce(
-                f"*** {ext.name} is not compiled, Timestone will run on the slow path: {error}", level=4
-            )
+            # Also where it is the compiler or the headers of Python that are missing: the twin in Python does the same.
+            message = f"*** {ext.name} is not compiled, Timestone will run on the slow path: {error}"
+            self.announce(message, level=logging.WARNING)
 
 
 root = Path(__file__).parent
@@ -61,6 +69,7 @@ setup(
     packages=packages,
     package_dir=FOLDERS,
     package_data={name: ["py.typed"] for name in FOLDERS},
+    exclude_package_data={name: ["*.pyx", "*.h"] for name in FOLDERS},
     ext_modules=KERNELS,
     cmdclass={"build_ext": BuildKernels},
 )
