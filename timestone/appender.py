@@ -7,13 +7,15 @@ method except `flush` and `seal`."""
 
 import collections
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from timestone.config import LogConfig
+from timestone.doubt import clear_doubt, mark_doubt
 from timestone.draft import Draft
+from timestone.entries import ENTRY_BYTES
 from timestone.errors import RecordTooLarge
 from timestone.files import Files
 from timestone.history import History
@@ -97,6 +99,22 @@ class Appender:
         """Segments that wait to be sealed."""
         return len(self._rolled)
 
+    @property
+    def growing_base(self) -> int | None:
+        """The base offset of the segment that takes appends; None when there is none with a record."""
+        writer = self._writer
+        return writer.base_offset if writer is not None and writer.count else None
+
+    @property
+    def unsealed_bytes(self) -> int:
+        """What the records and entries of segments that are not sealed take."""
+        return sum(writer.size_bytes + writer.count * ENTRY_BYTES for writer in self._writers())
+
+    def drop(self, segments: Sequence[Segment]) -> None:
+        """Take sealed segments, which retention has deleted, out of the history."""
+        for segment in segments:
+            self.history = self.history.without(segment.base_offset)
+
     def write(self, draft: Draft) -> TailRun:
         """Write a draft, all or none, and return it as written.
 
@@ -110,7 +128,7 @@ class Appender:
             writer.raise_ceiling(first + draft.count)
             writer.write(data, entries)
         except (HalfWritten, FailedFlush) as error:
-            self.rescue(error)
+            self._rescue_marked(error)
             return self.write(draft)
         run = TailRun(first, entries, data, position)
         self._last_timestamp_us = now_us
@@ -156,6 +174,14 @@ class Appender:
         while self._unsynced_runs and self._unsynced_runs[0].base_offset < self.synced_offset:
             self._unsynced_runs.popleft()
 
+    def doubt(self) -> None:
+        """Leave word for a later open that this kernel's page cache is not to be trusted here. Raises OSError."""
+        mark_doubt(self._place.files, self._place.folder)
+
+    def trust(self) -> None:
+        """All that was in doubt has been written again. Raises OSError."""
+        clear_doubt(self._place.files, self._place.folder)
+
     def rescue(self, cause: Exception) -> None:
         """A flush failed, so nothing it covered counts any more: write the unsynced records again, into a new
         segment of a new epoch, and flush that. Afterwards everything written is durable.
@@ -168,14 +194,14 @@ class Appender:
         ]
         header = IndexHeader(place.log_id, first, place.now_us(), self.epoch + 1, place.boot_id)
         try:
-            for writer in poisoned:
-                if writer.base_offset >= first:
-                    put_pair_aside(place.files, place.folder, writer.base_offset)
             fresh = rewrite(place.files, place.folder, header, list(self._unsynced_runs))
         except (OSError, FailedFlush, HalfWritten) as error:
             _LOGGER.error("%s: writing the unsynced records again failed too: %s", place.folder, error)
             raise RescueFailed(str(cause)) from cause
         self._take_over(poisoned, fresh)
+        for writer in poisoned:
+            if writer.base_offset > first:
+                self._put_aside(writer.base_offset)
         _LOGGER.error(
             "%s: %s; offsets from %d on were written again, in epoch %d",
             place.folder,
@@ -184,6 +210,21 @@ class Appender:
             self.epoch,
         )
 
+    def _rescue_marked(self, cause: Exception) -> None:
+        try:
+            self.doubt()
+            self.rescue(cause)
+            self.trust()
+        except OSError as error:
+            raise RescueFailed(str(cause)) from error
+
+    def _put_aside(self, base_offset: int) -> None:
+        try:
+            put_pair_aside(self._place.files, self._place.folder, base_offset)
+        except OSError as error:
+            # The next open does it: the higher epoch of the new segment tells it what to do.
+            _LOGGER.warning("%s: a superseded segment stays for now: %s", self._place.folder, error)
+
     def _take_over(self, poisoned: list[SegmentWriter], fresh: SegmentWriter) -> None:
         """Let the new segment serve what the poisoned ones did."""
         base = fresh.base_offset
@@ -191,6 +232,8 @@ class Appender:
         for segment in self.history.segments:
             if segment.base_offset < base < segment.end_offset:
                 kept.append(self._place.segment(segment.base_offset, count=base - segment.base_offset))
+            if segment.end_offset > base:
+                self._place.open_segments.forget(segment)
         self.history = History([*kept, self._place.segment(base, count=fresh.count)])
         self._rolled = [writer for writer in self._rolled if writer not in poisoned]
         for writer in poisoned:
@@ -240,7 +283,7 @@ class Appender:
         if writer is not None and writer.count:
             full = writer.size_bytes + draft.size_bytes > config.segment_bytes
             full = full or writer.count + draft.count > config.segment_entries
-            if full or now_us - writer.header.created_us >= config.segment_age_ms * 1000:
+            if full or now_us - writer.header.created_us >= config.roll_age_ms * 1000:
                 self.roll()
                 writer = None
         if writer is None:

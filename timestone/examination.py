@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from timestone import names
 from timestone.crc import crc32c
+from timestone.deletion import deleted_up_to
 from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.entry_seal import EntrySeal
 from timestone.files import Files
@@ -82,6 +83,8 @@ class Finding:
     """More is missing than a killed process can explain."""
     unborn: bool = False
     """Its creation was cut short: the header page comes before any record and is flushed, so it never had one."""
+    superseded: bool = False
+    """A failed flush made the owner write its records again, into another segment (timestone/rescue.py)."""
 
     @property
     def end_offset(self) -> int:
@@ -100,25 +103,26 @@ class Finding:
 
 
 def base_offsets(files: Files, folder: Path) -> tuple[list[int], list[str]]:
-    """The base offsets that have an index or a segment in the folder, sorted, and the names of strangers."""
+    """The base offsets that have an index or a segment in the folder, sorted, and the names of strangers. Those
+    that retention has deleted are not among them, although some of their files may be there."""
     bases: set[int] = set()
     strangers = []
-    for name in files.names(folder):
-        found = [
-            names.parse_base_offset(name, suffix) for suffix in (names.INDEX_SUFFIX, names.SEGMENT_SUFFIX)
-        ]
-        base = next((one for one in found if one is not None), None)
+    present = files.names(folder)
+    deleted = deleted_up_to(present)
+    for name in present:
+        base = names.parse_pair_base(name)
         if base is not None:
-            bases.add(base)
-        elif name != names.TOPICS_NAME and not _is_leftover(name):
+            if base > deleted:
+                bases.add(base)
+        elif name not in (names.TOPICS_NAME, names.DOUBT_NAME) and not _is_leftover(name):
             strangers.append(name)
     return sorted(bases), strangers
 
 
 def _is_leftover(name: str) -> bool:
-    """A file of ours that is not part of the log: the unfinished index of a seal, or what a recovery has put
-    aside."""
-    return name.endswith(names.TEMPORARY_SUFFIX) or names.LOST_SUFFIX in name
+    """A file of ours that is not part of the log: the unfinished index of a seal, what a recovery has put aside,
+    what waits to be unlinked."""
+    return name.endswith((names.TEMPORARY_SUFFIX, names.DELETED_SUFFIX)) or names.LOST_SUFFIX in name
 
 
 def examine(
@@ -156,9 +160,11 @@ def examine(
         segment_fd = _open_or_none(files, segment_path)
         if segment_fd is None:
             size = files.size(index_fd)
-            lost = files.pread(index_fd, ENTRY_BYTES, HEADER_BYTES).strip(b"\0") != b""
+            used = files.pread(index_fd, ENTRY_BYTES, HEADER_BYTES).strip(b"\0") != b""
+            if not used:
+                return Finding(base_offset, State.UNCLOSED, unborn=True, index_file_bytes=size)
             return Finding(
-                base_offset, State.ORPHAN, "the segment is missing", index_file_bytes=size, loss_proven=lost
+                base_offset, State.ORPHAN, "the segment is missing", index_file_bytes=size, loss_proven=True
             )
         try:
             return _Examiner(files, folder, base_offset, log_id, topic_count, index_fd, segment_fd).run(

@@ -12,8 +12,9 @@ import collections
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +27,8 @@ from timestone.history import History
 from timestone.named_readers import NamedReaders
 from timestone.readable import ReadableLog
 from timestone.record import Header, HeaderKind, encode_headers
+from timestone.retention import Retention
+from timestone.segment import Segment
 from timestone.submission import Submission
 from timestone.tail import LogTail, TailRun
 from timestone.topics import TopicDictionary
@@ -81,6 +84,7 @@ class Log(ReadableLog):
         self._sync_lock = threading.Lock()
         self._failure: LogFailed | None = None
         self._closed = False
+        self.retention = Retention(self, store)
 
     def __repr__(self) -> str:
         return f"<Log {self.name}-{self.partition}: offsets [{self.start_offset}, {self.end_offset})>"
@@ -310,7 +314,7 @@ class Log(ReadableLog):
             return self._end_offset
         self._check_space_locked(draft.size_bytes)
         self.topics.write_added()
-        rolled_count = self._appender.rolled_count
+        rolled_count, growing_base = self._appender.rolled_count, self._appender.growing_base
         try:
             run = self._appender.write(draft)
         except RescueFailed as error:
@@ -318,6 +322,8 @@ class Log(ReadableLog):
         if self._appender.rolled_count > rolled_count:
             self._store.sealer.expect(self)
         self._publish_locked(run)
+        if self._appender.growing_base != growing_base:
+            self.retention.expect()
         return run.base_offset
 
     def _roll_locked(self) -> None:
@@ -374,8 +380,11 @@ class Log(ReadableLog):
 
     def _rescue_locked(self, cause: OSError) -> None:
         try:
+            self._appender.doubt()
+            self.topics.rewrite()
             self._appender.rescue(cause)
-        except RescueFailed as error:
+            self._appender.trust()
+        except (OSError, RescueFailed) as error:
             raise self._fail_locked(error) from error
 
     def _resolve_synced(self) -> None:
@@ -419,6 +428,67 @@ class Log(ReadableLog):
             trailer = self._appender.seal(writer)
             with self._write_lock:
                 self._appender.replace_sealed(writer, trailer)
+            self.retention.expect()
+
+    # Keeping and deleting: see Retention.
+
+    def configure(self, **settings: Any) -> LogConfig:
+        """Change settings of this log for good, fields of LogConfig, and return all of them. `topic_count` counts
+        from the next open on, a limit of segments from the next append on.
+
+        Raises ValueError or TypeError for what is no setting, OSError, StoreClosed; nothing has changed then.
+        """
+        self.check_open()
+        config = replace(self.config, **settings)
+        self._store.remember(self, config)
+        with self._write_lock:
+            self.config = self._appender.config = config
+        self.retention.expect()
+        return config
+
+    def apply_retention(self) -> int:
+        """Delete now what `retention_ms` and `retention_bytes` allow, and return how many segments went. Happens
+        in the background anyway. Raises OSError, StoreClosed."""
+        self.check_open()
+        return self.retention.apply()
+
+    def roll(self) -> None:
+        """Have the growing segment sealed now, in the background; the next append begins another. Raises
+        StoreClosed."""
+        with self._write_lock:
+            self.check_open()
+            self._roll_locked()
+
+    @property
+    def growing_base(self) -> int | None:
+        """The base offset of the growing segment; None when there is none with a record."""
+        return self._appender.growing_base
+
+    @property
+    def unsealed_bytes(self) -> int:
+        """What the segments that are not sealed take."""
+        with self._write_lock:
+            return self._appender.unsealed_bytes
+
+    def remember(self) -> None:
+        """Make the next offset durable in the catalogue, because no segment will tell it. Raises OSError."""
+        self._store.remember(self, self.config)
+
+    def drop(self, segments: Sequence[Segment]) -> None:
+        """Segments at the front were deleted."""
+        if not segments:
+            return
+        with self._write_lock:
+            left = [segment for segment in self.history.segments if segment not in segments]
+            # The start before the history: whoever sees the new history, sees the new start.
+            self._start_offset = left[0].base_offset if left else self._end_offset
+            self._appender.drop(segments)
+        for segment in segments:
+            self._store.open_segments.forget(segment)
+
+    def _moved_on(self, history: History, offset: int) -> None:
+        self.retention.settle()
+        super()._moved_on(history, offset)
 
 
 def _wake(woken: Iterable[tuple[Waiter, int]]) -> None:

@@ -13,6 +13,7 @@ SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
 TEMPORARY_SUFFIX = ".tmp"
 LOST_SUFFIX = ".lost"
+DELETED_SUFFIX = ".deleted"
 
 READER_NAME_MOST = 512
 """Characters of a reader's name: room for a service, a group and a client id."""
@@ -60,10 +61,32 @@ def index_path(folder: Path, base_offset: int) -> Path:
     return folder / f"{base_offset:020d}{INDEX_SUFFIX}"
 
 
+def with_suffix(path: Path, suffix: str) -> Path:
+    """The path with something behind its name."""
+    return path.with_name(path.name + suffix)
+
+
 def parse_base_offset(name: str, suffix: str) -> int | None:
     """The base offset in the name of a segment or index, or None when it is not one."""
     stem = name.removesuffix(suffix)
     return int(stem) if stem != name and _BASE.fullmatch(stem) else None
+
+
+def parse_pair_base(name: str) -> int | None:
+    """The base offset in the name of a segment or an index, or None."""
+    found = parse_base_offset(name, INDEX_SUFFIX)
+    return parse_base_offset(name, SEGMENT_SUFFIX) if found is None else found
+
+
+def deleted_path(path: Path) -> Path:
+    """The name under which a segment or index waits to be unlinked."""
+    return path.with_name(path.name + DELETED_SUFFIX)
+
+
+def parse_deleted(name: str) -> int | None:
+    """The base offset in the name of a file that waits to be unlinked, or None."""
+    stem = name.removesuffix(DELETED_SUFFIX)
+    return parse_pair_base(stem) if stem != name else None
 
 
 def lost_path(path: Path, taken: set[str]) -> Path:

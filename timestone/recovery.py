@@ -22,7 +22,8 @@ from pathlib import Path
 
 from timestone import names
 from timestone.config import Recovery
-from timestone.errors import CorruptLog
+from timestone.doubt import clear_doubt, copy_anew, is_doubted, mark_doubt
+from timestone.errors import CorruptLog, LogFailed
 from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
 from timestone.index import HEADER_BYTES, DamagedIndex, IndexHeader, entry_position
@@ -71,6 +72,8 @@ class LogRecovery:
         self._boot_id = boot_id
         self._now_us = now_us
         self._notes: list[str] = []
+        self._doubted = is_doubted(files, folder)
+        self._settled = True
 
     def run(
         self,
@@ -86,7 +89,8 @@ class LogRecovery:
         is cut short.
 
         Raises CorruptLog in strict mode when anything is not as a clean stop leaves it (nothing was changed
-        then), UnsupportedFormat, OSError when files cannot even be read."""
+        then), UnsupportedFormat, OSError when files cannot even be read, LogFailed when what was found cannot
+        be flushed."""
         bases, strangers = base_offsets(self._files, self._folder)
         if strangers:
             self._notes.append(f"ignored foreign files: {', '.join(strangers)}")
@@ -110,11 +114,19 @@ class LogRecovery:
                 if not _serves(finding):
                     self._repair(finding)
             served = [finding for finding in findings if _serves(finding) and self._repair(finding)]
+            self._trust_again(served)
         last_us = max((finding.last_timestamp_us for finding in served), default=0)
         identity = self._topics.identity
         return Recovered(
             identity.name, identity.partition, tuple(served), next_offset, epoch, last_us, tuple(self._notes)
         )
+
+    def _trust_again(self, served: list[Finding]) -> None:
+        if self._doubted and all(finding.trailer for finding in served) and self._settled:
+            try:
+                clear_doubt(self._files, self._folder)
+            except OSError as error:
+                self._notes.append(f"could not remove {names.DOUBT_NAME}: {error}")
 
     def _examine_all(self, bases: list[int]) -> list[Finding]:
         """All segments, newest first, because a durable later one decides what a bad record in an earlier one
@@ -122,34 +134,46 @@ class LogRecovery:
         findings: list[Finding] = []
         durable = False
         for base in reversed(bases):
-            later = findings[-1] if findings else None
-            next_base = later.base_offset if later is not None else None
-            finding = self._examine(base, next_base)
+            finding = self._examine(base)
+            self._settle_overlaps(finding, findings)
+            later = next((one for one in reversed(findings) if not one.superseded), None)
+            if later is not None and finding.trailer is None and _epoch(later) > _epoch(finding):
+                finding = self._examine(base, most_count=later.base_offset - base)
             if later is not None and _is_cut_before(finding, later):
                 if durable:
-                    finding = self._examine(base, next_base, complete=True)
+                    finding = self._examine(base, expected_count=later.base_offset - base)
                 else:
                     self._put_later_aside(findings)
             durable = durable or finding.watermark > 0  # a flush goes through the segments oldest first
             findings.append(finding)
         return findings[::-1]
 
-    def _examine(self, base: int, next_base: int | None, *, complete: bool = False) -> Finding:
-        room = next_base - base if next_base is not None else None
+    def _examine(self, base: int, *, expected_count: int = 0, most_count: int | None = None) -> Finding:
         return examine(
             self._files,
             self._folder,
             base,
             self._topics.identity.log_id,
             topic_count=len(self._topics),
-            expected_count=room if complete and room is not None else 0,
-            most_count=room,
+            expected_count=expected_count,
+            most_count=most_count,
         )
+
+    def _settle_overlaps(self, finding: Finding, later: list[Finding]) -> None:
+        """Mark the later segments whose records `finding` has: the rest of a rewrite that was cut short, or what
+        a finished one has superseded."""
+        for one in later:
+            inside = finding.count and finding.base_offset <= one.base_offset < finding.end_offset
+            if inside and (not _serves(one) or _epoch(one) < _epoch(finding)):
+                one.superseded, one.loss_proven, one.state = True, False, State.ORPHAN
+                one.reason = f"segment {finding.base_offset} has its records"
 
     def _put_later_aside(self, later: list[Finding]) -> None:
         """A torn tail in front of segments that were never durable: without it they would be records behind a
         hole."""
         for finding in later:
+            if finding.superseded:
+                continue
             finding.state, finding.loss_proven = State.ORPHAN, True
             finding.reason = "it follows a torn tail and was never durable"
 
@@ -161,13 +185,8 @@ class LogRecovery:
             next_offset = max(next_offset, finding.end_offset)
             epoch = max(epoch, finding.header.epoch if finding.header else 0)
             ceiling = finding.checkpoint.ceiling if finding.checkpoint else 0
-            shown = max(
-                shown,
-                ceiling or finding.end_offset + RESERVE_OFFSETS
-                if finding.state is not State.SEALED and not finding.unborn
-                else 0,
-            )
-            if finding.state is not State.SEALED and not finding.unborn:
+            if finding.state is not State.SEALED and not finding.unborn and not finding.superseded:
+                shown = max(shown, ceiling or finding.end_offset + RESERVE_OFFSETS)
                 other_boot = (
                     finding.header is None
                     or finding.header.boot_id != self._boot_id
@@ -203,15 +222,7 @@ class LogRecovery:
 
     def _seal(self, finding: Finding) -> None:
         assert finding.header is not None
-        path = names.segment_path(self._folder, finding.base_offset)
-        fd = self._files.open(path, write=True)
-        try:
-            if self._files.size(fd) > finding.segment_bytes:
-                self._files.truncate(fd, finding.segment_bytes)
-            self._files.fdatasync(fd)
-        finally:
-            self._files.close(fd)
-        self._sync_file(names.index_path(self._folder, finding.base_offset))
+        self._flush_segment(names.segment_path(self._folder, finding.base_offset), finding.segment_bytes)
         finding.trailer = seal_index(
             self._files,
             finding.header,
@@ -223,12 +234,28 @@ class LogRecovery:
             recovered=True,
         )
 
-    def _sync_file(self, path: Path) -> None:
+    def _flush_segment(self, path: Path, size_bytes: int) -> None:
+        """Make the proven bytes durable, and drop what lies behind them. (The index is written anew.)
+
+        Raises LogFailed when the flush fails: what another open then calls durable may not be.
+        """
+        if self._doubted:
+            copy_anew(self._files, path, size_bytes)
+            return
         fd = self._files.open(path, write=True)
         try:
-            self._files.fdatasync(fd)
+            if self._files.size(fd) > size_bytes:
+                self._files.truncate(fd, size_bytes)
+            self._flush(lambda: self._files.fdatasync(fd))
         finally:
             self._files.close(fd)
+
+    def _flush(self, flush: Callable[[], None]) -> None:
+        try:
+            flush()
+        except OSError as error:
+            mark_doubt(self._files, self._folder)
+            raise LogFailed(self._folder, error) from error
 
     def _put_aside(self, finding: Finding) -> None:
         """Rename the files of a segment that serves nothing; one that never held anything is removed."""
@@ -293,8 +320,14 @@ class LogRecovery:
             if topics.damaged_header:
                 self._notes.append("rewrote the damaged header of the topic dictionary")
                 topics.rewrite_header()
+            if self._doubted:
+                topics.copy_anew()
+                self._files.sync_directory(self._folder)
         except OSError as error:
+            self._settled = False
             self._notes.append(f"could not repair the topic dictionary: {error}")
+        if any(finding.trailer is None for finding in findings):
+            self._flush(topics.sync)  # the records that are about to be sealed need their names
         topics.take_up_to(max((finding.topic_count for finding in findings), default=0))
         if topics.lost_count:
             self._notes.append(
@@ -306,9 +339,9 @@ class LogRecovery:
         self._files.sync_directory(self._folder)
 
     def _remove_temporaries(self) -> None:
-        """The unfinished index of a seal is a copy: the index it was made from is still there."""
+        """Unfinished files are copies: what they were made from is still there."""
         for name in self._files.names(self._folder):
-            if name.endswith(names.INDEX_SUFFIX + names.TEMPORARY_SUFFIX):
+            if name.endswith(names.TEMPORARY_SUFFIX):
                 try:
                     self._files.unlink(self._folder / name)
                 except OSError as error:
@@ -324,6 +357,10 @@ class LogRecovery:
 def _serves(finding: Finding) -> bool:
     """Does the segment hold records to serve?"""
     return finding.count > 0 and finding.state is not State.ORPHAN
+
+
+def _epoch(finding: Finding) -> int:
+    return finding.header.epoch if finding.header else 0
 
 
 def _is_cut_before(finding: Finding, later: Finding) -> bool:

@@ -2,8 +2,12 @@
 
 Linux marks pages clean when writing them back failed, so asking the same file again would succeed and prove
 nothing (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). The records are
-still in memory. A new segment takes them from the first offset that was not durable; the old one, from there
-on, is superseded: readers and recovery let the segment with the higher base offset win."""
+still in memory. A new segment of the next epoch takes them from the first offset that was not durable; the old
+ones, from there on, are superseded: readers and recovery let the higher epoch win.
+
+The new segment gets its name once it is whole and flushed, and only then the superseded ones go, so that a
+crash anywhere leaves every record in one or the other. Where both begin at the same offset the new files replace
+the old ones one by one: their records lie at the same positions, so either index fits either segment."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,17 +24,25 @@ from timestone.tail import TailRun
 
 
 def rewrite(files: Files, folder: Path, header: IndexHeader, runs: Sequence[TailRun]) -> SegmentWriter:
-    """A new segment that starts at `header.base_offset` and holds `runs`, durably.
+    """A new segment that starts at `header.base_offset` and holds `runs`, durably and under its name.
 
     Raises OSError, FailedFlush or HalfWritten when the disk refuses this too; the records are then not
     durable."""
-    writer = SegmentWriter(files, folder, header)
+    for path in (
+        names.index_path(folder, header.base_offset),
+        names.segment_path(folder, header.base_offset),
+    ):
+        leftover = names.with_suffix(path, names.TEMPORARY_SUFFIX)
+        if leftover.name in files.names(folder):
+            files.unlink(leftover)
+    writer = SegmentWriter(files, folder, header, suffix=names.TEMPORARY_SUFFIX)
     try:
         for run in runs:
             writer.write(run.data, _moved(run, writer.seal, writer.count, writer.size_bytes))
         writer.raise_ceiling(writer.end_offset)
         writer.flush(writer.count)
         writer.note_synced(writer.count, writer.size_bytes)
+        writer.take_name()
     except BaseException:
         writer.close()
         raise
@@ -38,7 +50,7 @@ def rewrite(files: Files, folder: Path, header: IndexHeader, runs: Sequence[Tail
 
 
 def put_pair_aside(files: Files, folder: Path, base_offset: int) -> None:
-    """Rename the files of a segment none of which is durable, because the new one needs their names."""
+    """Rename the files of a segment whose records another one has now."""
     taken = set(files.names(folder))
     for path in (names.index_path(folder, base_offset), names.segment_path(folder, base_offset)):
         files.rename(path, names.lost_path(path, taken))

@@ -38,14 +38,14 @@ class SegmentWriter:
     """Appends to a pair of files that this process created. Never appends to a segment of a previous
     process."""
 
-    def __init__(self, files: Files, folder: Path, header: IndexHeader) -> None:
+    def __init__(self, files: Files, folder: Path, header: IndexHeader, *, suffix: str = "") -> None:
         """Creates the files durably: when it returns, a power loss keeps their names. Raises OSError and
-        leaves nothing."""
+        leaves nothing. With a `suffix` nobody finds them before `take_name`."""
         self.header = header
         self.base_offset = header.base_offset
         self.seal = EntrySeal(header.log_id, header.base_offset)
-        self.index_path = names.index_path(folder, header.base_offset)
-        self.segment_path = names.segment_path(folder, header.base_offset)
+        self.index_path = names.with_suffix(names.index_path(folder, header.base_offset), suffix)
+        self.segment_path = names.with_suffix(names.segment_path(folder, header.base_offset), suffix)
         self.count = 0
         self.size_bytes = 0
         self.checkpoint = Checkpoint(1, 0, 0, header.base_offset + RESERVE_OFFSETS)
@@ -71,10 +71,11 @@ class SegmentWriter:
         try:
             yield
         except BaseException:
-            if self._segment_fd >= 0:
-                self._files.unlink(self.segment_path)
+            # The index first: a segment without one never held a record, an index without a segment may have.
             if self._index_fd >= 0:
                 self._files.unlink(self.index_path)
+            if self._segment_fd >= 0:
+                self._files.unlink(self.segment_path)
             self.close()
             raise
 
@@ -102,6 +103,17 @@ class SegmentWriter:
             raise
         self.count += added
         self.size_bytes += len(data)
+
+    def take_name(self) -> None:
+        """Give the flushed files the names of a segment, durably, in the place of any that have them."""
+        for path, name in (
+            (self.segment_path, names.segment_path(self._folder, self.base_offset)),
+            (self.index_path, names.index_path(self._folder, self.base_offset)),
+        ):
+            self._files.rename(path, name)
+        self.segment_path = names.segment_path(self._folder, self.base_offset)
+        self.index_path = names.index_path(self._folder, self.base_offset)
+        self._files.sync_directory(self._folder)
 
     def raise_ceiling(self, end_offset: int) -> None:
         """Make it durable that readers may see offsets below `end_offset`. Call before they do. Raises

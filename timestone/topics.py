@@ -14,6 +14,7 @@ even when its name is lost.
 The file is never mapped, so a torn tail may be truncated. New names are written before the index entries that
 use them and flushed before the index is, so no synced record lacks its topic."""
 
+import errno
 import struct
 import threading
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from timestone.crc import crc32c
+from timestone.doubt import copy_anew
 from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptLog, TopicLimit, UnsupportedFormat
 from timestone.files import Files
@@ -127,7 +129,10 @@ class TopicDictionary:
         self._lock = threading.Lock()
         self._written_count = 0
         self._end = HEADER_BYTES
-        self._unsynced = False
+        self._unsynced = writable
+        """What a killed owner has written may still be in the page cache only, so the first sync flushes."""
+        self._synced: tuple[int, int] | None = None
+        """How many names are durable and where they end; None before the first sync."""
         try:
             self.identity = self._read_identity(known)
             self.refresh()
@@ -185,15 +190,44 @@ class TopicDictionary:
             self._encode(number, self._names[number] or "") for number in range(self._written_count, count)
         )
         self._files.write_all(self._open_fd(), data, self._end)
-        self._end += len(data)
-        self._written_count = count
-        self._unsynced = True
+        with self._lock:
+            self._end += len(data)
+            self._written_count = count
+            self._unsynced = True
 
     def sync(self) -> None:
-        """Flush what was written. Raises OSError; the caller treats it as every failed fsync."""
-        if self._unsynced:
-            self._unsynced = False
-            self._files.fdatasync(self._open_fd())
+        """Flush what was written. Raises OSError, after which only `rewrite` helps."""
+        if not self._unsynced:
+            return
+        with self._lock:
+            written = self._written_count, self._end
+        self._files.fdatasync(self._open_fd())
+        with self._lock:
+            self._synced = written
+            self._unsynced = self._end > written[1]
+
+    def rewrite(self) -> None:
+        """After a failed flush, which may have marked pages clean that never reached the disk: write the names
+        that were not durable once more, and flush them. Raises OSError when the disk refuses this too, or when
+        nothing is known to be durable."""
+        if not self._unsynced:
+            return
+        if self._synced is None:
+            raise OSError(errno.EIO, "the topic dictionary was never flushed", str(self.path))
+        count, end = self._synced
+        data = b"".join(
+            self._encode(number, self._names[number] or "") for number in range(count, self._written_count)
+        )
+        self._files.write_all(self._open_fd(), data, end)
+        self.sync()
+
+    def copy_anew(self) -> None:
+        """Replace the file by a flushed copy, because what a failed flush left of it cannot be trusted. The caller
+        syncs the directory."""
+        copy_anew(self._files, self.path, self._end)
+        old, self._fd = self._open_fd(), self._files.open(self.path, write=True)
+        self._files.close(old)
+        self._synced, self._unsynced = (self._written_count, self._end), False
 
     @property
     def end_position(self) -> int:

@@ -1,0 +1,49 @@
+"""What a failed flush leaves behind for a later open: a kernel that calls pages clean which never reached the disk.
+
+The process that met the failure writes its records again (timestone/rescue.py). If it cannot, or dies meanwhile, the
+next open finds a mark and copies what it has proven into new files, whose flush is an honest one."""
+
+from pathlib import Path
+
+from timestone import names
+from timestone.files import Files
+
+_COPY_BYTES = 4 << 20
+
+
+def is_doubted(files: Files, folder: Path) -> bool:
+    """Has a flush failed here, with nothing done about it since?"""
+    return names.DOUBT_NAME in files.names(folder)
+
+
+def mark_doubt(files: Files, folder: Path) -> None:
+    """Note that a flush failed here. A later open of the same boot cannot find out by itself: its own flushes of
+    the same pages would succeed. The mark need not be durable, because a reboot empties the page cache too."""
+    if not is_doubted(files, folder):
+        files.close(files.create(folder / names.DOUBT_NAME))
+
+
+def clear_doubt(files: Files, folder: Path) -> None:
+    """Everything that was in doubt is in new files, flushed."""
+    if is_doubted(files, folder):
+        files.unlink(folder / names.DOUBT_NAME)
+
+
+def copy_anew(files: Files, path: Path, size_bytes: int) -> None:
+    """Replace a file by a flushed copy of its first bytes; the caller syncs the directory. On OSError the file is
+    as it was."""
+    temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
+    source = files.open(path)
+    try:
+        target = files.create(temporary)
+        try:
+            at = 0
+            while at < size_bytes and (piece := files.pread(source, min(_COPY_BYTES, size_bytes - at), at)):
+                files.write_all(target, piece, at)
+                at += len(piece)
+            files.fdatasync(target)
+        finally:
+            files.close(target)
+    finally:
+        files.close(source)
+    files.rename(temporary, path)
