@@ -101,7 +101,9 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
+        """Of at least one value."""
         return cls(statistics.median(values), min(values), max(values))
 
     def to_json(self) -> dict[str, float]:
+        """Under the names median, min and max."""
         return {"median": self.median, "min": self.low, "max": self.high}

@@ -54,7 +54,7 @@ def _print_report(console: Console, report: StoreReport) -> None:
             console.print(Padding(_segments(log, console.width), _INDENT, expand=False))
     if report.readers:
         console.print()
-        console.print(_readers(report.readers))
+        console.print(Padding(_readers(report.readers), _INDENT, expand=False))
     sentences = list(explanations(report))
     if sentences:
         console.print()
@@ -94,7 +94,7 @@ def _segments(log: LogReport, width: int) -> Table:
 
 
 def _readers(readers: Sequence[ReaderReport]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=True)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("named reader", overflow="fold")
     table.add_column("log")
     for heading in ("next", "lag", "missed"):

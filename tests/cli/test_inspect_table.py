@@ -37,6 +37,18 @@ def test_a_loss_has_a_column_and_a_sentence(tmp_path: Path, capsys: pytest.Captu
     assert "1 damaged" in "\n".join(printed(tmp_path / "damaged", capsys, deep=True))
 
 
+def test_named_readers_are_listed_with_their_lag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with timestone.open(tmp_path) as store:
+        log = store.log("a")
+        log.append_many([b"x"] * 5)
+        reader = log.reader(name="billing")
+        reader.read(max_records=2)
+        reader.commit()
+    lines = printed(tmp_path, capsys)
+    head = lines.index(next(line for line in lines if line.split()[:2] == ["named", "reader"]))
+    assert lines[head + 2].split()[:4] == ["billing", "a-0", "2", "3"]
+
+
 def test_unsynced_records_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with timestone.open(tmp_path, sync_interval_ms=60_000) as store:
         store.log("a").append_many([b"x"] * 5, ack="written")
