@@ -24,7 +24,7 @@ from tests.support.faulty_files import FaultyFiles, kill_process
 from tests.support.killed_appender import ACKNOWLEDGED, CONFIG, LOG_NAME, expected_payload, topic_of
 from tests.support.recording_files import Noted
 from tests.support.seeds import rounds, run_seed, told_on_failure
-from tests.support.workload import Attempted, Promised, Shown, Workload, crash_config
+from tests.support.workload import Attempted, Fact, Promised, Refused, Shown, Workload, crash_config
 from timestone import Ack, Log, LogView
 
 ROOT = Path(__file__).parents[2]
@@ -34,20 +34,23 @@ pytestmark = pytest.mark.crash
 ROUNDS = rounds(50, "TIMESTONE_CRASH_ROUNDS")
 
 _MESSAGE = struct.Struct("<BQ")
-_KINDS: list[Callable[[int], Attempted | Promised | Shown]] = [
+_KINDS: list[Callable[[int], Fact]] = [
     Attempted,
     Shown,
     lambda end: Promised(Ack.WRITTEN, end),
     lambda end: Promised(Ack.SYNCED, end),
+    Refused,
 ]
 
 
-def _encode(fact: Attempted | Promised | Shown) -> bytes:
+def _encode(fact: Fact) -> bytes:
     match fact:
         case Attempted(count):
             return _MESSAGE.pack(0, count)
         case Shown(end):
             return _MESSAGE.pack(1, end)
+        case Refused(number):
+            return _MESSAGE.pack(4, number)
         case Promised(level, end):
             return _MESSAGE.pack(3 if level is Ack.SYNCED else 2, end)
 
@@ -109,11 +112,11 @@ def test_process_killed_at_each_operation_loses_nothing_written(
             promises = Promises()
             for kind, value in _MESSAGE.iter_unpack(report):
                 promises.note(Noted(_KINDS[kind](value)))
-            check_store(root, whole.contents, promises, power_lost=False)
+            check_store(root, whole.attempts, promises, power_lost=False)
         shutil.rmtree(root)
 
 
-def _report(pipe: int, fact: Attempted | Promised | Shown) -> None:
+def _report(pipe: int, fact: Fact) -> None:
     os.write(pipe, _encode(fact))
 
 

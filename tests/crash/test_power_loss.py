@@ -5,19 +5,23 @@ Short by default; a soak run looks at more images of each moment and at more cra
     TIMESTONE_POWER_LOSS_IMAGES=20 TIMESTONE_SEED=random pytest tests/crash/test_power_loss.py
 """
 
+import errno
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.crash_oracle import Promises, check_store
+from tests.support.faulty_files import FaultyFiles
 from tests.support.power_loss import Disk, Image, Loss
 from tests.support.recording_files import RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
-from tests.support.workload import Content, Workload, crash_config
+from tests.support.workload import Attempt, Workload, crash_config
 from timestone.config import Ack
 from timestone.store import Store
 
@@ -25,6 +29,7 @@ pytestmark = pytest.mark.crash
 
 IMAGES = rounds(1, "TIMESTONE_POWER_LOSS_IMAGES")
 """Images of each unkind sort at each moment."""
+LOSSES = list(Loss)
 NESTED_EVERY = rounds(29, "TIMESTONE_POWER_LOSS_NESTED_EVERY")
 """At every so-manieth image the recovery itself is interrupted, after each of its operations."""
 
@@ -67,23 +72,72 @@ def closes_and_reopens(work: Workload) -> None:
     work.append(Ack.WRITTEN)
 
 
-WORKLOADS: dict[str, tuple[Callable[[Workload], None], dict[str, int], bool]] = {
-    "appends one by one": (appends_one_by_one, {}, True),
-    "appends batches": (appends_batches, {}, True),
-    "rolls and seals": (rolls_and_seals, {"segment_entries": 4}, True),
-    "rolls without sealing": (rolls_without_sealing, {"segment_entries": 4}, False),
-    "closes and reopens": (closes_and_reopens, {}, True),
+def _nothing_fails(files: FaultyFiles) -> None:
+    pass
+
+
+def _fails(operation: str, error: int = errno.EIO, **how: Any) -> Callable[[FaultyFiles], None]:
+    def arm(files: FaultyFiles) -> None:
+        files.fail(operation, error, **how)
+
+    return arm
+
+
+def goes_on_after_errors(work: Workload) -> None:
+    """Whatever fails on the way: who is told "synced" may rely on it, and the others know that they may not."""
+    for number in range(3):
+        work.append(Ack.SYNCED, size=300, topic=f"devices/{number}")
+        work.append_many(Ack.WRITTEN, 4, topic=f"devices/{number}")
+        work.append_many(Ack.SYNCED, 3, topic="devices/0")
+    work.reopen()
+    work.append(Ack.SYNCED)
+    work.append_many(Ack.WRITTEN, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A workload, the settings of its log, and what goes wrong on the way."""
+
+    steps: Callable[[Workload], None]
+    settings: dict[str, int] = field(default_factory=dict)
+    sealing: bool = True
+    arm: Callable[[FaultyFiles], None] = _nothing_fails
+
+
+ROLLING = {"segment_entries": 4}
+RUNS: dict[str, Run] = {
+    "appends one by one": Run(appends_one_by_one),
+    "appends batches": Run(appends_batches),
+    "rolls and seals": Run(rolls_and_seals, ROLLING),
+    "rolls without sealing": Run(rolls_without_sealing, ROLLING, sealing=False),
+    "closes and reopens": Run(closes_and_reopens),
+}
+FAILING_RUNS: dict[str, Run] = {
+    f"{words}, {kind}": Run(goes_on_after_errors, settings, arm=arm)
+    for kind, settings in (("one segment", {}), ("rolling", {"segment_entries": 10}))
+    for words, arm in {
+        "segment not flushed once": _fails("fdatasync", path=".segment", nth=2),
+        "index not flushed once": _fails("fdatasync", path=".index", nth=3),
+        "topics not flushed once": _fails("fdatasync", path="/topics", nth=3),
+        "nothing flushed any more": _fails("fdatasync", path="-0/", nth=6, forever=True),
+        "records not written": _fails("pwrite", errno.ENOSPC, path=".segment", nth=3, written_bytes=100),
+        "entries not written": _fails("pwrite", errno.ENOSPC, path=".index", nth=6, written_bytes=70),
+        "names not written": _fails("pwrite", errno.ENOSPC, path="/topics", nth=2, written_bytes=7),
+        "checkpoint not written": _fails("pwrite", path=".index", nth=4),
+        "no room for entries": _fails("reserve", errno.ENOSPC, nth=2),
+        "no new segment": _fails("create", errno.EMFILE, path=".segment", nth=2),
+        "seal not renamed": _fails("rename", path=".index"),
+        "folder not flushed": _fails("sync_directory", path="-0", nth=3),
+    }.items()
 }
 
 
 class Crashes:
     """All the images of one recorded run, checked in a directory of their own."""
 
-    def __init__(
-        self, recorder: RecordingFiles, contents: dict[int, Content], place: Path, seed: int
-    ) -> None:
+    def __init__(self, recorder: RecordingFiles, attempts: Sequence[Attempt], place: Path, seed: int) -> None:
         self.recorder = recorder
-        self.contents = contents
+        self.attempts = attempts
         self.place = place
         self.seed = seed
         self.checked = 0
@@ -96,10 +150,12 @@ class Crashes:
             promises.note(operation)
             yield number, disk
 
-    def check_all(self) -> None:
+    def check_all(self, kinds: int) -> None:
+        """At each moment `kinds` sorts of loss in turn, or all of them in a soak run."""
         promises = Promises()
         for moment, disk in self.moments(promises):
-            for loss in Loss:
+            losses = [LOSSES[(moment * kinds + number) % len(LOSSES)] for number in range(kinds)]
+            for loss in losses if IMAGES == 1 else LOSSES:
                 for image_number in range(1 if loss in (Loss.NOTHING, Loss.EVERYTHING) else IMAGES):
                     rng = random.Random(f"{self.seed}/{moment}/{loss.name}/{image_number}")
                     self._check(disk.image(rng, loss), promises, moment, loss)
@@ -109,7 +165,7 @@ class Crashes:
         self.checked += 1
         with told_on_failure(TIMESTONE_SEED=self.seed, moment=moment, loss=loss.name, operations=last):
             root = self._write(image)
-            check_store(root, self.contents, promises, power_lost=loss is not Loss.NOTHING)
+            check_store(root, self.attempts, promises, power_lost=loss is not Loss.NOTHING)
             shutil.rmtree(root)
             if self.checked % NESTED_EVERY == 0:
                 self._check_interrupted_recovery(image, promises, loss)
@@ -123,10 +179,10 @@ class Crashes:
         disk = Disk(recorder)
         for number, operation in enumerate(recorder.operations):
             disk.apply(number, operation)
-            loss = list(Loss)[number % len(Loss)]
+            loss = LOSSES[number % len(LOSSES)]
             with told_on_failure(recovery_moment=number, recovery_loss=loss.name, operation=operation):
                 root = self._write(disk.image(random.Random(f"{self.seed}/{number}"), loss))
-                check_store(root, self.contents, promises, power_lost=True)
+                check_store(root, self.attempts, promises, power_lost=True)
                 shutil.rmtree(root)
 
     def _write(self, image: Image) -> Path:
@@ -135,14 +191,22 @@ class Crashes:
         return root
 
 
+def check_run(run: Run, place: Path, seed: int, kinds: int) -> None:
+    work = Workload(place / "run" / "store", crash_config(**run.settings), run.sealing, arm=run.arm)
+    work.run(run.steps)
+    crashes = Crashes(work.recorder, work.attempts, place, seed)
+    crashes.check_all(kinds)
+    print(f"{crashes.checked} images of {len(work.recorder.operations)} operations, seed {seed}")
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("steps", "settings", "sealing"), WORKLOADS.values(), ids=WORKLOADS.keys())
-def test_nothing_promised_is_lost_whenever_the_power_fails(
-    steps: Callable[[Workload], None], settings: dict[str, int], sealing: bool, quick_directory: Path
-) -> None:
-    work = Workload(quick_directory / "run" / "store", crash_config(**settings), sealing)
-    steps(work)
-    work.close()
-    crashes = Crashes(work.recorder, work.contents, quick_directory, run_seed(steps.__name__))
-    crashes.check_all()
-    print(f"{crashes.checked} images of {len(work.recorder.operations)} operations, seed {crashes.seed}")
+@pytest.mark.parametrize("name", RUNS)
+def test_nothing_promised_is_lost_whenever_the_power_fails(name: str, quick_directory: Path) -> None:
+    check_run(RUNS[name], quick_directory, run_seed(name), 3)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", FAILING_RUNS)
+def test_nothing_promised_is_lost_when_the_disk_had_failed_before(name: str, quick_directory: Path) -> None:
+    """An operation fails, the store goes on or refuses, then the power fails: "synced" was never said in vain."""
+    check_run(FAILING_RUNS[name], quick_directory, run_seed(name), 1)

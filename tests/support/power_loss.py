@@ -89,8 +89,9 @@ class DiskFile:
             content = bytearray(self._sector(sector))
             content[low:high] = data[start + low - position : start + high - position]
             self._change(number, sector, _Version(number, bytes(content), low, high))
-        if end > self.size:
-            self.sizes.append((number, end))
+        if end > len(self.durable):
+            # Also when the file is that long already: what makes these bytes durable makes them reachable.
+            self.sizes.append((number, max(end, self.size)))
 
     def grow(self, number: int, size: int) -> None:
         if size > self.size:

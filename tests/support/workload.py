@@ -4,7 +4,8 @@ What belongs here: doing the steps, and noting between the operations what a cra
 `crash_oracle.py` holds the promises against what an image still has.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.support.step_clock import StepClock
 from timestone.config import Ack, LogConfig, StoreConfig
 from timestone.draft import Draft
 from timestone.entries import NO_TOPIC
-from timestone.errors import TimestoneError
+from timestone.errors import LogFailed, StorageFull
 from timestone.log import Log
 from timestone.reader import Reader
 from timestone.store import Store
@@ -35,9 +36,16 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """An append begins; its records may be found from here on."""
+    """So many appends have begun; their records may be found from here on."""
 
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The append with this number failed, and its caller was told that nothing was appended."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,21 @@ class Shown:
     end: int
 
 
+class RunEnded(Exception):
+    """The store could not be opened again: the steps end here."""
+
+
+Fact = Attempted | Refused | Promised | Shown
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an append tried to put where."""
+
+    first_offset: int
+    contents: tuple[Content, ...]
+
+
 def crash_config(**settings: int) -> StoreConfig:
     """A store whose operations come only from what is asked of it: no timer, no look at free space."""
     log = LogConfig(segment_age_ms=NEVER_MS, **settings)
@@ -70,13 +93,13 @@ class Workload:
     sealing: bool = True
     """False: the background never gets a segment sealed, as when it has not come round to it."""
 
-    note: Callable[[Attempted | Promised | Shown], None] | None = None
+    note: Callable[[Fact], None] | None = None
     """Told of each promise; by default the recorder puts it between the operations."""
 
     arm: Callable[[FaultyFiles], None] = lambda files: None
     """Arranges the faults that the run meets."""
 
-    contents: dict[int, Content] = field(default_factory=dict)
+    attempts: list[Attempt] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
@@ -95,7 +118,11 @@ class Workload:
         return self.store.log(LOG_NAME)
 
     def _opened(self) -> Store:
-        store = Store(self.root, self.config, files=self.files, clock=self.clock)
+        try:
+            store = Store(self.root, self.config, files=self.files, clock=self.clock)
+        except (OSError, LogFailed) as error:
+            raise RunEnded from error
+        self.log_is_open = True
         reader = store.log(LOG_NAME).reader("latest")
         reader.on_wake = self._show
         assert reader.park()
@@ -105,34 +132,48 @@ class Workload:
         end = reader.log.end_offset
         self._note(Shown(end))
         reader.seek(end)
-        assert reader.park()
+        if self.log_is_open:
+            assert reader.park()
 
-    def _attempt(self, payloads: Sequence[bytes], topic: str | None) -> None:
-        end = self.log.end_offset
-        self.contents |= {end + number: Content(payload, topic) for number, payload in enumerate(payloads)}
-        self._note(Attempted(len(self.contents)))
+    @contextmanager
+    def _attempt(self, payloads: Sequence[bytes], topic: str | None) -> Iterator[None]:
+        """An append whose failure is part of the run: only errors that the engine documents pass for one."""
+        number = len(self.attempts)
+        contents = tuple(Content(payload, topic) for payload in payloads)
+        self.attempts.append(Attempt(self.log.end_offset, contents))
+        self._note(Attempted(number + 1))
+        try:
+            yield
+        except LogFailed:
+            return  # whether it is there is unknown
+        except (OSError, StorageFull):
+            self._note(Refused(number))
 
     def append(self, ack: Ack, size: int = 20, topic: str | None = None) -> None:
         """One record by a thread that waits for the disk."""
         payload = self._payload(size)
-        self._attempt([payload], topic)
-        offset = self.log.append(payload, topic=topic, ack=ack)
-        self._note(Promised(ack, offset + 1))
+        with self._attempt([payload], topic):
+            offset = self.log.append(payload, topic=topic, ack=ack)
+            self._note(Promised(ack, offset + 1))
 
     def append_many(self, ack: Ack, count: int, size: int = 100, topic: str | None = None) -> None:
         """A batch, submitted as a front does it."""
         payloads = [self._payload(size + 37 * number % 200) for number in range(count)]
-        self._attempt(payloads, topic)
         log = self.log
 
         def done(submission: Submission) -> None:
-            self._note(Promised(ack, submission.offsets.stop))
+            if submission.error is None:
+                self._note(Promised(ack, submission.offsets.stop))
 
         topic_id = NO_TOPIC if topic is None else log.topic_id(topic)
-        log.submit(Draft(payloads, topic_id), ack=ack, done=done).wait(10)
+        with self._attempt(payloads, topic):
+            log.submit(Draft(payloads, topic_id), ack=ack, done=done).wait(10)
 
     def sync(self) -> None:
-        self._note(Promised(Ack.SYNCED, self.log.sync()))
+        try:
+            self._note(Promised(Ack.SYNCED, self.log.sync()))
+        except LogFailed:
+            return
 
     def wait_for_seals(self) -> None:
         """Until the background has sealed all segments but the newest, so that runs differ little."""
@@ -144,13 +185,23 @@ class Workload:
         self.close()
         self.store = self._opened()
 
+    def run(self, steps: "Callable[[Workload], None]") -> None:
+        """All steps, and a clean stop, unless the store cannot be opened on the way."""
+        try:
+            steps(self)
+            self.close()
+        except RunEnded:
+            return
+
     def close(self) -> None:
-        end = self.log.end_offset
+        end, whole = self.log.end_offset, self.log.failure is None
+        self.log_is_open = False
         try:
             self.store.close()
-        except TimestoneError:
+        except LogFailed:
             return
-        self._note(Promised(Ack.SYNCED, end))
+        if whole:
+            self._note(Promised(Ack.SYNCED, end))
 
     def _payload(self, size: int) -> bytes:
         """Bytes that no other record has; every fifth record is zeros or nothing, which must survive too."""
