@@ -1,8 +1,8 @@
 """A publishing load on an MQTT server: raw sockets, packets encoded before the clock starts, a window of unacknowledged
 publishes a client. Any server that speaks MQTT 3.1.1 can be the target.
 
-It counts what was acknowledged, so the figure is that of the server and its disk, not of this process: packets are slices
-of one prepared buffer, and acknowledgements are counted by length.
+It counts what was acknowledged, so the figure is that of the server and its disk, not of this process: packets are
+slices of one prepared buffer, and acknowledgements are counted by length.
 """
 
 import selectors
@@ -50,7 +50,7 @@ class _Client:
     def __init__(self, number: int, address: tuple[str, int], load: Load) -> None:
         self.load = load
         topic = load.topic.format(client=number).encode()
-        # One full cycle of packet ids, so that any run of them can be sent from a slice; `window` more so that it wraps.
+        # One full cycle of packet ids, so that any run of them is a slice; `window` more so that it wraps.
         ids = [at % _PACKET_IDS + 1 for at in range(min(load.messages, _PACKET_IDS) + load.window)]
         payload = (b"%d." % number + b"x" * load.payload_bytes)[: load.payload_bytes]
         packets = [publish(topic, packet_id, payload, load.qos) for packet_id in ids]

@@ -36,7 +36,8 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
         "%r connected: mqtt=%d keep_alive_s=%d session=%s expiry_s=%d",
         link, packet.level, keep_alive_s, "resumed" if present else "new", session.expiry_s,
     )  # fmt: skip
-    for name, count in session.attach(broker.delivery.wake).items():
+    gaps = session.attach(broker.delivery.wake, broker.settings.deliver_missed_qos0)
+    for name, count in gaps.items():
         broker.delivery.counts.gap += count
         broker.log.warning("%r missed %d offsets of log %s: retention took them", link, count, name)
     broker.delivery.start(session)

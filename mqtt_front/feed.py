@@ -100,15 +100,20 @@ class Feed:
         if self.reader is not None and not self.replaying:
             self._renew()
 
-    def attach(self, resend: dict[int, tuple[int, int]], on_wake: Callable[["Feed", Reader], None]) -> int:
-        """Get a reader that goes on at the committed offset; returns how many offsets retention has taken
-        meanwhile.
+    def attach(
+        self,
+        resend: dict[int, tuple[int, int]],
+        on_wake: Callable[["Feed", Reader], None],
+        missed_qos0: bool = False,
+    ) -> int:
+        """Get a reader that goes on at the committed offset; returns how many offsets retention has taken meanwhile.
 
-        `on_wake` is called by the thread that appends. A reader that has to find records for `resend` looks
-        at every topic: their subscriptions may be gone.
+        `on_wake` is called by the thread that appends. `missed_qos0`: also deliver what was published while the client
+        was away and goes out at QoS 0. A reader that has to find records for `resend` looks at every topic: their
+        subscriptions may be gone.
         """
         self._on_wake = on_wake
-        self.qos0_from = self.log.end_offset
+        self.qos0_from = 0 if missed_qos0 else self.log.end_offset
         start = self.window.committed
         reached = self._open(start)
         self.resend = {offset: entry for offset, entry in resend.items() if offset >= reached}

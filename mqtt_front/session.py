@@ -116,9 +116,9 @@ class Session:
         for feed in feeds:
             feed.set_subscriptions([one for one in self.subscriptions.values() if feed.log.name in one.since])
 
-    def attach(self, on_wake: Callable[[Feed, Reader], None]) -> dict[str, int]:
-        """A client is connected: every feed goes on at its committed offset. Returns by log the offsets that
-        retention has taken meanwhile."""
+    def attach(self, on_wake: Callable[[Feed, Reader], None], missed_qos0: bool = False) -> dict[str, int]:
+        """A client is connected: every feed goes on at its committed offset. Returns by log the offsets that retention
+        has taken meanwhile. The arguments are those of `Feed.attach`."""
         self.outstanding = 0
         self.drop_idle_feeds()
         gaps: dict[str, int] = {}
@@ -128,7 +128,7 @@ class Session:
                 for packet_id, entry in self.in_flight.items()
                 if entry.feed is feed
             }
-            gap = feed.attach(resend, on_wake)
+            gap = feed.attach(resend, on_wake, missed_qos0)
             if gap:
                 gaps[name] = gap
                 self._forget(feed, resend.keys() - feed.resend.keys())

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import timestone
+from tests.support.mqtt_server import MqttServer, mqtt_server
 from timestone.store import Store
 
 
@@ -13,3 +14,10 @@ from timestone.store import Store
 def store(tmp_path: Path) -> Iterator[Store]:
     with timestone.open(tmp_path / "data") as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttServer]:
+    """One running front for a whole file: its tests use topics and client ids of their own."""
+    with mqtt_server(tmp_path_factory.mktemp("mqtt")) as running:
+        yield running

@@ -1,6 +1,6 @@
 """One connection, fed whole, byte by byte, in halves and with a tail. The invariant of the fuzz: whatever the bytes and
-however they are cut, only MalformedPacket and ProtocolViolation escape from `receive_data`, the same events come out, and
-what is kept never exceeds the packet size limit."""
+however they are cut, only MalformedPacket and ProtocolViolation escape from `receive_data`, the same events come out,
+and what is kept never exceeds the packet size limit."""
 
 import pytest
 from hypothesis import given

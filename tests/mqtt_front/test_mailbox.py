@@ -7,7 +7,8 @@ from tests.support.manual_loop import ManualLoop
 
 
 def test_everything_since_the_last_turn_comes_at_once_and_in_order() -> None:
-    loop, got = ManualLoop(), []
+    loop = ManualLoop()
+    got: list[list[int]] = []
     mailbox: Mailbox[int] = Mailbox(loop, got.append)
     for number in range(100):
         mailbox.put(number)
@@ -19,7 +20,8 @@ def test_everything_since_the_last_turn_comes_at_once_and_in_order() -> None:
 
 
 def test_what_is_put_while_delivering_comes_next_time() -> None:
-    loop, got = ManualLoop(), []
+    loop = ManualLoop()
+    got: list[list[int]] = []
 
     def deliver(items: list[int]) -> None:
         got.append(items)
@@ -33,19 +35,22 @@ def test_what_is_put_while_delivering_comes_next_time() -> None:
 
 
 def test_many_threads_lose_nothing() -> None:
-    loop, got = ManualLoop(), []
+    loop = ManualLoop()
+    got: list[tuple[int, int]] = []
     mailbox: Mailbox[tuple[int, int]] = Mailbox(loop, got.extend)
-    threads = [
-        threading.Thread(target=lambda who=who: [mailbox.put((who, n)) for n in range(2000)])
-        for who in range(4)
-    ]
+
+    def put(who: int) -> None:
+        for number in range(2000):
+            mailbox.put((who, number))
+
+    threads = [threading.Thread(target=put, args=(who,)) for who in range(4)]
     for thread in threads:
         thread.start()
     loop.run_until(lambda: len(got) == 8000)
     for thread in threads:
         thread.join()
     for who in range(4):
-        assert [n for one, n in got if one == who] == list(range(2000))
+        assert [number for one, number in got if one == who] == list(range(2000))
 
 
 def test_after_the_loop_is_closed_items_are_dropped() -> None:
@@ -53,4 +58,5 @@ def test_after_the_loop_is_closed_items_are_dropped() -> None:
         def call_soon_threadsafe(self, callback: object, *args: object) -> None:
             raise RuntimeError("Event loop is closed")
 
-    Mailbox(Closed(), lambda items: None).put(1)
+    mailbox: Mailbox[int] = Mailbox(Closed(), lambda items: None)
+    mailbox.put(1)

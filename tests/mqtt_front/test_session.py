@@ -96,8 +96,8 @@ def test_an_acknowledgement_from_an_earlier_connection_spares_the_resend(
 
 
 def test_only_no_local_subscriptions_want_to_know_publishers(session: Session, source: LogSource) -> None:
-    assert not session.no_local
+    wanted = [session.no_local]
     session.subscribe(Subscription("b", 1, no_local=True), [source])
-    assert session.no_local
+    wanted.append(session.no_local)
     session.unsubscribe("b")
-    assert not session.no_local
+    assert [*wanted, session.no_local] == [False, True, False]

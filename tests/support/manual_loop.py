@@ -21,7 +21,7 @@ class ManualTimer:
 
 
 class ManualLoop:
-    """What the front needs of a loop. Other threads may call `call_soon_threadsafe`; the rest is for the test's thread."""
+    """What the front needs of a loop. Other threads may call `call_soon_threadsafe`; the rest is for the test."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -62,10 +62,10 @@ def mqtt_server(
     path: Path, *, plain_asyncio: bool = False, store: Store | None = None, **settings: Any
 ) -> Iterator[MqttServer]:
     """A front on a free port over the store in `path`, stopped and closed afterwards."""
-    own = timestone.open(path) if store is None else None
+    own = timestone.open(path) if store is None else store
     try:
         server = MqttServer(
-            store or own, MqttSettings(listen="127.0.0.1:0", **settings), plain_asyncio=plain_asyncio
+            own, MqttSettings(**{"listen": "127.0.0.1:0", **settings}), plain_asyncio=plain_asyncio
         )
         try:
             server.run(server.front.start())
@@ -73,7 +73,7 @@ def mqtt_server(
         finally:
             server.stop()
     finally:
-        if own is not None:
+        if store is None:
             own.close()
 
 

@@ -1,0 +1,311 @@
+"""Publishing, acknowledging, leaving: what a client sees of the broker, over raw sockets."""
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+import timestone
+from mqtt_front.codec import packets
+from mqtt_front.codec.packets import Connack, Disconnect, Puback, Publish, Will
+from mqtt_front.codec.properties import Properties
+from mqtt_front.settings import Route
+from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_server import MqttServer, mqtt_server
+
+FULL = Properties(
+    payload_format_indicator=1, content_type="text/plain", response_topic="answers", correlation_data=b"\x00\xff",
+    user_properties=(("z", "1"), ("a", "2"), ("z", "1")),
+)  # fmt: skip
+
+
+def client(server: MqttServer, name: str, level: int = 4, *filters: str) -> RawClient:
+    made = RawClient(server.address, level)
+    made.connect(name)
+    if filters:
+        made.subscribe(*filters)
+    return made
+
+
+def test_a_publish_is_in_the_log_when_it_is_acknowledged_whether_anybody_listens_or_not(
+    server: MqttServer,
+) -> None:
+    with client(server, "publisher") as publisher:
+        log = server.store.log("mqtt")
+        before = log.end_offset
+        publisher.publish("nobody/listens", b"x")
+        record = log.record(before)
+        assert (record.topic, record.payload, record.qos, record.block) == ("nobody/listens", b"x", 1, ())
+        assert log.synced_offset == before + 1
+
+
+def test_acknowledgements_come_in_the_order_of_publishes(server: MqttServer) -> None:
+    with client(server, "orderly") as publisher:
+        ids = list(range(1, 301))
+        publisher.send(*[Publish("order", b"%d" % n, 1, packet_id=n) for n in ids])
+        assert [publisher.expect(Puback).packet_id for _ in ids] == ids
+
+
+def test_properties_reach_subscribers_unaltered_and_in_order(server: MqttServer) -> None:
+    with (
+        client(server, "rich", 5) as publisher,
+        client(server, "new", 5, "rich") as new,
+        client(server, "old", 4, "rich") as old,
+    ):
+        publisher.send(Publish("rich", b"x", 1, packet_id=1, properties=FULL))
+        publisher.expect(Puback)
+        assert new.receive(1)[0].properties == FULL
+        assert old.receive(1)[0].payload == b"x"
+
+
+def test_aliases_stand_for_topics(server: MqttServer) -> None:
+    with client(server, "aliased", 5) as publisher, client(server, "reader", 5, "alias/#") as reader:
+        for topic, alias, payload in (
+            ("alias/a", 1, b"1"),
+            ("", 1, b"2"),
+            ("alias/b", 1, b"3"),
+            ("", 1, b"4"),
+        ):
+            publisher.send(Publish(topic, payload, 0, properties=Properties(topic_alias=alias)))
+        received = reader.receive(4)
+        assert [(one.topic, one.payload) for one in received] == [
+            ("alias/a", b"1"), ("alias/a", b"2"), ("alias/b", b"3"), ("alias/b", b"4"),
+        ]  # fmt: skip
+        assert {one.properties.topic_alias for one in received} == {None}
+
+
+VIOLATIONS = {
+    "second CONNECT": (packets.Connect("x", 5), 0x82),
+    "topic with a wildcard": (Publish("a/#", b""), 0x81),
+    "QoS 2": (Publish("a", b"", 2, packet_id=1), 0x9B),
+    "a packet from servers": (packets.Suback(1, (0,)), 0x82),
+    "AUTH": (packets.Auth(0x18, Properties(authentication_method="x")), 0x82),
+    "an alias over the maximum": (Publish("a", b"", properties=Properties(topic_alias=60_000)), 0x94),
+}
+
+
+@pytest.mark.parametrize(("packet", "reason"), VIOLATIONS.values(), ids=VIOLATIONS.keys())
+def test_mqtt_5_is_told_what_it_did_wrong_before_the_connection_ends(
+    server: MqttServer, packet: packets.Packet, reason: int
+) -> None:
+    with client(server, "bad", 5) as bad, client(server, "bystander") as bystander:
+        bad.send(packet)
+        assert bad.expect(Disconnect).reason == reason
+        bad.expect_closed()
+        bystander.expect_silence()
+
+
+@pytest.mark.parametrize(
+    "data", ["10 0e 0004 4d515454 04 02 003c 0002 6964", "30 05 0003 612f23", "90 03 0001 00", "ff"]
+)
+def test_mqtt_3_is_closed_without_a_word(server: MqttServer, data: str) -> None:
+    with client(server, "bad3") as bad:
+        bad.send_bytes(bytes.fromhex(data + " 00 00 00 00 00"))
+        bad.expect_closed()
+
+
+def test_a_packet_over_the_limit_is_refused_and_one_at_the_limit_is_not(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path, packet_bytes=1000) as server:
+        with client(server, "fits", 5) as fits:
+            fits.send(Publish("t", b"x" * (1000 - 3 - 3 - 2 - 1), 1, packet_id=1))
+            fits.expect(Puback)
+        with client(server, "large", 5) as large:
+            large.send(Publish("t", b"x" * 1000, 1, packet_id=1))
+            assert large.expect(Disconnect).reason == 0x95
+            large.expect_closed()
+
+
+def test_a_reserved_topic_is_refused_without_ending_more_than_it_must(server: MqttServer) -> None:
+    with client(server, "reserved5", 5) as new, client(server, "reserved4", 4) as old:
+        new.send(Publish("$SYS/x", b"", 1, packet_id=3))
+        assert new.expect(Puback) == Puback(3, 0x90)
+        old.send(Publish("$SYS/x", b""))
+        old.expect_silence()
+        old.send(Publish("$share/g/x", b"", 1, packet_id=1))
+        old.expect_closed()
+
+
+def test_more_unacknowledged_than_the_receive_maximum_ends_mqtt_5(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path, receive_maximum=5) as server, client(server, "eager", 5) as eager:
+        eager.send(*[Publish("t", b"", 1, packet_id=n) for n in range(1, 6)])
+        assert [eager.expect(Puback).packet_id for _ in range(5)] == [1, 2, 3, 4, 5]
+        eager.send(*[Publish("t", b"", 1, packet_id=n) for n in range(1, 8)])
+        assert eager.expect(Disconnect).reason == 0x93
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_client_never_has_more_in_flight_than_it_asked_for(server: MqttServer, limit: int) -> None:
+    with RawClient(server.address, 5) as reader, client(server, f"window-{limit}") as publisher:
+        reader.connect(f"windowed-{limit}", properties=Properties(receive_maximum=limit))
+        reader.subscribe(f"window/{limit}")
+        for number in range(7):
+            publisher.publish(f"window/{limit}", b"%d" % number)
+        received: list[bytes] = []
+        while len(received) < 7:
+            batch = reader.receive(min(limit, 7 - len(received)), acknowledge=False)
+            reader.expect_silence()
+            received += [one.payload for one in batch]
+            reader.send(*[Puback(one.packet_id) for one in batch])
+        assert received == [b"%d" % number for number in range(7)]
+
+
+def test_acknowledgements_of_failure_count_too(server: MqttServer) -> None:
+    with RawClient(server.address, 5) as reader, client(server, "failing") as publisher:
+        reader.connect("refuser", properties=Properties(receive_maximum=1))
+        reader.subscribe("refused")
+        for payload in (b"1", b"2"):
+            publisher.publish("refused", payload)
+        (first,) = reader.receive(1, acknowledge=False)
+        reader.send(Puback(first.packet_id, 0x80))
+        assert reader.receive(1)[0].payload == b"2"
+
+
+def test_what_is_too_large_for_a_client_is_left_out_and_does_not_stop_the_rest(server: MqttServer) -> None:
+    with RawClient(server.address, 5) as reader, client(server, "sizes") as publisher:
+        reader.connect("small", properties=Properties(maximum_packet_size=50))
+        reader.subscribe("sizes")
+        for size in (10, 100, 11):
+            publisher.publish("sizes", b"x" * size)
+        assert [len(one.payload) for one in reader.receive(2)] == [10, 11]
+
+
+def test_acknowledgements_for_nothing_are_answered_as_qos_2_wants(server: MqttServer) -> None:
+    for level, reason in ((4, 0), (5, 0x92)):
+        with client(server, "stray", level) as stray:
+            stray.send(packets.Puback(9), packets.Pubcomp(9), packets.Pubrel(8), packets.Pubrec(7))
+            assert stray.expect(packets.Pubcomp) == packets.Pubcomp(8, reason)
+            assert stray.expect(packets.Pubrel) == packets.Pubrel(7, reason)
+            stray.expect_silence()
+
+
+def test_routes_send_topics_to_their_logs_and_subscriptions_read_them_all(tmp_path: Path) -> None:
+    routes = (Route(filter="alarms/#", log="alarms"), Route(filter="+/temperature", log="temperatures"))
+    with mqtt_server(tmp_path, routes=routes) as server, client(server, "all", 4, "#") as reader:
+        with client(server, "publisher") as publisher:
+            publisher.send(*[
+                Publish(topic, b"%d" % number, 1, packet_id=number + 1)
+                for number, topic in enumerate(["alarms/temperature", "a/temperature", "other", "alarms/x"])
+            ])  # fmt: skip
+            assert [publisher.expect(Puback).packet_id for _ in range(4)] == [1, 2, 3, 4]
+        assert sorted(one.payload for one in reader.receive(4)) == [b"0", b"1", b"2", b"3"]
+        topics = {
+            name: [r.topic for r in server.store.log(name).reader()]
+            for name in ("alarms", "temperatures", "mqtt")
+        }
+        assert topics == {
+            "alarms": ["alarms/temperature", "alarms/x"], "temperatures": ["a/temperature"], "mqtt": ["other"],
+        }  # fmt: skip
+
+
+def will_watcher(server: MqttServer, topic: str) -> RawClient:
+    return client(server, f"watcher of {topic}", 5, topic)
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_a_will_is_published_when_a_client_leaves_without_a_word(server: MqttServer, level: int) -> None:
+    with will_watcher(server, f"will/{level}") as watcher:
+        with RawClient(server.address, level) as mortal:
+            mortal.connect("mortal", will=Will(f"will/{level}", b"bye", 1))
+        (received,) = watcher.receive(1)
+        assert (received.payload, received.qos) == (b"bye", 1)
+
+
+def test_no_will_after_a_disconnect_unless_it_says_so(server: MqttServer) -> None:
+    with will_watcher(server, "wills/+") as watcher:
+        for name, reason in (("quiet", 0), ("loud", 4)):
+            with RawClient(server.address, 5) as mortal:
+                mortal.connect(name, will=Will(f"wills/{name}", b"bye", 1))
+                mortal.send(Disconnect(reason))
+                mortal.expect_closed()
+        assert [one.topic for one in watcher.receive(1)] == ["wills/loud"]
+        watcher.expect_silence()
+
+
+def test_a_will_is_published_on_takeover_and_on_a_protocol_error(server: MqttServer) -> None:
+    with will_watcher(server, "ended/+") as watcher:
+        with RawClient(server.address, 5) as first, RawClient(server.address, 5) as second:
+            first.connect("one", will=Will("ended/takeover", b""))
+            second.connect("one")
+            assert [one.topic for one in watcher.receive(1)] == ["ended/takeover"]
+        with RawClient(server.address, 4) as bad:
+            bad.connect("bad", will=Will("ended/error", b""))
+            bad.send(packets.Connect("bad", 4))
+            assert [one.topic for one in watcher.receive(1)] == ["ended/error"]
+
+
+def test_a_delayed_will_is_cancelled_by_coming_back(server: MqttServer) -> None:
+    lasting = Properties(session_expiry_interval=60)
+    with will_watcher(server, "delayed/+") as watcher:
+        for name, returns in (("back", True), ("gone", False)):
+            will = Will(f"delayed/{name}", b"", properties=Properties(will_delay_interval=1))
+            with RawClient(server.address, 5) as mortal:
+                mortal.connect(name, will=will, properties=lasting)
+            wait_for(lambda: server.status()["connections"] == 1)
+            if returns:
+                with RawClient(server.address, 5) as again:
+                    assert again.connect(name, clean=False, properties=lasting).session_present
+                    again.send(Disconnect())
+                    again.expect_closed()
+        assert [one.topic for one in watcher.receive(1)] == ["delayed/gone"]
+        watcher.expect_silence()
+
+
+def test_keep_alive_ends_a_silent_client_and_no_other(server: MqttServer) -> None:
+    with RawClient(server.address, 5) as silent, RawClient(server.address, 5) as patient:
+        silent.connect("silent", keep_alive=1)
+        patient.connect("patient", keep_alive=0)
+        assert silent.expect(Disconnect).reason == 0x8D
+        silent.expect_closed()
+        patient.expect_silence()
+
+
+def test_pings_keep_a_client_alive(server: MqttServer) -> None:
+    with RawClient(server.address) as pinging:
+        pinging.connect("pinging", keep_alive=1)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            pinging.expect_silence()
+            time.sleep(0.3)
+
+
+def test_connections_are_logged_with_address_and_id_and_a_normal_end_is_no_error(
+    server: MqttServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="timestone.mqtt"):
+        with client(server, "logged\u2028id") as one:
+            host, port = one.socket.getsockname()
+            one.send(Publish("t", b"secret payload"), Disconnect())
+            one.expect_closed()
+        wait_for(lambda: "disconnected" in caplog.text)
+    lines = [record for record in caplog.records if "logged" in record.getMessage()]
+    assert [record.levelname for record in lines] == ["INFO", "INFO"]
+    assert all(f"client 'logged\\u2028id' at {host}:{port}" in record.getMessage() for record in lines)
+    assert "secret" not in caplog.text
+
+
+def test_a_full_disk_refuses_publishes_and_serves_the_rest(tmp_path: Path) -> None:
+    with (
+        timestone.open(tmp_path / "full", min_free_bytes=1 << 60) as store,
+        mqtt_server(tmp_path, store=store) as server,
+        client(server, "new", 5) as new,
+        client(server, "old", 4) as old,
+    ):
+        new.send(Publish("t", b"x", 1, packet_id=1))
+        assert new.expect(Puback) == Puback(1, 0x97)
+        old.send(Publish("t", b"x", 1, packet_id=1))
+        old.expect_closed()
+        new.expect_silence()
+        assert server.status()["publishes_dropped"] == 2
+
+
+def test_a_connack_comes_before_anything_else(server: MqttServer) -> None:
+    with RawClient(server.address) as sleeper, client(server, "waker") as publisher:
+        sleeper.connect("sleeper", clean=False)
+        sleeper.subscribe("sleep")
+        sleeper.close()
+        publisher.publish("sleep", b"x")
+        with RawClient(server.address) as awake:
+            awake.send(packets.Connect("sleeper", 4, False))
+            assert awake.expect(Connack).session_present
+            assert awake.receive(1)[0].payload == b"x"

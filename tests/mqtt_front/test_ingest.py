@@ -1,0 +1,285 @@
+"""What is published in one turn is one draft a log; acknowledgements come when the disk has it, in one write."""
+
+import errno
+import logging
+from pathlib import Path
+
+import pytest
+
+import timestone
+from mqtt_front.codec.packets import Packet, Puback, Pubrec
+from mqtt_front.complaints import Complaints
+from mqtt_front.events import Publishes
+from mqtt_front.ingest import Ingest
+from mqtt_front.routing import Router
+from tests.support.manual_loop import ManualLoop
+from tests.support.mqtt_clients import parse
+from timestone.config import Ack
+from timestone.draft import Draft
+from timestone.log import Log
+from timestone.store import Store
+from timestone.submission import Submission
+
+
+class Source:
+    """A connection that publishes, without a connection."""
+
+    def __init__(self, level: int = 4) -> None:
+        self.level = level
+        self.submitted_bytes = 0
+        self.writes: list[list[Packet]] = []
+        self.refusals: list[str] = []
+        self.held = False
+
+    def acknowledge(self, data: bytes, count: int) -> None:
+        found, rest = parse(data, self.level)
+        assert rest == b"" and len(found) == count
+        self.writes.append(found)
+
+    def refuse(self, message: str) -> None:
+        self.refusals.append(message)
+
+    def hold(self) -> None:
+        assert not self.held
+        self.held = True
+
+    def release(self) -> None:
+        assert self.held
+        self.held = False
+
+    @property
+    def acknowledged(self) -> list[int]:
+        return [packet.packet_id for write in self.writes for packet in write if isinstance(packet, Puback)]
+
+
+class Parts:
+    """An ingest over two logs: `alarms` takes alarms/#, `mqtt` the rest."""
+
+    def __init__(
+        self, store: Store, ack: Ack = Ack.SYNCED, total_bytes: int = 1 << 30, client_bytes: int = 1 << 30
+    ) -> None:
+        self.loop = ManualLoop()
+        self.logs = [store.log("mqtt"), store.log("alarms")]
+        self.ingest = Ingest(
+            Router(self.logs, [("alarms/#", 1)], topic_levels=10),
+            self.loop,
+            Complaints(logging.getLogger("test")),
+            ack=ack,
+            total_bytes=total_bytes,
+            client_bytes=client_bytes,
+        )
+
+    def settle(self) -> None:
+        self.loop.run_until(lambda: self.ingest.settled)
+
+    def payloads(self, number: int = 0) -> list[bytes]:
+        return [record.payload for record in self.logs[number].reader()]
+
+
+@pytest.fixture
+def parts(store: Store) -> Parts:
+    return Parts(store)
+
+
+def run(
+    *rows: tuple[str, bytes, int], qos: int = 1, header_lengths: list[int] | int = 0, size_bytes: int = 10
+) -> Publishes:
+    """Publishes as (topic, payload, packet id); packet id 0 is QoS 0."""
+    return Publishes(
+        bytearray(0x30 | (qos << 1 if packet_id else 0) for _, _, packet_id in rows),
+        [topic.encode() for topic, _, _ in rows],
+        [payload for _, payload, _ in rows],
+        header_lengths,
+        [packet_id.to_bytes(2, "big") for _, _, packet_id in rows if packet_id],
+        size_bytes,
+    )
+
+
+def test_one_turn_of_all_connections_is_one_draft_a_log(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted: list[tuple[str, int, Ack]] = []
+    original = Log.submit
+
+    def submit(log: Log, draft: Draft, *, ack: Ack, done: object) -> Submission:
+        submitted.append((log.name, draft.count, ack))
+        return original(log, draft, ack=ack, done=done)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Log, "submit", submit)
+    sources = [Source() for _ in range(20)]
+    for number, source in enumerate(sources):
+        parts.ingest.add(source, run(("a", b"%d" % number, 1), ("b", b"x", 2)))
+    parts.ingest.add(sources[0], run(("alarms/a", b"fire", 0)))
+    parts.settle()
+    assert submitted == [("mqtt", 40, Ack.SYNCED), ("alarms", 1, Ack.WRITTEN)]
+    assert parts.payloads()[:4] == [b"0", b"x", b"1", b"x"]
+    assert parts.payloads(1) == [b"fire"]
+
+
+def test_the_acknowledgements_of_a_connection_are_one_write_in_the_order_of_arrival(parts: Parts) -> None:
+    source = Source()
+    parts.ingest.add(source, run(("a", b"1", 7), ("a", b"2", 0), ("a", b"3", 5)))
+    parts.ingest.add(source, run(("b", b"4", 6)))
+    parts.settle()
+    assert source.writes == [[Puback(7), Puback(5), Puback(6)]]
+    assert source.submitted_bytes == 0 and parts.ingest.submitted_bytes == 0
+
+
+def test_nothing_is_acknowledged_before_the_level_is_reached(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submissions: list[Submission] = []
+    original = Log.submit
+
+    def submit(log: Log, draft: Draft, *, ack: Ack, done: object) -> Submission:
+        submissions.append(original(log, draft, ack=ack, done=done))  # type: ignore[arg-type]
+        return submissions[-1]
+
+    monkeypatch.setattr(Log, "submit", submit)
+    source = Source()
+    parts.ingest.add(source, run(("a", b"1", 1)))
+    assert source.writes == []
+    parts.loop.turn()
+    (submission,) = submissions
+    assert submission.wait(10) == range(0, 1)
+    assert parts.logs[0].synced_offset == 1
+    parts.settle()
+    assert source.acknowledged == [1]
+
+
+def test_at_level_memory_accepted_is_enough_and_bytes_are_counted_all_the_same(store: Store) -> None:
+    parts, source = Parts(store, ack=Ack.MEMORY), Source()
+    parts.ingest.add(source, run(("a", b"1", 1)))
+    parts.loop.turn()
+    assert source.acknowledged == [1]
+    assert source.submitted_bytes == 10
+    parts.settle()
+    assert (source.acknowledged, source.submitted_bytes) == ([1], 0)
+
+
+def test_flags_headers_and_topics_reach_the_record(parts: Parts) -> None:
+    block = bytes.fromhex("02 0000 01000000 78")  # content type "x"
+    publishes = Publishes(
+        bytearray((0x31, 0x3B, 0x32)), [b"a", b"b", b"a"], [b"1", block + b"2", b"3"], [0, len(block), 0],
+        [b"\0\1", b"\0\2"], 0,
+    )  # fmt: skip
+    parts.ingest.add(Source(), run(("c", b"0", 0)))
+    parts.ingest.add(Source(), publishes)
+    parts.settle()
+    records = list(parts.logs[0].reader())
+    assert [(record.topic, record.payload, record.flags, len(record.block)) for record in records] == [
+        ("c", b"0", 0, 0),
+        ("a", b"1", 1, 0),
+        ("b", b"2", 1 | 1 << 1, 1),
+        ("a", b"3", 1 << 1, 0),
+    ]
+
+
+def test_a_run_for_several_logs_is_acknowledged_in_order(parts: Parts) -> None:
+    source = Source()
+    parts.ingest.add(
+        source, run(("a", b"1", 1), ("alarms/x", b"2", 2), ("a", b"3", 3), ("alarms/y", b"4", 4))
+    )
+    parts.settle()
+    assert source.acknowledged == [1, 2, 3, 4]
+    assert parts.payloads() == [b"1", b"3"]
+    assert parts.payloads(1) == [b"2", b"4"]
+
+
+def test_qos_2_is_answered_with_pubrec(parts: Parts) -> None:
+    source = Source()
+    parts.ingest.add(source, run(("a", b"1", 1), qos=2))
+    parts.ingest.add(source, run(("a", b"2", 2)))
+    parts.settle()
+    assert source.writes == [[Pubrec(1), Puback(2)]]
+
+
+def test_a_refused_topic_is_told_to_mqtt_5_and_ends_mqtt_3(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    new, old, silent = Source(5), Source(4), Source(4)
+    parts.ingest.add(new, run(("a", b"1", 1), ("$SYS/x", b"2", 2), ("a", b"3", 3)))
+    parts.ingest.add(old, run(("a", b"4", 1), ("$SYS/x", b"5", 2)))
+    parts.ingest.add(silent, run(("$SYS/x", b"6", 0), ("a", b"7", 0)))
+    parts.settle()
+    assert new.writes == [[Puback(1), Puback(2, 0x90), Puback(3)]]
+    assert old.refusals == ["a publish was refused: TOPIC_NAME_INVALID"]
+    assert silent.refusals == [], "QoS 0 is dropped, counted and logged"
+    assert parts.payloads() == [b"1", b"3", b"4", b"7"]
+    assert parts.ingest.dropped_count == 3
+    assert "$SYS/x" in caplog.text
+
+
+def test_an_impossible_topic_ends_the_run_after_what_came_before(parts: Parts) -> None:
+    source = Source()
+    fault = parts.ingest.add(source, run(("a", b"1", 1), ("a/#", b"2", 2), ("a", b"3", 3)))
+    assert fault is not None
+    parts.settle()
+    assert source.acknowledged == [1]
+    assert parts.payloads() == [b"1"]
+    assert parts.ingest.add(source, run(("", b"x", 9))) is not None
+
+
+def test_above_the_bound_a_client_is_not_read_from_until_half_is_settled(store: Store) -> None:
+    parts = Parts(store, client_bytes=100)
+    greedy, modest = Source(), Source()
+    for _ in range(3):
+        parts.ingest.add(greedy, run(("a", b"1", 0), size_bytes=50))
+    parts.ingest.add(modest, run(("a", b"1", 0), size_bytes=50))
+    assert greedy.held and not modest.held
+    parts.settle()
+    assert not greedy.held
+
+
+def test_above_the_bound_for_all_whoever_publishes_is_held(store: Store) -> None:
+    parts = Parts(store, total_bytes=100)
+    sources = [Source() for _ in range(4)]
+    for source in sources:
+        parts.ingest.add(source, run(("a", b"1", 1), size_bytes=40))
+    assert [source.held for source in sources] == [False, False, True, True]
+    parts.settle()
+    assert not any(source.held for source in sources)
+
+
+def test_a_full_disk_is_told_to_mqtt_5_and_ends_mqtt_3(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with timestone.open(tmp_path / "full", min_free_bytes=1 << 60) as store:
+        parts = Parts(store)
+        new, old, silent = Source(5), Source(4), Source(4)
+        parts.ingest.add(new, run(("a", b"1", 1), ("alarms/x", b"2", 2)))
+        parts.ingest.add(old, run(("a", b"3", 3)))
+        parts.ingest.add(silent, run(("a", b"4", 0)))
+        parts.settle()
+        assert new.writes == [[Puback(1, 0x97), Puback(2, 0x97)]]
+        assert old.writes == [] and len(old.refusals) == 1
+        assert silent.refusals == []
+        assert parts.ingest.dropped_count == 4
+        assert "could not be stored" in caplog.text
+        assert parts.ingest.submitted_bytes == 0
+
+
+@pytest.mark.parametrize(("number", "reason"), [(errno.ENOSPC, 0x97), (errno.EIO, 0x83)])
+def test_a_log_that_fails_says_why_and_others_go_on(
+    parts: Parts, number: int, reason: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(5)
+
+    def fail(draft: Draft, *, ack: Ack, done: object) -> Submission:
+        submission = Submission(draft, ack, done)  # type: ignore[arg-type]
+        submission.resolve(OSError(number, "broken"))
+        return submission
+
+    monkeypatch.setattr(parts.logs[1], "submit", fail)
+    parts.ingest.add(source, run(("a", b"1", 1), ("alarms/x", b"2", 2), ("a", b"3", 3)))
+    parts.settle()
+    assert source.writes == [[Puback(1), Puback(2, reason), Puback(3)]]
+    assert parts.payloads() == [b"1", b"3"]
+
+
+def test_a_closed_store_is_a_failure_like_others(parts: Parts, store: Store) -> None:
+    source = Source(5)
+    store.close()
+    parts.ingest.add(source, run(("a", b"1", 1)))
+    parts.settle()
+    assert source.writes == [[Puback(1, 0x83)]]

@@ -1,0 +1,210 @@
+"""One socket: bytes in, packets out, and every way it can end."""
+
+import pytest
+
+from mqtt_front.codec import packets
+from mqtt_front.codec.encode import encode_packet
+from mqtt_front.codec.packets import Connack, Connect, Disconnect
+from mqtt_front.codec.reasons import Reason
+from mqtt_front.connection import Inbound
+from mqtt_front.errors import MalformedPacket
+from mqtt_front.events import Event, Publishes
+from mqtt_front.link import Link
+from mqtt_front.settings import MqttSettings
+from tests.support.mqtt_clients import parse
+
+
+class Transport:
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.reading = True
+        self.ended: str | None = None
+        self.high: int | None = None
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.ended = "closed"
+
+    def abort(self) -> None:
+        self.ended = "aborted"
+
+    def is_closing(self) -> bool:
+        return self.ended is not None
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return ("192.0.2.1", 1234)
+
+
+class Broker:
+    """What a link needs of a broker: it keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.inbound = Inbound()
+        self.settings = MqttSettings()
+        self.buffer = memoryview(bytearray(65_536))
+        self.deadlines = self
+        self.delivery = self
+        self.now = 17
+        self.events: list[object] = []
+        self.told: list[str] = []
+
+    def arrived(self, link: Link) -> None:
+        self.told.append("arrived")
+
+    def departed(self, link: Link) -> None:
+        self.told.append("departed")
+
+    def closing(self, link: Link) -> None:
+        self.told.append("closing")
+
+    def gone(self, link: Link, how: str) -> None:
+        self.told.append(f"gone: {how}")
+
+    def resume(self, session: object) -> None:
+        self.told.append("resume")
+
+    def publish(self, link: Link, run: Publishes) -> None:
+        self.events.append(run)
+
+    def handle(self, link: Link, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, packets.Subscribe):
+            raise MalformedPacket("not today")
+
+
+class Linked:
+    def __init__(self, level: int = 4) -> None:
+        self.level = level
+        self.broker, self.transport = Broker(), Transport()
+        self.link = Link(self.broker)  # type: ignore[arg-type]
+        self.link.connection_made(self.transport)
+
+    def receive(self, *sent: packets.Packet) -> None:
+        data = b"".join(encode_packet(packet, self.level) for packet in sent)
+        self.link.get_buffer(-1)[: len(data)] = data
+        self.link.buffer_updated(len(data))
+
+    def connected(self) -> "Linked":
+        self.receive(Connect("c", self.level))
+        self.link.client_id, self.link.connected = "c", True
+        return self
+
+    @property
+    def written(self) -> list[packets.Packet]:
+        return parse(self.transport.written, self.level)[0]
+
+
+@pytest.fixture(params=[4, 5])
+def linked(request: pytest.FixtureRequest) -> Linked:
+    return Linked(request.param).connected()
+
+
+def test_what_arrives_reaches_the_broker_and_the_shared_buffer_can_be_used_again(linked: Linked) -> None:
+    linked.receive(packets.Publish("t", b"payload"))
+    linked.broker.buffer[:] = bytes(len(linked.broker.buffer))
+    assert linked.link.last_seen == 17
+    run = linked.broker.events[-1]
+    assert isinstance(run, Publishes) and run.payloads == [b"payload"]
+
+
+def test_a_link_is_called_by_its_address_and_client_id() -> None:
+    linked = Linked()
+    assert repr(linked.link) == "192.0.2.1:1234"
+    linked.link.client_id = "evil\nid" + "x" * 1000
+    assert repr(linked.link).startswith("client 'evil\\nidxxx") and len(repr(linked.link)) < 150
+
+
+def test_an_error_of_the_protocol_ends_the_link_with_its_reason(linked: Linked) -> None:
+    linked.receive(packets.Subscribe(1, (packets.Request("a"),)), packets.Pingreq())
+    assert linked.written == ([Disconnect(Reason.MALFORMED_PACKET)] if linked.level == 5 else [])
+    assert linked.transport.ended == "closed"
+    assert linked.broker.told[1:] == ["gone: not today (MALFORMED_PACKET)", "closing"]
+    assert linked.broker.events[-1] != packets.Pingreq(), "nothing after it is looked at"
+
+
+def test_nothing_is_sent_before_a_connect_was_understood() -> None:
+    linked = Linked()
+    linked.receive(packets.Pingreq())
+    assert linked.transport.written == b"" and linked.transport.ended == "closed"
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_a_refused_connect_gets_a_connack(level: int) -> None:
+    linked = Linked(level)
+    linked.receive(Connect("c", level))
+    linked.link.end(Reason.SERVER_BUSY, "busy")
+    assert linked.written == [Connack(False, 3 if level == 4 else Reason.SERVER_BUSY)]
+
+
+def test_a_closing_link_sends_nothing_and_reads_nothing(linked: Linked) -> None:
+    linked.link.close()
+    linked.link.deliver(b"more")
+    linked.link.hold()
+    linked.link.release()
+    linked.link.end(Reason.SERVER_BUSY, "again")
+    linked.receive(packets.Pingreq())
+    assert linked.transport.written == b""
+    assert linked.transport.reading
+    assert linked.broker.told == ["arrived", "closing"]
+
+
+def test_a_peer_that_does_not_read_what_closes_it_is_cut_off(linked: Linked) -> None:
+    linked.link.close()
+    linked.link.overdue()
+    assert linked.transport.ended == "aborted"
+
+
+def test_silence_ends_it_before_and_after_connect(linked: Linked) -> None:
+    fresh = Linked()
+    fresh.link.overdue()
+    assert "no CONNECT" in fresh.broker.told[1]
+    linked.link.overdue()
+    assert "keep alive" in linked.broker.told[1]
+    assert linked.written == ([Disconnect(Reason.KEEP_ALIVE_TIMEOUT)] if linked.level == 5 else [])
+
+
+def test_the_broker_hears_of_a_lost_connection_once_and_of_its_socket(linked: Linked) -> None:
+    linked.link.connection_lost(ConnectionResetError("reset by peer"))
+    assert linked.broker.told[1:] == ["gone: lost: reset by peer", "departed"]
+    linked.link.deliver(b"x")
+    assert linked.transport.written == b""
+
+
+def test_a_full_socket_is_told_to_the_delivery_when_it_has_drained(linked: Linked) -> None:
+    linked.link.session = object()  # type: ignore[assignment]
+    linked.link.pause_writing()
+    writable = [linked.link.writable]
+    linked.link.resume_writing()
+    assert [*writable, linked.link.writable] == [False, True]
+    assert linked.broker.told[-1] == "resume"
+    assert linked.transport.high == linked.broker.settings.unsent_bytes
+
+
+def test_acknowledgements_make_room_for_more_publishes(linked: Linked) -> None:
+    linked.receive(packets.Publish("t", b"", 1, packet_id=1))
+    assert linked.link.connection.unacknowledged == 1
+    linked.link.acknowledge(b"\x40\x02\x00\x01", 1)
+    assert linked.link.connection.unacknowledged == 0
+    assert linked.written == [packets.Puback(1)]
+
+
+def test_a_publish_that_failed_ends_an_old_client(linked: Linked) -> None:
+    linked.link.refuse("the disk is full")
+    assert linked.transport.ended == "closed"
+
+
+def test_end_of_file_closes_the_transport(linked: Linked) -> None:
+    assert linked.link.eof_received() is False

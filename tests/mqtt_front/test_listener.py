@@ -1,0 +1,101 @@
+"""The accept loop: it survives running out of descriptors, bounds what it accepts, and says why."""
+
+import errno
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_server import MqttServer, mqtt_server
+
+
+@pytest.mark.parametrize("plain_asyncio", [False, True], ids=["uvloop", "asyncio"])
+def test_it_runs_in_any_event_loop(tmp_path: Path, plain_asyncio: bool) -> None:
+    with mqtt_server(tmp_path, plain_asyncio=plain_asyncio) as server, RawClient(server.address) as client:
+        client.connect("a")
+        client.subscribe("t")
+        client.send_bytes(b"")
+        client.publish("t", b"x" * 500_000)
+        assert len(client.receive(1)[0].payload) == 500_000
+
+
+def test_a_burst_of_connections_is_let_in(server: MqttServer) -> None:
+    clients = [RawClient(server.address) for _ in range(300)]
+    for number, client in enumerate(clients):
+        client.connect(f"burst-{number}")
+    for client in clients:
+        client.close()
+    wait_for(lambda: server.status()["connections"] == 0)
+
+
+def test_running_out_of_descriptors_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The accept call of the listening socket fails as the kernel lets it fail, for a while."""
+    with mqtt_server(tmp_path) as server, RawClient(server.address) as inside:
+        inside.connect("inside")
+        listener = server.front._listener
+        assert listener is not None and listener._socket is not None
+        failures = [0]
+
+        class Exhausted:
+            def __init__(self, real: socket.socket) -> None:
+                self.real = real
+
+            def accept(self) -> object:
+                if failures[0] < 2:
+                    failures[0] += 1
+                    raise OSError(errno.EMFILE, "Too many open files")
+                return self.real.accept()
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(self.real, name)
+
+        monkeypatch.setattr(listener, "_socket", Exhausted(listener._socket))
+        with RawClient(server.address) as waiting:
+            waiting.connect("waiting")
+            inside.expect_silence()
+        assert failures == [2]
+        assert "cannot accept connections: Too many open files" in caplog.text
+
+
+def test_far_beyond_the_limit_connections_are_just_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqtt_front.listener._REFUSED_AT_A_TIME", 2)
+    with mqtt_server(tmp_path, connection_count=1) as server:
+        kept = [RawClient(server.address) for _ in range(3)]
+        wait_for(lambda: server.status()["connections"] == 3)
+        with RawClient(server.address) as outside:
+            outside.expect_closed()
+        for client in kept:
+            client.close()
+
+
+def test_a_connection_that_says_nothing_is_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with mqtt_server(tmp_path, connect_timeout_ms=300) as server, RawClient(server.address) as silent:
+        silent.expect_closed()
+        assert "no CONNECT in time" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("first", "said"), [(b"\x16\x03\x01\x02\x00\x01", "TLS"), (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP")]
+)
+def test_other_protocols_get_one_clear_line_at_once(
+    server: MqttServer, caplog: pytest.LogCaptureFixture, first: bytes, said: str
+) -> None:
+    caplog.set_level("INFO")
+    with RawClient(server.address) as stranger:
+        stranger.send_bytes(first)
+        stranger.expect_closed()
+        port = stranger.socket.getsockname()[1]
+    lines = [record.getMessage() for record in caplog.records if f":{port} " in record.getMessage()]
+    assert len(lines) == 1 and said in lines[0]
+
+
+def test_an_address_in_use_is_an_error_at_start(server: MqttServer, tmp_path: Path) -> None:
+    host, port = server.address
+    with pytest.raises(OSError, match="in use"), mqtt_server(tmp_path, listen=f"{host}:{port}"):
+        pass

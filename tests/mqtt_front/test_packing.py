@@ -1,0 +1,215 @@
+"""Which packets a session gets of a run of records."""
+
+import pytest
+
+from mqtt_front.codec.packets import Publish
+from mqtt_front.codec.properties import NO_PROPERTIES, Properties
+from mqtt_front.feed import Feed, LogSource
+from mqtt_front.headers import header_block
+from mqtt_front.packing import Packed, pack
+from mqtt_front.session import Session, Target
+from mqtt_front.subscription import Subscription
+from tests.support.mqtt_clients import parse
+from timestone.draft import Draft
+from timestone.log import Log
+from timestone.record import Header, HeaderKind, encode_headers
+from timestone.store import Store
+
+V3, V5 = Target(4, 1 << 28), Target(5, 1 << 28)
+
+
+@pytest.fixture
+def log(store: Store) -> Log:
+    return store.log("mqtt")
+
+
+def append(
+    log: Log, topic: str, payload: bytes = b"x", qos: int = 1, retain: bool = False, block: bytes = b""
+) -> None:
+    flags = qos << 1 | retain
+    draft = Draft([block + payload], log.topic_id(topic), flags=flags, header_lengths=len(block))
+    log.append_draft(draft, ack="written")
+
+
+def subscribed(log: Log, *subscriptions: Subscription, client_id: str = "c") -> Feed:
+    session = Session(client_id)
+    for subscription in subscriptions:
+        session.subscribe(subscription, [LogSource(log, {})])
+    session.attach(lambda feed, reader: None)
+    return session.feeds["mqtt"]
+
+
+def packed(feed: Feed, target: Target = V3, now_us: int | None = None) -> tuple[list[Publish], Packed]:
+    """Everything up to the end of the log, packed read by read; `now_us` is how long after the last append."""
+    assert feed.reader is not None
+    found: list[Publish] = []
+    total = Packed(b"", 0, 0, 0)
+    while not feed.reader.caught_up:
+        batch = feed.reader.read()
+        clock_us = int(batch.timestamps_us[-1]) + (now_us or 0) if len(batch) else 0
+        result = pack(feed, batch, target, clock_us)
+        packets, rest = parse(result.data, target.level)
+        assert rest == b""
+        assert len(packets) == result.delivered_count
+        found += [packet for packet in packets if isinstance(packet, Publish)]
+        total = Packed(
+            total.data + result.data,
+            total.delivered_count + result.delivered_count,
+            total.oversize_count + result.oversize_count,
+            total.expired_count + result.expired_count,
+        )
+    return found, total
+
+
+@pytest.mark.parametrize("granted", [0, 1, 2])
+def test_qos_is_the_lower_of_published_and_granted(log: Log, granted: int) -> None:
+    feed = subscribed(log, Subscription("t", granted))
+    feed.qos0_from = 0
+    for published in (0, 1, 2):
+        append(log, "t", b"%d" % published, published)
+    found, _ = packed(feed)
+    assert [(one.payload, one.qos) for one in found] == [
+        (b"%d" % published, min(published, granted)) for published in (0, 1, 2)
+    ]
+    ids = [one.packet_id for one in found if one.qos]
+    assert len(set(ids)) == len(ids) and set(ids) == set(feed.session.in_flight)
+
+
+def test_overlapping_subscriptions_give_one_copy_with_all_identifiers(log: Log) -> None:
+    feed = subscribed(log, Subscription("a/#", 0, identifier=1), Subscription("a/+", 1, identifier=2))
+    append(log, "a/b")
+    append(log, "a/b/c", qos=0)
+    found, _ = packed(feed, V5)
+    assert [(one.topic, one.qos, one.properties.subscription_identifiers) for one in found] == [
+        ("a/b", 1, (1, 2)),
+        ("a/b/c", 0, (1,)),
+    ]
+
+
+def test_the_retain_flag_of_a_live_message_is_kept_only_as_published(log: Log) -> None:
+    plain, kept = (
+        subscribed(log, Subscription("t", 1)),
+        subscribed(log, Subscription("t", 1, retain_as_published=True)),
+    )
+    append(log, "t", retain=True)
+    append(log, "t", retain=False)
+    assert [one.retain for one in packed(plain)[0]] == [False, False]
+    assert [one.retain for one in packed(kept)[0]] == [True, False]
+
+
+def test_each_record_goes_to_the_subscriptions_that_were_there_before_it(log: Log) -> None:
+    feed = subscribed(log, Subscription("+", 1, identifier=1))
+    append(log, "t", b"1")
+    feed.session.subscribe(Subscription("t", 1, identifier=2), [LogSource(log, {})])
+    append(log, "t", b"2")
+    found, _ = packed(feed, V5)
+    assert [(one.payload, one.properties.subscription_identifiers) for one in found] == [
+        (b"1", (1,)),
+        (b"2", (1, 2)),
+    ]
+
+
+SENT = Properties(
+    payload_format_indicator=1, content_type="text", response_topic="r", correlation_data=b"c",
+    user_properties=(("z", "1"), ("a", "2"), ("z", "1")),
+)  # fmt: skip
+
+
+def test_properties_are_forwarded_and_mqtt_3_gets_the_bare_payload(log: Log) -> None:
+    old, new = subscribed(log, Subscription("t", 1)), subscribed(log, Subscription("t", 1))
+    append(log, "t", b"rich", block=header_block(SENT))
+    append(log, "t", b"plain")
+    assert [(one.payload, one.properties) for one in packed(new, V5)[0]] == [
+        (b"rich", SENT),
+        (b"plain", NO_PROPERTIES),
+    ]
+    assert [one.payload for one in packed(old, V3)[0]] == [b"rich", b"plain"]
+
+
+def test_an_expired_message_is_left_out_and_another_is_told_what_it_has_left(log: Log) -> None:
+    feed = subscribed(log, Subscription("t", 1))
+    append(log, "t", b"short", block=header_block(Properties(message_expiry_interval=10)))
+    append(log, "t", b"long", block=header_block(Properties(message_expiry_interval=100)))
+    found, result = packed(feed, V5, now_us=10_500_000)
+    assert [(one.payload, one.properties.message_expiry_interval) for one in found] == [(b"long", 90)]
+    assert result.expired_count == 1
+    assert feed.window.seen == 2
+
+
+def test_what_is_too_large_for_the_client_counts_as_delivered(log: Log) -> None:
+    feed = subscribed(log, Subscription("t", 1))
+    append(log, "t", b"x" * 50)
+    append(log, "t", b"x" * 500)
+    append(log, "t", b"x" * 51)
+    # Fixed header 2, topic 3, packet id 2: 50 bytes fit into 57, 51 do not.
+    found, result = packed(feed, Target(4, 57))
+    assert [len(one.payload) for one in found] == [50]
+    assert result.oversize_count == 2
+    assert feed.session.committed == {"mqtt": 0}
+    feed.session.acknowledged([found[0].packet_id])
+    assert feed.session.committed == {"mqtt": 3}, "no record that cannot be sent holds the session up"
+
+
+def test_properties_count_towards_the_packet_size(log: Log) -> None:
+    feed = subscribed(log, Subscription("t", 0, identifier=5))
+    feed.qos0_from = 0
+    append(log, "t", b"x" * 50, qos=0)
+    append(log, "t", b"x" * 48, qos=0)
+    found, result = packed(feed, Target(5, 2 + 3 + 3 + 49))
+    assert [len(one.payload) for one in found] == [48]
+    assert result.oversize_count == 1
+
+
+def test_no_local_leaves_out_what_the_client_published_itself(log: Log) -> None:
+    feed = subscribed(log, Subscription("t", 1, no_local=True), client_id="me")
+    for publisher in ("me", "you"):
+        block = encode_headers([Header(HeaderKind.PUBLISHER, "", publisher.encode())])
+        append(log, "t", publisher.encode(), block=block)
+    append(log, "t", b"nobody")
+    assert [one.payload for one in packed(feed)[0]] == [b"you", b"nobody"]
+
+
+def test_what_was_missed_at_qos_0_is_left_out(log: Log) -> None:
+    feed = subscribed(log, Subscription("t", 1))
+    feed.qos0_from = 2
+    for number, qos in enumerate((0, 1, 0)):
+        append(log, "t", b"%d" % number, qos)
+    assert [one.payload for one in packed(feed)[0]] == [b"1", b"2"]
+
+
+def test_after_a_reconnect_what_was_in_flight_comes_first_with_its_packet_id_and_dup(log: Log) -> None:
+    feed = subscribed(log, Subscription("t", 1), Subscription("gone", 1))
+    session = feed.session
+    for number, topic in enumerate(["t", "t", "other", "gone", "t"]):
+        append(log, topic, b"%d" % number)
+    sent = {one.payload: one.packet_id for one in packed(feed)[0]}
+    session.acknowledged([sent[b"1"]])
+    session.detach()
+    session.unsubscribe("gone")
+    append(log, "t", b"5")
+    session.attach(lambda feed, reader: None)
+    again, _ = packed(feed)
+    assert [(one.payload, one.packet_id, one.duplicate) for one in again[:3]] == [
+        (payload, sent[payload], True) for payload in (b"0", b"3", b"4")
+    ]
+    assert [(one.payload, one.duplicate) for one in again[3:]] == [(b"5", False)]
+    assert again[3].packet_id not in sent.values()
+    assert session.outstanding == 4
+
+
+def test_a_resend_that_became_too_large_counts_as_delivered(log: Log) -> None:
+    feed = subscribed(log, Subscription("t", 1))
+    append(log, "t", b"x" * 100)
+    packed(feed)
+    feed.session.detach()
+    feed.session.attach(lambda feed, reader: None)
+    found, result = packed(feed, Target(5, 50))
+    assert found == [] and result.oversize_count == 1
+    assert feed.session.in_flight == {} and feed.session.outstanding == 0
+    assert feed.session.committed == {"mqtt": 1}
+
+
+def test_nothing_is_made_of_nothing(log: Log) -> None:
+    feed = subscribed(log, Subscription("t", 1))
+    assert feed.reader is not None
+    assert pack(feed, feed.reader.read(), V3, 0) == Packed(b"", 0, 0, 0)

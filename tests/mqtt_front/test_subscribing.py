@@ -1,0 +1,169 @@
+"""SUBSCRIBE and UNSUBSCRIBE from outside: a reason for each filter, nothing missed, nothing after UNSUBACK."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqtt_front.codec import packets
+from mqtt_front.codec.packets import Disconnect, Publish, Request, Unsuback
+from mqtt_front.codec.properties import Properties
+from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_server import MqttServer, mqtt_server
+
+
+@pytest.fixture(params=[4, 5])
+def client(server: MqttServer, request: pytest.FixtureRequest) -> Iterator[RawClient]:
+    with RawClient(server.address, request.param) as made:
+        made.connect(f"client-{request.node.name}")
+        yield made
+
+
+@pytest.fixture
+def other(server: MqttServer, request: pytest.FixtureRequest) -> Iterator[RawClient]:
+    with RawClient(server.address) as made:
+        made.connect(f"other-{request.node.name}")
+        yield made
+
+
+def test_one_reason_for_each_filter_in_order(client: RawClient) -> None:
+    new = client.level == 5
+    reasons = client.subscribe(
+        Request("a", 0),
+        Request("a/#/b", 1),
+        Request("b", 1),
+        Request("c", 2),
+        Request("$share/g/t", 1),
+        Request("+x", 0),
+    )
+    assert reasons == ((0, 0x8F, 1, 1, 0x9E, 0x8F) if new else (0, 0x80, 1, 1, 0x80, 0x80))
+
+
+def test_unsubscribe_is_answered_once_with_a_reason_for_each_filter(client: RawClient) -> None:
+    client.subscribe("u/1", "u/2")
+    client.send(packets.Unsubscribe(9, ("u/2", "unknown", "u/1")))
+    answer = client.expect(Unsuback)
+    assert answer.packet_id == 9
+    assert answer.reasons == ((0, 0x11, 0) if client.level == 5 else ())
+    client.expect_silence()
+
+
+def test_an_empty_filter_ends_the_connection(client: RawClient) -> None:
+    client.send(packets.Subscribe(1, (Request(""),)))
+    if client.level == 5:
+        assert client.expect(Disconnect).reason == 0x81
+    client.expect_closed()
+
+
+def test_nothing_published_after_suback_is_missed(client: RawClient, other: RawClient) -> None:
+    topic = f"fresh/{client.level}"
+    other.publish(topic, b"too early")
+    client.subscribe(topic)
+    other.publish(topic, b"in time")
+    assert [one.payload for one in client.receive(1)] == [b"in time"]
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "topic", "matches"),
+    [
+        ("w/#", "w", True), ("w/#", "w/a/b", True), ("w/+", "w/a", True), ("w/+", "w/a/b", False),
+        ("w/+", "w/", True), ("+/w", "/w", True), ("/w", "w", False), ("W", "w", False), ("w//a", "w//a", True),
+        ("#", "$dollar/w", False), ("$dollar/#", "$dollar/w", True), ("+/w", "$dollar/w", False),
+    ],
+)  # fmt: skip
+def test_filters_match_as_the_specification_says(
+    server: MqttServer, other: RawClient, topic_filter: str, topic: str, matches: bool
+) -> None:
+    with RawClient(server.address) as client:
+        client.connect(f"matcher {topic_filter} {topic}")
+        client.subscribe(topic_filter, "marker")
+        other.publish(topic, b"x")
+        other.publish("marker", b"end")
+        received = [client.receive(1)[0].payload]
+        while received[-1] != b"end":
+            received.append(client.receive(1)[0].payload)
+        assert received == ([b"x", b"end"] if matches else [b"end"])
+
+
+def test_overlapping_filters_give_one_copy_at_the_highest_qos(client: RawClient, other: RawClient) -> None:
+    base = f"overlap/{client.level}"
+    client.subscribe(Request(f"{base}/#", 0), Request(f"{base}/+", 1), Request(f"{base}/x", 0))
+    other.publish(f"{base}/x", b"1")
+    assert [(one.payload, one.qos) for one in client.receive(1)] == [(b"1", 1)]
+    client.expect_silence()
+
+
+def test_the_same_filter_again_replaces_it(client: RawClient, other: RawClient) -> None:
+    topic = f"again/{client.level}"
+    assert client.subscribe(Request(topic, 1)) == (1,)
+    other.publish(topic, b"1")
+    assert [one.qos for one in client.receive(1)] == [1]
+    assert client.subscribe(Request(topic, 0)) == (0,)
+    other.publish(topic, b"2")
+    assert [(one.payload, one.qos) for one in client.receive(1)] == [(b"2", 0)]
+    client.expect_silence()
+
+
+def test_after_unsuback_nothing_comes_any_more(client: RawClient, other: RawClient) -> None:
+    topic = f"ended/{client.level}"
+    client.subscribe(topic)
+    client.send(packets.Unsubscribe(1, (topic,)))
+    client.expect(Unsuback)
+    other.publish(topic, b"x")
+    client.expect_silence()
+
+
+def test_what_was_in_flight_before_unsubscribe_can_still_be_acknowledged(
+    server: MqttServer, other: RawClient
+) -> None:
+    with RawClient(server.address) as client:
+        client.connect("leaver", clean=False)
+        client.subscribe("leave")
+        other.publish("leave", b"x")
+        (sent,) = client.receive(1, acknowledge=False)
+        client.send(packets.Unsubscribe(1, ("leave",)))
+        client.expect(Unsuback)
+    with RawClient(server.address) as client:
+        client.connect("leaver", clean=False)
+        (again,) = client.receive(1)
+        assert (again.packet_id, again.duplicate) == (sent.packet_id, True)
+        client.expect_silence()
+    with RawClient(server.address) as client:
+        client.connect("leaver", clean=False)
+        client.expect_silence()
+
+
+def test_identifiers_come_with_deliveries(server: MqttServer, other: RawClient) -> None:
+    with RawClient(server.address, 5) as client:
+        client.connect("identified")
+        client.subscribe("id/#", properties=Properties(subscription_identifiers=(5,)))
+        client.subscribe("id/+", properties=Properties(subscription_identifiers=(268_435_455,)))
+        client.subscribe("id/a/b")
+        other.publish("id/a", b"both")
+        other.publish("id/a/b", b"one")
+        both, one = client.receive(2)
+        assert sorted(both.properties.subscription_identifiers) == [5, 268_435_455]
+        assert one.properties.subscription_identifiers == (5,)
+
+
+def test_no_local_is_about_the_publishers_id(server: MqttServer, other: RawClient) -> None:
+    with RawClient(server.address, 5) as client:
+        client.connect("narcissus")
+        client.subscribe(Request("pond", 1, no_local=True))
+        client.publish("pond", b"mine")
+        other.publish("pond", b"yours")
+        assert [one.payload for one in client.receive(1)] == [b"yours"]
+        client.send(packets.Subscribe(1, (Request("$share/g/pond", 1, no_local=True),)))
+        assert client.expect(Disconnect).reason == 0x82
+
+
+def test_too_many_subscriptions_are_refused_one_by_one(tmp_path: Path) -> None:
+    with (
+        mqtt_server(tmp_path, subscription_count=2, topic_levels=3) as server,
+        RawClient(server.address, 5) as client,
+    ):
+        client.connect("many")
+        assert client.subscribe("1", "2", "3", "1") == (1, 1, 0x97, 1)
+        assert client.subscribe("a/b/c/d") == (0x8F,)
+        client.send(Publish("a/b/c/d", b"", 1, packet_id=1))
+        assert client.expect(packets.Puback).reason == 0x90
