@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 DEMO_MESSAGES ?= 100000
+KERNELS := $(wildcard timestone/*.pyx timestone/*.h mqtt_front/*.pyx mqtt_front/codec/*.pyx)
 FAST := not spark and not slow and not crash and not faults
 
 .DEFAULT_GOAL := help
@@ -57,7 +58,7 @@ wheel: $(INSTALLED) ## build dist/timestone-*.whl
 install: $(INSTALLED) ## make or refresh .venv
 
 # The first install downloads Spark, half a gigabyte: pip's own progress is left visible.
-$(INSTALLED): pyproject.toml setup.py
+$(INSTALLED): pyproject.toml setup.py $(KERNELS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Timestone needs Python 3.11 or newer. Name one: make PYTHON=/path/to/python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \

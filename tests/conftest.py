@@ -14,6 +14,10 @@ settings.load_profile("timestone")
 
 @pytest.fixture(autouse=True, scope="session")
 def plain_environment() -> None:
-    """No `TIMESTONE_…` variable of the developer's shell reaches a test or a process that a test starts."""
+    """No setting of a server in the developer's shell reaches a test or a process that a test starts.
+
+    `TIMESTONE_PURE` stays: it chooses what is tested, here and in those processes.
+    """
     for name in [name for name in os.environ if name.startswith("TIMESTONE_")]:
-        del os.environ[name]
+        if name != "TIMESTONE_PURE":
+            del os.environ[name]
