@@ -6,7 +6,11 @@ argument, and believes no length: every place in a buffer is checked against the
 Works without the GIL once there is so much to do that another thread can use the time."""
 
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+)
+from cpython.object cimport PyObject
+from cpython.sequence cimport PySequence_Fast, PySequence_Fast_GET_SIZE, PySequence_Fast_ITEMS
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -109,6 +113,36 @@ cdef uint32_t last_ordinal_fits(Py_ssize_t count, ordinal) except? 0xFFFFFFFF:
     if ordinal < 0 or ordinal + count > U32_MAX + 1:
         raise OverflowError(f"{count} entries from ordinal {ordinal} on")
     return ordinal if ordinal <= U32_MAX else 0
+
+
+def joined(payloads):
+    cdef object held = PySequence_Fast(payloads, "payloads are no sequence")
+    cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(held)
+    cdef PyObject **items = PySequence_Fast_ITEMS(held)
+    cdef bytes lengths = PyBytes_FromStringAndSize(NULL, count * 4)
+    cdef uint8_t *length_at = <uint8_t *>PyBytes_AS_STRING(lengths)
+    cdef uint64_t total = 0
+    cdef Py_ssize_t size, number
+    cdef uint32_t length
+    # Nothing of Python runs in the loops, so nobody can change the list meanwhile.
+    for number in range(count):
+        if not PyBytes_Check(<object>items[number]):
+            raise TypeError(f"a payload is {type(<object>items[number]).__name__}, not bytes")
+        size = PyBytes_GET_SIZE(<object>items[number])
+        if <uint64_t>size > U32_MAX:
+            raise OverflowError(f"a payload of {size} bytes")
+        length = <uint32_t>size
+        memcpy(length_at + 4 * number, &length, 4)
+        total += length
+    if count == 1 and PyBytes_CheckExact(<object>items[0]):
+        return <object>items[0], lengths
+    cdef bytes data = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>total)
+    cdef char *at = PyBytes_AS_STRING(data)
+    for number in range(count):
+        size = PyBytes_GET_SIZE(<object>items[number])
+        memcpy(at, PyBytes_AS_STRING(<object>items[number]), size)
+        at += size
+    return data, lengths
 
 
 def fill_entries(

@@ -4,9 +4,8 @@ A front collects everything that arrived in one turn of its loop into one Draft 
 batches whatever the number of clients and topics. What belongs here: building the columns and checking
 limits. It knows no file."""
 
-from array import array
 from collections.abc import Sequence
-from typing import Self, TypeAlias
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +17,7 @@ from timestone.errors import RecordTooLarge
 
 Numbers = npt.NDArray[np.unsignedinteger]
 Column = Sequence[int] | Numbers | int
-Lengths: TypeAlias = "bytes | bytearray | array[int]"
-
-assert array("I").itemsize == 4  # as numpy's uint32, on every platform Python is built for today
+_MOST = {np.uint32: 0xFFFF_FFFF, np.uint16: 0xFFFF}  # np.iinfo takes longer than all else about a column
 
 
 class Draft:
@@ -42,14 +39,14 @@ class Draft:
         flags: Column = 0,
         header_lengths: Column = 0,
     ) -> None:
-        # A join of one bytes object is that object: a single record is not copied at all.
-        self._fill(b"".join(payloads), array("I", map(len, payloads)), topic_ids, flags, header_lengths)
+        data, lengths = kernel.joined(payloads)
+        self._fill(data, lengths, topic_ids, flags, header_lengths)
 
     @classmethod
     def from_columns(
         cls,
         data: bytes,
-        lengths: Lengths,
+        lengths: bytes,
         topic_ids: Column = NO_TOPIC,
         *,
         flags: Column = 0,
@@ -57,8 +54,7 @@ class Draft:
     ) -> Self:
         """A draft of records whose stored bytes already lie back to back in `data`.
 
-        lengths: a buffer of u32, one a record, which have to add up to the size of `data`. Kept, not copied: the caller
-        does not change it any more."""
+        lengths: u32 each, which have to add up to the size of `data`."""
         draft = cls.__new__(cls)
         draft._fill(data, lengths, topic_ids, flags, header_lengths)
         total = int(draft._sizes().sum(dtype=np.uint64))
@@ -67,13 +63,13 @@ class Draft:
         return draft
 
     def _fill(
-        self, data: bytes, lengths: Lengths, topic_ids: Column, flags: Column, header_lengths: Column
+        self, data: bytes, lengths: bytes, topic_ids: Column, flags: Column, header_lengths: Column
     ) -> None:
         self.data = data
         """The stored bytes of all records, back to back."""
         self.lengths = lengths
         """Stored bytes of each record, u32 each."""
-        self.count = count = memoryview(lengths).nbytes // 4
+        self.count = count = len(lengths) // 4
         self.topic_ids = _column(topic_ids, count, np.uint32)
         self.flags = _column(flags, count, np.uint16)
         self.header_lengths = _column(header_lengths, count, np.uint16)
@@ -129,8 +125,8 @@ def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> int |
     """One value for all as it is, or an array of `count`. Raises ValueError or OverflowError for what does
     not fit."""
     if isinstance(column, int):
-        if not 0 <= column <= np.iinfo(kind).max:
-            raise OverflowError(f"{column} is not from 0 to {np.iinfo(kind).max}")
+        if not 0 <= column <= _MOST[kind]:
+            raise OverflowError(f"{column} is not from 0 to {_MOST[kind]}")
         return column
     numbers = np.ascontiguousarray(column, dtype=kind)
     if numbers.shape != (count,):

@@ -36,9 +36,11 @@ NAME = "pure Python" if REASON else "native"
 if TYPE_CHECKING:
     from timestone.pure_kernel import entry_crcs as entry_crcs
     from timestone.pure_kernel import fill_entries as fill_entries
+    from timestone.pure_kernel import joined as joined
     from timestone.pure_kernel import proven_count as proven_count
     from timestone.pure_kernel import valid_count as valid_count
 else:
+    joined = _chosen.joined
     fill_entries = _chosen.fill_entries
     entry_crcs = _chosen.entry_crcs
     valid_count = _chosen.valid_count

@@ -11,6 +11,7 @@ number that does not fit its field, TypeError for what is no number or no buffer
 import operator
 import struct
 from array import array
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,8 +29,19 @@ INTERFACE = 1
 
 _U32_MAX = 0xFFFF_FFFF
 _FEW = 12  # below this many entries one library call each beats the fixed cost of the numpy way
+assert array("I").itemsize == 4  # everywhere that Python runs today
 _UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc
 _U32 = struct.Struct("<I")
+
+
+def joined(payloads: Sequence[bytes]) -> tuple[bytes, bytes]:
+    """The payloads back to back, and the length of each as u32. A single one is not copied."""
+    if not isinstance(payloads, (list, tuple)):
+        payloads = list(payloads)
+    if not all(issubclass(kind, bytes) for kind in set(map(type, payloads))):
+        strange = next(payload for payload in payloads if not isinstance(payload, bytes))
+        raise TypeError(f"a payload is {type(strange).__name__}, not bytes")
+    return b"".join(payloads), array("I", map(len, payloads)).tobytes()
 
 
 def fill_entries(

@@ -21,7 +21,7 @@ BUILT = importlib.util.find_spec("timestone._kernel") is not None
 native: Any = importlib.import_module("timestone._kernel") if BUILT else SimpleNamespace(INTERFACE=0)
 needs_native = pytest.mark.skipif(not BUILT, reason="the compiled kernel was not built: make install")
 
-FUNCTIONS = ("fill_entries", "entry_crcs", "valid_count", "proven_count")
+FUNCTIONS = ("joined", "fill_entries", "entry_crcs", "valid_count", "proven_count")
 
 
 def name_in_a_new_process(**environment: str) -> str:
@@ -95,6 +95,12 @@ def columns(kind: str, count: int) -> st.SearchStrategy[Any]:
     most = np.iinfo(kind).max
     each = st.lists(st.integers(0, int(most)), min_size=count, max_size=count)
     return st.integers(0, int(most)) | each.map(lambda values: np.array(values, dtype=kind))
+
+
+@needs_native
+@given(st.lists(st.binary(max_size=40) | st.none(), max_size=30).map(tuple) | PAYLOADS)
+def test_payloads_are_joined_alike(payloads: Any) -> None:
+    assert_same("joined", payloads)
 
 
 @needs_native

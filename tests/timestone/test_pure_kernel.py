@@ -54,6 +54,35 @@ def columns_of(entries: bytes) -> Entries:
     return np.frombuffer(entries, dtype=ENTRY)
 
 
+def test_payloads_are_joined_with_their_lengths(kernel: ModuleType) -> None:
+    data, lengths = kernel.joined([b"abc", b"", b"de"])
+    assert (data, np.frombuffer(lengths, "<u4").tolist()) == (b"abcde", [3, 0, 2])
+    assert kernel.joined(()) == (b"", b"")
+    assert kernel.joined((b"", b"")) == (b"", bytes(8))
+
+
+def test_single_payload_is_not_copied(kernel: ModuleType) -> None:
+    payload = b"x" * 1000
+    assert kernel.joined([payload])[0] is payload
+
+
+class Text(bytes):
+    """Its own type, still bytes; numpy has one of these."""
+
+
+def test_payloads_may_be_any_iterable_of_bytes(kernel: ModuleType) -> None:
+    assert kernel.joined(iter([b"a", b"bc"])) == kernel.joined([b"a", Text(b"bc")])
+    assert type(kernel.joined([Text(b"a")])[0]) is bytes
+
+
+@pytest.mark.parametrize(
+    "payloads", [[b"a", bytearray(b"b")], ["a"], [None], b"ab", "ab", 7, None, [memoryview(b"")]]
+)
+def test_payloads_that_are_no_bytes_are_refused(kernel: ModuleType, payloads: Any) -> None:
+    with pytest.raises(TypeError):
+        kernel.joined(payloads)
+
+
 def test_entries_describe_records_that_lie_back_to_back(kernel: ModuleType) -> None:
     made = columns_of(filled(kernel, [b"abc", b"", b"de"], flags=column("<u2", [1, 0, 8])))
     assert made["position"].tolist() == [70, 73, 73]
