@@ -15,9 +15,10 @@ _PASSES_MAX, _MEMORY_KIB_MAX, _LANES_MAX = 100, 1_048_576, 16
 class Argon2id:
     """`$argon2id$v=19$m=…,t=…,p=…$<salt>$<hash>`: slow and hungry for memory on purpose."""
 
-    __slots__ = ("_encoded",)
+    __slots__ = ("_encoded", "text")
 
     def __init__(self, text: str) -> None:
+        self.text = text
         try:
             found = extract_parameters(text)
         except (InvalidHashError, ValueError):

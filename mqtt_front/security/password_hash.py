@@ -24,6 +24,10 @@ class BadHash(ValueError):
 class PasswordHash(Protocol):
     """What is kept of a password."""
 
+    @property
+    def text(self) -> str:
+        """As it stands in the file."""
+
     def verify(self, password: bytes) -> bool:
         """Is it this password? Takes as long as its parameters say, for right and wrong ones alike; thread-safe."""
 
@@ -31,9 +35,10 @@ class PasswordHash(Protocol):
 class SaltedSha512:
     """mosquitto's `$6$<salt>$<hash>`: one round of SHA-512 over password and salt."""
 
-    __slots__ = ("_digest", "_salt")
+    __slots__ = ("_digest", "_salt", "text")
 
     def __init__(self, text: str) -> None:
+        self.text = text
         salt, digest = _parts(text, 4)[2:]
         self._salt, self._digest = _base64(salt), _base64(digest, _SHA512_BYTES)
 
@@ -44,9 +49,10 @@ class SaltedSha512:
 class Pbkdf2Sha512:
     """mosquitto's `$7$<iterations>$<salt>$<hash>`: PBKDF2 with HMAC-SHA-512."""
 
-    __slots__ = ("_digest", "_iterations", "_salt")
+    __slots__ = ("_digest", "_iterations", "_salt", "text")
 
     def __init__(self, text: str) -> None:
+        self.text = text
         iterations, salt, digest = _parts(text, 5)[2:]
         if not iterations.isdecimal() or not 0 < int(iterations) <= _ITERATIONS_MAX:
             raise BadHash(f"iterations go from 1 to {_ITERATIONS_MAX}")

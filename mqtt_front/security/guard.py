@@ -1,0 +1,139 @@
+"""The door: decides about each client that wants to come in, without ever keeping the event loop waiting.
+
+Passwords are slow to check on purpose and plug-ins may ask somebody else, so that happens in threads; how many clients
+may wait for it is bounded. Everything here belongs to the event loop's thread, unless it says otherwise.
+"""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from mqtt_front.codec.reasons import Reason
+from mqtt_front.loop import Loop
+from mqtt_front.mailbox import Mailbox
+from mqtt_front.security.identity import Credentials, Identity, Refusal
+from mqtt_front.security.lockout import Lockout
+from mqtt_front.security.rules import Permissions
+from mqtt_front.security.settings import SecuritySettings
+from mqtt_front.security.sources import Sources, read_sources
+
+WAITING_MAX = 1000
+"""Clients whose proof is being checked: more would wait longer than they are patient, and each keeps what it sent."""
+
+Decided = Callable[[Identity | Refusal], None]
+
+
+@dataclass(slots=True)
+class GuardCounts:
+    """What happened at the door."""
+
+    refused: int = 0
+    """Clients that could not prove who they are."""
+    locked_out: int = 0
+    """Logins that were not even tried."""
+
+
+class Guard:
+    """Decides who may come in and what they may do."""
+
+    def __init__(
+        self, settings: SecuritySettings, loop: Loop, executor: Executor, *, log: logging.Logger
+    ) -> None:
+        """`executor` runs what takes time. Nobody is let in before `use` was called."""
+        self._settings = settings
+        self._executor = executor
+        self._log = log
+        self._mailbox: Mailbox[tuple[Decided, Credentials, Identity | Refusal]] = Mailbox(loop, self._decided)
+        self._lockout = Lockout(settings.lockout)
+        self._sources = Sources((), None, None, None)
+        self._waiting = 0
+        self.counts = GuardCounts()
+
+    def read(self) -> Sources:
+        """Read all files anew. Reads the disk: not in the event loop's thread. Raises OSError and ValueError."""
+        return read_sources(self._settings, self._log)
+
+    def use(self, sources: Sources) -> None:
+        """Let `sources` decide from now on."""
+        self._sources = sources
+
+    def admit(self, credentials: Credentials, decided: Decided, *, allow_anonymous: bool) -> None:
+        """Find out who a client is and call `decided` with it, at once or in a later turn of the loop."""
+        at_once = self._without_check(credentials, allow_anonymous)
+        if at_once is not None:
+            self._count(at_once)
+            decided(at_once)
+            return
+        try:
+            self._executor.submit(self._check, self._sources, credentials, decided)
+        except RuntimeError:  # the executor is shut down: the front is stopping
+            decided(Refusal("the server is stopping", Reason.SERVER_SHUTTING_DOWN))
+        else:
+            self._waiting += 1
+
+    def permissions(self, identity: Identity, client_id: str) -> Permissions | None:
+        """What a client may do, with the sources of now; None for everything."""
+        return self._sources.permissions(identity, client_id)
+
+    def still_holds(self, identity: Identity) -> bool:
+        """May a client that was let in earlier stay, after a reload?"""
+        return self._sources.still_holds(identity)
+
+    def _without_check(self, credentials: Credentials, allow_anonymous: bool) -> Identity | Refusal | None:
+        """What can be said without looking at a password."""
+        if credentials.certificate_name is not None:
+            return Identity(credentials.certificate_name, "certificate")
+        if credentials.user is None and credentials.password is None:
+            if allow_anonymous:
+                return Identity(None)
+            return Refusal("it does not say who it is", Reason.NOT_AUTHORIZED)
+        if not self._sources.authenticators:
+            # Nothing to check a name against, so it counts for nothing.
+            return (
+                Identity(None)
+                if allow_anonymous
+                else Refusal("no users are configured", Reason.NOT_AUTHORIZED)
+            )
+        left_s = self._lockout.left_s(credentials.user, credentials.address)
+        if left_s:
+            self.counts.locked_out += 1
+            message = (
+                f"too many failed logins of user {credentials.user!r}; tries count again in {left_s:.0f} s"
+            )
+            return Refusal(message, Reason.BANNED)
+        if self._waiting >= WAITING_MAX:
+            return Refusal(f"{WAITING_MAX} logins are being checked", Reason.SERVER_BUSY)
+        return None
+
+    def _check(self, sources: Sources, credentials: Credentials, decided: Decided) -> None:
+        """In a thread of the executor."""
+        try:
+            outcome = sources.authenticate(credentials)
+        except Exception:
+            # Somebody else's code may raise anything; whatever it is, nobody comes in by it.
+            self._log.exception("an authenticator failed")
+            outcome = Refusal("an authenticator failed", Reason.SERVER_UNAVAILABLE)
+        self._mailbox.put((decided, credentials, outcome))
+
+    def _decided(self, outcomes: list[tuple[Decided, Credentials, Identity | Refusal]]) -> None:
+        for decided, credentials, outcome in outcomes:
+            self._waiting -= 1
+            self._note(credentials, outcome)
+            decided(outcome)
+
+    def _note(self, credentials: Credentials, outcome: Identity | Refusal) -> None:
+        """Remember a login that was tried."""
+        user, address = credentials.user, credentials.address
+        if isinstance(outcome, Identity):
+            self._lockout.succeeded(user, address)
+        elif outcome.reason is not Reason.SERVER_UNAVAILABLE and self._lockout.failed(user, address):
+            self._log.warning(
+                "too many failed logins of user %r from %s: locked for %d ms",
+                user, address, self._settings.lockout.lock_ms,
+            )  # fmt: skip
+        self._count(outcome)
+
+    def _count(self, outcome: Identity | Refusal) -> None:
+        if isinstance(outcome, Refusal):
+            self.counts.refused += 1

@@ -1,0 +1,49 @@
+"""User and password against the hashes of a password file."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+
+from mqtt_front.security.identity import Credentials, Identity, Refusal
+from mqtt_front.security.password_hash import PasswordHash
+
+
+class PasswordAuthenticator:
+    """Knows the users of one password file, as it was when it was read.
+
+    A password that proved right is remembered as a keyed digest, in memory only: when ten thousand devices reconnect
+    at once, each would otherwise cost the tens of milliseconds that make guessing expensive. A wrong one always costs
+    them.
+    """
+
+    def __init__(self, hashes: Mapping[str, PasswordHash]) -> None:
+        self._hashes = hashes
+        self._key = secrets.token_bytes(32)
+        self._proved: dict[str, bytes] = {}
+
+    def authenticate(self, credentials: Credentials) -> Identity | Refusal | None:
+        """None for a user who is not in the file."""
+        user, password = credentials.user, credentials.password
+        known = self._hashes.get(user) if user is not None else None
+        if user is None or known is None:
+            return None
+        if password is None:
+            return Refusal(f"user {user!r} without a password")
+        digest = hashlib.blake2b(password, key=self._key).digest()
+        if not hmac.compare_digest(digest, self._proved.get(user, b"")):
+            if not known.verify(password):
+                return Refusal(f"wrong password for user {user!r}")
+            self._proved[user] = digest
+        return Identity(user, "password", proof=known.text)
+
+    def take_time(self, password: bytes | None) -> None:
+        """Spend what a wrong password costs, for a user whom nobody knows: the time of a refusal tells no names."""
+        some_hash = next(iter(self._hashes.values()), None)
+        if some_hash is not None:
+            some_hash.verify(password or b"")
+
+    def still_holds(self, identity: Identity) -> bool:
+        """Would the client, let in with an earlier state of the file, be let in with the same password now?"""
+        known = self._hashes.get(identity.user or "")
+        return known is not None and known.text == identity.proof

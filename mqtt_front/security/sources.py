@@ -1,0 +1,80 @@
+"""Everything that decides about clients, as its files said it at one moment. Immutable: a reload makes a new one."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqtt_front.optional import load
+from mqtt_front.security.acl_file import AclFile, read_acl_file
+from mqtt_front.security.authenticator import Authenticator, Verifier, load_authenticator
+from mqtt_front.security.identity import Credentials, Identity, Refusal
+from mqtt_front.security.password_authenticator import PasswordAuthenticator
+from mqtt_front.security.password_file import is_readable_by_others, read_password_file
+from mqtt_front.security.rules import Permissions, RuleSet, fill_in
+from mqtt_front.security.settings import SecuritySettings
+
+_NO_RULES = RuleSet(())
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where identities and permissions come from."""
+
+    authenticators: tuple[Authenticator, ...]
+    passwords: PasswordAuthenticator | None
+    """Also among `authenticators`."""
+    tokens: Verifier | None
+    """Also among `authenticators`."""
+    acl: AclFile | None
+
+    def authenticate(self, credentials: Credentials) -> Identity | Refusal:
+        """Ask one authenticator after the other. Blocks for as long as they do; thread-safe."""
+        for each in self.authenticators:
+            answer = each.authenticate(credentials)
+            if answer is not None:
+                return answer
+        if self.passwords is not None:
+            self.passwords.take_time(credentials.password)
+        return Refusal(f"nobody knows user {credentials.user!r}")
+
+    def permissions(self, identity: Identity, client_id: str) -> Permissions | None:
+        """What a client may do; None for everything."""
+        if identity.rules is not None:
+            return Permissions([RuleSet(fill_in(identity.rules, identity.user, client_id))])
+        if self.acl is None:
+            return None
+        own = self.acl.users.get(identity.user, _NO_RULES)
+        return Permissions([own, RuleSet(fill_in(self.acl.patterns, identity.user, client_id))])
+
+    def still_holds(self, identity: Identity) -> bool:
+        """Would a client that was let in with earlier sources be let in today, as far as that can be told?"""
+        if identity.proof is None:
+            return True
+        believer: Verifier | None = {"password": self.passwords, "token": self.tokens}.get(identity.method)
+        return believer is not None and believer.still_holds(identity)
+
+
+def read_sources(settings: SecuritySettings, log: logging.Logger) -> Sources:
+    """Read the files that the settings name. Raises OSError, and ValueError with a text that names the file."""
+    tokens = None
+    if settings.jwt.enabled:
+        module = load("mqtt_front.security.token_authenticator", extra="security", what="a token as password")
+        tokens = module.read_token_authenticator(settings.jwt, log)
+    passwords = None
+    if settings.password_file is not None:
+        warn_of_readers(settings.password_file, log)
+        passwords = PasswordAuthenticator(read_password_file(settings.password_file))
+    plug_ins = [
+        load_authenticator(name, settings.authenticator_options.get(name, {}))
+        for name in settings.authenticators
+    ]
+    own: Sequence[Authenticator | None] = (tokens, passwords, *plug_ins)
+    acl = None if settings.acl_file is None else read_acl_file(settings.acl_file)
+    return Sources(tuple(each for each in own if each is not None), passwords, tokens, acl)
+
+
+def warn_of_readers(path: Path, log: logging.Logger) -> None:
+    """Say so when a file with secrets can be read by everybody on the machine."""
+    if is_readable_by_others(path):
+        log.warning("%s can be read by everybody on this machine: chmod o-r", path)

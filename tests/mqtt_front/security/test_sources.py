@@ -1,0 +1,97 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from mqtt_front.security.acl_file import BadAclFile
+from mqtt_front.security.authenticator import UnknownAuthenticator
+from mqtt_front.security.identity import Credentials, Identity, Refusal
+from mqtt_front.security.password_file import set_password
+from mqtt_front.security.rules import Access, Rule
+from mqtt_front.security.settings import SecuritySettings
+from mqtt_front.security.sources import Sources, read_sources
+
+LOG = logging.getLogger("timestone.mqtt")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> SecuritySettings:
+    set_password(tmp_path / "passwords", "alice", b"secret")
+    (tmp_path / "acl").write_text("topic read public\nuser alice\ntopic a/#\npattern write own/%c\n")
+    return SecuritySettings(password_file=tmp_path / "passwords", acl_file=tmp_path / "acl")
+
+
+def test_users_are_those_of_the_file(files: SecuritySettings) -> None:
+    sources = read_sources(files, LOG)
+    alice = sources.authenticate(Credentials("c", "alice", b"secret"))
+    assert isinstance(alice, Identity) and alice.user == "alice"
+    assert sources.still_holds(alice)
+    assert sources.authenticate(Credentials("c", "bob", b"x")) == Refusal("nobody knows user 'bob'")
+
+
+def test_permissions_are_those_of_the_user_and_the_patterns(files: SecuritySettings) -> None:
+    sources = read_sources(files, LOG)
+    alice = sources.permissions(Identity("alice"), "d1")
+    nobody = sources.permissions(Identity(None), "d1")
+    other = sources.permissions(Identity("bob"), "d1")
+    assert alice is not None and nobody is not None and other is not None
+    assert [each.may_read("a/1") for each in (alice, nobody, other)] == [True, False, False]
+    assert [each.may_read("public") for each in (alice, nobody, other)] == [False, True, False]
+    assert all(each.may_write("own/d1") and not each.may_write("own/d2") for each in (alice, nobody, other))
+
+
+def test_rules_that_came_with_a_token_count_alone(files: SecuritySettings) -> None:
+    rules = (Rule("t/%c", Access.READ),)
+    permissions = read_sources(files, LOG).permissions(Identity("alice", "token", rules), "d1")
+    assert permissions is not None
+    assert permissions.may_read("t/d1")
+    assert not permissions.may_read("a/1")
+    assert not permissions.may_write("own/d1")
+
+
+def test_without_files_everything_is_allowed_and_nobody_is_known() -> None:
+    sources = read_sources(SecuritySettings(), LOG)
+    assert sources == Sources((), None, None, None)
+    assert sources.permissions(Identity("alice"), "c") is None
+    assert sources.still_holds(Identity("alice", "certificate"))
+
+
+def test_authenticators_are_asked_in_order_until_one_knows() -> None:
+    asked = []
+
+    class One:
+        def __init__(self, answer: Identity | Refusal | None) -> None:
+            self.answer = answer
+
+        def authenticate(self, credentials: Credentials) -> Identity | Refusal | None:
+            asked.append(self)
+            return self.answer
+
+    chain = (One(None), One(Refusal("no")), One(Identity("x")))
+    assert Sources(chain, None, None, None).authenticate(Credentials()) == Refusal("no")
+    assert asked == list(chain[:2])
+
+
+def test_who_was_believed_by_something_that_is_gone_is_believed_no_longer(files: SecuritySettings) -> None:
+    alice = read_sources(files, LOG).authenticate(Credentials("c", "alice", b"secret"))
+    assert isinstance(alice, Identity)
+    assert not read_sources(SecuritySettings(), LOG).still_holds(alice)
+    assert not read_sources(SecuritySettings(), LOG).still_holds(Identity("x", "token", proof="key"))
+
+
+def test_what_cannot_be_read_is_said(files: SecuritySettings, tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("nonsense")
+    with pytest.raises(BadAclFile, match="acl:1"):
+        read_sources(files, LOG)
+    with pytest.raises(FileNotFoundError):
+        read_sources(SecuritySettings(password_file=tmp_path / "missing"), LOG)
+    with pytest.raises(UnknownAuthenticator):
+        read_sources(SecuritySettings(authenticators=("missing",)), LOG)
+
+
+def test_a_password_file_for_everybody_to_read_is_remarked_on(
+    files: SecuritySettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "passwords").chmod(0o644)
+    read_sources(files, LOG)
+    assert "can be read by everybody on this machine" in caplog.text
