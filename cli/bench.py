@@ -2,9 +2,11 @@
 
 import argparse
 import importlib
+from functools import partial
 from types import ModuleType
 
 from .errors import CommandError
+from .parser import CommandParser
 from .progress import ProgressLine
 
 BENCHMARKS = {
@@ -30,7 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         title="benchmarks", metavar="BENCHMARK", dest="benchmark", required=True
     )
     for name, (module, summary) in BENCHMARKS.items():
-        _module(module).add_arguments(benchmarks.add_parser(name, help=summary))
+        inner = benchmarks.add_parser(name, help=summary)
+        assert isinstance(inner, CommandParser)
+        # Only when it is the one: some benchmarks import half a gigabyte of software, which may not be installed.
+        inner.fill = partial(_fill, module)
+
+
+def _fill(module: str, parser: argparse.ArgumentParser) -> None:
+    _module(module).add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,4 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(name)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise CommandError(f"this benchmark needs {error.name}, which is not installed") from error

@@ -8,7 +8,6 @@ import argparse
 import difflib
 import importlib
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from .errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
+from .parser import CommandParser
 
 
 class Command(NamedTuple):
@@ -43,17 +43,6 @@ examples:
 _DEBUG_HELP = "show the traceback of an error"
 
 
-class _Parser(argparse.ArgumentParser):
-    """An argparse parser whose complaints are one line and exit with EXIT_USAGE."""
-
-    def __init__(self, **options: Any) -> None:
-        # Abbreviated options would change their meaning whenever an option is added.
-        super().__init__(**options, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see `{self.prog} --help`)\n")
-
-
 class _Version(argparse.Action):
     """`--version`, which looks the version up only when it is asked for: that import costs more than the help."""
 
@@ -75,10 +64,8 @@ def main(words: Sequence[str] | None = None) -> int:
     name = next((word for word in words if not word.startswith("-")), None)
     try:
         module = _load(name) if name is not None else None
-        parser, chosen = _parsers(name, module)
-        arguments, unknown = parser.parse_known_args(words)
-        if unknown:
-            chosen.error(f"unknown argument {unknown[0]!r}{_nearest_option(unknown[0], chosen)}")
+        parser = _parser(name, module)
+        arguments = parser.parse_args(words)
         if module is None:
             parser.print_help()
             return 0
@@ -99,32 +86,21 @@ def _load(name: str) -> ModuleType:
     return importlib.import_module(COMMANDS[name].module, __package__)
 
 
-def _parsers(
-    name: str | None, module: ModuleType | None
-) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    """The parser of everything, and the one of the command that was asked for (the same when there is none)."""
-    parser = _Parser(
+def _parser(name: str | None, module: ModuleType | None) -> CommandParser:
+    parser = CommandParser(
         prog="timestone",
         description="A commit log for Python programs, MQTT devices and Spark jobs.",
         epilog=EXAMPLES,
     )
     parser.add_argument("--version", action=_Version)
     parser.add_argument("--debug", action="store_true", help=_DEBUG_HELP)
-    chosen = parser
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for each, command in COMMANDS.items():
         inner = commands.add_parser(each, help=command.summary)
         if each == name and module is not None:
-            chosen = inner
             module.add_arguments(inner)
             inner.add_argument("--debug", action="store_true", help=_DEBUG_HELP)
-    return parser, chosen
-
-
-def _nearest_option(word: str, parser: argparse.ArgumentParser) -> str:
-    known = re.findall(r"(?<![\w-])--[a-z][a-z-]*", parser.format_help())
-    near = difflib.get_close_matches(word.partition("=")[0], known, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return parser
 
 
 def _run(name: str, module: ModuleType, arguments: argparse.Namespace, *, debug: bool) -> int:

@@ -1,0 +1,39 @@
+"""The parser of the command line: complaints of one line, and arguments that are declared when they are needed."""
+
+import argparse
+import difflib
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from .errors import EXIT_USAGE
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser of a command; parsers of inner commands are of this class as well."""
+
+    def __init__(self, **options: Any) -> None:
+        # Abbreviated options would change their meaning whenever an option is added.
+        super().__init__(**options, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+        self.fill: Callable[[argparse.ArgumentParser], None] | None = None
+        """Declares the arguments. Called when this parser is the one that is used, so that a command which is only
+        listed does not have to be imported."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse has it, except that an argument nobody knows is an error, with the nearest that is known."""
+        if self.fill is not None:
+            fill, self.fill = self.fill, None
+            fill(self)
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unknown argument {unknown[0]!r}{self._nearest(unknown[0])}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one line and exit with EXIT_USAGE."""
+        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see `{self.prog} --help`)\n")
+
+    def _nearest(self, word: str) -> str:
+        known = re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", self.format_help())
+        near = difflib.get_close_matches(word.partition("=")[0], known, n=1)
+        return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,60 @@
+import argparse
+
+import pytest
+
+from timestone_cli.errors import EXIT_USAGE
+from timestone_cli.parser import CommandParser
+
+
+def parser_of(filled: list[str]) -> CommandParser:
+    parser = CommandParser(prog="prog")
+    parser.add_argument("--verbose", action="store_true")
+    inner = parser.add_subparsers(dest="command")
+    for name in ("one", "two"):
+
+        def fill(parser: argparse.ArgumentParser, name: str = name) -> None:
+            filled.append(name)
+            parser.add_argument("--count", type=int, default=1)
+
+        inner.add_parser(name).fill = fill
+    return parser
+
+
+def test_only_the_command_that_is_used_declares_its_arguments() -> None:
+    filled: list[str] = []
+    arguments = parser_of(filled).parse_args(["two", "--count", "3"])
+    assert (arguments.command, arguments.count, filled) == ("two", 3, ["two"])
+
+
+def test_help_of_a_command_shows_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser_of([]).parse_args(["one", "--help"])
+    assert "--count COUNT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--verbos"], "prog: unknown argument '--verbos'; did you mean --verbose? (see `prog --help`)"),
+        (
+            ["one", "--cuont", "3"],
+            "prog one: unknown argument '--cuont'; did you mean --count? (see `prog one --help`)",
+        ),
+        (
+            ["one", "--coun=3"],
+            "prog one: unknown argument '--coun=3'; did you mean --count? (see `prog one --help`)",
+        ),
+        (["one", "extra"], "prog one: unknown argument 'extra' (see `prog one --help`)"),
+        (
+            ["one", "--count", "x"],
+            "prog one: argument --count: invalid int value: 'x' (see `prog one --help`)",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_nearest_right_option(
+    words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        parser_of([]).parse_args(words)
+    assert stop.value.code == EXIT_USAGE
+    assert capsys.readouterr().err == complaint + "\n"
