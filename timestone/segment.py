@@ -215,12 +215,9 @@ class Segment:
             entries = entries[: self._valid_count(ordinal, entries)]
         run = self._fetched_range(pair, ordinal, entries)
         good = len(entries) if verified else self._proven_count(run)
-        if good < len(entries):
-            entries = entries[:good]
-            run = Run(ordinal, entries, run.data, run.position)
-        elif not verified:
-            self._note_verified(ordinal, last)
-        return run
+        if not verified:
+            self._note_verified(ordinal, ordinal + good)  # no further: what lies behind was cut off for a reason
+        return run if good == len(entries) else Run(ordinal, entries[:good], run.data, run.position)
 
     def _fetched_range(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
         position = int(entries["position"][0])
