@@ -271,6 +271,9 @@ class _Examiner:
         superseded = most_count is not None and self._is_valid(most_count)
         if most_count is not None and superseded:
             room = most_count
+        if finding.checkpoint is None and finding.segment_file_bytes and not finding.reason:
+            # The first one is flushed before the first record is written.
+            finding.reason, finding.loss_proven = "no checkpoint holds", True
         if watermark > room:
             finding.reason = f"the index has room for {room} of its {watermark} durable entries"
             finding.loss_proven = True

@@ -1,0 +1,270 @@
+"""Files that were cut, flipped, zeroed, swapped or mixed up: what was not touched is still read, and nothing else is.
+
+Exhaustive over bytes; over all eight bits of each as well with TIMESTONE_BITS=8.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.seeds import rounds, run_seed, told_on_failure
+from tests.support.specimen import FOLDER, INDEX, SEGMENT, TOPICS, Change, Look, Specimen, make_specimen
+from timestone.config import LogConfig
+from timestone.entries import ENTRY_BYTES
+from timestone.index import HEADER_BYTES, SLOT_BYTES, SLOT_POSITIONS
+from timestone.record import encode_headers
+
+pytestmark = pytest.mark.crash
+
+BITS = rounds(1, "TIMESTONE_BITS")
+"""How many bits of each byte are flipped, one at a time."""
+
+KINDS = {
+    "sealed": {"closed": True},
+    "unclosed, synced": {"closed": False},
+    "unclosed, partly synced": {"closed": False, "unsynced": 3},
+}
+
+
+@pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS.keys())
+def specimen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Specimen:
+    return make_specimen(tmp_path_factory.mktemp("specimen") / "store", **request.param)
+
+
+def check(specimen: Specimen, damaged: Specimen, root: Path, *, most_lost: int | None = None) -> Look:
+    """What no damage may do: invent, alter or move a record, lose one behind a lost one that was durable, go unsaid, or
+    have an offset given out again."""
+    found = damaged.look(root)
+    for offset, record in found.records.items():
+        assert record == specimen.records.get(offset), f"offset {offset} is not what was appended"
+    missing = set(specimen.records) - set(found.records)
+    assert found.told or not missing - found.corrupt, f"{missing} are lost without a word"
+    for offset in missing:
+        if offset >= specimen.durable:
+            assert not [later for later in found.records if later > offset], (
+                f"records behind {offset}, a torn one"
+            )
+    if most_lost is not None:
+        assert len([offset for offset in missing if offset < specimen.durable]) <= most_lost, (
+            f"{missing} are lost"
+        )
+    assert found.next_offset >= specimen.durable, "an offset is given out a second time"
+    return found
+
+
+def flips(size: int, ranges: list[tuple[int, int]], seed: int) -> Iterator[tuple[int, Change]]:
+    """Each byte of some ranges with one of its bits flipped; more than one by turns in a soak run."""
+    rng = random.Random(seed)
+    for start, end in ranges:
+        for position in range(start, min(end, size)):
+            for bit in rng.sample(range(8), BITS):
+                yield position, lambda data, position=position, bit=bit: _flip(data, position, bit)  # type: ignore[misc]
+
+
+def _flip(data: bytes, position: int, bit: int) -> bytes:
+    flipped = bytearray(data)
+    flipped[position] ^= 1 << bit
+    return bytes(flipped)
+
+
+@pytest.mark.timeout(600)
+def test_a_flipped_bit_in_the_segment_costs_the_record_it_is_in(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    seed = run_seed("segment bits")
+    size = len(specimen.files[SEGMENT])
+    for position, change in flips(size, [(0, size)], seed):
+        with told_on_failure(TIMESTONE_SEED=seed, position=position):
+            found = check(specimen, specimen.changed(SEGMENT, change), quick_directory / "store", most_lost=1)
+            assert len(found.records) < len(specimen.records), "it was noticed"
+
+
+@pytest.mark.timeout(600)
+def test_a_flipped_bit_in_the_index_costs_at_most_one_record(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    seed = run_seed("index bits")
+    size = len(specimen.files[INDEX])
+    used = HEADER_BYTES + (len(specimen.records) + 4) * ENTRY_BYTES
+    ranges = [(0, 80), *((slot, slot + SLOT_BYTES + 4) for slot in SLOT_POSITIONS), (HEADER_BYTES, used)]
+    ranges.append((max(used, size - 300), size))
+    for position, change in flips(size, ranges, seed):
+        with told_on_failure(TIMESTONE_SEED=seed, position=position):
+            check(specimen, specimen.changed(INDEX, change), quick_directory / "store", most_lost=1)
+
+
+@pytest.mark.timeout(600)
+def test_a_flipped_bit_in_the_topic_dictionary_costs_at_most_one_name(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    seed = run_seed("topic bits")
+    size = len(specimen.files[TOPICS])
+    for position, change in flips(size, [(0, 100), (500, size)], seed):
+        with told_on_failure(TIMESTONE_SEED=seed, position=position):
+            found = specimen.changed(TOPICS, change).look(quick_directory / "store")
+            payloads = {offset: record.payload for offset, record in found.records.items()}
+            assert payloads == {offset: specimen.records[offset].payload for offset in payloads}
+            # What was never synced needs its name to be believed: names are flushed first.
+            assert set(payloads) >= set(range(specimen.durable))
+            wrong = [n for n, record in found.records.items() if record.topic != specimen.records[n].topic]
+            assert {found.records[number].topic for number in wrong} <= {None}, (
+                "a lost name never is another name"
+            )
+            assert len({specimen.records[number].topic for number in wrong}) <= 1
+            assert found.told or not wrong
+
+
+@pytest.mark.timeout(600)
+def test_a_segment_cut_at_any_byte_keeps_the_records_before_the_cut(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    ends = record_ends(specimen)
+    for size in range(len(specimen.files[SEGMENT])):
+        with told_on_failure(size=size):
+            cut = specimen.changed(SEGMENT, lambda data, size=size: data[:size])  # type: ignore[misc]
+            found = check(specimen, cut, quick_directory / "store")
+            whole = {offset for offset, end in ends.items() if end <= size}
+            assert set(found.records) == whole
+
+
+@pytest.mark.timeout(600)
+def test_an_index_cut_at_any_byte_keeps_the_records_whose_entries_are_left(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    size = len(specimen.files[INDEX])
+    used = HEADER_BYTES + len(specimen.records) * ENTRY_BYTES
+    headers = [*range(0, 90), *range(500, 600), *range(1010, 1100), *range(2000, HEADER_BYTES, 300)]
+    for left in sorted({*headers, *range(HEADER_BYTES - 3, min(used + 300, size)), size - 1}):
+        with told_on_failure(left=left):
+            cut = specimen.changed(INDEX, lambda data, left=left: data[:left])  # type: ignore[misc]
+            found = check(specimen, cut, quick_directory / "store")
+            whole = max(0, left - HEADER_BYTES) // ENTRY_BYTES
+            assert set(found.records) == set(range(min(whole, len(specimen.records))))
+
+
+def record_ends(specimen: Specimen) -> dict[int, int]:
+    """Where each record ends in the segment; every record of a specimen is its payload, perhaps behind one header."""
+    ends, position = {}, 0
+    for offset, record in specimen.records.items():
+        position += len(record.payload) + len(encode_headers(record.block))
+        ends[offset] = position
+    return ends
+
+
+SECTOR, PAGE = 512, 4096
+FILLS: dict[str, Callable[[int, random.Random], bytes]] = {
+    "zeros": lambda size, rng: bytes(size),
+    "ones": lambda size, rng: b"\xff" * size,
+    "noise": lambda size, rng: rng.randbytes(size),
+}
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["sealed", "unclosed"])
+def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Specimen:
+    """Several pages of entries and of records, none of which is like another."""
+    return make_specimen(
+        tmp_path_factory.mktemp("large") / "store",
+        closed=request.param,
+        count=400,
+        payload=lambda number: random.Random(number).randbytes(30 + number % 60),
+    )
+
+
+def touched(specimen: Specimen, path: Path, start: int, end: int) -> set[int]:
+    """The records that have a byte of this range: their own, or one of their index entry."""
+    if path == INDEX:
+        first, last = start - HEADER_BYTES, end - HEADER_BYTES
+        return set(range(max(0, first // ENTRY_BYTES), max(0, -(-last // ENTRY_BYTES))))
+    position, found = 0, set()
+    for offset, record_end in record_ends(specimen).items():
+        if position < end and start < record_end:
+            found.add(offset)
+        position = record_end
+    return found
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", [SEGMENT, INDEX], ids=["segment", "index"])
+@pytest.mark.parametrize("unit", [SECTOR, PAGE], ids=["sector", "page"])
+@pytest.mark.parametrize("fill", FILLS)
+def test_an_overwritten_sector_or_page_costs_the_records_in_it(
+    large: Specimen, path: Path, unit: int, fill: str, quick_directory: Path
+) -> None:
+    seed = run_seed(f"{path.suffix} {unit} {fill}")
+    used = len(large.files[SEGMENT]) if path == SEGMENT else HEADER_BYTES + 400 * ENTRY_BYTES
+    for start in range(0, used, unit):
+        rng = random.Random(f"{seed}/{start}")
+        page = FILLS[fill](min(unit, len(large.files[path]) - start), rng)
+        with told_on_failure(TIMESTONE_SEED=seed, start=start):
+            damaged = large.changed(path, lambda data, s=start, p=page: data[:s] + p + data[s + len(p) :])  # type: ignore[misc]
+            found = check(large, damaged, quick_directory / "store")
+            assert set(large.records) - set(found.records) <= touched(large, path, start, start + unit)
+
+
+@pytest.mark.parametrize("path", [SEGMENT, INDEX], ids=["segment", "index"])
+@pytest.mark.parametrize(("first", "second"), [(1, 2), (1, 3), (2, 3)])
+@pytest.mark.parametrize("how", ["swapped", "written twice"])
+def test_pages_in_each_others_place_cost_the_records_in_them(
+    large: Specimen, path: Path, first: int, second: int, how: str, quick_directory: Path
+) -> None:
+    """A misdirected write: what lies there is whole and valid, only somewhere else."""
+
+    def change(data: bytes) -> bytes:
+        pages = [data[at : at + PAGE] for at in range(0, len(data), PAGE)]
+        pages[first], pages[second] = pages[second], pages[first] if how == "swapped" else pages[second]
+        return b"".join(pages)
+
+    found = check(large, large.changed(path, change), quick_directory / "store")
+    lost = touched(large, path, first * PAGE, first * PAGE + PAGE)
+    if how == "swapped":
+        lost |= touched(large, path, second * PAGE, second * PAGE + PAGE)
+    assert set(large.records) - set(found.records) <= lost
+    assert lost & set(large.records) <= found.corrupt | set(found.records)
+
+
+def test_a_page_of_another_segments_index_is_not_believed(quick_directory: Path) -> None:
+    config = LogConfig(segment_entries=200)
+    specimen = make_specimen(quick_directory / "store", closed=True, count=400, config=config)
+    second = FOLDER / "00000000000000000200.index"
+    other = specimen.files[second]
+    damaged = specimen.changed(INDEX, lambda data: data[:PAGE] + other[PAGE : 2 * PAGE] + data[2 * PAGE :])
+    found = check(specimen, damaged, quick_directory / "store")
+    assert found.corrupt == set(range(128))
+    assert set(found.records) == set(range(128, 400))
+
+
+def test_an_index_under_anothers_name_is_put_aside_and_the_rest_is_served(quick_directory: Path) -> None:
+    config = LogConfig(segment_entries=200)
+    specimen = make_specimen(quick_directory / "store", closed=True, count=400, config=config)
+    second = FOLDER / "00000000000000000200.index"
+    damaged = specimen.with_file(second, specimen.files[INDEX])
+    found = check(specimen, damaged, quick_directory / "store")
+    assert set(found.records) == set(range(200))
+    assert found.told
+    assert any("200.segment.lost" in name for name in found.files), "the records' bytes are kept"
+    assert any("200.index.lost" in name for name in found.files)
+
+
+def test_a_footer_of_another_segment_does_not_seal(quick_directory: Path) -> None:
+    config = LogConfig(segment_entries=4)
+    specimen = make_specimen(quick_directory / "store", closed=True, count=8, config=config)
+    other = specimen.files[FOLDER / "00000000000000000004.index"]
+    own = specimen.files[INDEX]
+    tail = HEADER_BYTES + 4 * ENTRY_BYTES
+    assert len(own) == len(other)
+    found = check(
+        specimen, specimen.changed(INDEX, lambda data: data[:tail] + other[tail:]), quick_directory / "store"
+    )
+    assert found.records == specimen.records
+
+
+def test_valid_entries_behind_a_hole_of_zeros(large: Specimen, quick_directory: Path) -> None:
+    """The case that took other engines down: an index with a prefix, a hole and a suffix. What was durable before and
+    behind the hole is read; the hole is corrupt, record by record."""
+    start, end = HEADER_BYTES + 100 * ENTRY_BYTES, HEADER_BYTES + 140 * ENTRY_BYTES
+    damaged = large.changed(INDEX, lambda data: data[:start] + bytes(end - start) + data[end:])
+    found = check(large, damaged, quick_directory / "store")
+    assert found.corrupt == set(range(100, 140))
+    assert set(found.records) == set(range(400)) - found.corrupt
