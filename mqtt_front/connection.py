@@ -30,6 +30,7 @@ _ACKNOWLEDGEMENT_TYPES: dict[type, PacketType] = {
     packets.Pubrel: PacketType.PUBREL,
     packets.Pubcomp: PacketType.PUBCOMP,
 }
+_QOS_2 = bytes((0x34, 0x35, 0x3C, 0x3D))
 _FROM_SERVERS = (packets.Connack, packets.Suback, packets.Unsuback, packets.Pingresp)
 
 
@@ -62,6 +63,7 @@ class Connection:
 
     __slots__ = (
         "_aliases",
+        "_held",
         "_partial",
         "_partial_end",
         "inbound",
@@ -80,6 +82,7 @@ class Connection:
         """A CONNECT came that claims a protocol level, good or bad: there is somebody to answer to."""
         self.unacknowledged = 0
         """Publishes at QoS 1 and 2 that came and were not acknowledged yet. The owner counts them down."""
+        self._held = False
         self._aliases: dict[int, bytes] = {}
         self._partial = bytearray()
         self._partial_end = 0
@@ -93,12 +96,22 @@ class Connection:
         """Ignore whatever else arrives; also stops a `receive_data` that is under way."""
         self.state = State.ENDED
 
+    def hold(self) -> None:
+        """Give no more events until `go_on`: the owner has to decide about the last one first. Meanwhile whatever is
+        received is kept, so the owner stops receiving."""
+        self._held = True
+
+    def go_on(self) -> Iterator[Event]:
+        """The events that `hold` kept back. Iterate and expect errors as with `receive_data`."""
+        self._held = False
+        return self.receive_data(b"")
+
     def receive_data(self, data: bytes) -> Iterator[Event]:
         """The events in `data` and what was left of earlier data. Iterate to the end before the next call."""
         if self._partial:
             self._partial += data
             # A large packet in small pieces is put together once, not once a piece.
-            if len(self._partial) < self._partial_end:
+            if self._held or len(self._partial) < self._partial_end:
                 return
             data = bytes(self._partial)
             self._partial.clear()
@@ -108,12 +121,14 @@ class Connection:
             self.state = State.ENDED
             raise
         if at < len(data) and self.state is not State.ENDED:
+            if self._held:
+                self._partial_end = 0
             self._partial += data[at:]
 
     def _events(self, data: bytes) -> Generator[Event, None, int]:
         """Yield all complete packets; the value is where the incomplete one starts."""
         at, end = 0, len(data)
-        while at < end and self.state is not State.ENDED:
+        while at < end and self.state is not State.ENDED and not self._held:
             first = data[at]
             if self.state is State.OPEN:
                 if first & 0xF0 == 0x30:
@@ -209,7 +224,8 @@ class Connection:
     def _admit(self, run: PublishRun) -> tuple[int, MqttError | None]:
         """How many publishes of a run are within the receive maximum and the maximum QoS."""
         room = self.inbound.receive_maximum - self.unacknowledged
-        if (self.level < MQTT_5 or len(run.packet_ids) <= room) and self.inbound.maximum_qos == 2:
+        qos2 = len(run.first_bytes.translate(None, _QOS_2)) < len(run.first_bytes)
+        if (self.level < MQTT_5 or len(run.packet_ids) <= room) and self.inbound.maximum_qos >= 1 + qos2:
             return len(run.payloads), None
         for number, first in enumerate(run.first_bytes):
             if first & 6 == 4 and self.inbound.maximum_qos < 2:

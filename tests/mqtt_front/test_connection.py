@@ -163,6 +163,19 @@ def test_ending_it_between_two_events_stops_the_rest() -> None:
 
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS.keys())
+def test_while_it_is_held_nothing_comes_out_and_nothing_is_lost(cut: object) -> None:
+    connection = Connection(ANYTHING)
+    seen: list[Event] = []
+    for piece in cut(encoded(Connect("c", 4), *CONVERSATION)):  # type: ignore[operator]
+        for event in connection.receive_data(piece):
+            seen.append(event)
+            connection.hold()
+    assert seen == [Connect("c", 4)]
+    assert len(flat(list(connection.go_on()))) == len(CONVERSATION)
+    assert connection.buffered_bytes == 0
+
+
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS.keys())
 @pytest.mark.parametrize("size", [100, 101])
 def test_a_packet_over_the_limit_is_refused_before_it_is_buffered(size: int, cut: object) -> None:
     data = encoded(Publish("a", b"x" * (size - 5)))
