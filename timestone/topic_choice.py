@@ -77,5 +77,5 @@ class TopicChoice:
                 wanted = name is not None and any(topic_matches(one, name) for one in self._patterns)
                 self._verdicts[topic_id] = _WANTED if wanted else _UNWANTED
             verdicts = self._verdicts[np.where(known, topic_ids, 0)]
-        wanted: npt.NDArray[np.bool_] = known & (verdicts == _WANTED)
-        return wanted
+        chosen: npt.NDArray[np.bool_] = known & (verdicts == _WANTED)
+        return chosen
