@@ -3,6 +3,8 @@
 import time
 from pathlib import Path
 
+_UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock:
     """The real clock of the machine."""
@@ -10,6 +12,11 @@ class Clock:
     def now_us(self) -> int:
         """Microseconds since 1970; at least 1, because an index entry with timestamp 0 is no entry."""
         return max(1, time.time_ns() // 1000)
+
+    def uptime_us(self) -> int:
+        """Microseconds since some moment in the past, by a clock that nobody sets; where the system has one, it
+        goes on while the machine sleeps."""
+        return time.clock_gettime_ns(_UPTIME) // 1000
 
     def boot_id(self) -> bytes:
         """16 bytes that change with every boot of the machine; zeros where the system does not tell, which

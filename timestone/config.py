@@ -75,12 +75,29 @@ class LogConfig(_Checked):
         "a segment is sealed by the first append after this age; retention works on sealed segments",
         low=1,
     )
+    retention_ms: int = _setting(
+        0,
+        "records are deleted when they are older than this by their append time, a segment at a time; 0 keeps "
+        "them for ever",
+        low=0,
+    )
+    retention_bytes: int = _setting(
+        0,
+        "the oldest segments are deleted while the rest, indexes included, is at least this large; 0 keeps all",
+        low=0,
+    )
     record_bytes: int = _setting(
         16 * MIB, "the largest record, header block included", low=1, high=1024 * MIB
     )
     topic_count: int = _setting(
         1_000_000, "the most topics of a log; about 200 bytes of memory each", low=0, high=2**32 - 2
     )
+
+    @property
+    def roll_age_ms(self) -> int:
+        """The age at which a segment is really sealed: with a retention shorter than `segment_age_ms`, records would
+        else outlive it by far."""
+        return min(self.segment_age_ms, self.retention_ms) if self.retention_ms else self.segment_age_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +115,11 @@ class StoreConfig(_Checked):
     min_free_bytes: int = _setting(64 * MIB, "appends are refused below this much free space", low=0)
     sync_interval_ms: int = _setting(
         1000, "written data is synced at the latest after this time, whatever the ack level", low=1
+    )
+    delete_delay_ms: int = _setting(
+        60_000,
+        "the files of deleted segments are unlinked after this time, for readers in other processes",
+        low=0,
     )
     # What only a clock can notice.
     tail_bytes: int = _setting(

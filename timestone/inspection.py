@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from timestone import names
-from timestone.catalog import Catalog
+from timestone.catalog import Catalog, CatalogRow
 from timestone.errors import NotAStore, TimestoneError
 from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
@@ -143,12 +143,18 @@ def inspect_store(
     if log is not None and not chosen:
         raise NotAStore(store, f"it has no log named {log!r}")
     owner, notes = _owner(files, store / names.LOCK_NAME), []
+    committed: dict[ReaderId, Commitment] = {}
+    rows: dict[tuple[str, int], CatalogRow] = {}
     try:
-        committed = _committed(store / names.CATALOG_NAME)
+        committed, rows = _catalogued(store / names.CATALOG_NAME)
     except (TimestoneError, OSError) as error:
-        committed = {}
-        notes.append(f"{error}; the logs do not need it")
-    reports = [_LogInspection(files, store, name, number, deep, progress).report() for name, number in chosen]
+        notes.append(f"{error}; the records do not need it")
+    reports = [
+        _LogInspection(
+            files, store, one, rows[one].next_offset if one in rows else 0, deep, progress
+        ).report()
+        for one in chosen
+    ]
     readers = [
         _reader_report(reader, found, reports)
         for reader, found in committed.items()
@@ -162,8 +168,17 @@ class _LogInspection:
     """The inspection of one log folder."""
 
     def __init__(
-        self, files: Files, store: Path, name: str, partition: int, deep: bool, progress: Progress | None
+        self,
+        files: Files,
+        store: Path,
+        log: tuple[str, int],
+        next_offset: int,
+        deep: bool,
+        progress: Progress | None,
     ) -> None:
+        """next_offset: what the catalogue says, for a log that has no segments."""
+        name, partition = log
+        self._next_offset = next_offset
         self._files = files
         self._folder = store / names.log_folder(name, partition)
         self._name = name
@@ -205,10 +220,11 @@ class _LogInspection:
                 partition=self._partition,
                 id=topics.identity.log_id,
                 epoch=max((one.header.epoch for one in findings if one.header), default=0),
-                start_offset=served[0].base_offset if served else 0,
-                end_offset=max((finding.end_offset for finding in served), default=0),
+                start_offset=served[0].base_offset if served else self._next_offset,
+                end_offset=max((finding.end_offset for finding in served), default=self._next_offset),
                 synced_offset=max(
-                    (one.base_offset + min(one.watermark, one.count) for one in served), default=0
+                    (one.base_offset + min(one.watermark, one.count) for one in served),
+                    default=self._next_offset,
                 ),
                 records=sum(finding.count for finding in served),
                 bytes=sum(finding.segment_bytes for finding in served),
@@ -226,10 +242,19 @@ class _LogInspection:
         findings = []
         for number, base in enumerate(bases):
             next_base = bases[number + 1] if number + 1 < len(bases) else None
-            findings.append(self._examine_one(base, next_base, topics))
+            try:
+                findings.append(self._examine_one(base, next_base, topics))
+            except FileNotFoundError:
+                if self._is_there(base):
+                    raise
             if self._progress is not None:
                 self._progress(self._folder.name, number + 1, len(bases))
-        return findings
+        # Retention may have deleted some while others were looked at: always the oldest.
+        present, _ = base_offsets(self._files, self._folder)
+        return [finding for finding in findings if finding.base_offset in present]
+
+    def _is_there(self, base: int) -> bool:
+        return base in base_offsets(self._files, self._folder)[0]
 
     def _examine_one(self, base: int, next_base: int | None, topics: TopicDictionary) -> Finding:
         """A segment, and again when it looks torn: on a live store the owner may be in the middle of an
@@ -298,12 +323,12 @@ def _owner(files: Files, lock: Path) -> int | None:
         files.close(fd)
 
 
-def _committed(path: Path) -> dict[ReaderId, Commitment]:
+def _catalogued(path: Path) -> tuple[dict[ReaderId, Commitment], dict[tuple[str, int], CatalogRow]]:
     if not path.exists():
-        return {}
+        return {}, {}
     catalog = Catalog(path, read_only=True)
     try:
-        return all_committed(catalog)
+        return all_committed(catalog), catalog.logs()
     finally:
         catalog.close()
 

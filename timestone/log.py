@@ -486,9 +486,9 @@ class Log(ReadableLog):
         for segment in segments:
             self._store.open_segments.forget(segment)
 
-    def _moved_on(self, history: History, offset: int) -> None:
+    def _moved_on(self, history: History, offset: int, error: FileNotFoundError) -> None:
         self.retention.settle()
-        super()._moved_on(history, offset)
+        super()._moved_on(history, offset, error)
 
 
 def _wake(woken: Iterable[tuple[Waiter, int]]) -> None:

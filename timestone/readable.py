@@ -90,8 +90,10 @@ class ReadableLog(ABC):
             if found is not None:
                 segment, read = found
                 first = segment.base_offset + read.base_ordinal
+                self._check_jump(offset, first)
                 offsets = np.arange(first, first + len(read.entries), dtype=np.int64)
                 return self._batch(offsets, read.entries, read.data, read.position, int(offsets[-1]) + 1)
+            self._check_jump(offset, end)
         return self._nothing(end)
 
     def read_matching(
@@ -130,7 +132,12 @@ class ReadableLog(ABC):
     def offset_at(self, timestamp_us: int) -> int:
         """The first offset appended at or after a time (microseconds since 1970); `end_offset` when there is
         none."""
-        return self.history.offset_at(timestamp_us, self.end_offset)
+        while True:
+            history = self.history
+            try:
+                return history.offset_at(timestamp_us, self.end_offset)
+            except FileNotFoundError as error:
+                self._moved_on(history, self.end_offset, error)
 
     def reader(
         self,
@@ -168,15 +175,21 @@ class ReadableLog(ABC):
             history = self.history
             try:
                 return history.read(offset, end, max_records=max_records, max_bytes=max_bytes)
-            except FileNotFoundError:
-                self._moved_on(history, offset)
+            except FileNotFoundError as error:
+                self._moved_on(history, offset, error)
 
-    def _moved_on(self, history: History, offset: int) -> None:
+    def _moved_on(self, history: History, offset: int, error: FileNotFoundError) -> None:
         """A file of the history was gone. Fine if retention or a seal replaced it: then look again; else it
         is missing."""
         if self.history is history:
-            raise
+            raise error
         self._check(offset, self.end_offset)
+
+    def _check_jump(self, offset: int, first: int) -> None:
+        """The record found is not the one at the offset. Fine where a power loss has left offsets out; if
+        retention has deleted it since the start was looked at, that must not pass in silence."""
+        if first != offset and offset < self.start_offset:
+            raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
 
     def _from_tail(self, run: TailRun, offset: int, end: int, max_records: int, max_bytes: int) -> Batch:
         # A run may be in memory an instant before its records are published.
@@ -200,13 +213,14 @@ class ReadableLog(ABC):
             history = self.history
             try:
                 return self._matching_in_files(history, offset, end, choice, max_records, max_bytes)
-            except FileNotFoundError:
-                self._moved_on(history, offset)
+            except FileNotFoundError as error:
+                self._moved_on(history, offset, error)
 
     def _matching_in_files(
         self, history: History, offset: int, end: int, choice: TopicChoice, max_records: int, max_bytes: int
     ) -> Batch:
         segment = history.locate(offset)
+        self._check_jump(offset, end if segment is None else max(segment.base_offset, offset))
         if segment is None or segment.base_offset >= end:
             return self._nothing(end)
         segment_end = min(segment.end_offset, end)

@@ -18,18 +18,21 @@ from timestone import names
 from timestone.catalog import Catalog, CatalogRow
 from timestone.clock import Clock
 from timestone.committer import Committer
-from timestone.config import LogConfig, StoreConfig
+from timestone.config import LogConfig, Recovery, StoreConfig
+from timestone.deletion import DeletedFiles, finish_deletions
 from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, StoreClosed, UnknownLog
 from timestone.examination import Finding, base_offsets
 from timestone.files import Files
 from timestone.history import History
 from timestone.lock import StoreLock
 from timestone.log import Log
+from timestone.maintenance import Maintenance
 from timestone.named_readers import Commitment, ReaderId, all_committed, commit, committed, forget
 from timestone.open_files import OpenSegments
 from timestone.recovery import LogRecovery, Recovered, identity_from_indexes
 from timestone.sealer import Sealer
 from timestone.segment import Segment
+from timestone.steady_clock import SteadyClock
 from timestone.tail import TailBudget
 from timestone.topics import LogIdentity, TopicDictionary, create_topics_file
 
@@ -60,6 +63,8 @@ class Store:
         self.recoveries: tuple[Recovered, ...] = ()
         self._logs: dict[tuple[str, int], Log] = {}
         self._logs_lock = threading.Lock()
+        self._remember_lock = threading.Lock()
+        self._newest_us = 0
         self._closed = False
         self._prepare_directory(create)
         self._lock = StoreLock(self.files, path / names.LOCK_NAME, self.boot_id)
@@ -67,8 +72,12 @@ class Store:
             self.documents = self._catalog = Catalog(path / names.CATALOG_NAME)
             self.committer = Committer(config.sync_interval_ms)
             self.sealer = Sealer()
+            self.maintenance = Maintenance()
+            self.deleted_files = DeletedFiles(self.files, config.delete_delay_ms)
+            self.steady_clock = SteadyClock(clock, 0)
             try:
                 self._open_logs()
+                self.steady_clock = SteadyClock(clock, self._newest_us)
             except BaseException:
                 self._shut_down()
                 raise
@@ -76,6 +85,8 @@ class Store:
             self._lock.release()
             raise
         _open_stores.add(self)
+        for log in self._logs.values():
+            log.retention.expect()
 
     def __enter__(self) -> Self:
         return self
@@ -147,6 +158,7 @@ class Store:
             return
         self._closed = True
         _open_stores.discard(self)
+        self.maintenance.stop()
         first_error: Exception | None = None
         for log in self._logs.values():
             try:
@@ -157,6 +169,11 @@ class Store:
         self._lock.release()
         if first_error is not None:
             raise first_error
+
+    def remember(self, log: Log, config: LogConfig) -> None:
+        """Write a log's settings and next offset into the catalogue. Raises OSError."""
+        with self._remember_lock:
+            self._catalog.put_log(log.name, log.partition, config, log.end_offset, log.epoch)
 
     def note(self, text: str) -> None:
         """Log what the owner of the store has to know."""
@@ -191,6 +208,7 @@ class Store:
                 )
             log, recovered = self._open_log(name, partition, row)
             self._logs[name, partition] = log
+            self._newest_us = max(self._newest_us, recovered.last_timestamp_us)
             if recovered.notes:
                 recoveries.append(recovered)
                 _LOGGER.warning("recovered %s", recovered)
@@ -200,6 +218,8 @@ class Store:
 
     def _open_log(self, name: str, partition: int, row: CatalogRow) -> tuple[Log, Recovered]:
         folder = self._folder(name, partition)
+        if self.config.recovery is Recovery.REPAIR:
+            self._finish_deletions(folder)
         bases, _ = base_offsets(self.files, folder)
         known = identity_from_indexes(self.files, folder, bases, name, partition)
         topics_path = folder / names.TOPICS_NAME
@@ -227,6 +247,12 @@ class Store:
         except BaseException:
             topics.close()
             raise
+
+    def _finish_deletions(self, folder: Path) -> None:
+        try:
+            finish_deletions(self.files, folder)
+        except OSError as error:
+            _LOGGER.warning("%s: deleted segments still take space: %s", folder, error)
 
     def _made(
         self, folder: Path, topics: TopicDictionary, config: LogConfig, history: History, recovered: Recovered
@@ -277,11 +303,14 @@ class Store:
         return True
 
     def _shut_down(self) -> None:
+        self.maintenance.stop()
         self.committer.stop()
         self.sealer.stop()
+        self.deleted_files.unlink_all()
         for (name, partition), log in self._logs.items():
             log.release()
-            self._catalog.put_log(name, partition, log.config, log.end_offset, log.epoch)
+            # What it says counts for a log without segments, and was written when it lost its last.
+            self._remember(name, partition, log.config, log.end_offset, log.epoch)
         self.open_segments.clear()
         self._catalog.close()
 

@@ -10,6 +10,7 @@ A view is as of its last `refresh`. It never waits for the owner and the owner n
 
 import itertools
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,14 @@ import numpy as np
 from timestone import names
 from timestone.catalog import Catalog
 from timestone.entries import ENTRY, ENTRY_BYTES
-from timestone.errors import CorruptLog, NotAStore, ReadOnlyStore, StoreClosed, UnknownLog
+from timestone.errors import (
+    CorruptLog,
+    NotAStore,
+    ReadOnlyStore,
+    StoreClosed,
+    TimestoneError,
+    UnknownLog,
+)
 from timestone.examination import base_offsets
 from timestone.files import Files
 from timestone.history import History
@@ -110,6 +118,16 @@ class StoreView:
         """Not in a view: raises ReadOnlyStore."""
         raise ReadOnlyStore(self.path, "a commit")
 
+    def next_offset(self, name: str, partition: int) -> int:
+        """What the catalogue says of a log whose files say nothing, because retention has deleted them all; 0
+        when it cannot be read."""
+        try:
+            with self._catalog() as catalog:
+                row = catalog.logs().get((name, partition)) if catalog else None
+        except (OSError, TimestoneError):
+            return 0
+        return row.next_offset if row else 0
+
     @contextmanager
     def _catalog(self) -> Iterator[Catalog | None]:
         """The catalogue as it is now, for one look: a view holds no lock on it in between."""
@@ -131,7 +149,7 @@ class StoreView:
 
 
 class LogView(ReadableLog):
-    """One log of a store view. Reading is thread-safe; `refresh` is called by one thread at a time."""
+    """One log of a store view. Thread-safe."""
 
     def __init__(self, store: StoreView, name: str, partition: int) -> None:
         self.name = name
@@ -154,6 +172,7 @@ class LogView(ReadableLog):
         self._history = History(())
         self._start_offset = self._end_offset = self._synced_offset = 0
         self._closed = False
+        self._refresh_lock = threading.Lock()
         self.refresh()
 
     def __repr__(self) -> str:
@@ -182,25 +201,47 @@ class LogView(ReadableLog):
 
     def refresh(self) -> int:
         """Look at the files again: appends, rolls, seals, deletions. Returns the end offset. Cheap when
-        little changed.
+        little changed. A read does it by itself when it finds that files have gone.
 
         Raises UnsupportedFormat, OSError.
         """
         self.check_open()
+        with self._refresh_lock:
+            return self._refresh_locked()
+
+    def _refresh_locked(self) -> int:
         known = {segment.base_offset: segment for segment in self._history.segments}
         bases, _ = base_offsets(self._files, self.folder)
-        segments = [
-            segment for base in bases if (segment := self._look_at(base, known.get(base))) is not None
-        ]
+        found = {base: self._look_at(base, known.get(base)) for base in bases}
+        deleted = self._deleted_of(found)
+        segments = [segment for base, segment in found.items() if segment is not None and base > deleted]
         for segment, following in itertools.pairwise(segments):
             # Entries that a failed flush made the owner write again, in the segment that follows.
             segment.count = min(segment.count, following.base_offset - segment.base_offset)
         self.topics.refresh()  # after the entries, so that each topic they use is known
+        said = segments[-1].end_offset if segments else self._store.next_offset(self.name, self.partition)
+        self._end_offset = max(self._end_offset, said)
+        # The start before the history: whoever sees the new history, sees the new start.
+        self._start_offset = segments[0].base_offset if segments else self._end_offset
+        self._synced_offset = max(self._synced_offset, self._start_offset)
         self._history = History(segments)
-        if segments:
-            self._start_offset = segments[0].base_offset
-            self._end_offset = max(self._end_offset, segments[-1].end_offset)
         return self._end_offset
+
+    def _deleted_of(self, found: Mapping[int, Segment | None]) -> int:
+        """The highest base offset that was deleted while its turn came; -1 for none. Those before it are deleted
+        too, though they were still there when they were looked at."""
+        missing = {base for base, segment in found.items() if segment is None}
+        if not missing:
+            return -1
+        present, _ = base_offsets(self._files, self.folder)
+        return max(missing.difference(present), default=-1)
+
+    def _moved_on(self, history: History, offset: int, error: FileNotFoundError) -> None:
+        """A file was gone. Retention renames it before its owner says so: look at the folder."""
+        self.refresh()
+        self._check(offset, self.end_offset)
+        if set(history.segments) <= set(self._history.segments):
+            raise CorruptLog(Path(error.filename or self.folder), "the file is missing") from error
 
     def close(self) -> None:
         self._closed = True

@@ -14,6 +14,7 @@ class StepClock(Clock):
 
     def __init__(self, start_us: int = START_US, boot_id: bytes = BOOT_ID) -> None:
         self._now_us = start_us
+        self._uptime_us = 0
         self._boot_id = boot_id
         self._lock = threading.Lock()
 
@@ -22,10 +23,20 @@ class StepClock(Clock):
             self._now_us += 1
             return self._now_us
 
+    def uptime_us(self) -> int:
+        with self._lock:
+            return self._uptime_us
+
     def boot_id(self) -> bytes:
         return self._boot_id
 
     def advance(self, ms: int) -> None:
-        """Let time pass; a negative number is an operator who sets the clock back."""
+        """Let time pass."""
+        with self._lock:
+            self._now_us += ms * 1000
+            self._uptime_us += ms * 1000
+
+    def step(self, ms: int) -> None:
+        """Somebody sets the clock, ahead or back; no time passes."""
         with self._lock:
             self._now_us += ms * 1000

@@ -1,0 +1,101 @@
+"""Renamed, then unlinked: one `.deleted` file proves everything up to it deleted, whatever a crash has left."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from tests.support.faulty_files import FaultyFiles
+from timestone import names
+from timestone.deletion import DeletedFiles, delete_pair, deleted_up_to, finish_deletions
+from timestone.examination import base_offsets
+from timestone.files import Files
+
+
+def pair(folder: Path, base: int) -> list[Path]:
+    paths = [names.index_path(folder, base), names.segment_path(folder, base)]
+    for path in paths:
+        path.write_bytes(b"x")
+    return paths
+
+
+def present(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_pair_is_renamed_index_first(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    pair(tmp_path, 7)
+    renamed = delete_pair(files, tmp_path, 7)
+    assert [path.name for path in renamed] == [f"{7:020d}.index.deleted", f"{7:020d}.segment.deleted"]
+    assert [Path(path).name for _, path in files.calls] == [path.name for path in renamed]
+    assert base_offsets(files, tmp_path) == ([], [])
+
+
+def test_highest_deleted_base_speaks_for_all_before_it(tmp_path: Path) -> None:
+    for base in (0, 4, 8, 12):
+        pair(tmp_path, base)
+    (tmp_path / f"{8:020d}.index").rename(tmp_path / f"{8:020d}.index.deleted")
+    assert deleted_up_to(present(tmp_path)) == 8
+    assert base_offsets(Files(), tmp_path) == ([12], [])
+    assert finish_deletions(Files(), tmp_path) == 6
+    assert present(tmp_path) == [f"{12:020d}.index", f"{12:020d}.segment"]
+
+
+def test_nothing_deleted_nothing_done(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    pair(tmp_path, 0)
+    (tmp_path / "notes.deleted").write_bytes(b"")
+    assert deleted_up_to(present(tmp_path)) == -1
+    assert finish_deletions(files, tmp_path) == 0
+    assert files.calls == []
+
+
+def test_what_is_deleted_is_proven_durably_before_the_proof_goes(tmp_path: Path) -> None:
+    for base in (0, 4):
+        pair(tmp_path, base)
+    (tmp_path / f"{4:020d}.index").rename(tmp_path / f"{4:020d}.index.deleted")
+    files = FaultyFiles()
+    finish_deletions(files, tmp_path)
+    operations = [operation for operation, _ in files.calls]
+    assert operations == ["rename"] * 3 + ["sync_directory"] + ["unlink"] * 4
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_interrupted_anywhere_the_next_try_finishes(tmp_path: Path, number: int) -> None:
+    for base in (0, 4, 8):
+        pair(tmp_path, base)
+    (tmp_path / f"{4:020d}.index").rename(tmp_path / f"{4:020d}.index.deleted")
+    files = FaultyFiles()
+    files.kill(number)
+    try:
+        finish_deletions(files, tmp_path)
+    except BaseException:
+        assert base_offsets(Files(), tmp_path) == ([8], [])
+    finish_deletions(Files(), tmp_path)
+    assert present(tmp_path) == [f"{8:020d}.index", f"{8:020d}.segment"]
+
+
+def test_files_wait_for_their_delay(tmp_path: Path) -> None:
+    waiting = DeletedFiles(Files(), delay_ms=50_000)
+    paths = pair(tmp_path, 0)
+    waiting.add(paths)
+    again_s = waiting.unlink_due()
+    assert again_s is not None
+    assert 49 < again_s <= 50
+    assert len(present(tmp_path)) == 2
+    waiting.unlink_all()
+    assert present(tmp_path) == []
+    assert waiting.unlink_due() is None
+
+
+def test_file_that_cannot_be_unlinked_is_left_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyFiles()
+    waiting = DeletedFiles(files, delay_ms=0)
+    waiting.add(pair(tmp_path, 0))
+    files.fail("unlink", errno.EACCES)
+    assert waiting.unlink_due() is None
+    assert present(tmp_path) == [f"{0:020d}.index"]
+    assert "the next open tries again" in caplog.text

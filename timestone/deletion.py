@@ -1,0 +1,104 @@
+"""How the oldest segments of a log go: renamed first, unlinked later.
+
+The order is the promise that a log never starts earlier than it once did:
+
+1. each pair is renamed to `.deleted`, oldest first, its index before its segment;
+2. the directory is synced; only now is anybody told of the new start;
+3. the files are unlinked, after a delay in which other processes can still open what they have just listed, or
+   by the next open.
+
+Segments only ever go from the front. So one `.deleted` file proves that its segment and everything before it is
+deleted, whatever else a power loss has left of the renames: see `live`."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from timestone import names
+from timestone.files import Files
+
+_LOGGER = logging.getLogger("timestone")
+
+
+def delete_pair(files: Files, folder: Path, base_offset: int) -> list[Path]:
+    """Rename one pair; returns what is to be unlinked. The caller syncs the directory. Raises OSError when the
+    pair is as it was."""
+    index, segment = names.index_path(folder, base_offset), names.segment_path(folder, base_offset)
+    files.rename(index, names.deleted_path(index))
+    try:
+        files.rename(segment, names.deleted_path(segment))
+    except OSError as error:
+        # The index proves the pair deleted, so it has to stay; the next open finishes it.
+        _LOGGER.warning("%s: deleted, but still there until the next open: %s", segment, error)
+        return []
+    return [names.deleted_path(index), names.deleted_path(segment)]
+
+
+def deleted_up_to(present: Iterable[str]) -> int:
+    """The highest base offset that the names in a folder prove deleted; -1 for none."""
+    return max((base for name in present if (base := names.parse_deleted(name)) is not None), default=-1)
+
+
+def finish_deletions(files: Files, folder: Path) -> int:
+    """Complete what a crash has cut short, and unlink what waits for it. Returns how many files went.
+
+    Raises OSError; what was deleted stays deleted."""
+    present = files.names(folder)
+    last = deleted_up_to(present)
+    if last < 0:
+        return 0
+    returned = [
+        name for name in present if (base := names.parse_pair_base(name)) is not None and base <= last
+    ]
+    for name in returned:
+        files.rename(folder / name, names.deleted_path(folder / name))
+    if returned:
+        # Else the proof could be gone while what it proves deleted is back.
+        files.sync_directory(folder)
+    gone = [name for name in files.names(folder) if names.parse_deleted(name) is not None]
+    for name in gone:
+        files.unlink(folder / name)
+    return len(gone)
+
+
+class DeletedFiles:
+    """Files with their delay still to run. Thread-safe."""
+
+    def __init__(self, files: Files, delay_ms: int) -> None:
+        self._files = files
+        self._delay_s = delay_ms / 1000
+        self._waiting: deque[tuple[float, Path]] = deque()
+        self._lock = threading.Lock()
+
+    def add(self, paths: Sequence[Path]) -> None:
+        """Unlink these once the delay is over."""
+        due = time.monotonic() + self._delay_s
+        with self._lock:
+            self._waiting.extend((due, path) for path in paths)
+
+    def unlink_due(self) -> float | None:
+        """Unlink what is due; returns in how many seconds more will be, None for never. A file that cannot be
+        unlinked is left to the next open."""
+        while (due := self._first_due()) is not None and due <= time.monotonic():
+            self._unlink_first()
+        return None if due is None else due - time.monotonic()
+
+    def unlink_all(self) -> None:
+        """The store closes: do not wait."""
+        while self._first_due() is not None:
+            self._unlink_first()
+
+    def _first_due(self) -> float | None:
+        with self._lock:
+            return self._waiting[0][0] if self._waiting else None
+
+    def _unlink_first(self) -> None:
+        with self._lock:
+            _, path = self._waiting.popleft()
+        try:
+            self._files.unlink(path)
+        except OSError as error:
+            _LOGGER.warning("%s: could not be unlinked, the next open tries again: %s", path, error)

@@ -1,0 +1,81 @@
+"""The thread for what a store does by itself as time goes by: deleting what has expired, checking what is old.
+
+Sleeps without a timer while nothing is due, and does not exist in a store that has nothing of the kind."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+Task = Callable[[], float | None]
+"""Does what is due now; returns in how many seconds it wants to be called again, or None."""
+
+_LOGGER = logging.getLogger("timestone")
+_RETRY_S = 60.0
+
+
+class Maintenance:
+    """Runs tasks when they are due, one at a time. Tasks are told apart by equality."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._due: dict[Task, float] = {}
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+
+    def expect(self, task: Task, after_s: float = 0.0) -> None:
+        """Call a task so many seconds from now, or when it was already going to be called, whichever is
+        sooner."""
+        due = time.monotonic() + after_s
+        with self._changed:
+            if self._stopping:
+                return
+            self._due[task] = min(due, self._due.get(task, due))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="timestone-maintenance", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Finish the task that is running, and end the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    @property
+    def stopping(self) -> bool:
+        """`stop` was called: a long task ends early."""
+        return self._stopping
+
+    def _run(self) -> None:
+        while (task := self._next()) is not None:
+            try:
+                again_s = task()
+            except Exception as error:
+                # The disk may have refused; whatever it is, the store's other tasks go on.
+                _LOGGER.error("maintenance: %s; again in %d s", error, _RETRY_S, exc_info=not_expected(error))
+                again_s = _RETRY_S
+            if again_s is not None:
+                self.expect(task, again_s)
+
+    def _next(self) -> Task | None:
+        """Wait for the next task that is due; None to end."""
+        with self._changed:
+            while not self._stopping:
+                task = min(self._due, key=self._due.__getitem__, default=None)
+                if task is None:
+                    self._changed.wait()
+                    continue
+                wait_s = self._due[task] - time.monotonic()
+                if wait_s <= 0:
+                    del self._due[task]
+                    return task
+                self._changed.wait(min(wait_s, threading.TIMEOUT_MAX))
+            return None
+
+
+def not_expected(error: Exception) -> bool:
+    """Is it worth a traceback? What the disk says is not."""
+    return not isinstance(error, OSError)
