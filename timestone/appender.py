@@ -145,7 +145,10 @@ class Appender:
             return False
         if writer.count == 0:  # its first append failed
             self.history = self.history.without(writer.base_offset)
-            writer.remove_empty()
+            try:
+                writer.remove_empty()
+            except OSError as error:
+                _LOGGER.warning("%s: an empty segment stays for now: %s", self._place.folder, error)
             return False
         self._rolled.append(writer)
         return True

@@ -270,7 +270,7 @@ class _Examiner:
         watermark = max(finding.watermark, expected_count)
         superseded = most_count is not None and self._is_valid(most_count)
         if most_count is not None and superseded:
-            room = most_count
+            room, watermark = most_count, min(watermark, most_count)
         if finding.checkpoint is None and finding.segment_file_bytes and not finding.reason:
             # The first one is flushed before the first record is written.
             finding.reason, finding.loss_proven = "no checkpoint holds", True

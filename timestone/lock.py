@@ -23,7 +23,11 @@ class StoreLock:
             raise StoreLocked(path.parent, pid, host)
         owner = json.dumps({"pid": os.getpid(), "host": platform.node(), "boot_id": boot_id.hex()})
         # One write of a fixed size: whoever reads the file sees one owner, never half of two.
-        files.write_all(self._fd, owner.encode().ljust(512), 0)
+        try:
+            files.write_all(self._fd, owner.encode().ljust(512), 0)
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         self._files.close(self._fd)

@@ -56,8 +56,8 @@ class SegmentWriter:
         self._segment_fd = -1
         self._index_fd = -1
         with self._undone_on_error():
-            self._segment_fd = files.create(self.segment_path)
-            self._index_fd = files.create(self.index_path)
+            self._segment_fd = self._created(self.segment_path)
+            self._index_fd = self._created(self.index_path)
             self._reserve(1)
             page = header.encode().ljust(HEADER_BYTES, b"\0")
             files.write_all(self._index_fd, page, 0)
@@ -65,6 +65,14 @@ class SegmentWriter:
             files.fdatasync(self._index_fd)
             files.sync_directory(folder)
         self._durable_sequence = self.checkpoint.sequence
+
+    def _created(self, path: Path) -> int:
+        try:
+            return self._files.create(path)
+        except FileExistsError:
+            # No segment begins at the end of the log: an earlier try failed, and could not be undone either.
+            self._files.unlink(path)
+            return self._files.create(path)
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:

@@ -84,7 +84,6 @@ def steps(work: Workload) -> None:
     work.append_many(Ack.WRITTEN, 5, topic="devices/1")
     work.append_many(Ack.WRITTEN, 5)
     work.wait_for_seals()
-    work.close()
 
 
 @pytest.mark.parametrize("moment", ["before", "middle"])
@@ -94,7 +93,7 @@ def test_process_killed_at_each_operation_loses_nothing_written(
 ) -> None:
     config = crash_config(segment_entries=4)
     whole = Workload(quick_directory / "whole", config, sealing)
-    steps(whole)
+    whole.run(steps)
     count = len(whole.files.calls)
     assert count > 60
     for number in range(1 if moment == "before" else 2, count + 1):
@@ -104,7 +103,7 @@ def test_process_killed_at_each_operation_loses_nothing_written(
             def arm(files: FaultyFiles) -> None:
                 files.kill(number, moment, kill_process)
 
-            steps(Workload(root, config, sealing, note=lambda fact: _report(pipe, fact), arm=arm))
+            Workload(root, config, sealing, note=lambda fact: _report(pipe, fact), arm=arm).run(steps)
 
         status, report = in_child(run)
         with told_on_failure(operation=number, moment=moment, call=whole.files.calls[number - 1]):

@@ -32,6 +32,7 @@ MUTATING = (
     "unlink",
 )
 """The operations that change the disk, under the names of the methods. Only these count for `kill`."""
+ANY = "any"
 READING = ("open", "pread", "map", "free_bytes")
 
 
@@ -50,7 +51,8 @@ def kill_process() -> None:
 
 @dataclass(slots=True)
 class Fault:
-    """Fails the `nth` call of `operation` from now on for files whose path contains `path`, or all from there on.
+    """Fails the `nth` call of `operation` from now on for files whose path contains `path`, or all from there on. The
+    operation `ANY` stands for all that change the disk.
 
     With `written_bytes`, a pwrite first returns short after so many bytes; the error meets the next call, as on a disk
     that fills up. `error` 0 leaves it at the short write.
@@ -67,7 +69,8 @@ class Fault:
     lifted: bool = False
 
     def applies(self, operation: str, path: str) -> bool:
-        if self.lifted or operation != self.operation or self.path not in path:
+        meant = operation == self.operation or (self.operation == ANY and operation in MUTATING)
+        if self.lifted or not meant or self.path not in path:
             return False
         self.seen += 1
         hit = self.seen >= self.nth if self.forever else self.seen == self.nth
@@ -105,7 +108,7 @@ class FaultyFiles(Files):
 
     def fail(self, operation: str, error: int = errno.EIO, **how: Any) -> Fault:
         """Let an operation fail; see `Fault` for how. Counting starts now."""
-        assert operation in MUTATING + READING, operation
+        assert operation in (ANY, *MUTATING, *READING), operation
         fault = Fault(operation, error, **how)
         self.faults.append(fault)
         return fault

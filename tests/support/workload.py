@@ -111,22 +111,26 @@ class Workload:
         if not self.sealing:
             self.files.fail("create", path=".index.tmp", forever=True)
         self.arm(self.files)
-        self.store = self._opened()
+        self.log_is_open = False
 
     @property
     def log(self) -> Log:
         return self.store.log(LOG_NAME)
 
-    def _opened(self) -> Store:
+    def start(self) -> None:
+        """Open the store. Raises RunEnded."""
         try:
-            store = Store(self.root, self.config, files=self.files, clock=self.clock)
+            self.store = Store(self.root, self.config, files=self.files, clock=self.clock)
         except (OSError, LogFailed) as error:
             raise RunEnded from error
+        try:
+            reader = self.store.log(LOG_NAME).reader("latest")
+        except OSError as error:
+            self.store.close()
+            raise RunEnded from error
         self.log_is_open = True
-        reader = store.log(LOG_NAME).reader("latest")
         reader.on_wake = self._show
         assert reader.park()
-        return store
 
     def _show(self, reader: Reader, first_offset: int) -> None:
         end = reader.log.end_offset
@@ -183,17 +187,20 @@ class Workload:
     def reopen(self) -> None:
         """Stop cleanly and start again."""
         self.close()
-        self.store = self._opened()
+        self.start()
 
     def run(self, steps: "Callable[[Workload], None]") -> None:
         """All steps, and a clean stop, unless the store cannot be opened on the way."""
         try:
+            self.start()
             steps(self)
             self.close()
         except RunEnded:
             return
 
     def close(self) -> None:
+        if not self.log_is_open:
+            return
         end, whole = self.log.end_offset, self.log.failure is None
         self.log_is_open = False
         try:
