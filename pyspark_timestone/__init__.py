@@ -1,10 +1,21 @@
 """Timestone's logs as Spark DataFrames: `spark.read.format("timestone").load("data")`, and `readStream`.
 
-Spark imports every top-level module called `pyspark_*` when it first meets a format it does not know, in a process
-of its own, and takes its `DefaultSource`. If one of them fails to import, all of them are gone. So this stays tiny,
-and what it imports does as little.
+Spark imports every top-level module called `pyspark_*` when it first meets a format it does not know, in a process of
+its own, and takes its `DefaultSource`. If one of them fails to import, all of them are gone. So importing this does
+nothing at all; `DefaultSource` and `register` are fetched from `source` when somebody asks for them. That also lets
+`session` say in words that PySpark is missing.
 """
 
-from pyspark_timestone.source import DefaultSource, register
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["DefaultSource", "register"]
+if TYPE_CHECKING:
+    from pyspark_timestone.source import DefaultSource as DefaultSource
+    from pyspark_timestone.source import register as register
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("DefaultSource", "register"):
+        from pyspark_timestone import source  # noqa: PLC0415
+
+        return getattr(source, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

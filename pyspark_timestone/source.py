@@ -1,7 +1,7 @@
 """The data source as Spark meets it: a class in a package whose name begins with `pyspark_`.
 
 Imports nothing but PySpark's own interface at the top; numpy, Arrow and the engine come with the methods that need
-them. `pyspark_timestone/__init__.py` says why.
+them. Only Spark's interface is there for certain when Spark looks for it.
 """
 
 from typing import TYPE_CHECKING

@@ -44,7 +44,8 @@ def run(program: str, store: Path, *, path: list[Path] | None = None, **environm
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    for noise in ("incubator", "default log level", "WARN"):
+        assert noise not in done.stderr
     return done.stdout
 
 
@@ -102,6 +103,14 @@ def listeners(pid: int) -> list[str]:
     ]
     # Columns: 1 local address, 3 state (0A is listening), 9 inode.
     return [line[1].rpartition(":")[0] for line in lines if line[3] == "0A" and line[9] in sockets]
+
+
+def test_without_pyspark_the_session_says_so() -> None:
+    program = "from pyspark_timestone.session import spark_session; spark_session()"
+    # -S: without installed packages.
+    done = subprocess.run([sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("pyspark_timestone.errors.MissingRequirement: ")
+    assert "has no module 'pyspark', which Spark needs: pip install 'timestone[spark]'" in done.stderr
 
 
 def test_what_is_not_installed_is_named_in_one_line() -> None:

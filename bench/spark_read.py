@@ -1,0 +1,188 @@
+"""How fast does Spark read a log, beside Parquet of the same rows?
+
+One core for everything: Spark's tasks, its Python worker and this program. Each row of the result is a whole scan
+into Spark's `noop` sink, which takes every row and keeps none. The cases take turns, so that what the machine does
+besides meets all of them.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import timestone
+from pyspark_timestone.session import spark_session
+
+from .errors import BenchmarkError
+
+__all__ = ["BenchmarkError", "add_arguments", "run"]
+
+LOG = "telemetry"
+TOPIC_COUNT = 1000
+_BATCH = 10_000
+_COUNT, _QUICK_COUNT = 1_000_000, 200_000
+_COLUMNS = "log,partition,offset,timestamp,topic,value,flags"
+"""What both sides carry; the headers of these records are null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case: the middle of its runs."""
+
+    case: str
+    seconds: float
+    records_per_s: float
+    mb_per_s: float
+    ratio: float
+    """To Parquet without compression."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.description = "Scans of one log by Spark on one core, against Parquet of the same rows."
+    parser.add_argument(
+        "--count", type=int, metavar="N", help=f"records (default: {_COUNT}; quick: {_QUICK_COUNT})"
+    )
+    parser.add_argument(
+        "--record-bytes", type=int, default=100, metavar="N", help="size of a record (default: 100)"
+    )
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each row (default: 5)")
+    parser.add_argument("--quick", action="store_true", help="fewer records")
+    parser.add_argument(
+        "--dir", type=Path, default=Path(), metavar="DIR", help="where the data goes (default: .)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+
+
+def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
+    """Measure and print; returns the exit code."""
+    count = arguments.count or (_QUICK_COUNT if arguments.quick else _COUNT)
+    # Before Java starts: it takes its number of threads from what it may use, and its children inherit the core.
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    directory = Path(tempfile.mkdtemp(prefix="timestone-bench-", dir=arguments.dir)).absolute()
+    try:
+        rows = _measure(directory, count, arguments.record_bytes, arguments.repeat, progress)
+    finally:
+        os.sched_setaffinity(0, before)
+        shutil.rmtree(directory, ignore_errors=True)
+    progress("")
+    if arguments.json:
+        setting = {
+            "count": count,
+            "record_bytes": arguments.record_bytes,
+            "repeat": arguments.repeat,
+            "cores": 1,
+        }
+        Console().print_json(json.dumps(setting | {"rows": [asdict(row) for row in rows]}))
+    else:
+        _print(rows, count, arguments.record_bytes)
+    return 0
+
+
+def _measure(
+    directory: Path, count: int, size: int, repeat: int, progress: Callable[[str], None]
+) -> list[Row]:
+    progress(f"appending {count:,} records")
+    store = directory / "data"
+    fill(store, count, size)
+    progress("starting Spark")
+    started = time.perf_counter()
+    spark = spark_session("timestone-bench", master="local[1]", conf={"spark.driver.memory": "2g"})
+    try:
+        cases = _cases(spark, directory, store)
+        taken: dict[str, list[float]] = {name: [] for name in cases}
+        progress(f"Spark started in {time.perf_counter() - started:.1f} s")
+        # The first round compiles; it does not count.
+        for turn in range(repeat + 1):
+            for name, load in cases.items():
+                progress(f"{name}, run {turn} of {repeat}")
+                begun = time.perf_counter()
+                load().write.format("noop").mode("overwrite").save()
+                taken[name].append(time.perf_counter() - begun)
+    finally:
+        spark.stop()
+    middle = {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
+    reference = middle["Parquet"]
+    return [
+        Row(name, seconds, count / seconds, count * size / seconds / 1e6, reference / seconds)
+        for name, seconds in middle.items()
+    ]
+
+
+def _cases(spark: Any, directory: Path, store: Path) -> Mapping[str, Callable[[], Any]]:
+    """A name, and what loads it anew: Spark keeps the plan of a DataFrame, and planning is part of a scan."""
+
+    def log(**options: str) -> Any:
+        return spark.read.format("timestone").options(**options).load(str(store))
+
+    plain, packed = str(directory / "plain.parquet"), str(directory / "zstd.parquet")
+    log(columns=_COLUMNS).write.option("compression", "uncompressed").parquet(plain)
+    log(columns=_COLUMNS).write.option("compression", "zstd").parquet(packed)
+    return {
+        "Parquet": lambda: spark.read.parquet(plain),
+        "Parquet, zstd": lambda: spark.read.parquet(packed),
+        "Timestone": lambda: log(columns=_COLUMNS),
+        "Timestone, all columns": lambda: log(),
+        "Timestone, value only": lambda: log(columns="value"),
+        "Parquet, value only": lambda: spark.read.parquet(plain).select("value"),
+    }
+
+
+def fill(store: Path, count: int, size: int) -> None:
+    """Append `count` telemetry messages of `size` bytes, on TOPIC_COUNT topics."""
+    with timestone.open(store, ack="written") as opened:
+        log = opened.log(LOG)
+        for first in range(0, count, _BATCH):
+            numbers = range(first, min(first + _BATCH, count))
+            log.append_many(
+                [message(number, size) for number in numbers],
+                topics=[f"devices/{number % TOPIC_COUNT}/telemetry" for number in numbers],
+            )
+
+
+def message(number: int, size: int) -> bytes:
+    """A JSON message that differs from its neighbours, filled up or cut to `size` bytes."""
+    device, temperature = f"device-{number % TOPIC_COUNT:04}", 20 + number % 97 / 10
+    text = f'{{"device": "{device}", "seq": {number}, "temperature": {temperature}, "note": "'
+    return text.encode().ljust(size - 2, b"x")[: size - 2] + b'"}'
+
+
+def _print(rows: list[Row], count: int, size: int) -> None:
+    table = Table(
+        title=f"{count:,} records of {size} bytes, one core", box=box.SIMPLE_HEAD, title_justify="left"
+    )
+    table.add_column("scan")
+    for heading in ("seconds", "records/s", "MB/s", "of Parquet"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            row.case,
+            f"{row.seconds:.2f}",
+            f"{row.records_per_s:,.0f}",
+            f"{row.mb_per_s:.0f}",
+            f"{row.ratio:.2f}",
+        )
+    Console().print(table)
+
+
+def main() -> int:
+    """`python -m timestone_bench.spark_read`."""
+    parser = argparse.ArgumentParser(prog="timestone_bench.spark_read")
+    add_arguments(parser)
+    return run(parser.parse_args(), lambda text: None)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
