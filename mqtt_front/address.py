@@ -1,0 +1,28 @@
+"""Network addresses as people write them: `127.0.0.1:1883`, `[::1]:8883`, `broker.example:1883`."""
+
+import ipaddress
+
+PORT_MAX = 65_535
+
+
+def parse_address(text: str, *, setting: str) -> tuple[str, int]:
+    """Host and port; IPv6 addresses stand in brackets. Raises ValueError that names the setting."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > PORT_MAX:
+        raise ValueError(f"{setting} is {text!r}; it goes HOST:PORT, as in 127.0.0.1:1883")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def shown_address(host: str, port: int) -> str:
+    """The address as `parse_address` reads it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Can only this machine reach a listener on `host`?"""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,96 @@
+"""The settings of one listener: where it listens, what is spoken there, and how much it trusts who comes."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from mqtt_front.address import is_loopback, parse_address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSettings:
+    """One table of `[[mqtt.listeners]]`. Raises ValueError when its settings contradict each other."""
+
+    address: str = field(metadata={"help": "HOST:PORT; port 0 takes a free one"})
+    allow_anonymous: bool | None = field(
+        default=None,
+        metadata={"help": "let clients in that do not say who they are; none: as for the other listeners"},
+    )
+
+    # WebSocket.
+    websocket: bool = field(default=False, metadata={"help": "MQTT in WebSocket frames, for browsers"})
+    origins: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "pages that may connect from a browser, as in https://example.org; `*`: any. Without it: pages of "
+            "this machine, and any page where clients have to say who they are"
+        },
+    )
+
+    # TLS.
+    certificate: Path | None = field(
+        default=None,
+        metadata={"help": "this server's certificate and its chain in PEM; with it the listener is TLS"},
+    )
+    key: Path | None = field(
+        default=None, metadata={"help": "the key of the certificate in PEM; none: it is in the same file"}
+    )
+    tls_minimum: Literal["1.2", "1.3"] = field(
+        default="1.2", metadata={"help": "the oldest version of TLS that is spoken"}
+    )
+    ciphers: str | None = field(
+        default=None, metadata={"help": "cipher suites of TLS 1.2 in OpenSSL's words"}
+    )
+    client_ca: Path | None = field(
+        default=None,
+        metadata={"help": "certificates of those who sign for clients: a file in PEM or a directory"},
+    )
+    client_crl: Path | None = field(
+        default=None,
+        metadata={"help": "certificates of clients that are revoked, in PEM, one list for each CA"},
+    )
+    require_certificate: bool = field(
+        default=False, metadata={"help": "turn clients without a certificate away (mTLS)"}
+    )
+    user_from: Literal["login", "cn", "san"] = field(
+        default="login",
+        metadata={
+            "help": "what the user is: of the login, or of the client's certificate the common name (cn) or the first "
+            "alternative name (san); a client with a certificate then needs no password"
+        },
+    )
+
+    def __post_init__(self) -> None:
+        parse_address(self.address, setting="address")
+        for name, needs in _NEEDS.items():
+            if getattr(self, name) not in (None, False, (), "login") and not getattr(self, needs):
+                raise ValueError(f"listener {self.address}: {name} needs {needs}")
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """Where it listens."""
+        return parse_address(self.address, setting="address")
+
+    @property
+    def is_local(self) -> bool:
+        """Can only this machine reach it?"""
+        return is_loopback(self.host_and_port[0])
+
+    @property
+    def protocol(self) -> str:
+        """What is spoken there, for people."""
+        if self.websocket:
+            return "WebSocket over TLS" if self.certificate else "WebSocket"
+        return "TLS" if self.certificate else "TCP"
+
+
+_NEEDS = {
+    "origins": "websocket",
+    "key": "certificate",
+    "ciphers": "certificate",
+    "client_ca": "certificate",
+    "client_crl": "client_ca",
+    "require_certificate": "client_ca",
+    "user_from": "client_ca",
+}
+"""Settings that mean nothing without another one."""

@@ -1,0 +1,38 @@
+import pytest
+
+from mqtt_front.address import is_loopback, parse_address, shown_address
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:1883", "127.0.0.1", 1883),
+        ("[::1]:0", "::1", 0),
+        ("broker:65535", "broker", 65_535),
+        (":1", "", 1),
+    ],
+)
+def test_host_and_port_are_read_and_shown_again(text: str, host: str, port: int) -> None:
+    assert parse_address(text, setting="listen") == (host, port)
+    assert shown_address(host, port) == text
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", "1883", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:-1", ""])
+def test_what_is_no_address_is_refused_with_the_name_of_the_setting(text: str) -> None:
+    with pytest.raises(ValueError, match=r"listen is .* HOST:PORT"):
+        parse_address(text, setting="listen")
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("", False),
+        ("0.0.0.0", False),
+        ("example", False),
+    ],
+)
+def test_loopback_is_known_without_asking_anybody(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
