@@ -301,7 +301,8 @@ class LogView(ReadableLog):
 
         An entry is looked at with pread, which cannot touch a page behind the end of the file.
         """
-        room = (self._files.size(fd) - HEADER_BYTES) // ENTRY_BYTES
+        # An index that is just being made has not even its header page.
+        room = max(0, self._files.size(fd) - HEADER_BYTES) // ENTRY_BYTES
         count = min(count, room)
         while count < room:
             raw = self._files.pread(

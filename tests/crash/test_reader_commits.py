@@ -54,7 +54,7 @@ def killed_after(root: Path, seconds: float) -> int:
         told = first + pipe.read()
     assert os.waitpid(pid, 0)[1] == signal.SIGKILL
     whole = told[: len(told) // _COMMITTED.size * _COMMITTED.size]
-    return max(number for (number,) in _COMMITTED.iter_unpack(whole))
+    return max(int(number) for (number,) in _COMMITTED.iter_unpack(whole))
 
 
 @pytest.mark.timeout(0)
