@@ -59,11 +59,11 @@ class Catalog:
     then), CorruptLog when the file is no sound database, and StoreClosed after `close`."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """Raises UnsupportedFormat for one of a newer version, CorruptLog when SQLite cannot read it."""
+        """Raises UnsupportedFormat for one of a newer version, CorruptLog when SQLite cannot read it, OSError."""
         self.path = path
         self._lock = threading.Lock()
         self._copy: tempfile.TemporaryDirectory[str] | None = None
-        try:
+        with self._told():
             self._connect(path, "ro" if read_only else "rwc")
             try:
                 self._prepare(read_only)
@@ -71,8 +71,6 @@ class Catalog:
                 if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
                     raise
                 self._open_copy()
-        except sqlite3.DatabaseError as error:
-            raise CorruptLog(path, f"the catalogue cannot be read: {error}") from error
 
     def _connect(self, path: Path, mode: str) -> None:
         target = f"{path.absolute().as_uri()}?mode={mode}"
@@ -101,6 +99,8 @@ class Catalog:
             raise UnsupportedFormat(self.path, version, FORMAT_VERSION)
         if not read_only:
             connection.execute("PRAGMA synchronous = FULL")
+            if version == FORMAT_VERSION:
+                return  # a full disk does not keep a store from being opened
             with connection:
                 connection.executescript(_SCHEMA)
                 connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")

@@ -313,14 +313,18 @@ class Log(ReadableLog):
         if draft.count == 0:
             return self._end_offset
         self._check_space_locked(draft.size_bytes)
-        self.topics.write_added()
         rolled_count, growing_base = self._appender.rolled_count, self._appender.growing_base
         try:
+            self.topics.write_added()
             run = self._appender.write(draft)
         except RescueFailed as error:
             raise self._fail_locked(error) from error
-        if self._appender.rolled_count > rolled_count:
-            self._store.sealer.expect(self)
+        except OSError as error:
+            error.filename = error.filename or str(self.folder)  # the kernel does not say where
+            raise
+        finally:
+            if self._appender.rolled_count > rolled_count:
+                self._store.sealer.expect(self)
         self._publish_locked(run)
         if self._appender.growing_base != growing_base:
             self.retention.expect()

@@ -184,6 +184,8 @@ class Store:
         self._closed = True
         for log in self._logs.values():
             log.abandon()
+        # Only this copy of the descriptor: the lock stays the parent's, and ends with the parent.
+        self._lock.release()
 
     def _prepare_directory(self, create: bool) -> None:
         if self.path.is_dir():

@@ -6,6 +6,7 @@ Exhaustive over bytes; over all eight bits of each as well with TIMESTONE_BITS=8
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,14 +22,14 @@ pytestmark = pytest.mark.crash
 BITS = rounds(1, "TIMESTONE_BITS")
 """How many bits of each byte are flipped, one at a time."""
 
-KINDS = {
+KINDS: dict[str, dict[str, Any]] = {
     "sealed": {"closed": True},
     "unclosed, synced": {"closed": False},
     "unclosed, partly synced": {"closed": False, "unsynced": 3},
 }
 
 
-@pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS.keys())
+@pytest.fixture(scope="module", params=list(KINDS.values()), ids=list(KINDS))
 def specimen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Specimen:
     return make_specimen(tmp_path_factory.mktemp("specimen") / "store", **request.param)
 

@@ -51,8 +51,8 @@ def operation_count(place: Path) -> int:
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "forever"])
 def test_any_operation_may_fail(error: str, forever: bool, quick_directory: Path) -> None:
-    """Fail the first, the second, the third … operation of the run. Whatever was acknowledged is there when the store is
-    opened without faults, and nothing that was refused."""
+    """The third, the fourth, the fifth … operation of the run fails. Whatever was acknowledged is there when the store
+    is opened without faults, and nothing that was refused."""
     for number in range(3, operation_count(quick_directory) + 1):
 
         def arm(files: FaultyFiles, number: int = number) -> None:
@@ -69,7 +69,7 @@ def test_any_operation_may_fail(error: str, forever: bool, quick_directory: Path
 
 @pytest.mark.timeout(600)
 def test_appends_work_again_once_the_cause_is_gone(quick_directory: Path) -> None:
-    """The disk is full from some operation on, then somebody makes room: no restart is needed, unless the log said so."""
+    """The disk is full from some operation on, then somebody makes room: no restart needed, unless the log said so."""
     for number in range(1, operation_count(quick_directory) // 2):
         root = quick_directory / "store"
         with told_on_failure(operation=number):

@@ -12,13 +12,13 @@ import signal
 import struct
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import timestone
+from tests.support.child_process import in_child
 from tests.support.crash_oracle import Promises, check_store
 from tests.support.faulty_files import FaultyFiles, kill_process
 from tests.support.killed_appender import ACKNOWLEDGED, CONFIG, LOG_NAME, expected_payload, topic_of
@@ -53,24 +53,6 @@ def _encode(fact: Fact) -> bytes:
             return _MESSAGE.pack(4, number)
         case Promised(level, end):
             return _MESSAGE.pack(3 if level is Ack.SYNCED else 2, end)
-
-
-def in_child(run: Callable[[int], None]) -> tuple[int, bytes]:
-    """Run in a forked process that can report through the descriptor it is given; its exit status and its report."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.close(reader)
-            run(writer)
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        report = pipe.read()
-    return os.waitpid(pid, 0)[1], report
 
 
 def steps(work: Workload) -> None:

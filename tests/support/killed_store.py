@@ -1,4 +1,4 @@
-"""Let the owner of a store die without dying ourselves: its files are gone, its threads end, nothing more is written."""
+"""Let the owner of a store die without dying ourselves: its files are gone, its threads end, nothing is written."""
 
 import threading
 from collections.abc import Iterator

@@ -77,7 +77,8 @@ def look(root: Path, *, boot_id: bytes = BOOT_ID, recovery: Recovery = Recovery.
     config = StoreConfig(min_free_bytes=0, recovery=recovery, tail_bytes=0)
     with Store(root, config, clock=StepClock(START_US + 10**9, boot_id)) as store:
         log = store.log(LOG_NAME)
-        records, corrupt = {}, set()
+        records: dict[int, Record] = {}
+        corrupt: set[int] = set()
         offset = log.start_offset
         while offset < log.end_offset:
             try:

@@ -51,7 +51,7 @@ def test_strings_do_where_an_enum_is_meant() -> None:
 @pytest.mark.parametrize("name", ["ack", "recovery"])
 def test_unknown_word_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="sometimes"):
-        StoreConfig(**{name: "sometimes"})
+        StoreConfig(**{name: "sometimes"})  # type: ignore[arg-type]
 
 
 def test_nothing_but_a_word_of_the_caller_makes_an_append_wait_for_less_than_the_disk() -> None:

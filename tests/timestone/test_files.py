@@ -19,7 +19,7 @@ TWINS: dict[str, Callable[[Path], Files]] = {
 }
 
 
-@pytest.fixture(params=TWINS.values(), ids=TWINS.keys())
+@pytest.fixture(params=list(TWINS.values()), ids=list(TWINS))
 def files(request: pytest.FixtureRequest, quick_directory: Path) -> Files:
     twin: Files = request.param(quick_directory)
     return twin

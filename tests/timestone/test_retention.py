@@ -556,3 +556,62 @@ def test_inspect_does_not_mind_segments_that_vanish_while_it_looks(place: Place)
     report = inspect_store(place.path, deep=True, progress=delete)
     assert report.exit_code == EXIT_UNCLOSED
     assert [segment.base_offset for segment in report.logs[0].segments] == [12]
+
+
+def read_on(log: Log | timestone.LogView, stop: threading.Event, found: list[str]) -> None:
+    """Read to the end again and again; every offset that was not read must have been announced."""
+    try:
+        reader, count, announced = log.reader(), 0, (0, 0, 0)
+        while not stop.is_set():
+            if isinstance(log, timestone.LogView):
+                log.refresh()
+            offset = reader.offset
+            try:
+                batch: timestone.Batch | None = reader.read(max_records=7)
+            except OffsetOutOfRange as error:
+                announced = (error.requested, error.start, error.end)
+                reader.seek("earliest")
+                batch = None
+            if batch is None:
+                assert announced[0] == offset < announced[1] <= announced[2]
+                continue
+            for record in batch:
+                assert record.offset == offset, "a gap that nobody announced"
+                assert record.payload == b"%d" % record.offset
+                offset += 1
+            count += len(batch)
+            if batch and count % 50 > 40:
+                time.sleep(0.003)  # fall behind
+        assert count
+    except BaseException as error:
+        found.append(f"{type(log).__name__} {error!r}")
+
+
+def test_readers_here_and_elsewhere_see_no_gap_while_segments_go(tmp_path: Path) -> None:
+    config = LogConfig(segment_entries=5, retention_bytes=20_000)
+    with timestone.open(
+        tmp_path / "data",
+        ack="written",
+        tail_bytes=0,
+        min_free_bytes=0,
+        delete_delay_ms=1,
+        open_segment_count=2,
+    ) as store:
+        log = store.log("a", config=config)
+        log.append(b"0")
+        stop, found = threading.Event(), list[str]()
+        logs = (log, timestone.view(tmp_path / "data").log("a"), timestone.view(tmp_path / "data").log("a"))
+        threads = [threading.Thread(target=read_on, args=(one, stop, found)) for one in logs]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 30
+        while log.start_offset < 500 and time.monotonic() < deadline and not found:
+            log.append(b"%d" % log.end_offset)
+            if log.end_offset % 97 == 0:
+                report = inspect_store(tmp_path / "data")
+                assert report.exit_code in (EXIT_CLEAN, EXIT_UNCLOSED), report
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert found == []
+        assert log.start_offset >= 500

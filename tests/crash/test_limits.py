@@ -1,0 +1,236 @@
+"""Real limits of a real system: file size, descriptors, a full disk, a read-only one, processes that share a store."""
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from types import FunctionType
+
+import pytest
+
+import timestone
+from tests.support import full_disk
+from tests.support.child_process import in_child
+from timestone import Ack, Log, LogConfig, Store, StoreClosed, StoreConfig, StoreLocked, TimestoneError
+
+pytestmark = pytest.mark.crash
+
+ROOT = Path(__file__).parents[2]
+CONFIG = StoreConfig(min_free_bytes=0)
+LOG_NAME = "telemetry"
+
+
+def payloads(root: Path) -> list[bytes]:
+    with timestone.open(root, config=CONFIG) as store:
+        return [record.payload for record in store.log(LOG_NAME).reader("earliest")]
+
+
+def append_until_refused(log: Log) -> OSError:
+    while True:
+        end = log.end_offset
+        try:
+            log.append(b"%1000d" % end, ack=Ack.WRITTEN)
+        except OSError as error:
+            return error
+        finally:
+            assert log.end_offset <= end + 1
+
+
+def make_logs_until_refused(store: Store) -> tuple[int, OSError]:
+    made = 0
+    while True:
+        try:
+            store.log(f"log{made}").append(b"x", ack=Ack.SYNCED)
+        except OSError as error:
+            return made, error
+        made += 1
+
+
+def can_mount() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    command = ["unshare", "-Urm", "mount", "-t", "tmpfs", "small", "/mnt"]
+    return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+FULL_DISK_CASES = [
+    full_disk.appends_go_on_when_there_is_room_again,
+    full_disk.recovery_needs_no_space,
+    full_disk.appends_stop_before_the_disk_is_full,
+    full_disk.a_read_only_disk_can_be_viewed,
+]
+
+
+@pytest.mark.skipif(
+    not can_mount(), reason="this system lets no user mount a tmpfs in a namespace of its own"
+)
+@pytest.mark.parametrize("case", FULL_DISK_CASES, ids=lambda case: case.__name__)
+def test_small_disk(case: FunctionType, tmp_path: Path) -> None:
+    command = [
+        "unshare",
+        "-Urm",
+        sys.executable,
+        "-m",
+        "tests.support.full_disk",
+        str(tmp_path),
+        case.__name__,
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("limit", [70_000, 100_001, 131_072])
+def test_file_size_limit_refuses_the_append_and_nothing_else(limit: int, quick_directory: Path) -> None:
+    """RLIMIT_FSIZE: a short write, then EFBIG; Python ignores the signal. At first the index is the longer file, so
+    either may meet the limit."""
+    root = quick_directory / "store"
+
+    def run(pipe: int) -> None:
+        store = timestone.open(root, config=CONFIG)
+        log = store.log(LOG_NAME)
+        log.append(b"before", ack=Ack.SYNCED)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        error = append_until_refused(log)
+        count = log.end_offset
+        assert error.errno == errno.EFBIG
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert log.append(b"after", ack=Ack.SYNCED) == count
+        store.close()
+        os.write(pipe, str(count).encode())
+
+    status, report = in_child(run)
+    assert status == 0
+    count = int(report)
+    assert payloads(root) == [b"before", *(b"%1000d" % number for number in range(1, count)), b"after"]
+
+
+def test_descriptor_limit_refuses_and_leaves_nothing_half_made(quick_directory: Path) -> None:
+    root = quick_directory / "store"
+
+    def run(pipe: int) -> None:
+        store = timestone.open(root, config=CONFIG)
+        store.log("first").append(b"x", ack=Ack.SYNCED)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (40, 4096))
+        made, error = make_logs_until_refused(store)
+        assert error.errno == errno.EMFILE
+        store.log("first").append(b"y", ack=Ack.SYNCED)  # what is open goes on
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+        store.log(f"log{made}").append(b"x", ack=Ack.SYNCED)
+        store.close()
+        os.write(pipe, str(made).encode())
+
+    status, report = in_child(run)
+    assert status == 0
+    made = int(report)
+    assert made > 3
+    with timestone.open(root, config=CONFIG) as store:
+        assert store.recoveries == ()
+        for number in range(made + 1):
+            assert [record.payload for record in store.log(f"log{number}", create=False).reader()] == [b"x"]
+
+
+def test_many_segments_are_read_with_few_descriptors(quick_directory: Path) -> None:
+    root = quick_directory / "store"
+    config = StoreConfig(
+        min_free_bytes=0, tail_bytes=0, open_segment_count=8, log=LogConfig(segment_entries=2)
+    )
+
+    def run(pipe: int) -> None:
+        with timestone.open(root, config=config) as store:
+            log = store.log(LOG_NAME)
+            for number in range(400):
+                log.append(b"%d" % number, ack=Ack.WRITTEN)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        with timestone.open(root, config=config) as store:
+            for _ in range(2):
+                found = [record.payload for record in store.log(LOG_NAME).reader("earliest")]
+                assert found == [b"%d" % number for number in range(400)]
+
+    assert in_child(run)[0] == 0
+
+
+def test_second_owner_is_refused_with_the_pid_of_the_first(quick_directory: Path) -> None:
+    root = quick_directory / "store"
+    with timestone.open(root, config=CONFIG):
+
+        def run(pipe: int) -> None:
+            with pytest.raises(StoreLocked) as caught:
+                timestone.open(root, config=CONFIG)
+            assert caught.value.pid == os.getppid()
+            assert str(os.getppid()) in str(caught.value)
+
+        assert in_child(run)[0] == 0
+        with pytest.raises(StoreLocked) as caught:  # the same process is not exempt
+            timestone.open(root, config=CONFIG)
+        assert caught.value.pid == os.getpid()
+
+
+def test_lock_of_a_killed_owner_is_free(quick_directory: Path) -> None:
+    root = quick_directory / "store"
+
+    def run(pipe: int) -> None:
+        timestone.open(root, config=CONFIG).log(LOG_NAME).append(b"x", ack=Ack.WRITTEN)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_child(run)[0] == signal.SIGKILL
+    assert payloads(root) == [b"x"]
+
+
+def test_forked_child_cannot_write_and_takes_nothing_from_its_parent(quick_directory: Path) -> None:
+    """A child has the parent's descriptors: one append of it would overwrite what the parent writes next. And while
+    it lives on, as workers do, the parent's store can be closed and opened again."""
+    root = quick_directory / "store"
+    store = timestone.open(root, config=CONFIG)
+    log = store.log(LOG_NAME)
+    log.append(b"before", ack=Ack.SYNCED)
+    hold, let_go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with pytest.raises(StoreClosed):
+                log.append(b"child", ack=Ack.WRITTEN)
+            with pytest.raises(StoreClosed):
+                log.sync()
+            store.close()
+            os.close(let_go)
+            os.read(hold, 1)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    assert log.append(b"after", ack=Ack.SYNCED) == 1
+    store.close()
+    assert payloads(root) == [b"before", b"after"], "the child, still alive, does not hold the lock"
+    os.close(let_go)
+    os.close(hold)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_process_that_ends_without_closing_keeps_what_was_written(quick_directory: Path) -> None:
+    program = (
+        "import sys, timestone\n"
+        f"log = timestone.open({str(quick_directory / 'store')!r}, min_free_bytes=0).log('{LOG_NAME}')\n"
+        "log.append(b'one', ack='written')\n"
+        "log.append(b'two', ack='synced')\n"
+        "raise SystemExit(7)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 7
+    assert payloads(quick_directory / "store") == [b"one", b"two"]
+
+
+def test_directory_removed_under_an_open_store_is_an_error_and_not_a_crash(quick_directory: Path) -> None:
+    root = quick_directory / "store"
+    config = StoreConfig(min_free_bytes=0, log=LogConfig(segment_entries=1))
+    store = timestone.open(root, config=config)
+    log = store.log(LOG_NAME)
+    log.append(b"x", ack=Ack.SYNCED)
+    shutil.rmtree(root)
+    with pytest.raises(OSError, match="No such file"):
+        log.append(b"y", ack=Ack.SYNCED)
+    with suppress(OSError, TimestoneError):
+        store.close()
