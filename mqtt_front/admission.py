@@ -1,5 +1,7 @@
 """CONNECT: who may come in, with which session, and what CONNACK tells them."""
 
+import functools
+import time
 from typing import TYPE_CHECKING
 
 from mqtt_front.codec.packets import MQTT_5, Connack, Connect
@@ -7,7 +9,8 @@ from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.deadlines import ticks
 from mqtt_front.errors import ProtocolViolation
-from mqtt_front.link import PACKET_BYTES_MAX, Link
+from mqtt_front.link import PACKET_BYTES_MAX, Link, Stay
+from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.session import Session, Target
 from mqtt_front.session_document import NEVER_S, decode_session
 
@@ -16,11 +19,41 @@ if TYPE_CHECKING:
 
 
 def connect(broker: "Broker", link: Link, packet: Connect) -> None:
-    """Let the client in: end an older connection of it, find or make its session, answer, begin to deliver.
+    """Find out who the client is, at once or in a while, and let it in.
 
     Raises ProtocolViolation with the reason for CONNACK when it may not come in.
     """
+    link.client_id = packet.client_id
     _check(broker, link, packet)
+    credentials = Credentials(
+        packet.client_id, packet.user_name, packet.password, link.address, link.certificate_name
+    )
+    known: list[Identity | Refusal] = []
+    waiting = False
+
+    def decided(outcome: Identity | Refusal) -> None:
+        if waiting:
+            link.go_on(functools.partial(_decide, broker, link, packet, outcome))
+        else:
+            known.append(outcome)
+
+    broker.guard.admit(credentials, decided, allow_anonymous=link.allow_anonymous)
+    if known:
+        _decide(broker, link, packet, known[0])
+    else:
+        waiting = True
+        link.wait()
+
+
+def _decide(broker: "Broker", link: Link, packet: Connect, outcome: Identity | Refusal) -> None:
+    if isinstance(outcome, Refusal):
+        raise ProtocolViolation(outcome.message, outcome.reason)
+    _check(broker, link, packet)  # once more: time may have passed
+    _enter(broker, link, packet, outcome)
+
+
+def _enter(broker: "Broker", link: Link, packet: Connect, identity: Identity) -> None:
+    """Let the client in: end an older connection of it, find or make its session, answer, begin to deliver."""
     client_id = packet.client_id or broker.new_client_id()
     link.client_id = client_id
     older = broker.sessions.connected.get(client_id)
@@ -29,12 +62,14 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
     session, present = _session(broker, packet, client_id)
     keep_alive_s = _keep_alive_s(broker, packet)
     _bind(broker, link, packet, session, keep_alive_s)
+    _identify(broker, link, session, identity)
     properties = _connack_properties(broker, packet, session, keep_alive_s)
     link.send(Connack(present, Reason.SUCCESS, properties))
     link.connected = True
     broker.log.info(
-        "%r connected: mqtt=%d keep_alive_s=%d session=%s expiry_s=%d",
-        link, packet.level, keep_alive_s, "resumed" if present else "new", session.expiry_s,
+        "%r connected: user=%r by=%s mqtt=%d keep_alive_s=%d session=%s expiry_s=%d",
+        link, identity.user, identity.method, packet.level, keep_alive_s, "resumed" if present else "new",
+        session.expiry_s,
     )  # fmt: skip
     gaps = session.attach(broker.delivery.wake, broker.settings.deliver_missed_qos0)
     for name, count in gaps.items():
@@ -106,6 +141,21 @@ def _bind(broker: "Broker", link: Link, packet: Connect, session: Session, keep_
     link.last_seen = broker.deadlines.now
     link.allowed_ticks = ticks(keep_alive_s * 1.5) if keep_alive_s else 0
     broker.deadlines.watch(link)
+
+
+def _identify(broker: "Broker", link: Link, session: Session, identity: Identity) -> None:
+    """What the client may do is in force, and for how long."""
+    link.identity = identity
+    link.permissions = session.permissions = broker.guard.permissions(identity, session.client_id)
+    will = link.will
+    if will is not None and link.permissions is not None and not link.permissions.may_write(will.topic):
+        # Let in all the same: what it has to say while it lives may be in order, and it is not told of it by others.
+        broker.log.warning("%r has a will to %r, where it may not publish: left out", link, will.topic[:200])
+        link.will = None
+    if identity.expires_s is not None:
+        left_s = identity.expires_s - time.time()
+        link.stay = Stay(link, broker.deadlines.now, ticks(max(0.0, left_s)))
+        broker.deadlines.watch(link.stay)
 
 
 def _connack_properties(broker: "Broker", packet: Connect, session: Session, keep_alive_s: int) -> Properties:

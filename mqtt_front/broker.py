@@ -26,6 +26,7 @@ from mqtt_front.ingest import Ingest
 from mqtt_front.link import Link
 from mqtt_front.loop import Loop
 from mqtt_front.routing import Router
+from mqtt_front.security.guard import Guard
 from mqtt_front.sessions import Documents, Sessions
 from mqtt_front.settings import MqttSettings
 from mqtt_front.wills import Wills
@@ -42,6 +43,8 @@ class Counts:
 
     accepted: int = 0
     refused: int = 0
+    forbidden: int = 0
+    """Publishes to topics where their client may not publish."""
 
 
 class _Server:
@@ -76,10 +79,12 @@ class Broker:
         settings: MqttSettings,
         ack: Ack,
         *,
+        guard: Guard,
         save_executor: Executor,
         read_executor: Executor,
         log: logging.Logger,
     ) -> None:
+        self.guard = guard
         self.router = router
         self.settings = settings
         self.ack = ack
@@ -123,6 +128,8 @@ class Broker:
         """A socket is gone."""
         self.links.pop(link, None)
         self.deadlines.forget(link)
+        if link.stay is not None:
+            self.deadlines.forget(link.stay)
 
     def closing(self, link: Link) -> None:
         """A socket is closed as soon as its peer has read what was written to it, or a deadline is over."""
@@ -150,9 +157,13 @@ class Broker:
     def publish(self, link: Link, run: Publishes) -> None:
         """A client published. Raises MqttError for the first impossible topic; what came before it is
         taken."""
+        permissions = link.permissions
+        forbidden = permissions.forbidden(run.topics) if permissions is not None else ()
+        if forbidden:
+            self.counts.forbidden += sum(topic in forbidden for topic in run.topics)
         if link.session is not None and link.session.no_local:
             run = with_publisher(run, link.client_id)
-        fault = self.ingest.add(link, run)
+        fault = self.ingest.add(link, run, forbidden)
         if fault is not None:
             raise fault
 
@@ -218,6 +229,20 @@ class Broker:
             self._server, Publishes(first, [will.topic.encode()], [block + will.payload], lengths, [], 0)
         )
 
+    def judge_anew(self) -> None:
+        """The guard knows other users and rules than before: who may not stay has to go, who stays may do other
+        things."""
+        for link in list(self.links):
+            if link.identity is None:
+                continue
+            if not self.guard.still_holds(link.identity):
+                link.end(Reason.NOT_AUTHORIZED, "its login is no longer valid")
+            elif link.session is not None:
+                session = link.session
+                link.permissions = session.permissions = self.guard.permissions(link.identity, link.client_id)
+                for feed in session.feeds.values():
+                    feed.forget_grants()
+
     def new_client_id(self) -> str:
         """A client id for a client that has none; nobody else's."""
         return f"auto-{secrets.token_hex(12)}"
@@ -234,6 +259,9 @@ class Broker:
             "sessions_expired": self.sessions.expired_count,
             "publishes_received": self.ingest.received_count,
             "publishes_dropped": self.ingest.dropped_count,
+            "publishes_forbidden": self.counts.forbidden,
+            "logins_refused": self.guard.counts.refused,
+            "logins_locked_out": self.guard.counts.locked_out,
             "bytes_submitted": self.ingest.submitted_bytes,
             "deliveries_sent": counts.delivered,
             "deliveries_oversize": counts.oversize,

@@ -29,6 +29,8 @@ class FeedState(enum.Enum):
     """In the queue of `delivery`, which will look at it."""
     READING = enum.auto()
     """A thread reads from the disk for it; its result moves it on."""
+    SAVING = enum.auto()
+    """Packets at QoS 2 wait until the session is durable; then they go out and the feed moves on."""
     PARKED = enum.auto()
     """Caught up; the next append that concerns it moves it on."""
     BLOCKED = enum.auto()
@@ -167,11 +169,22 @@ class Feed:
         except KeyError:
             topic = self.log.topics.name(topic_id)
             matching = (
-                [] if topic is None else [self.subscriptions[name] for name in self._tree.matches(topic)]
+                []
+                if topic is None or not self.may_read(topic_id)
+                else [self.subscriptions[name] for name in self._tree.matches(topic)]
             )
             grant = Grant(matching, self.log.name, self.head(topic_id)) if matching else None
             self._grants[topic_id] = grant
             return grant
+
+    def may_read(self, topic_id: int) -> bool:
+        """May the session's client receive what is published to this topic?"""
+        permissions = self.session.permissions
+        return permissions is None or permissions.may_read(self.log.topics.name(topic_id) or "")
+
+    def forget_grants(self) -> None:
+        """What the client may receive has changed: work out again what each topic comes to."""
+        self._grants.clear()
 
     def head(self, topic_id: int) -> bytes:
         """A topic name behind its length, as it stands in a PUBLISH."""

@@ -2,13 +2,20 @@
 
 import asyncio
 import logging
+import ssl
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
+from mqtt_front.address import shown_address
 from mqtt_front.broker import Broker
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.listener import Listener
+from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.routing import Router
+from mqtt_front.security.guard import Guard
+from mqtt_front.security.sources import Sources
+from mqtt_front.security.tls_context import tls_context
 from mqtt_front.settings import MqttSettings
 from timestone.config import Ack
 from timestone.record import HEADER_BLOCK_BYTES_MAX
@@ -16,6 +23,8 @@ from timestone.store import Store
 
 _SETTLE_S = 5.0
 _READ_THREADS = 2
+_LOGIN_THREADS = 2
+"""Passwords that are checked at a time: each takes a processor and 19 MiB for some tens of milliseconds."""
 _POLL_S = 0.005
 
 
@@ -36,9 +45,10 @@ class MqttFront:
         self._log = log
         self._ack = Ack(settings.ack or store.config.ack)
         self._save_executor = ThreadPoolExecutor(1, "mqtt-sessions")
+        self._login_executor = ThreadPoolExecutor(_LOGIN_THREADS, "mqtt-logins")
         self._read_executor = ThreadPoolExecutor(_READ_THREADS, "mqtt-catch-up")
         self._broker: Broker | None = None
-        self._listener: Listener | None = None
+        self._listeners: list[Listener] = []
         self._saving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -46,12 +56,16 @@ class MqttFront:
         ValueError."""
         loop = asyncio.get_running_loop()
         router = await loop.run_in_executor(None, self._open_logs)
+        guard = Guard(self._settings, loop, self._login_executor, log=self._log)
+        sources, contexts = await loop.run_in_executor(None, self._read_security, guard)
+        guard.use(sources)
         broker = self._broker = Broker(
             router,
             self._store.documents,
             loop,
             self._settings,
             self._ack,
+            guard=guard,
             save_executor=self._save_executor,
             read_executor=self._read_executor,
             log=self._log,
@@ -59,8 +73,47 @@ class MqttFront:
         await loop.run_in_executor(self._save_executor, broker.sessions.load)
         broker.deadlines.start()
         self._saving = loop.create_task(self._save_now_and_then(broker))
-        self._listener = Listener(broker, self._log)
-        await self._listener.start(*self._settings.address)
+        await self._listen(broker, contexts)
+
+    async def _listen(self, broker: Broker, contexts: Sequence[ssl.SSLContext | None]) -> None:
+        """Open every listener, or none."""
+        for settings, context in zip(self._settings.all_listeners, contexts, strict=True):
+            listener = Listener(broker, settings, self._log, tls=context)
+            try:
+                await listener.start()
+            except OSError:
+                for started in self._listeners:
+                    started.stop()
+                raise
+            self._listeners.append(listener)
+            if not (settings.is_local or settings.certificate or self._settings.lets_anonymous_in(settings)):
+                self._log.warning(
+                    "passwords cross the network in clear text on %s: give it a certificate", settings.address
+                )
+
+    def _read_security(self, guard: Guard) -> tuple[Sources, list[ssl.SSLContext | None]]:
+        """Users, rules and keys, and the certificates of each listener. Touches the disk. Raises ValueError."""
+        try:
+            contexts = [
+                None if listener.certificate is None else tls_context(listener)
+                for listener in self._settings.all_listeners
+            ]
+            return guard.read(), contexts
+        except OSError as error:
+            raise ValueError(f"{error.filename}: {error.strerror}") from error
+
+    async def reload(self) -> None:
+        """Read passwords, access rules, keys and certificates anew, and let them decide from now on, also about clients
+        that are connected. Raises ValueError for what cannot be used; then everything stays as it was."""
+        broker = self._broker
+        if broker is None:
+            return
+        loop = asyncio.get_running_loop()
+        sources, contexts = await loop.run_in_executor(None, self._read_security, broker.guard)
+        broker.guard.use(sources)
+        for listener, context in zip(self._listeners, contexts, strict=True):
+            listener.tls = context
+        broker.judge_anew()
 
     def _open_logs(self) -> Router:
         """Each log that topics are routed to; made when it is missing. Touches the disk."""
@@ -84,11 +137,11 @@ class MqttFront:
     async def stop(self) -> None:
         """Accept nobody, settle and acknowledge what came, publish wills, close connections, save
         sessions."""
-        broker, listener = self._broker, self._listener
+        broker = self._broker
         if broker is None:
             return
         broker.stopping = True
-        if listener is not None and listener.listening:
+        for listener in self._listeners:
             listener.stop()
         if self._saving is not None:
             self._saving.cancel()
@@ -104,6 +157,7 @@ class MqttFront:
         broker.deadlines.stop()
         self._read_executor.shutdown(wait=False, cancel_futures=True)
         self._save_executor.shutdown(wait=False)
+        self._login_executor.shutdown(wait=False, cancel_futures=True)
         self._broker = None
 
     async def _until(self, done: Any) -> None:
@@ -116,18 +170,41 @@ class MqttFront:
     def describe(self) -> list[str]:
         """Lines for people: where it listens, and what its acknowledgements mean."""
         settings = self._settings
-        lines = [f"mqtt on {self._shown_address()}, MQTT 3.1, 3.1.1 and 5, ack {self._ack.value}, anonymous"]
+        lines = [
+            f"mqtt on {address}{_layers(listener)}, MQTT 3.1, 3.1.1 and 5, ack {self._ack.value}, {self._who(listener)}"
+            for listener, address in zip(settings.all_listeners, self._addresses(), strict=True)
+        ]
         lines += [f"mqtt {route.filter} to log {route.log}" for route in settings.routes]
         others = "other topics" if settings.routes else "all topics"
         return [*lines, f"mqtt {others} to log {settings.default_log}"]
 
     def status(self) -> dict[str, Any]:
-        """Address, ack level and counters, for machines."""
+        """Addresses, ack level and counters, for machines."""
         counts = self._broker.status() if self._broker is not None else {}
-        return {"address": self._shown_address(), "ack": self._ack.value, **counts}
+        addresses = self._addresses()
+        listeners = [
+            {"address": address, "protocol": listener.protocol}
+            for listener, address in zip(self._settings.all_listeners, addresses, strict=True)
+        ]
+        return {"address": addresses[0], "listeners": listeners, "ack": self._ack.value, **counts}
 
-    def _shown_address(self) -> str:
-        if self._listener is None or not self._listener.listening:
-            return self._settings.listen
-        host, port = self._listener.address
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    def _addresses(self) -> list[str]:
+        """Where each listener listens, with the port it got; as it was asked for while it does not."""
+        listening = [shown_address(*one.address) for one in self._listeners if one.listening]
+        return listening or [one.address for one in self._settings.all_listeners]
+
+    def _who(self, listener: ListenerSettings) -> str:
+        """Who may come in there, for people."""
+        settings = self._settings
+        ways = {
+            "client certificates": listener.user_from != "login",
+            "tokens": settings.jwt.enabled,
+            "passwords": settings.password_file is not None,
+            **{f"plug-in {name}": True for name in settings.authenticators},
+            "anonymous": settings.lets_anonymous_in(listener),
+        }
+        return ", ".join(name for name, possible in ways.items() if possible)
+
+
+def _layers(listener: ListenerSettings) -> str:
+    return "" if listener.protocol == "TCP" else f" ({listener.protocol})"

@@ -9,6 +9,7 @@ its publisher.
 import errno
 import functools
 from collections import deque
+from collections.abc import Collection
 from typing import Protocol
 
 import numpy as np
@@ -138,10 +139,12 @@ class Ingest:
         """Nothing waits for the disk."""
         return self._turn is None and not self._turns
 
-    def add(self, source: Source, run: Publishes) -> MqttError | None:
-        """Take the publishes of one connection. Returns what is wrong with the first one that has an
-        impossible topic; those before it are taken."""
-        codes, fault = self._router.codes(run.topics)
+    def add(
+        self, source: Source, run: Publishes, forbidden: Collection[bytes] = ()
+    ) -> MqttError | None:
+        """Take the publishes of one connection, but refuse those to `forbidden` topics. Returns what is wrong with
+        the first one that has an impossible topic; those before it are taken."""
+        codes, fault = self._router.codes(run.topics, forbidden)
         if fault is not None:
             run = run.head(len(codes))
         if codes:
@@ -191,7 +194,7 @@ class Ingest:
                 turn.uneven = True
                 self.dropped_count += 1
                 reason, topic = Reason(-code).name, run.topics[at][:100]
-                self._complaints.warn(reason, f"publish of {source!r} to {topic!r} refused: {reason}")
+                self._complaints.warn(f"{reason} {source!r}", f"publish of {source!r} to {topic!r} refused: {reason}")
             if ids:
                 turn.answers.append((source, _PUBREC if first & 6 == 4 else _PUBACK, ids, number))
 
@@ -271,6 +274,8 @@ class Ingest:
         for turn in turns:
             for source, first, packet_ids, number in turn.answers:
                 reason = _reason(turn, number) if turn.uneven else 0
+                if reason == Reason.NOT_AUTHORIZED and source.level < 5:
+                    reason = 0  # "a positive acknowledgement, or close" [MQTT-3.3.5-2]; its other topics are fine
                 if reason and source.level < 5:
                     source.refuse(f"a publish was refused: {Reason(reason).name}")
                     continue

@@ -4,6 +4,7 @@ The methods in asyncio's words are what a `BufferedProtocol` is; `listener` mixe
 All links read into one buffer that the broker lends them: what arrives is copied out before the call returns.
 """
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from mqtt_front.codec import packets
@@ -12,8 +13,10 @@ from mqtt_front.codec.packets import MQTT_5, Packet
 from mqtt_front.codec.reasons import Reason, connack_code_3
 from mqtt_front.connection import Connection
 from mqtt_front.errors import MqttError
-from mqtt_front.events import Publishes
+from mqtt_front.events import Event, Publishes
 from mqtt_front.loop import Transport
+from mqtt_front.security.identity import Identity
+from mqtt_front.security.rules import Permissions
 from mqtt_front.session import Session, Target
 
 if TYPE_CHECKING:
@@ -24,16 +27,35 @@ PACKET_BYTES_MAX = 5 + 268_435_455
 _UNCONNECTED = Target(packets.MQTT_3_1_1, PACKET_BYTES_MAX)
 
 
+class Stay:
+    """The time that a client may be connected, watched by the deadlines of the front: its token ends with it."""
+
+    __slots__ = ("_link", "allowed_ticks", "last_seen", "looked_at")
+
+    def __init__(self, link: "Link", now: int, allowed_ticks: int) -> None:
+        self._link = link
+        self.last_seen = now
+        self.allowed_ticks = allowed_ticks
+        self.looked_at = 0
+
+    def overdue(self) -> None:
+        """The time is over."""
+        self._link.end(Reason.NOT_AUTHORIZED, "its token has expired")
+
+
 class Link:
     """One connected socket, from accept to the last byte."""
 
     __slots__ = (
-        "allowed_ticks", "broker", "client_id", "closing", "connected", "connection", "inflight_limit", "last_seen",
-        "looked_at", "peer", "refusal", "session", "submitted_bytes", "target", "transport", "will", "writable",
+        "allow_anonymous", "allowed_ticks", "awaited", "broker", "client_id", "closing", "connected", "connection",
+        "identity", "inflight_limit", "last_seen", "looked_at", "peer", "permissions", "refusal", "session", "stay",
+        "submitted_bytes", "target", "transport", "will", "writable",
     )  # fmt: skip
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", *, allow_anonymous: bool = True) -> None:
+        """`allow_anonymous`: its listener lets clients in that do not say who they are."""
         self.broker = broker
+        self.allow_anonymous = allow_anonymous
         self.connection = Connection(broker.inbound)
         self.transport: Transport | None = None
         self.peer = ""
@@ -46,6 +68,14 @@ class Link:
         self.connected = False
         """CONNACK with success was sent."""
         self.closing = False
+        self.awaited = "CONNECT"
+        """What the client has to do next before it is connected."""
+        self.identity: Identity | None = None
+        """Who the client is; None while that is not known."""
+        self.permissions: Permissions | None = None
+        """What the client may do; None for everything."""
+        self.stay: Stay | None = None
+        """How long the client may stay connected, if not for ever."""
         self.refusal: Reason | None = None
         """Why a CONNECT on this link will be refused, known since it was accepted."""
         self.submitted_bytes = 0
@@ -62,6 +92,19 @@ class Link:
         name = f"client {self.client_id[:100]!r} at " if self.client_id else ""
         return f"{name}{self.peer}"
 
+    @property
+    def address(self) -> str:
+        """Where the client connects from, without the port."""
+        return self.peer.rpartition(":")[0]
+
+    @property
+    def certificate_name(self) -> str | None:
+        """The user in the client's certificate, where its listener takes it from there."""
+        if self.transport is None:
+            return None
+        name: str | None = self.transport.get_extra_info("certificate_name")
+        return name
+
     # What asyncio calls.
 
     def connection_made(self, transport: Transport) -> None:
@@ -75,10 +118,17 @@ class Link:
         return self.broker.buffer
 
     def buffer_updated(self, count: int) -> None:
+        self.receive(bytes(self.broker.buffer[:count]))
+
+    def receive(self, data: bytes) -> None:
+        """Bytes of MQTT came in."""
+        self.last_seen = self.broker.deadlines.now
+        self._take(self.connection.receive_data(data))
+
+    def _take(self, events: Iterator[Event]) -> None:
         broker = self.broker
-        self.last_seen = broker.deadlines.now
         try:
-            for event in self.connection.receive_data(bytes(broker.buffer[:count])):
+            for event in events:
                 if type(event) is Publishes:
                     broker.publish(self, event)
                 else:
@@ -133,11 +183,37 @@ class Link:
         if self.closing:
             self.abort()
         elif not self.connected:
-            self.end(Reason.KEEP_ALIVE_TIMEOUT, "no CONNECT in time")
+            self.end(Reason.KEEP_ALIVE_TIMEOUT, f"no {self.awaited} in time")
         else:
             self.end(Reason.KEEP_ALIVE_TIMEOUT, "nothing received within 1.5 times the keep alive")
 
+    # While it is found out who the client is.
+
+    def wait(self) -> None:
+        """Take nothing from the client until `go_on`. What it sent already is kept."""
+        self.awaited = "answer about its login"
+        self.connection.hold()
+        self.hold()
+
+    def go_on(self, decide: Callable[[], None]) -> None:
+        """It is known who the client is: `decide` answers its CONNECT, then what it sent meanwhile is served."""
+        if self.closing or self.transport is None:
+            return
+        events = self.connection.go_on()
+        try:
+            decide()
+        except MqttError as error:
+            self.fail(error)
+        self.release()
+        self._take(events)
+
     # Ending.
+
+    def turn_away(self, message: str) -> None:
+        """End the connection before any MQTT was spoken."""
+        if not self.closing and self.transport is not None:
+            self.broker.gone(self, message)
+            self.close()
 
     def fail(self, error: MqttError) -> None:
         """The client broke the protocol: tell it what MQTT has a word for, and close."""

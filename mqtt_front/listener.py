@@ -1,5 +1,5 @@
-"""The listening socket: accepts connections and makes links of them. The one module besides `front` that
-knows asyncio.
+"""The listening socket: accepts connections and makes links of them, with the layers in between that its settings
+ask for. The one module besides `front` that knows asyncio.
 
 The accept loop is ours and not the event loop's: it survives running out of file descriptors, refuses more
 than a bounded number of connections, and lets the links that exist have their turn between two bursts of new
@@ -8,11 +8,17 @@ ones.
 
 import asyncio
 import errno
+import functools
 import logging
 import socket
+import ssl
+from typing import Any
 
 from mqtt_front.broker import Broker
 from mqtt_front.link import Link
+from mqtt_front.listener_settings import ListenerSettings
+from mqtt_front.optional import load
+from mqtt_front.tls import TlsLayer
 
 _BACKLOG = 1024
 _ACCEPTS_A_TURN = 64
@@ -23,18 +29,34 @@ closed."""
 _OVERLOAD = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class _LinkProtocol(Link, asyncio.BufferedProtocol):  # type: ignore[misc]
-    """A link as asyncio wants it: typed more loosely there than here."""
-
-    __slots__ = ()
+@functools.cache
+def _as_protocol(kind: type) -> Any:
+    """A link or layer as asyncio wants it: derived from its own class, and typed more loosely there than here."""
+    return type(f"{kind.__name__}Protocol", (kind, asyncio.BufferedProtocol), {"__slots__": ()})
 
 
 class Listener:
     """One listening address."""
 
-    def __init__(self, broker: Broker, log: logging.Logger) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        settings: ListenerSettings,
+        log: logging.Logger,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`tls` is for the connections to come and may be replaced at any time. Raises MissingExtra."""
         self._broker = broker
         self._log = log
+        self.settings = settings
+        self.tls = tls
+        self._allow_anonymous = broker.settings.lets_anonymous_in(settings)
+        self._websocket: type | None = None
+        if settings.websocket:
+            self._websocket = load(
+                "mqtt_front.websocket", extra="websocket", what="a WebSocket listener"
+            ).WebSocketLayer
         self._socket: socket.socket | None = None
         self._accepting: set[asyncio.Task[None]] = set()
         self._paused = False
@@ -50,8 +72,9 @@ class Listener:
         host, port = self._socket.getsockname()[:2]
         return host, port
 
-    async def start(self, host: str, port: int) -> None:
+    async def start(self) -> None:
         """Listen. Raises OSError when the address cannot be had."""
+        host, port = self.settings.host_and_port
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -106,9 +129,25 @@ class Listener:
     async def _link(self, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(lambda: _LinkProtocol(self._broker), client)
+            await loop.connect_accepted_socket(lambda: self._protocol(loop), client)
         except OSError:
             client.close()  # it went while we looked at it
+
+    def _protocol(self, loop: asyncio.AbstractEventLoop) -> asyncio.BufferedProtocol:
+        """A link, with its layers below it; the lowest of them is what the socket talks to."""
+        settings, broker = self.settings, self._broker
+        protocol = link = _as_protocol(Link)(broker, allow_anonymous=self._allow_anonymous)
+        if self._websocket is not None:
+            # A page of somebody else's that runs in the browser of somebody here is not this somebody.
+            origins = settings.origins if settings.origins or self._allow_anonymous else None
+            protocol = _as_protocol(self._websocket)(
+                link, packet_bytes=broker.settings.packet_bytes, origins=origins
+            )
+        if self.tls is not None:
+            name_kind = None if settings.user_from == "login" else settings.user_from
+            protocol = _as_protocol(TlsLayer)(protocol, link, self.tls, loop.call_soon, name_kind=name_kind)
+        lowest: asyncio.BufferedProtocol = protocol
+        return lowest
 
     def _pause(self, error: OSError) -> None:
         """No descriptors left: the ones in the backlog wait a moment instead of making the loop spin."""

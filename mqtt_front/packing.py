@@ -157,6 +157,9 @@ class _Rows:
         if entry is None:
             return  # acknowledged, or sent at QoS 0
         packet_id, qos = entry
+        if not self.feed.may_read(topic_id):  # it may have before, or another user had this client id
+            self.feed.session.acknowledged([packet_id])
+            return
         retain = flags & FLAG_RETAIN if grant is not None and grant.retain_as_published else 0
         properties += grant.identifiers if grant is not None else b""
         block, head = varint(len(properties)) + properties, self.feed.head(topic_id)

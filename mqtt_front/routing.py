@@ -1,12 +1,13 @@
 """Which log takes a topic. Topics arrive as bytes; each is validated and looked up once, then known by its
 bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mqtt_front.codec.fields import decode_text
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket, MqttError
 from mqtt_front.feed import LogSource
+from mqtt_front.filter_relations import overlap
 from timestone.errors import TopicLimit
 from timestone.filters import topic_matches
 from timestone.log import Log
@@ -33,9 +34,16 @@ class Router:
         self._topic_levels = topic_levels
         self._known: dict[bytes, int] = {}
 
-    def codes(self, topics: Sequence[bytes]) -> tuple[list[int], MqttError | None]:
-        """The code of each topic, up to the first that is no topic name, and what is wrong with that one."""
+    def codes(
+        self, topics: Sequence[bytes], forbidden: Collection[bytes] = ()
+    ) -> tuple[list[int], MqttError | None]:
+        """The code of each topic, up to the first that is no topic name, and what is wrong with that one.
+
+        Those that are `forbidden` get NOT_AUTHORIZED and are not learned.
+        """
         known = self._known
+        if forbidden:
+            return self._learn_all(topics, forbidden)
         try:
             return [known[topic] for topic in topics], None
         except KeyError:
@@ -47,17 +55,21 @@ class Router:
 
     def sources(self, topic_filter: str) -> list[LogSource]:
         """The logs that may hold topics matching a filter; the default log always may."""
-        wanted = topic_filter.split("/")
-        numbers = {number for filter_, number in self._routes if _overlap(filter_.split("/"), wanted)}
+        numbers = {number for filter_, number in self._routes if overlap(filter_, topic_filter)}
         return [self._sources[number] for number in sorted(numbers | {0})]
 
     def source(self, name: str) -> LogSource | None:
         """The log of that name, if topics are routed to it."""
         return next((one for one in self._sources if one.log.name == name), None)
 
-    def _learn_all(self, topics: Sequence[bytes]) -> tuple[list[int], MqttError | None]:
+    def _learn_all(
+        self, topics: Sequence[bytes], forbidden: Collection[bytes] = ()
+    ) -> tuple[list[int], MqttError | None]:
         codes: list[int] = []
         for topic in topics:
+            if topic in forbidden:
+                codes.append(-Reason.NOT_AUTHORIZED)
+                continue
             try:
                 code = self._known.get(topic)
                 codes.append(self._learn(topic) if code is None else code)
@@ -80,14 +92,3 @@ class Router:
             return -Reason.QUOTA_EXCEEDED
         code = self._known[raw] = number << TOPIC_BITS | topic_id
         return code
-
-
-def _overlap(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Is there a topic that matches both filters, given by their levels?"""
-    for a, b in zip(one, other, strict=False):
-        if "#" in (a, b):
-            return True
-        if a != b and "+" not in (a, b):
-            return False
-    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
-    return len(longer) == len(shorter) or longer[len(shorter)] == "#"

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.feed import Feed, FeedState, LogSource
 from mqtt_front.packet_ids import PacketIds
+from mqtt_front.security.rules import Permissions
 from mqtt_front.subscription import Subscription
 from timestone.reader import Reader
 
@@ -52,7 +53,7 @@ class Session:
 
     __slots__ = (
         "client", "client_id", "documented", "expiry_s", "feeds", "in_flight", "no_local", "outstanding",
-        "packet_ids", "subscriptions",
+        "packet_ids", "permissions", "subscriptions",
     )  # fmt: skip
 
     def __init__(self, client_id: str, expiry_s: int = 0, last_packet_id: int = 0) -> None:
@@ -71,6 +72,8 @@ class Session:
         self.outstanding = 0
         """Deliveries of this connection that are not acknowledged: what the client's receive maximum is
         about."""
+        self.permissions: Permissions | None = None
+        """What its client may receive, while one is connected; None for everything."""
         self.no_local = False
         """Some subscription wants to know who published a record."""
 

@@ -1,10 +1,12 @@
 """The settings of the MQTT front: frozen values with units, ranges and the reason for each limit. Nothing is
 read here."""
 
-import ipaddress
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from mqtt_front.address import is_loopback, parse_address
+from mqtt_front.listener_settings import ListenerSettings
+from mqtt_front.security.settings import SecuritySettings
 from timestone.config import Ack
 from timestone.errors import InvalidName
 from timestone.filters import validate_filter
@@ -32,8 +34,8 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MqttSettings:
-    """Settings of one MQTT listener and what stands behind it. Raises ValueError when they contradict each
+class MqttSettings(SecuritySettings):
+    """Settings of the MQTT listeners and what stands behind them. Raises ValueError when they contradict each
     other.
 
     Each limit says what it protects; over a limit the client gets the reason code of MQTT 5 or, before MQTT
@@ -41,7 +43,13 @@ class MqttSettings:
     """
 
     # Behaviour.
-    listen: str = field(default="127.0.0.1:1883", metadata={"help": "HOST:PORT; port 0 takes a free one"})
+    listen: str | None = field(
+        default="127.0.0.1:1883",
+        metadata={"help": "HOST:PORT of plain TCP; port 0 takes a free one; none: only `listeners`"},
+    )
+    listeners: tuple[ListenerSettings, ...] = field(
+        default=(), metadata={"help": "tables of more listeners: TLS, WebSocket, other rules"}
+    )
     allow_anonymous_remote: bool = field(
         default=False, metadata={"help": "listen beyond loopback although no client has to say who it is"}
     )
@@ -153,33 +161,38 @@ class MqttSettings:
                 bounds = f"from {low}" + (f" to {high}" if high is not None else "")
                 raise ValueError(f"{setting.name} is {value}; it goes {bounds}")
         validate_log_name(self.default_log)
-        self._check_address()
-
-    def _check_address(self) -> None:
-        host, _ = self.address
-        if not is_loopback(host) and not self.allow_anonymous_remote:
-            raise ValueError(
-                f"listening on {host} lets anyone who can reach it publish and read everything, because there is no "
-                "authentication; set allow_anonymous_remote = true if that is meant, or listen on 127.0.0.1"
-            )
+        if self.listen is not None:
+            parse_address(self.listen, setting="listen")
+        if not self.all_listeners:
+            raise ValueError("listen is none and there are no listeners: nobody could connect")
+        for listener in self.all_listeners:
+            self._check(listener)
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port of `listen`; IPv6 addresses stand in brackets there. Raises ValueError."""
-        host, colon, port = self.listen.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65_535:
-            raise ValueError(f"listen is {self.listen!r}; it goes HOST:PORT, as in 127.0.0.1:1883")
-        return host.removeprefix("[").removesuffix("]"), int(port)
+    def all_listeners(self) -> tuple[ListenerSettings, ...]:
+        """The plain one of `listen`, if there is one, then the tables."""
+        plain = () if self.listen is None else (ListenerSettings(address=self.listen),)
+        return plain + self.listeners
+
+    def lets_anonymous_in(self, listener: ListenerSettings) -> bool:
+        """May clients that do not say who they are come in there?"""
+        return self.anonymous_by_default if listener.allow_anonymous is None else listener.allow_anonymous
+
+    def _check(self, listener: ListenerSettings) -> None:
+        anonymous = self.lets_anonymous_in(listener)
+        if anonymous and not (
+            listener.is_local or listener.require_certificate or self.allow_anonymous_remote
+        ):
+            raise ValueError(
+                f"listening on {listener.address} lets anyone who can reach it publish and read everything, because "
+                "clients need not say who they are there; set allow_anonymous_remote = true if that is meant, give a "
+                "password_file, or listen on 127.0.0.1"
+            )
+        if not anonymous and not self.authenticates and listener.user_from == "login":
+            raise ValueError(
+                f"nobody could come in on {listener.address}: anonymous clients may not, and there is no "
+                "password_file, no jwt and no authenticator that could tell others"
+            )
 
 
-def is_loopback(host: str) -> bool:
-    """Can only this machine reach a listener on `host`?"""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-__all__ = ["InvalidName", "MqttSettings", "Route", "is_loopback"]
+__all__ = ["InvalidName", "ListenerSettings", "MqttSettings", "Route", "is_loopback"]

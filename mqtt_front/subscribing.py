@@ -36,6 +36,8 @@ def _subscribe(
 ) -> int:
     """The reason code for one filter."""
     refusal = _refusal(broker, session, request)
+    if refusal is None and link.permissions is not None:
+        refusal = None if link.permissions.may_subscribe(request.topic_filter) else Reason.NOT_AUTHORIZED
     if refusal is not None:
         broker.log.warning("%r may not subscribe to %r: %s", link, request.topic_filter[:200], refusal.name)
         return refusal

@@ -35,8 +35,8 @@ def test_running_out_of_descriptors_stops_nothing(
     """The accept call of the listening socket fails as the kernel lets it fail, for a while."""
     with mqtt_server(tmp_path) as server, RawClient(server.address) as inside:
         inside.connect("inside")
-        listener = server.front._listener
-        assert listener is not None and listener._socket is not None
+        (listener,) = server.front._listeners
+        assert listener._socket is not None
         failures = [0]
 
         class Exhausted:

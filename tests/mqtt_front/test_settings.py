@@ -9,7 +9,8 @@ from timestone.config import Ack
 
 
 def test_defaults_listen_on_loopback_only() -> None:
-    assert MqttSettings().address == ("127.0.0.1", 1883)
+    (only,) = MqttSettings().all_listeners
+    assert only.host_and_port == ("127.0.0.1", 1883)
     assert MqttSettings().ack is None
 
 
@@ -17,7 +18,7 @@ def test_defaults_listen_on_loopback_only() -> None:
 def test_anybody_from_anywhere_has_to_be_meant(listen: str) -> None:
     with pytest.raises(ValueError, match="allow_anonymous_remote = true"):
         MqttSettings(listen=listen)
-    assert MqttSettings(listen=listen, allow_anonymous_remote=True).address[1] == 1883
+    assert MqttSettings(listen=listen, allow_anonymous_remote=True).listen == listen
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "1883", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:-1", ""])
@@ -27,7 +28,7 @@ def test_an_address_has_host_and_port(listen: str) -> None:
 
 
 def test_ipv6_addresses_stand_in_brackets() -> None:
-    assert MqttSettings(listen="[::1]:1").address == ("::1", 1)
+    assert MqttSettings(listen="[::1]:1").all_listeners[0].host_and_port == ("::1", 1)
 
 
 @pytest.mark.parametrize(
