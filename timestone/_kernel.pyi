@@ -1,6 +1,5 @@
 """The types of the compiled kernel: those of its twin, and what tests ask it."""
 
-from timestone.pure_kernel import INTERFACE as INTERFACE
 from timestone.pure_kernel import Buffer
 from timestone.pure_kernel import entry_crcs as entry_crcs
 from timestone.pure_kernel import fill_entries as fill_entries
@@ -8,6 +7,7 @@ from timestone.pure_kernel import joined as joined
 from timestone.pure_kernel import proven_count as proven_count
 from timestone.pure_kernel import valid_count as valid_count
 
+INTERFACE: int
 CRC32C_BY_INSTRUCTION: bool
 
 def crc32c(data: Buffer, crc: int = 0) -> int: ...

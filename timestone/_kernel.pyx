@@ -22,8 +22,7 @@ cdef extern from "_crc32c.h" nogil:
     )
     uint32_t crc32c_extend_portable(uint32_t crc, const uint8_t *data, size_t length)
 
-INTERFACE = 1
-"""Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
+INTERFACE = 1  # see timestone/kernel.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits into

@@ -11,37 +11,40 @@ from typing import TYPE_CHECKING
 
 from timestone import pure_kernel
 
+INTERFACE = 1
+"""Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
+
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
 """The environment asks for Python only; fronts with kernels of their own go by it, too."""
 
 
-def choose(native: str, twin: ModuleType) -> tuple[ModuleType, str]:
-    """The compiled module of that name, or its twin, and why not the compiled one; "" when it is."""
+def choose(native: str, interface: int) -> tuple[ModuleType | None, str]:
+    """The compiled module of that name, and ""; or None, and why the twin has to do."""
     if PURE_WANTED:
-        return twin, "TIMESTONE_PURE is set"
+        return None, "TIMESTONE_PURE is set"
     try:
         found = importlib.import_module(native)
     except ImportError:
-        return twin, "no compiled kernel was built"
-    if getattr(found, "INTERFACE", None) != twin.INTERFACE:
-        return twin, f"{native} was built from other sources"
+        return None, "no compiled kernel was built"
+    if getattr(found, "INTERFACE", None) != interface:
+        return None, f"{native} was built from other sources"
     return found, ""
 
 
-_chosen, REASON = choose("timestone._kernel", pure_kernel)
+_native, REASON = choose("timestone._kernel", INTERFACE)
 """Why the slow path is in use; "" when it is not."""
-NAME = "pure Python" if REASON else "native"
+NAME = "pure Python" if _native is None else "native"
 """Which path is in use, for a line of a report."""
 
-if TYPE_CHECKING:
-    from timestone.pure_kernel import entry_crcs as entry_crcs
-    from timestone.pure_kernel import fill_entries as fill_entries
-    from timestone.pure_kernel import joined as joined
-    from timestone.pure_kernel import proven_count as proven_count
-    from timestone.pure_kernel import valid_count as valid_count
+if TYPE_CHECKING or _native is None:
+    joined = pure_kernel.joined
+    fill_entries = pure_kernel.fill_entries
+    entry_crcs = pure_kernel.entry_crcs
+    valid_count = pure_kernel.valid_count
+    proven_count = pure_kernel.proven_count
 else:
-    joined = _chosen.joined
-    fill_entries = _chosen.fill_entries
-    entry_crcs = _chosen.entry_crcs
-    valid_count = _chosen.valid_count
-    proven_count = _chosen.proven_count
+    joined = _native.joined
+    fill_entries = _native.fill_entries
+    entry_crcs = _native.entry_crcs
+    valid_count = _native.valid_count
+    proven_count = _native.proven_count

@@ -4,9 +4,9 @@ What belongs here: what is computed for each record of a batch, over columns in 
 keeps no state. Both twins have the same names, arguments, results and errors, which the tests compare
 byte for byte; `kernel` chooses one of them.
 
-Buffers are anything that bytes can be made of without a copy. A column is a buffer of little-endian integers, or one
-integer for all records. Raised by all: ValueError for a buffer whose size does not fit the others, OverflowError for a
-number that does not fit its field, TypeError for what is no number or no buffer."""
+Buffers are anything that bytes can be made of without a copy. A column is a buffer of integers as this machine has
+them, or one integer for all records. Raised by all: ValueError for a buffer whose size does not fit the others,
+OverflowError for a number that does not fit its field, TypeError for what is no number or no buffer."""
 
 import operator
 import struct
@@ -23,9 +23,6 @@ from timestone.entries import ENTRY, ENTRY_BYTES
 # In quotes, because an array of Python 3.11 takes no parameters.
 Buffer: TypeAlias = "bytes | bytearray | memoryview | array[Any] | npt.NDArray[Any]"
 Column: TypeAlias = "int | Buffer"
-
-INTERFACE = 1
-"""That of the native twin has to be the same; see there."""
 
 _U32_MAX = 0xFFFF_FFFF
 _FEW = 12  # below this many entries one library call each beats the fixed cost of the numpy way
@@ -65,11 +62,11 @@ def fill_entries(
         raise TypeError(f"data is {type(data).__name__}, not bytes")
     _check_i64(timestamp_us)
     _check_u32(salt_crc)
-    sizes = _items(lengths, "<u4")
+    sizes = _items(lengths, np.uint32)
     count = len(sizes)
-    topics = _column(topic_ids, "<u4", count)
-    headers = _column(header_lengths, "<u2", count)
-    flag_column = _column(flags, "<u2", count)
+    topics = _column(topic_ids, np.uint32, count)
+    headers = _column(header_lengths, np.uint16, count)
+    flag_column = _column(flags, np.uint16, count)
     _check_ordinals(count, ordinal)
     ends = np.cumsum(sizes, dtype=np.int64)
     total = int(ends[-1]) if count else 0
@@ -155,15 +152,15 @@ def _rows(entries: Buffer) -> npt.NDArray[np.uint8]:
     return items.reshape(-1, ENTRY_BYTES)
 
 
-def _items(column: Buffer, kind: str) -> npt.NDArray[np.unsignedinteger]:
+def _items(column: Buffer, kind: type[np.unsignedinteger]) -> npt.NDArray[np.unsignedinteger]:
     return np.frombuffer(column, dtype=kind)
 
 
-def _column(column: Column, kind: str, count: int) -> npt.NDArray[np.unsignedinteger]:
+def _column(column: Column, kind: type[np.unsignedinteger], count: int) -> npt.NDArray[np.unsignedinteger]:
     """An array of `count`, or of no dimension for one value."""
     if isinstance(column, int):
         if not 0 <= column <= np.iinfo(kind).max:
-            raise OverflowError(f"{column} does not fit into {kind}")
+            raise OverflowError(f"{column} does not fit into {kind.__name__}")
         return np.asarray(column, dtype=kind)
     items = _items(column, kind)
     if len(items) != count:
