@@ -40,7 +40,7 @@ class OpenPair:
 
     def __init__(self, files: Files, index_path: Path, segment_path: Path, trailer: Trailer | None) -> None:
         self._files = files
-        self.segment_fd = files.open(segment_path)
+        segment_fd = files.open(segment_path)
         try:
             index_fd = files.open(index_path)
             try:
@@ -50,8 +50,9 @@ class OpenPair:
             finally:
                 files.close(index_fd)
         except BaseException:
-            files.close(self.segment_fd)
+            files.close(segment_fd)
             raise
+        self.segment_fd = segment_fd  # not before: `__del__` would close it a second time, by then another file
         room = (size - HEADER_BYTES) // ENTRY_BYTES
         self.entry_room = min(room, trailer.entry_count) if trailer else room
 

@@ -1,6 +1,7 @@
 """Retention: what goes, what stays, who is told, and what a clock that jumps may not do."""
 
 import errno
+import gc
 import logging
 import threading
 import time
@@ -12,7 +13,7 @@ import pytest
 import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
-from timestone import Log, LogConfig, OffsetOutOfRange, Store
+from timestone import Log, LogConfig, OffsetOutOfRange, Store, names
 from timestone.inspection import EXIT_CLEAN, EXIT_UNCLOSED, inspect_store
 from timestone.retention import SPACE, too_many
 
@@ -22,13 +23,25 @@ DAY_MS = 24 * HOUR_MS
 YEAR_MS = 365 * DAY_MS
 
 
+class CountingFiles(FaultyFiles):
+    """Remembers which descriptors were closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed: list[int] = []
+
+    def close(self, fd: int) -> None:
+        self.closed.append(fd)
+        super().close(fd)
+
+
 class Place:
     """A store with a clock of its own, and a log with small segments; retention runs only when it is called."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.clock = StepClock()
-        self.files = FaultyFiles()
+        self.files = CountingFiles()
         self.store: Store = self._opened()
 
     def _opened(self) -> Store:
@@ -65,7 +78,7 @@ class Place:
         """The process dies, another one opens the store."""
         self.files.abandon()
         self.store.abandon()
-        self.files = FaultyFiles()
+        self.files = CountingFiles()
         self.store = self._opened()
         return self.store.log("a", create=False)
 
@@ -528,6 +541,21 @@ def test_view_names_a_file_that_is_really_missing(place: Place) -> None:
             other.read(4)
         with pytest.raises(timestone.CorruptLog, match="missing"):
             other.offset_at(log.record(5).timestamp_us)
+
+
+def test_pair_that_cannot_be_opened_closes_nothing_twice(place: Place) -> None:
+    """A reader met a segment between the renames of its two files. What was open of it was closed by the failure
+    and once more when the object went, by when the number belonged to another file: the one being written."""
+    log = place.log()
+    place.fill(log, 5)
+    segment = log.history.segments[0]
+    place.store.open_segments.clear()
+    segment.index_path.rename(names.deleted_path(segment.index_path))
+    place.files.closed.clear()
+    with pytest.raises(FileNotFoundError):
+        segment.pair()
+    gc.collect()
+    assert len(place.files.closed) == 1
 
 
 def test_inspect_knows_what_retention_has_left(place: Place) -> None:
