@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from timestone import kernel
+
 _FSYNC_PROBES = 20
 _PACKAGES = ("timestone", "numpy", "crc32c", "pyarrow")
 
@@ -32,6 +34,8 @@ class Environment:
     """Of 20 probes, each a 4 KiB write and its fdatasync."""
     python: str
     versions: dict[str, str]
+    kernel: str
+    """What does the engine's per-record work: "native", or "pure Python"."""
 
     def lines(self) -> list[str]:
         """For the head of a report."""
@@ -41,7 +45,7 @@ class Environment:
             f"load average {self.load_average:.2f}",
             f"{self.filesystem} on {self.device}, {self.free_bytes / 2**30:.1f} GiB free, "
             f"fdatasync of 4 KiB {_microseconds(self.fdatasync_median_us)} (median of {_FSYNC_PROBES})",
-            f"{self.python}, {packages}",
+            f"{self.python}, {packages}, {self.kernel} kernel",
         ]
 
     def warnings(self, volume_bytes: int) -> list[str]:
@@ -59,6 +63,8 @@ class Environment:
             )
         if self.filesystem in ("tmpfs", "ramfs") or self.fdatasync_median_us < 20:
             found.append(f"fdatasync takes {self.fdatasync_median_us:.0f} us here: nothing reaches a disk")
+        if kernel.REASON:
+            found.append(f"the per-record work runs in Python, because {kernel.REASON}")
         return found
 
 
@@ -82,6 +88,7 @@ def probe_environment(directory: Path) -> Environment:
         fdatasync_median_us=_fdatasync_median_us(directory),
         python=f"{platform.python_implementation()} {platform.python_version()}",
         versions={name: _version(name) for name in _PACKAGES},
+        kernel=kernel.NAME,
     )
 
 

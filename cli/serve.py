@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import timestone
+from timestone import kernel
 from timestone.config import Ack
 from timestone.errors import TimestoneError
 from timestone.front import ENTRY_POINT_GROUP, Front
@@ -140,6 +141,8 @@ def _say_what_was_opened(store: Store) -> None:
     _say(f"timestone {timestone_version()}, pid {os.getpid()}")
     _say(f"data  {store.path.resolve()}, {format_count(len(store.log_names()), 'log')}{recovered}")
     _say(f"ack   {store.config.ack.value}: {_ACK_MEANING[store.config.ack]}")
+    if kernel.REASON:
+        _say(f"slow  the per-record work runs in Python, because {kernel.REASON}")
 
 
 def _say_ready(store: Store, fronts: Sequence[Front], ready_file: Path | None) -> None:

@@ -43,6 +43,7 @@ ENVIRONMENT = Environment(
     fdatasync_median_us=1500.0,
     python="CPython 3.11.7",
     versions={"timestone": "0.1.0"},
+    kernel="native",
 )
 RESULT = Result(
     parameters={"record_bytes": 1000, "count": 1000, "ack": "written", "repeat": 3},

@@ -82,21 +82,23 @@ class Running:
                 raise AssertionError("\n".join([*lines, self.process.stderr.read().decode()]))
         return lines
 
+    def wait_for_json(self, path: Path, timeout_s: float = 60) -> dict[str, Any]:
+        """The object in a file that it writes; AssertionError with its complaints when it ends before."""
+        deadline = time.monotonic() + timeout_s
+        while not path.exists():
+            if self.process.poll() is not None:
+                assert self.process.stderr is not None
+                raise AssertionError(self.process.stderr.read().decode())
+            assert time.monotonic() < deadline, f"{path} did not come"
+            time.sleep(0.005)
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        return found
+
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20) -> tuple[int, str, str]:
         """Send a signal and wait; exit code and the rest of its output."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=timeout_s)
         return self.process.returncode, out.decode(), err.decode()
-
-
-def wait_for_json(path: Path, timeout_s: float = 20) -> dict[str, Any]:
-    """The object in a file, as soon as the file is there."""
-    deadline = time.monotonic() + timeout_s
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not come"
-        time.sleep(0.005)
-    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return found
 
 
 def processor_seconds(pid: int) -> float:

@@ -108,6 +108,7 @@ def test_wrong_values_name_where_they_were_given(tmp_path: Path) -> None:
         ("TIMESTONE_MQTT_LISTNE", "…; did you mean TIMESTONE_MQTT_LISTEN?"),
         ("TIMESTONE_SERVICE_HOST", None),  # what Kubernetes sets for a service called "timestone"
         ("TIMESTONE_PORT_1883_TCP", None),
+        ("TIMESTONE_PURE", None),  # read by the engine
         ("HOME", None),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 import timestone
 from tests.cli.plugin import install_front
-from tests.cli.processes import Running, processor_seconds, wait_for_json
+from tests.cli.processes import Running, processor_seconds
 from tests.cli.processes import timestone as command
 
 NO_FRONTS = """
@@ -60,7 +60,7 @@ def test_the_ready_file_has_pid_and_ports_and_goes_when_it_stops(
 ) -> None:
     ready = tmp_path / "ready.json"
     with serve(tmp_path, line_front, "--ready-file", str(ready)) as running:
-        state = wait_for_json(ready)
+        state = running.wait_for_json(ready)
         assert state["pid"] == running.process.pid
         assert state["ack"] == "synced"
         assert state["data"] == str(tmp_path / "timestone-data")
@@ -75,7 +75,7 @@ def test_a_signal_stops_it_and_leaves_a_clean_store(
     tmp_path: Path, line_front: dict[str, str], number: signal.Signals
 ) -> None:
     with serve(tmp_path, line_front, "--ready-file", "ready.json") as running:
-        port = wait_for_json(tmp_path / "ready.json")["fronts"]["line"]["port"]
+        port = running.wait_for_json(tmp_path / "ready.json")["fronts"]["line"]["port"]
         assert [say(port, b"line %d" % n) for n in range(3)] == [0, 1, 2]
         start = time.monotonic()
         code, _, errors = running.stop(number)
@@ -91,7 +91,7 @@ def test_a_second_signal_stops_at_once_and_loses_nothing_acknowledged(
     tmp_path: Path, line_front: dict[str, str]
 ) -> None:
     with serve(tmp_path, line_front, "--line-stop-delay-ms", "60 s", "--ready-file", "ready.json") as running:
-        port = wait_for_json(tmp_path / "ready.json")["fronts"]["line"]["port"]
+        port = running.wait_for_json(tmp_path / "ready.json")["fronts"]["line"]["port"]
         say(port, b"kept")
         running.process.send_signal(signal.SIGTERM)
         while running.line() != "stopping (SIGTERM); a second signal stops at once":
@@ -107,13 +107,13 @@ def test_after_kill_9_the_next_start_says_what_it_recovered(
     tmp_path: Path, line_front: dict[str, str]
 ) -> None:
     with serve(tmp_path, line_front, "--ready-file", "ready.json") as running:
-        assert say(wait_for_json(tmp_path / "ready.json")["fronts"]["line"]["port"], b"kept") == 0
+        assert say(running.wait_for_json(tmp_path / "ready.json")["fronts"]["line"]["port"], b"kept") == 0
         running.process.kill()
         running.process.wait()
     assert (tmp_path / "ready.json").exists()
     with serve(tmp_path, line_front, "--ready-file", "ready.json") as running:
         (line,) = (line for line in running.lines_until("ready") if line.startswith("data  "))
-        state = wait_for_json(tmp_path / "ready.json")
+        state = running.wait_for_json(tmp_path / "ready.json")
         assert state["pid"] == running.process.pid, "the file of the killed server is gone"
         assert say(state["fronts"]["line"]["port"], b"next") == 1
         assert line == f"data  {tmp_path / 'timestone-data'}, 2 logs, 1 of them recovered"
@@ -126,7 +126,7 @@ def test_file_environment_and_options_are_read(tmp_path: Path, line_front: dict[
     environment = {**line_front, "TIMESTONE_ACK": "written", "TIMESTONE_DTAA": "x"}
     words = ["--config", "serve.toml", "--line-log", "from-option", "--ready-file", "ready.json"]
     with serve(tmp_path, environment, *words) as running:
-        state = wait_for_json(tmp_path / "ready.json")
+        state = running.wait_for_json(tmp_path / "ready.json")
         assert (state["ack"], state["data"]) == ("written", str(tmp_path / "from-file"))
         say(state["fronts"]["line"]["port"], b"x")
         _, _, errors = running.stop()
@@ -214,13 +214,20 @@ def test_without_any_front_it_keeps_the_store_open_and_says_so(tmp_path: Path) -
     assert json.loads(done.stdout)["logs"] == []
 
 
+def test_the_slow_path_is_said(tmp_path: Path) -> None:
+    with serve(tmp_path, {"TIMESTONE_PURE": "1"}) as running:
+        lines = running.lines_until("ready")
+        assert "slow  the per-record work runs in Python, because TIMESTONE_PURE is set" in lines
+        assert "TIMESTONE_PURE" not in running.stop()[2]
+
+
 def test_it_is_ready_at_once(tmp_path: Path) -> None:
     """Aim: 500 ms on an idle machine. Counted in processor time: tests seldom have the machine to themselves."""
     used = []
     for number in range(3):
         ready = tmp_path / f"ready-{number}.json"
         with serve(tmp_path, {}, "--ready-file", str(ready)) as running:
-            wait_for_json(ready)
+            running.wait_for_json(ready)
             used.append(processor_seconds(running.process.pid))
             assert running.stop()[0] == 0
     assert min(used) < 0.5, used
