@@ -28,7 +28,7 @@ _MQTT_CONNECT = 0x10
 _PONG = 0x8A
 _DATA = (Opcode.BINARY, Opcode.CONT)
 _EXTRA_BYTES = 64 * 1024
-"""What a frame may hold beyond the largest packet: small ones that were gathered."""
+"""What a message of WebSocket may hold beyond the largest packet: small ones that were gathered."""
 
 # Each connection that is closed would be a line at level INFO.
 _LOG = logging.getLogger("timestone.mqtt.websocket")
@@ -63,7 +63,7 @@ class WebSocketLayer:
         self._origins = origins
         self._protocol = ServerProtocol(
             subprotocols=[Subprotocol(name) for name in SUBPROTOCOLS],
-            max_size=(None, packet_bytes + _EXTRA_BYTES),
+            max_size=packet_bytes + _EXTRA_BYTES,
             logger=_LOG,
         )
         self._lower: Transport | None = None
