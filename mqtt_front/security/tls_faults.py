@@ -10,6 +10,7 @@ _MQTT_CONNECT = 0x10
 # Numbers of X509_V_ERR_…, which OpenSSL has kept since 1998.
 _CERTIFICATE_FAULTS = {
     2: "is signed by a CA that is not known here",
+    7: "is signed by somebody who only has the name of a CA that is known here",
     9: "is not valid yet",
     10: "has expired",
     12: "cannot be checked: the revocation list has expired",
@@ -31,6 +32,7 @@ _HANDSHAKE_FAULTS = {
     "NO_SHARED_CIPHER": "it has no cipher suite in common with this server",
     "NO_SUITABLE_SIGNATURE_ALGORITHM": "it has no signature algorithm in common with this server",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not know the CA of this server's certificate",
+    "TLSV1_ALERT_DECRYPT_ERROR": "it knows another CA of the same name as that of this server's certificate",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that this server's certificate has expired",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept this server's certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept this server's certificate",

@@ -22,4 +22,5 @@ def test_links_and_layers_stack_in_any_order() -> None:
     receiver(FakeLink())
     arrival(FakeLink())
     transport(FakeTransport())
-    assert callable(layer) and callable(link)
+    for each in (layer, link):
+        assert callable(each)

@@ -1,0 +1,314 @@
+"""Who comes in, what they may do, and what the log says of it: real clients against a running front."""
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqtt_front.codec import packets
+from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish, Will
+from mqtt_front.codec.properties import Properties
+from mqtt_front.security.password_file import set_password
+from mqtt_front.security.settings import JwtSettings, LockoutSettings
+from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.paho_client import PahoClient
+from tests.support.signing_keys import jwk, token, write_key_set
+
+ACL = """\
+topic read public/#
+user alice
+topic readwrite alice/#
+topic read shared/#
+topic deny shared/secret
+user backend
+topic readwrite #
+pattern readwrite devices/%c/#
+pattern read users/%u/#
+"""
+ALICE, BACKEND, DEVICE = ("alice", "wonderland-1"), ("backend", "machinery-2"), ("device", "sensor-3")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("security")
+    for user, password in (ALICE, BACKEND, DEVICE):
+        set_password(path / "passwords", user, password.encode())
+    (path / "acl").write_text(ACL)
+    write_key_set(path / "jwks", jwk("ES256", kid="k"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def guarded(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttServer]:
+    with mqtt_server(
+        tmp_path_factory.mktemp("mqtt"),
+        password_file=files / "passwords",
+        acl_file=files / "acl",
+        jwt=JwtSettings(jwks=files / "jwks"),
+        lockout=LockoutSettings(failures=3),
+    ) as server:
+        yield server
+
+
+def login(
+    client: RawClient, client_id: str, user: str | None, password: bytes | None, **more: object
+) -> Connack:
+    client.send(Connect(client_id, client.level, True, 0, None, user, password, **more))  # type: ignore[arg-type]
+    return client.expect(Connack)
+
+
+@pytest.mark.parametrize("level", [3, 4, 5])
+def test_the_right_password_opens_and_anything_else_does_not(guarded: MqttServer, level: int) -> None:
+    with PahoClient("right", level=level) as client:
+        assert client.connect(guarded.address, *ALICE) == 0
+    refusals = {
+        "wrong": ("alice", b"wrong", (4, 0x86)),
+        "unknown": ("mallory", b"x", (4, 0x86)),
+        "anonymous": (None, None, (5, 0x87)),
+    }
+    for user, password, (old, new) in refusals.values():
+        with RawClient(guarded.address, level) as client:
+            assert login(client, "c", user, password).reason == (new if level == 5 else old)
+            client.expect_closed()
+
+
+def test_what_is_sent_behind_connect_waits_for_the_answer(guarded: MqttServer) -> None:
+    with RawClient(guarded.address) as client:
+        client.send(
+            Connect("early", 4, True, 0, None, ALICE[0], ALICE[1].encode()),
+            packets.Subscribe(1, (packets.Request("alice/early", 1),)),
+            *[Publish("alice/early", b"%d" % number, 1, packet_id=number) for number in range(1, 200)],
+        )
+        assert client.expect(Connack).reason == 0
+        client.expect(packets.Suback)
+        got = [client.next_packet() for _ in range(2 * 199)]
+        assert [one.packet_id for one in got if isinstance(one, Puback)] == list(range(1, 200))
+        assert [one.payload for one in got if isinstance(one, Publish)] == [b"%d" % n for n in range(1, 200)]
+
+
+def test_what_is_sent_behind_a_refused_connect_does_nothing(guarded: MqttServer) -> None:
+    received = guarded.status()["publishes_received"]
+    with RawClient(guarded.address) as client:
+        client.send(
+            Connect("early", 4, True, 0, None, "alice", b"guess"), Publish("alice/x", b"x", 1, packet_id=1)
+        )
+        assert client.expect(Connack).reason == 4
+        client.expect_closed()
+    assert guarded.status()["publishes_received"] == received
+
+
+def test_a_client_that_leaves_while_its_password_is_checked_is_forgotten(guarded: MqttServer) -> None:
+    for _ in range(5):
+        with RawClient(guarded.address) as client:
+            client.send(Connect("leaver", 4, True, 0, None, "nobody-knows-me", b"x"))
+    wait_for(lambda: guarded.status()["connections"] == 0)
+
+
+def test_checking_passwords_does_not_hold_up_others(guarded: MqttServer) -> None:
+    """Eight logins that fail, each tens of milliseconds of work, beside a client that pings all the time."""
+    with RawClient(guarded.address) as inside:
+        assert login(inside, "inside", *BACKEND[:1], BACKEND[1].encode()).reason == 0
+
+        def guess(number: int) -> None:
+            with RawClient(guarded.address) as client:
+                login(client, f"guess-{number}", f"guesser-{number}", b"x")
+
+        threads = [threading.Thread(target=guess, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        slowest = 0.0
+        while any(thread.is_alive() for thread in threads):
+            start = time.monotonic()
+            inside.expect_silence()
+            slowest = max(slowest, time.monotonic() - start)
+        # In the loop they would take half a second together, and no ping would come through meanwhile.
+        assert slowest < 0.3
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_each_user_publishes_and_receives_what_the_rules_say(guarded: MqttServer, level: int) -> None:
+    with RawClient(guarded.address, level) as alice, RawClient(guarded.address, level) as backend:
+        login(alice, "a", ALICE[0], ALICE[1].encode())
+        login(backend, "b", BACKEND[0], BACKEND[1].encode())
+        refused = 0x87 if level == 5 else 0x80
+        assert alice.subscribe("#") == (1,)
+        assert alice.subscribe("backend/#") == (refused,)
+        assert alice.subscribe("shared/secret") == (refused,)
+        assert alice.subscribe("public/#") == (refused,), "that is for clients without a user"
+        for number, topic in enumerate(
+            [
+                "backend/1",
+                "shared/secret",
+                "alice/1",
+                "public/1",
+                "devices/a/1",
+                "devices/b/1",
+                "users/alice/x",
+                "shared/1",
+            ],
+            1,
+        ):
+            backend.publish(topic, topic.encode(), packet_id=number)
+        got = [one.topic for one in alice.receive(4)]
+        assert got == ["alice/1", "devices/a/1", "users/alice/x", "shared/1"]
+        alice.expect_silence()
+
+
+def test_a_publish_where_one_may_not_is_refused_or_swallowed_and_never_stored(
+    guarded: MqttServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = guarded.status()["publishes_forbidden"]
+    with RawClient(guarded.address, 5) as new, RawClient(guarded.address, 4) as old:
+        login(new, "n", ALICE[0], ALICE[1].encode())
+        login(old, "o", ALICE[0], ALICE[1].encode())
+        for client in (new, old):
+            client.send(
+                Publish("alice/ok", b"1", 1, packet_id=1),
+                Publish("forbidden/1", b"2", 1, packet_id=2),
+                Publish("forbidden/0", b"3"),
+                Publish("alice/ok", b"4", 1, packet_id=4),
+            )
+        answers = [new.expect(Puback) for _ in range(3)]
+        assert [(one.packet_id, one.reason) for one in answers] == [(1, 0), (2, 0x87), (4, 0)]
+        assert [old.expect(Puback).packet_id for _ in range(3)] == [1, 2, 4]
+        new.expect_silence()
+        old.expect_silence()
+    stored = {record.topic for record in guarded.store.log("mqtt").reader("earliest")}
+    assert "alice/ok" in stored and not any((topic or "").startswith("forbidden") for topic in stored)
+    assert guarded.store.log("mqtt").topics.find("forbidden/1") is None, "refused topics fill no dictionary"
+    assert guarded.status()["publishes_forbidden"] == before + 4
+    for client_id in ("n", "o"):
+        assert f"publish of client '{client_id}' at " in caplog.text
+
+
+def test_a_will_that_may_not_be_published_is_left_out(
+    guarded: MqttServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    for topic in ("forbidden/will", "alice/will"):
+        client = RawClient(guarded.address)
+        client.send(
+            Connect(f"will-{topic[:5]}", 4, True, 0, Will(topic, b"bye"), ALICE[0], ALICE[1].encode())
+        )
+        assert client.expect(Connack).reason == 0
+        client.close()
+    wait_for(lambda: guarded.store.log("mqtt").topics.find("alice/will") is not None)
+    assert guarded.store.log("mqtt").topics.find("forbidden/will") is None
+    assert "has a will to 'forbidden/will', where it may not publish: left out" in caplog.text
+
+
+def test_a_session_is_read_with_the_permissions_of_whoever_is_connected(guarded: MqttServer) -> None:
+    """A client id is no secret: who takes over a session gets only what he may read himself."""
+    lasting = Properties(session_expiry_interval=1000)
+    with RawClient(guarded.address, 5) as backend:
+        backend.send(Connect("taken", 5, False, 0, None, BACKEND[0], BACKEND[1].encode(), lasting))
+        backend.expect(Connack)
+        assert backend.subscribe("backend/only", "alice/too") == (1, 1)
+        backend.publish("backend/only", b"in flight", packet_id=1)
+        backend.receive(1, acknowledge=False)
+    with RawClient(guarded.address) as other:
+        login(other, "other", BACKEND[0], BACKEND[1].encode())
+        other.publish("backend/only", b"later", packet_id=1)
+        other.publish("alice/too", b"fine", packet_id=2)
+    with RawClient(guarded.address, 5) as alice:
+        alice.send(Connect("taken", 5, False, 0, None, ALICE[0], ALICE[1].encode(), lasting))
+        assert alice.expect(Connack).session_present
+        assert [one.payload for one in alice.receive(1)] == [b"fine"]
+        alice.expect_silence()
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_a_token_is_a_password(guarded: MqttServer, level: int) -> None:
+    with RawClient(guarded.address, level) as client:
+        acl = {"pub": ["t/%c/#"], "sub": ["t/#"]}
+        assert login(client, "t1", "unused", token("ES256", sub="alice", acl=acl)).reason == 0
+        assert client.subscribe("t/#", "alice/#") == (1, 0x87 if level == 5 else 0x80)
+        client.publish("t/t1/x", b"mine")
+        assert client.receive(1)[0].payload == b"mine"
+    with RawClient(guarded.address, level) as client:
+        assert login(client, "t2", "unused", token("ES256", exp=1_000_000)).reason == (
+            0x86 if level == 5 else 4
+        )
+
+
+def test_a_token_without_a_user_name_does_for_mqtt_5(guarded: MqttServer) -> None:
+    with RawClient(guarded.address, 5) as client:
+        assert login(client, "t3", None, token("ES256")).reason == 0
+
+
+def test_a_client_has_to_go_when_its_token_expires(files: Path, tmp_path: Path) -> None:
+    settings = JwtSettings(jwks=files / "jwks", leeway_ms=0)
+    with mqtt_server(tmp_path, jwt=settings) as server, RawClient(server.address, 5) as client:
+        assert login(client, "short", None, token("ES256", exp=int(time.time()) + 2)).reason == 0
+        assert client.expect(Disconnect).reason == 0x87
+        client.expect_closed()
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_whoever_guesses_is_locked_out(files: Path, tmp_path: Path, level: int) -> None:
+    with mqtt_server(
+        tmp_path, password_file=files / "passwords", lockout=LockoutSettings(failures=3, lock_ms=1500)
+    ) as server:
+        reasons = []
+        for guess in (b"1", b"2", b"3", ALICE[1].encode()):
+            with RawClient(server.address, level) as client:
+                reasons.append(login(client, "g", "alice", guess).reason)
+        assert reasons == ([0x86] * 3 + [0x8A] if level == 5 else [4] * 3 + [5])
+        with RawClient(server.address, level) as other:
+            assert login(other, "o", BACKEND[0], BACKEND[1].encode()).reason == 0
+        assert server.status()["logins_locked_out"] == 1
+
+        def let_in() -> bool:
+            with RawClient(server.address, level) as client:
+                return login(client, "g", "alice", ALICE[1].encode()).reason == 0
+
+        wait_for(let_in)
+
+
+needs_mosquitto = pytest.mark.skipif(
+    shutil.which("mosquitto_passwd") is None or shutil.which("mosquitto_pub") is None,
+    reason="mosquitto's tools are not installed (Debian: apt-get install mosquitto mosquitto-clients)",
+)
+
+
+@needs_mosquitto
+def test_a_mosquitto_user_moves_over_with_the_same_files_and_clients(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("user alice\ntopic readwrite home/#\nuser bob\ntopic read home/+/temp\n")
+    for number, (user, kind) in enumerate({"alice": "sha512-pbkdf2", "bob": "sha512"}.items()):
+        create = ["-c"] if number == 0 else []
+        subprocess.run(
+            ["mosquitto_passwd", "-H", kind, *create, "-b", tmp_path / "passwords", user, f"of-{user}"],
+            check=True,
+        )
+    with mqtt_server(
+        tmp_path / "store", password_file=tmp_path / "passwords", acl_file=tmp_path / "acl"
+    ) as server:
+        host, port = server.address
+        where = ["-h", host, "-p", str(port)]
+        as_bob = [*where, "-u", "bob", "-P", "of-bob", "-i", "bob"]
+        as_alice = [*where, "-u", "alice", "-P", "of-alice"]
+        with subprocess.Popen(
+            ["mosquitto_sub", *as_bob, "-t", "#", "-q", "1", "-v", "-C", "2", "-W", "20"],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as bob:
+            wait_for(lambda: server.status()["sessions_connected"] == 1)
+            time.sleep(0.3)
+            for topic in ("home/kitchen/temp", "home/kitchen/light", "home/cellar/temp"):
+                subprocess.run(
+                    ["mosquitto_pub", *as_alice, "-t", topic, "-q", "1", "-m", topic], check=True, timeout=20
+                )
+            said, _ = bob.communicate(timeout=30)
+        assert said.splitlines() == [
+            f"{topic} {topic}" for topic in ("home/kitchen/temp", "home/cellar/temp")
+        ]
+        wrong = subprocess.run(
+            ["mosquitto_pub", *where, "-u", "alice", "-P", "guess", "-t", "home/x", "-m", "x"],
+            capture_output=True, text=True, timeout=20,
+        )  # fmt: skip
+        assert wrong.returncode != 0
+        assert "bad user name or password" in (wrong.stdout + wrong.stderr).lower()
