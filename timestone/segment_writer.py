@@ -9,7 +9,7 @@ its own crc and that of its bytes hold. Index space is reserved before any byte 
 noticed while there is nothing to take back."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from timestone import names
@@ -79,11 +79,12 @@ class SegmentWriter:
         try:
             yield
         except BaseException:
-            # The index first: a segment without one never held a record, an index without a segment may have.
-            if self._index_fd >= 0:
-                self._files.unlink(self.index_path)
-            if self._segment_fd >= 0:
-                self._files.unlink(self.segment_path)
+            with suppress(OSError):  # then the next try does it
+                # The index first: a segment without one never held a record, an index without a segment may have.
+                if self._index_fd >= 0:
+                    self._files.unlink(self.index_path)
+                if self._segment_fd >= 0:
+                    self._files.unlink(self.segment_path)
             self.close()
             raise
 
