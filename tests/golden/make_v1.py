@@ -1,0 +1,64 @@
+"""Write the golden store of format version 1 again: `python -m tests.golden.make_v1 FOLDER`.
+
+Only to look at what changed when a test here fails. What is checked in was written by version 0.1.0 and is never replaced: a
+changed byte is a new format version with a golden store of its own.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import timestone
+from tests.support.step_clock import StepClock
+from timestone import Ack, Draft, Header, HeaderKind, LogConfig
+from timestone.record import encode_headers
+
+_HEADERS = (
+    Header(HeaderKind.CONTENT_TYPE, "", b"application/json"),
+    Header(HeaderKind.USER, "unit", b"C"),
+    Header(HeaderKind.USER, "unit", b"K"),
+)
+
+
+def make(folder: Path) -> None:
+    """Two sealed segments and one that was never closed, with every kind of record."""
+    with tempfile.TemporaryDirectory() as scratch:
+        live = Path(scratch) / "store"
+        config = timestone.StoreConfig(min_free_bytes=0, log=LogConfig(segment_entries=4))
+        with timestone.open(live, config=config, clock=StepClock()) as store:
+            log = store.log("telemetry")
+            log.append(b'{"t":21.5}', topic="devices/1/state", flags=0b010)
+            log.append(b"", topic="devices/2/state")
+            log.append(bytes(range(256)))
+            block = encode_headers(_HEADERS)
+            topic = log.topic_id("geräte/3/zustand")
+            log.append_draft(Draft([block + b"with headers"], topic, flags=1, header_lengths=len(block)))
+            log.append_many([b"5", b"6", b"7", b"8"], topic="devices/1/state", ack=Ack.SYNCED)
+            log.append_many([b"9", b"10"], topics=["devices/1/state", "devices/4/state"], ack=Ack.SYNCED)
+            _wait_until_sealed(log, 2)
+            # Copied while it is open: what a kill -9 leaves.
+            shutil.copytree(live / "telemetry-0", folder / "telemetry-0")
+        shutil.copy(live / "catalog.db", folder / "catalog.db")
+        expected = [
+            {
+                "offset": record.offset,
+                "timestamp_us": record.timestamp_us,
+                "topic": record.topic,
+                "payload": record.payload.hex(),
+                "block": [[item.kind, item.name, item.value.hex()] for item in record.block],
+                "flags": record.flags,
+            }
+            for record in timestone.view(folder).log("telemetry").reader()
+        ]
+        (folder / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
+
+
+def _wait_until_sealed(log: timestone.Log, count: int) -> None:
+    while sum(segment.trailer is not None for segment in log.history.segments) < count:
+        log.sync()
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))

@@ -1,0 +1,80 @@
+"""What released versions have written, read by this one."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import timestone
+from timestone import LogView, UnsupportedFormat
+from timestone.crc import crc32c
+from timestone.inspection import EXIT_UNCLOSED, inspect_store
+from timestone.log import Log
+
+HERE = Path(__file__).parent
+VERSIONS = ["v1"]
+
+
+@pytest.fixture(params=VERSIONS)
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of a golden store, because opening one recovers it."""
+    return Path(shutil.copytree(HERE / request.param, tmp_path / "store"))
+
+
+def expected(store: Path) -> list[dict[str, object]]:
+    loaded: list[dict[str, object]] = json.loads((store / "expected.json").read_text())
+    return loaded
+
+
+def found(log: Log | LogView) -> list[dict[str, object]]:
+    return [
+        {
+            "offset": record.offset,
+            "timestamp_us": record.timestamp_us,
+            "topic": record.topic,
+            "payload": record.payload.hex(),
+            "block": [[item.kind, item.name, item.value.hex()] for item in record.block],
+            "flags": record.flags,
+        }
+        for record in log.reader()
+    ]
+
+
+def test_golden_store_is_read_without_opening_it(golden: Path) -> None:
+    with timestone.view(golden) as view:
+        assert found(view.log("telemetry")) == expected(golden)
+
+
+def test_golden_store_is_recovered_and_appended_to(golden: Path) -> None:
+    with timestone.open(golden) as store:
+        log = store.log("telemetry", create=False)
+        assert found(log) == expected(golden)
+        assert log.append(b"later") >= len(expected(golden))
+        assert log.config.segment_entries == 4
+
+
+def test_golden_store_is_read_by_topic(golden: Path) -> None:
+    with timestone.view(golden) as view:
+        reader = view.log("telemetry").reader(topics="devices/+/state")
+        wanted = [row["offset"] for row in expected(golden) if str(row["topic"]).startswith("devices/")]
+        assert [record.offset for record in reader] == wanted
+
+
+def test_golden_store_is_inspected_to_the_last_byte(golden: Path) -> None:
+    report = inspect_store(golden, deep=True)
+    assert report.exit_code == EXIT_UNCLOSED
+    assert [segment.state for segment in report.logs[0].segments] == ["sealed", "sealed", "unclosed"]
+
+
+@pytest.mark.parametrize("name", ["topics", "00000000000000000000.index"])
+def test_file_of_a_later_version_is_refused_by_its_version(golden: Path, name: str) -> None:
+    path = golden / "telemetry-0" / name
+    data = bytearray(path.read_bytes())
+    data[8] = 9
+    end = 64 if name.endswith("index") else 508
+    data[end : end + 4] = crc32c(bytes(data[:end])).to_bytes(4, "little")
+    path.write_bytes(data)
+    with pytest.raises(UnsupportedFormat, match="format version 9"):
+        timestone.open(golden)
+    assert path.read_bytes() == bytes(data)
