@@ -41,5 +41,5 @@ def main(store: Path, checkpoint: Path, out: Path, hold: int | None) -> None:
 
 
 if __name__ == "__main__":
-    directories = [Path(word) for word in sys.argv[1:4]]
-    main(*directories, int(sys.argv[4]) if len(sys.argv) > 4 else None)  # type: ignore[misc]
+    one, two, three = (Path(word) for word in sys.argv[1:4])
+    main(one, two, three, int(sys.argv[4]) if len(sys.argv) > 4 else None)

@@ -17,9 +17,14 @@ from timestone import LogConfig
 BATCH = 250
 
 
+def _set_at_end_of_input(ended: threading.Event) -> None:
+    sys.stdin.read()
+    ended.set()
+
+
 def main(path: str, count: int | None) -> None:
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    threading.Thread(target=_set_at_end_of_input, args=(ended,), daemon=True).start()
     with timestone.open(path) as store:
         log = store.log(LOG, config=LogConfig(segment_entries=3000))
         print("appending", flush=True)
