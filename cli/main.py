@@ -30,6 +30,7 @@ COMMANDS = {
     "inspect": Command(".inspect", "show logs and segments and say whether they are sound"),
     "read": Command(".read", "print the records of a log, from any offset or time, also while it grows"),
     "append": Command(".append", "append one record for each line of input"),
+    "passwd": Command(".passwd", "set the password of a user of the MQTT front"),
     "bench": Command(".bench", "measure this machine against what it could do without Timestone"),
 }
 

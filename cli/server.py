@@ -8,15 +8,16 @@ import logging
 import os
 import signal
 import sys
+import termios
 from collections.abc import Callable, Sequence
 
 from timestone.errors import TimestoneError
-from timestone.front import Front
+from timestone.front import Front, Reloadable
 from timestone.store import Store
 
 from .errors import CommandError
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _log = logging.getLogger("timestone.serve")
 
 
@@ -28,6 +29,9 @@ class Server:
         self._fronts = fronts
         self._stop_timeout_s = stop_timeout_s
         self._stopping = asyncio.Event()
+        self._reload_lock = asyncio.Lock()
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._terminals = [fd for fd in (0, 1, 2) if _is_terminal(fd)]
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until a signal. Calls `ready` when every front listens; closes the store, also when it raises.
@@ -37,6 +41,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         started: list[Front] = []
         try:
             for front in self._fronts:
@@ -59,6 +64,30 @@ class Server:
         print(f"stopping ({signal.Signals(number).name}); a second signal stops at once", flush=True)
         self._stopping.set()
 
+    def _hang_up(self) -> None:
+        """SIGHUP means two things: take changed files over, or that the terminal which we were started on is gone."""
+        gone = [fd for fd in self._terminals if not _is_terminal(fd)]
+        if gone:
+            _write_nowhere(gone)
+        if gone or not any(isinstance(front, Reloadable) for front in self._fronts):
+            self._stop(signal.SIGHUP)
+        elif not self._stopping.is_set():
+            task = asyncio.get_running_loop().create_task(self._reload())
+            self._reloads.add(task)
+            task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self) -> None:
+        async with self._reload_lock:
+            for front in self._fronts:
+                if not isinstance(front, Reloadable):
+                    continue
+                try:
+                    await front.reload()
+                except (OSError, ValueError, TimestoneError) as error:
+                    _log.error("%s: nothing was reloaded: %s", front.name, error)
+                else:
+                    _log.info("%s: reloaded", front.name)
+
     async def _start(self, front: Front) -> None:
         try:
             await front.start()
@@ -74,3 +103,20 @@ class Server:
             )
         except Exception:
             _log.exception("the %s front failed while stopping", front.name)
+
+
+def _is_terminal(fd: int) -> bool:
+    """Is there a terminal, and somebody who could type on it?"""
+    try:
+        termios.tcgetattr(fd)
+    except termios.error:
+        return False  # also when it was one and its window is closed
+    return True
+
+
+def _write_nowhere(fds: Sequence[int]) -> None:
+    """Whoever read what we say is gone; saying it would fail, and keep us from an orderly stop."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in fds:
+        os.dup2(nowhere, fd)
+    os.close(nowhere)

@@ -37,3 +37,11 @@ class Front(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Counters and gauges by name, ready for JSON."""
+
+
+@runtime_checkable
+class Reloadable(Protocol):
+    """What a front offers besides, when it can take changes of the files it uses over without a restart."""
+
+    async def reload(self) -> None:
+        """Read them anew. Raises OSError or ValueError when one cannot be used; then everything stays as it was."""

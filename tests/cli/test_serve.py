@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 import socket
 import sys
@@ -9,8 +10,9 @@ import pytest
 
 import timestone
 from tests.cli.plugin import install_front
-from tests.cli.processes import Running, processor_seconds
+from tests.cli.processes import COMMAND, Running, processor_seconds
 from tests.cli.processes import timestone as command
+from tests.support.terminal import OnTerminal
 
 NO_FRONTS = """
 import sys
@@ -70,7 +72,7 @@ def test_the_ready_file_has_pid_and_ports_and_goes_when_it_stops(
     assert list(tmp_path.glob("*.tmp")) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_and_leaves_a_clean_store(
     tmp_path: Path, line_front: dict[str, str], number: signal.Signals
 ) -> None:
@@ -245,3 +247,29 @@ def test_the_help_lists_the_settings_of_engine_and_fronts(tmp_path: Path, line_f
         "--config",
     ):
         assert f"{option} " in out or f"{option}," in out
+
+
+def test_a_hang_up_takes_changed_files_over_and_a_bad_file_changes_nothing(tmp_path: Path) -> None:
+    acl = tmp_path / "acl"
+    acl.write_text("topic a\n")
+    words = ("serve", "--mqtt", "127.0.0.1:0", "--mqtt-acl-file", "acl", "--ready-file", "ready.json")
+    with Running(*words, cwd=tmp_path) as running:
+        running.wait_for_json(tmp_path / "ready.json")
+        assert running.process.stderr is not None
+        for text, said in (("topic b\n", "mqtt: reloaded"), ("nonsense\n", "nothing was reloaded: acl:1: ")):
+            acl.write_text(text)
+            running.process.send_signal(signal.SIGHUP)
+            while said not in running.process.stderr.readline().decode():
+                assert running.process.poll() is None
+        assert running.stop()[0] == 0
+
+
+def test_closing_the_terminal_stops_it(tmp_path: Path) -> None:
+    words = ("serve", "--mqtt", "127.0.0.1:0")
+    with OnTerminal([*COMMAND, *words], tmp_path) as terminal:
+        terminal.wait_for("ready")
+        os.kill(terminal.process.pid, signal.SIGHUP)
+        terminal.wait_for("mqtt: reloaded")
+        terminal.close()
+        assert terminal.process.wait(20) == 0
+    assert command("inspect", "timestone-data", cwd=tmp_path).returncode == 0

@@ -69,3 +69,48 @@ def test_a_front_that_cannot_start_stops_the_others_and_closes_the_store(tmp_pat
     with pytest.raises(CommandError, match=r"^line: .*203\.0\.113\.1"):
         asyncio.run(server.run(lambda: pytest.fail("it is not ready")))
     assert is_closed(store)
+
+
+class Reloading(LineFront):
+    """A front that counts how often it was told to reload, and cannot the first time."""
+
+    count = 0
+
+    async def reload(self) -> None:
+        self.count += 1
+        if self.count == 1:
+            raise ValueError("file:1: nonsense")
+        if self.count == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_hang_up_reloads_the_fronts_that_can_and_goes_on_when_one_fails(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    store = timestone.open(tmp_path / "data")
+    fronts = [kind(store, LineSettings(), log=logging.getLogger("test")) for kind in (LineFront, Reloading)]
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+
+        def hang_up() -> None:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+        def ready() -> None:
+            for delay in (0.0, 0.1, 0.2):
+                loop.call_later(delay, hang_up)
+
+        await Server(store, fronts, stop_timeout_s=5).run(ready)
+
+    asyncio.run(main())
+    assert "line: nothing was reloaded: file:1: nonsense" in caplog.text
+    assert caplog.text.count("line: reloaded") == 2
+    assert is_closed(store)
+
+
+def test_a_hang_up_stops_it_when_there_is_nothing_to_reload(tmp_path: Path) -> None:
+    store = timestone.open(tmp_path / "data")
+    front = LineFront(store, LineSettings(), log=logging.getLogger("test"))
+    asyncio.run(Server(store, [front], stop_timeout_s=5).run(lambda: os.kill(os.getpid(), signal.SIGHUP)))
+    assert is_closed(store)

@@ -159,7 +159,7 @@ def test_nothing_starts_with_a_file_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_no_secret_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Every way to come in and to fail at it, logged as finely as can be, and then a look for what must not be there."""
+    """Every way to come in and to fail at it, logged as finely as can be; then a look for what must not be there."""
     caplog.set_level(logging.DEBUG)
     set_password(tmp_path / "passwords", "alice", b"right-hunter2")
     keys = write_key_set(tmp_path / "jwks", jwk("HS256"))
