@@ -4,6 +4,7 @@ import functools
 import time
 from typing import TYPE_CHECKING
 
+from mqtt_front.acknowledging import release_again
 from mqtt_front.codec.packets import MQTT_5, Connack, Connect
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.codec.reasons import Reason
@@ -12,7 +13,7 @@ from mqtt_front.errors import ProtocolViolation
 from mqtt_front.link import PACKET_BYTES_MAX, Link, Stay
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.session import Session, Target
-from mqtt_front.session_document import NEVER_S, decode_session
+from mqtt_front.session_document import NEVER_S
 
 if TYPE_CHECKING:
     from mqtt_front.broker import Broker
@@ -75,6 +76,7 @@ def _enter(broker: "Broker", link: Link, packet: Connect, identity: Identity) ->
     for name, count in gaps.items():
         broker.delivery.counts.gap += count
         broker.log.warning("%r missed %d offsets of log %s: retention took them", link, count, name)
+    release_again(link, session)
     broker.delivery.start(session)
 
 
@@ -110,10 +112,7 @@ def _session(broker: "Broker", packet: Connect, client_id: str) -> tuple[Session
     if packet.clean_start:
         broker.sessions.discard(client_id)
     else:
-        router = broker.router
-        session = broker.sessions.take(
-            client_id, lambda name, document: decode_session(name, document, router.source, router.sources)
-        )
+        session = broker.sessions.take(client_id, broker.restore)
     present = session is not None
     broker.wills.returned(client_id, session_continues=present)
     if session is None:

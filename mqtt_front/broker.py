@@ -6,33 +6,36 @@ only.
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mqtt_front import admission, subscribing
+from mqtt_front import acknowledging, admission, subscribing
 from mqtt_front.codec import packets
-from mqtt_front.codec.packets import MQTT_5, PacketType
+from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.complaints import Complaints
 from mqtt_front.connection import Inbound
 from mqtt_front.deadlines import Deadlines, ticks
 from mqtt_front.delivery import Delivery
 from mqtt_front.errors import MalformedPacket, ProtocolViolation
-from mqtt_front.events import Acknowledgements, Event, Publishes
+from mqtt_front.events import Acknowledgements, Event, Publishes, PublishRow
+from mqtt_front.exactly_once import Receipts, has_qos_2
 from mqtt_front.headers import header_block, with_publisher
 from mqtt_front.ingest import Ingest
 from mqtt_front.link import Link
 from mqtt_front.loop import Loop
 from mqtt_front.routing import Router
 from mqtt_front.security.guard import Guard
+from mqtt_front.session import Session
+from mqtt_front.session_document import decode_session
 from mqtt_front.sessions import Documents, Sessions
 from mqtt_front.settings import MqttSettings
 from mqtt_front.wills import Wills
 from timestone.config import Ack
 
-MAXIMUM_QOS = 1
+MAXIMUM_QOS = 2
 _CLOSE_S = 5.0
 """How long a closing connection may take to read what was written to it."""
 
@@ -51,12 +54,16 @@ class _Server:
     """Stands in for the connection of a publish that the server makes itself: a will."""
 
     level = MQTT_5
+    exactly_once = False
 
     def __init__(self) -> None:
         self.submitted_bytes = 0
 
     def acknowledge(self, data: bytes, count: int) -> None:
         """Nobody waits for it."""
+
+    def settled(self, acknowledgements: bytes, reason: int) -> None:
+        """Nothing was exactly once."""
 
     def refuse(self, message: str) -> None:
         """It was logged."""
@@ -95,8 +102,9 @@ class Broker:
         )
         self.complaints = Complaints(log)
         self.deadlines = Deadlines(loop)
-        self.sessions = Sessions(documents, loop, save_executor, log=log)
-        self.delivery = Delivery(loop, read_executor, self.complaints, self.sessions.changed)
+        self.receipts = Receipts(router.logs)
+        self.sessions = Sessions(documents, loop, save_executor, self.receipts, log=log)
+        self.delivery = Delivery(loop, read_executor, self.complaints, self.sessions)
         self.ingest = Ingest(
             router,
             loop,
@@ -104,6 +112,7 @@ class Broker:
             ack=ack,
             total_bytes=settings.submitted_bytes,
             client_bytes=settings.client_submitted_bytes,
+            settled=self.receipts.settled,
         )
         self.wills = Wills(self._publish_will)
         self.links: dict[Link, None] = {}
@@ -163,29 +172,54 @@ class Broker:
             self.counts.forbidden += sum(topic in forbidden for topic in run.topics)
         if link.session is not None and link.session.no_local:
             run = with_publisher(run, link.client_id)
+        if link.session is not None and has_qos_2(run):
+            self._publish_once(link, link.session, run, forbidden)
+            return
         fault = self.ingest.add(link, run, forbidden)
         if fault is not None:
             raise fault
 
+    def _publish_once(
+        self, link: Link, session: Session, run: Publishes, forbidden: Collection[bytes]
+    ) -> None:
+        """A run with publishes at QoS 2. Their packet ids may only be taken by what is really appended."""
+        link.exactly_once = True
+        codes, fault = self.router.codes(run.topics, forbidden)
+        if fault is not None:
+            run = run.head(run.numbers().index(len(codes)))
+        run, repeated = self.receipts.once(session, run)
+        if run.first_bytes:
+            self.ingest.add(link, run, forbidden)
+        if repeated:
+            self.ingest.repeat(link, repeated)
+        if fault is not None:
+            raise fault
+
+    def settled(self, client_id: str, packet_ids: list[int], *, stored: bool) -> None:
+        """Publishes of a client at QoS 2 are in the log, or never will be. It may be away by now, or connected
+        again."""
+
+        def change(session: Session) -> None:
+            if stored:
+                session.unsettled.difference_update(packet_ids)
+            else:
+                session.forget_received(packet_ids)
+
+        session = self.sessions.connected.get(client_id)
+        if session is None:
+            self.sessions.amend(client_id, self.restore, change)
+        else:
+            change(session)
+            self.sessions.changed(session)
+
+    def restore(self, client_id: str, document: bytes) -> Session:
+        """The session of a stored document. Raises UnknownSession."""
+        router = self.router
+        return decode_session(client_id, document, router.source, router.sources, self.receipts)
+
     def handle(self, link: Link, event: Event) -> None:
         """Any other event. Raises MqttError."""
         self._HANDLERS[type(event)](self, link, event)
-
-    def _acknowledged(self, link: Link, event: Acknowledgements) -> None:
-        session = link.session
-        assert session is not None
-        if event.kind is PacketType.PUBACK:
-            if session.acknowledged(event.packet_ids):
-                self.sessions.changed(session)
-                self.delivery.resume(session)
-            return
-        # QoS 2 is never granted, so nobody knows these packet ids: answered as section 4.3.3 wants it.
-        reason = Reason.PACKET_IDENTIFIER_NOT_FOUND if link.level == MQTT_5 else Reason.SUCCESS
-        for packet_id in event.packet_ids:
-            if event.kind is PacketType.PUBREC and event.reason < 0x80:
-                link.send(packets.Pubrel(packet_id, reason))
-            elif event.kind is PacketType.PUBREL:
-                link.send(packets.Pubcomp(packet_id, reason))
 
     def _ping(self, link: Link, event: packets.Pingreq) -> None:
         link.send(packets.Pingresp())
@@ -207,7 +241,7 @@ class Broker:
         raise ProtocolViolation("AUTH without an authentication method in CONNECT")
 
     _HANDLERS: ClassVar[dict[type, Callable[["Broker", Link, Any], None]]] = {
-        Acknowledgements: _acknowledged,
+        Acknowledgements: acknowledging.acknowledged,
         packets.Pingreq: _ping,
         packets.Disconnect: _disconnect,
         packets.Connect: admission.connect,
@@ -223,11 +257,9 @@ class Broker:
             self.log.warning("will of client %r: %s", client_id, error)
             return
         block = header_block(will.properties)
-        first = bytes((0x30 | will.qos << 1 | will.retain,))
-        lengths = [len(block)] if block else 0
-        self.ingest.add(
-            self._server, Publishes(first, [will.topic.encode()], [block + will.payload], lengths, [], 0)
-        )
+        first = 0x30 | will.qos << 1 | will.retain
+        row = PublishRow(first, will.topic.encode(), block, will.payload, b"")
+        self.ingest.add(self._server, Publishes.of([row]))
 
     def judge_anew(self) -> None:
         """The guard knows other users and rules than before: who may not stay has to go, who stays may do other

@@ -6,17 +6,18 @@ looks at a topic beyond its alias.
 """
 
 import enum
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import NamedTuple
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.decode import connect_level, decode_packet, packet_end
 from mqtt_front.codec.packets import MQTT_3_1_1, MQTT_5, Packet, PacketType
 from mqtt_front.codec.reasons import Reason
-from mqtt_front.codec.scan import PublishRun, scan_acknowledgements, scan_publishes
+from mqtt_front.codec.scan import PublishRun, scan_acknowledgements
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
-from mqtt_front.events import Acknowledgements, Event, Publishes
+from mqtt_front.events import Acknowledgements, Event, Publishes, PublishRow
 from mqtt_front.headers import publish_headers
+from mqtt_front.kernel import scan_publishes
 
 _ACKNOWLEDGEMENTS = {
     0x40: PacketType.PUBACK,
@@ -134,10 +135,10 @@ class Connection:
                 if first & 0xF0 == 0x30:
                     limit = self.inbound.packet_bytes
                     run = scan_publishes(data, at, end, self.level, limit)
-                    if run.payloads:
+                    if run.first_bytes:
                         publishes, fault = self._publishes(run, run.position - at)
                         at = run.position
-                        if publishes.payloads:
+                        if publishes.first_bytes:
                             yield publishes
                         if fault is not None:
                             raise fault
@@ -207,26 +208,34 @@ class Connection:
 
     def _publishes(self, run: PublishRun, size_bytes: int) -> tuple[Publishes, MqttError | None]:
         """The publishes of a run up to the first that breaks a rule, and what that one breaks."""
-        count, fault = len(run.payloads), None
-        header_lengths: list[int] | int = 0
-        if run.packet_ids:
-            count, fault = self._admit(run)
-        if run.properties or (self.level == MQTT_5 and b"" in run.topics):
-            header_lengths, count, fault = self._apply_properties(run, count, fault)
         publishes = Publishes(
-            run.first_bytes, run.topics, run.payloads, header_lengths, run.packet_ids, size_bytes
+            run.first_bytes,
+            run.topics,
+            run.topic_numbers,
+            run.data,
+            run.lengths,
+            0,
+            run.acknowledgements,
+            size_bytes,
         )
-        if fault is not None:
-            publishes = publishes.head(count)
-        self.unacknowledged += len(publishes.packet_ids)
+        fault = None
+        if run.acknowledgements:
+            count, fault = self._admit(run)
+            if fault is not None:
+                publishes = publishes.head(count)
+        if run.properties or (self.level == MQTT_5 and b"" in publishes.topics):
+            publishes, worse = self._apply_properties(publishes, run.properties)
+            fault = worse or fault
+        self.unacknowledged += len(publishes.acknowledgements) // 4
         return publishes, fault
 
     def _admit(self, run: PublishRun) -> tuple[int, MqttError | None]:
         """How many publishes of a run are within the receive maximum and the maximum QoS."""
         room = self.inbound.receive_maximum - self.unacknowledged
         qos2 = len(run.first_bytes.translate(None, _QOS_2)) < len(run.first_bytes)
-        if (self.level < MQTT_5 or len(run.packet_ids) <= room) and self.inbound.maximum_qos >= 1 + qos2:
-            return len(run.payloads), None
+        answers = len(run.acknowledgements) // 4
+        if (self.level < MQTT_5 or answers <= room) and self.inbound.maximum_qos >= 1 + qos2:
+            return len(run.first_bytes), None
         for number, first in enumerate(run.first_bytes):
             if first & 6 == 4 and self.inbound.maximum_qos < 2:
                 return number, ProtocolViolation("a publish at QoS 2", Reason.QOS_NOT_SUPPORTED)
@@ -235,29 +244,28 @@ class Connection:
                     message = f"more than {self.inbound.receive_maximum} unacknowledged publishes"
                     return number, ProtocolViolation(message, Reason.RECEIVE_MAXIMUM_EXCEEDED)
                 room -= 1
-        return len(run.payloads), None
+        return len(run.first_bytes), None
 
     def _apply_properties(
-        self, run: PublishRun, count: int, fault: MqttError | None
-    ) -> tuple[list[int], int, MqttError | None]:
-        """Resolve aliases and put header blocks in front of payloads, in place, up to the first bad
-        publish."""
-        header_lengths = [0] * count
-        for number in range(count) if b"" in run.topics else run.properties:
-            if number >= count:
-                break
+        self, run: Publishes, properties: Mapping[int, bytes]
+    ) -> tuple[Publishes, MqttError | None]:
+        """Resolve aliases and put header blocks in front of payloads, up to the first bad publish. `properties` are the
+        raw property blocks by the publish's place in the run."""
+        rows: list[PublishRow] = []
+        fault = None
+        for number, row in enumerate(run.rows()):
             try:
-                headers = publish_headers(run.properties.get(number, b""))
+                headers = publish_headers(properties.get(number, b""))
+                topic = row.topic
                 if headers.topic_alias is not None:
-                    run.topics[number] = self._resolve(run.topics[number], headers.topic_alias)
-                elif not run.topics[number]:
+                    topic = self._resolve(topic, headers.topic_alias)
+                elif not topic:
                     raise MalformedPacket("a publish without a topic")
             except MqttError as error:
-                return header_lengths[:number], number, error
-            if headers.block:
-                run.payloads[number] = headers.block + run.payloads[number]
-                header_lengths[number] = len(headers.block)
-        return header_lengths, count, fault
+                fault = error
+                break
+            rows.append(row._replace(topic=topic, headers=headers.block))
+        return Publishes.of(rows, run.size_bytes), fault
 
     def _resolve(self, topic: bytes, alias: int) -> bytes:
         """The topic of a publish with an alias, which is learned or looked up (section 3.3.2.3.4)."""

@@ -5,18 +5,20 @@ timer. What is in memory is read at once; what is only on the disk is read by a 
 must not wait for a disk. A slow client's feed is blocked and costs nothing until the client moves.
 """
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from mqtt_front.complaints import Complaints
 from mqtt_front.feed import Feed, FeedState
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
-from mqtt_front.packing import pack
-from mqtt_front.session import Session
+from mqtt_front.packing import Packed, pack
+from mqtt_front.session import Client, Session
 from timestone.batch import Batch
 from timestone.errors import CorruptRecord, OffsetOutOfRange, StoreClosed
 from timestone.reader import Reader
@@ -43,17 +45,35 @@ class DeliveryCounts:
     corrupt: int = 0
 
 
+class Saver(Protocol):
+    """Keeps sessions: what `Sessions` does for deliveries."""
+
+    def changed(self, session: Session) -> None:
+        """Offsets of the session moved."""
+
+    def save(self, session: Session, then: Callable[[], None]) -> None:
+        """Call `then` once the session is durable as it is now; in the order of the calls."""
+
+
+class _Step(NamedTuple):
+    """What one read was about, until it is dealt with."""
+
+    feed: Feed
+    reader: Reader
+    replay_end: int | None
+    """Where what was sent before the reconnect ends; None when that is over."""
+    next_offset: int
+
+
 class Delivery:
     """Serves the feeds of connected sessions. All methods but `wake` belong to the event loop's thread."""
 
-    def __init__(
-        self, loop: Loop, executor: Executor, complaints: Complaints, changed: Callable[[Session], None]
-    ) -> None:
-        """`changed` is told of each session whose offsets moved."""
+    def __init__(self, loop: Loop, executor: Executor, complaints: Complaints, sessions: Saver) -> None:
+        """`executor` runs reads that touch the disk."""
         self._loop = loop
         self._executor = executor
         self._complaints = complaints
-        self._changed = changed
+        self._sessions = sessions
         self._ready: deque[Feed] = deque()
         self._scheduled = False
         self._wakes: Mailbox[tuple[Feed, Reader]] = Mailbox(loop, self._woken)
@@ -150,29 +170,52 @@ class Delivery:
         session, client = feed.session, feed.session.client
         assert client is not None
         seen = feed.window.seen
-        was_replaying = feed.replaying
-        if len(batch):
-            packed = pack(feed, batch, client.target, time.time_ns() // 1000)
+        step = _Step(feed, reader, seen if feed.replaying else None, batch.next_offset)
+        if not len(batch):
+            feed.window.seen = max(seen, batch.next_offset)
+            self._go_on(step)
+            return
+        packed = pack(feed, batch, client.target, time.time_ns() // 1000)
+        self._count(feed, packed)
+        if not packed.exactly_once and not session.saving_count:
             if packed.data:
                 client.deliver(packed.data)
-            counts = self.counts
-            counts.delivered += packed.delivered_count
-            if packed.oversize_count:
-                counts.oversize += packed.oversize_count
-                message = f"records of log {feed.log.name} are too large for client {session.client_id!r}"
-                self._complaints.warn(f"oversize {session.client_id}", message)
-            counts.expired += packed.expired_count
-        elif batch.next_offset > seen:
-            feed.window.seen = batch.next_offset
-        self._changed(session)
-        if was_replaying and (not feed.replaying or batch.next_offset >= seen):
-            session.give_up(feed)
+            self._go_on(step)
+            return
+        feed.state = FeedState.SAVING
+        session.saving_count += 1
+        self._sessions.save(session, functools.partial(self._saved, step, client, packed.data))
+
+    def _saved(self, step: "_Step", client: Client, data: bytes) -> None:
+        """The session is durable with the packet ids in `data`. Saves end in their order, so deliveries keep theirs."""
+        session = step.feed.session
+        session.saving_count -= 1
+        if session.client is client:
+            client.deliver(data)
+        if step.feed.reader is step.reader and step.feed.state is FeedState.SAVING:
+            self._go_on(step)
+
+    def _go_on(self, step: "_Step") -> None:
+        """A step is done: read on, or wait for more."""
+        feed = step.feed
+        self._sessions.changed(feed.session)
+        if step.replay_end is not None and (not feed.replaying or step.next_offset >= step.replay_end):
+            feed.session.give_up(feed)
             feed.end_replay()
             self._make_ready(feed)
-        elif reader.caught_up and reader.park():
+        elif step.reader.caught_up and step.reader.park():
             feed.state = FeedState.PARKED
         else:
             self._make_ready(feed)
+
+    def _count(self, feed: Feed, packed: Packed) -> None:
+        counts, client_id = self.counts, feed.session.client_id
+        counts.delivered += packed.delivered_count
+        counts.expired += packed.expired_count
+        if packed.oversize_count:
+            counts.oversize += packed.oversize_count
+            message = f"records of log {feed.log.name} are too large for client {client_id!r}"
+            self._complaints.warn(f"oversize {client_id}", message)
 
     def _failed(self, feed: Feed, reader: Reader, error: Exception) -> None:
         """A read failed: go on behind what cannot be read, and say so."""

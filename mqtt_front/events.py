@@ -1,38 +1,100 @@
 """What a connection tells its owner: rare packets as they are, publishes and acknowledgements as whole
 runs."""
 
+from array import array
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from mqtt_front.codec.packets import Auth, Connect, Disconnect, PacketType, Pingreq, Subscribe, Unsubscribe
 
 
 class Publishes(NamedTuple):
-    """Consecutive publishes as columns, one entry each. Aliases are resolved; topics are not validated
-    yet."""
+    """Consecutive publishes as columns, one entry each. Aliases are resolved; topics are not validated yet.
+    Numbers in columns are as this machine has them."""
 
-    first_bytes: bytes | bytearray
+    first_bytes: bytes
     topics: list[bytes]
-    payloads: list[bytes]
-    """What is to be stored: header block, then payload."""
+    """The different topics, in the order in which they first come; each belongs to at least one publish."""
+    topic_numbers: bytes
+    """Of each publish: the place of its topic in `topics`, u16."""
+    data: bytes
+    """What is to be stored, back to back: of each publish the header block, then the payload."""
+    lengths: bytes
+    """Bytes of each, u32."""
     header_lengths: list[int] | int
     """0 when no publish of the run has a header block."""
-    packet_ids: list[bytes]
-    """Two bytes for each publish at QoS 1 or 2, in order; none for those at QoS 0."""
+    acknowledgements: bytes
+    """The answer to each publish at QoS 1 or 2, in order, four bytes each."""
     size_bytes: int
     """What they took on the wire."""
+
+    @classmethod
+    def of(cls, rows: "Iterable[PublishRow]", size_bytes: int = 0) -> "Publishes":
+        """The columns of publishes that are at hand one by one, as the rare ones are."""
+        rows = list(rows)
+        topics = {topic: number for number, topic in enumerate(dict.fromkeys(row.topic for row in rows))}
+        stored = [row.headers + row.payload for row in rows]
+        header_lengths = [len(row.headers) for row in rows]
+        return cls(
+            bytes(row.first for row in rows),
+            list(topics),
+            array("H", [topics[row.topic] for row in rows]).tobytes(),
+            b"".join(stored),
+            array("I", map(len, stored)).tobytes(),
+            header_lengths if any(header_lengths) else 0,
+            b"".join(row.acknowledgement for row in rows),
+            size_bytes,
+        )
+
+    def rows(self) -> "Iterator[PublishRow]":
+        """The publishes one by one."""
+        at = answer = 0
+        for number, (first, topic, length) in enumerate(
+            zip(self.first_bytes, self.numbers(), array("I", self.lengths), strict=True)
+        ):
+            header_length = 0 if isinstance(self.header_lengths, int) else self.header_lengths[number]
+            headers = self.data[at : at + header_length]
+            payload = self.data[at + header_length : at + length]
+            acknowledgement = b""
+            if first & 6:
+                acknowledgement = self.acknowledgements[answer : answer + 4]
+                answer += 4
+            yield PublishRow(first, self.topics[topic], headers, payload, acknowledgement)
+            at += length
+
+    def numbers(self) -> "array[int]":
+        """`topic_numbers` as numbers."""
+        return array("H", self.topic_numbers)
 
     def head(self, count: int) -> "Publishes":
         """The first `count` of them."""
         first_bytes = self.first_bytes[:count]
         lengths = self.header_lengths
+        numbers = self.topic_numbers[: 2 * count]
+        # In the order of first use, so those of the rest are at the end.
+        topics = self.topics[: max(array("H", numbers), default=-1) + 1]
         return Publishes(
             first_bytes,
-            self.topics[:count],
-            self.payloads[:count],
+            topics,
+            numbers,
+            self.data[: sum(array("I", self.lengths)[:count])],
+            self.lengths[: 4 * count],
             lengths if isinstance(lengths, int) else lengths[:count],
-            self.packet_ids[: sum(1 for first in first_bytes if first & 6)],
+            self.acknowledgements[: 4 * sum(1 for first in first_bytes if first & 6)],
             self.size_bytes,
         )
+
+
+class PublishRow(NamedTuple):
+    """One publish of a run."""
+
+    first: int
+    topic: bytes
+    headers: bytes
+    """The header block to store in front of the payload; empty for none."""
+    payload: bytes
+    acknowledgement: bytes
+    """Empty at QoS 0."""
 
 
 class Acknowledgements(NamedTuple):

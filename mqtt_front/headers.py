@@ -13,7 +13,7 @@ from mqtt_front.codec.fields import Fields
 from mqtt_front.codec.properties import Carrier, Properties, read_block, write_block
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import ProtocolViolation
-from mqtt_front.events import Publishes
+from mqtt_front.events import Publishes, PublishRow
 from timestone.errors import RecordTooLarge
 from timestone.record import HEADER_BLOCK_BYTES_MAX, Header, HeaderKind, decode_headers, encode_headers
 
@@ -96,13 +96,30 @@ def with_publisher(run: Publishes, client_id: str) -> Publishes:
     Raises ProtocolViolation when a block becomes too large.
     """
     item = _encoded([Header(HeaderKind.PUBLISHER, "", client_id.encode())])
-    old = run.header_lengths if not isinstance(run.header_lengths, int) else [0] * len(run.payloads)
-    if max(old, default=0) + len(item) > HEADER_BLOCK_BYTES_MAX:
+    longest = 0 if isinstance(run.header_lengths, int) else max(run.header_lengths, default=0)
+    _check_size(longest + len(item))
+    return Publishes.of((row._replace(headers=item + row.headers) for row in run.rows()), run.size_bytes)
+
+
+def with_packet_id(row: PublishRow, client_id: str) -> PublishRow:
+    """A publish at QoS 2 with its packet id and whose it is in the header block.
+
+    Raises ProtocolViolation when the block becomes too large.
+    """
+    items = [
+        Header(HeaderKind.PUBLISHER, "", client_id.encode()),
+        Header(
+            HeaderKind.PACKET_ID, "", row.acknowledgement[:1:-1]
+        ),  # big endian on the wire, little in files
+    ]
+    block = _encoded(items) + row.headers
+    _check_size(len(block))
+    return row._replace(headers=block)
+
+
+def _check_size(length: int) -> None:
+    if length > HEADER_BLOCK_BYTES_MAX:
         raise ProtocolViolation("the properties of a publish are too large", Reason.PACKET_TOO_LARGE)
-    return run._replace(
-        payloads=[item + payload for payload in run.payloads],
-        header_lengths=[length + len(item) for length in old],
-    )
 
 
 def stored_headers(block: bytes) -> StoredHeaders:

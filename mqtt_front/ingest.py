@@ -8,13 +8,14 @@ its publisher.
 
 import errno
 import functools
+import sys
 from collections import deque
 from collections.abc import Collection
 from typing import Protocol
 
 import numpy as np
 
-from mqtt_front.codec.frame import frame_acknowledgements
+from mqtt_front.codec.frame import frame_acknowledgements, with_reason
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.complaints import Complaints
 from mqtt_front.errors import MqttError
@@ -27,9 +28,9 @@ from timestone.draft import Draft
 from timestone.errors import StorageFull, TimestoneError
 from timestone.submission import Submission
 
-_PUBACK = 0x40
 _PUBREC = 0x50
-_QOS2 = bytes((0x34, 0x35, 0x3C, 0x3D))
+_NO_LOG = 1 << 32
+"""In place of the number of a log: nothing had to be stored."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FLAGS = bytes(first & 0x07 for first in range(256))
 """RETAIN and QoS stand in a record's flags where they stand in the first byte of a PUBLISH; DUP is not
@@ -44,8 +45,15 @@ class Source(Protocol):
 
     @property
     def level(self) -> int: ...
+
+    exactly_once: bool
+    """It publishes at QoS 2 and wants to know about each."""
+
     def acknowledge(self, data: bytes, count: int) -> None:
         """Send acknowledgements of `count` publishes."""
+
+    def settled(self, acknowledgements: bytes, reason: int) -> None:
+        """These publishes are in the log, or, with a reason of failure, never will be. Before `acknowledge`."""
 
     def refuse(self, message: str) -> None:
         """End the connection: a publish failed, and its protocol has no word for that."""
@@ -57,49 +65,62 @@ class Source(Protocol):
 
 
 class _Columns:
-    """The records that go into one log, as they gather in a turn."""
+    """The records that go into one log, as they gather in a turn: the columns of whole runs, joined at the end."""
 
-    __slots__ = ("acknowledged", "flags", "header_lengths", "payloads", "topic_ids")
+    __slots__ = ("acknowledged", "count", "data", "flags", "header_lengths", "lengths", "topic_ids")
 
     def __init__(self) -> None:
-        self.payloads: list[bytes] = []
-        self.topic_ids: list[int] = []
-        self.flags = bytearray()
+        self.count = 0
+        self.data: list[bytes] = []
+        self.lengths: list[bytes] = []
+        self.topic_ids: list[bytes] = []
+        self.flags: list[bytes] = []
         self.header_lengths: list[int] | None = None
         self.acknowledged = False
 
-    def add(self, run: Publishes, topic_ids: list[int]) -> None:
-        if run.header_lengths or self.header_lengths is not None:
-            lengths = run.header_lengths or [0] * len(run.payloads)
-            assert isinstance(lengths, list)
+    def add(self, run: Publishes, topic_ids: bytes) -> None:
+        """The records of a run, with the id of each one's topic, u32."""
+        count = len(run.first_bytes)
+        lengths = run.header_lengths
+        if not isinstance(lengths, int) or self.header_lengths is not None:
             if self.header_lengths is None:
-                self.header_lengths = [0] * len(self.payloads)
-            self.header_lengths += lengths
-        self.payloads += run.payloads
-        self.topic_ids += topic_ids
-        self.flags += run.first_bytes.translate(_FLAGS)
-        if run.packet_ids:
+                self.header_lengths = [0] * self.count
+            self.header_lengths += [lengths] * count if isinstance(lengths, int) else lengths
+        self.count += count
+        self.data.append(run.data)
+        self.lengths.append(run.lengths)
+        self.topic_ids.append(topic_ids)
+        self.flags.append(run.first_bytes.translate(_FLAGS))
+        if run.acknowledgements:
             self.acknowledged = True
 
     def draft(self) -> Draft:
-        first = self.flags[0]
-        flags = first if self.flags.count(first) == len(self.flags) else np.frombuffer(self.flags, np.uint8)
-        return Draft(self.payloads, self.topic_ids, flags=flags, header_lengths=self.header_lengths or 0)
+        flags = b"".join(self.flags)
+        same = flags.count(flags[0]) == len(flags)
+        return Draft.from_columns(
+            b"".join(self.data),
+            b"".join(self.lengths),
+            np.frombuffer(b"".join(self.topic_ids), np.uint32),
+            flags=flags[0] if same else np.frombuffer(flags, np.uint8),
+            header_lengths=self.header_lengths or 0,
+        )
 
 
 class _Turn:
     """What one turn of the loop submitted, until it is settled."""
 
-    __slots__ = ("answers", "columns", "errors", "open_count", "sizes", "uneven")
+    __slots__ = ("answers", "columns", "ends", "errors", "open_count", "sizes", "uneven")
 
     def __init__(self) -> None:
         self.columns: dict[int, _Columns] = {}
-        self.answers: list[tuple[Source, int, list[bytes], int]] = []
-        """Source, first byte of the answer, packet ids, and the log they went to, or minus the reason they
-        did not; in the order of arrival."""
+        self.answers: list[tuple[Source, bytes, int]] = []
+        """Source, acknowledgements, and the log that the publishes went to, or minus the reason they did not;
+        in the order of arrival."""
         self.sizes: dict[Source, int] = {}
         self.open_count = 0
         self.errors: dict[int, Exception] = {}
+        self.ends: dict[int, int] = {}
+        """By log: the offset behind what was appended."""
         self.uneven = False
         """Not every answer is success."""
 
@@ -116,16 +137,19 @@ class Ingest:
         ack: Ack,
         total_bytes: int,
         client_bytes: int,
+        settled: dict[str, int],
     ) -> None:
         """`ack` is what an acknowledgement means; the bounds are on unsettled wire bytes, of all and of one
-        client."""
+        client. `settled` is
+        kept up to date with the offset, by log, below which everything is answered."""
         self._router = router
         self._loop = loop
         self._complaints = complaints
         self._ack = ack
         self._total_bytes = total_bytes
         self._client_bytes = client_bytes
-        self._mailbox: Mailbox[tuple[_Turn, int, Exception | None]] = Mailbox(loop, self._resolved)
+        self._settled = settled
+        self._mailbox: Mailbox[tuple[_Turn, int, Exception | int]] = Mailbox(loop, self._resolved)
         self._turn: _Turn | None = None
         self._turns: deque[_Turn] = deque()
         self._held: dict[Source, None] = {}
@@ -139,64 +163,64 @@ class Ingest:
         """Nothing waits for the disk."""
         return self._turn is None and not self._turns
 
-    def add(
-        self, source: Source, run: Publishes, forbidden: Collection[bytes] = ()
-    ) -> MqttError | None:
+    def add(self, source: Source, run: Publishes, forbidden: Collection[bytes] = ()) -> MqttError | None:
         """Take the publishes of one connection, but refuse those to `forbidden` topics. Returns what is wrong with
         the first one that has an impossible topic; those before it are taken."""
         codes, fault = self._router.codes(run.topics, forbidden)
         if fault is not None:
-            run = run.head(len(codes))
+            # Topics stand in the order in which they first come.
+            run = run.head(run.numbers().index(len(codes)))
         if codes:
             self._take(source, run, codes)
         return fault
 
-    def _take(self, source: Source, run: Publishes, codes: list[int]) -> None:
-        turn = self._turn
-        if turn is None:
-            turn = self._turn = _Turn()
+    def repeat(self, source: Source, packet_ids: list[bytes]) -> None:
+        """Acknowledge publishes at QoS 2 that came before: after all that is not settled yet."""
+        answers = frame_acknowledgements(_PUBREC, packet_ids)
+        self._open_turn().answers.append((source, answers, _NO_LOG))
+
+    def _open_turn(self) -> _Turn:
+        if self._turn is None:
+            self._turn = _Turn()
             self._loop.call_soon(self.flush)
-        self.received_count += len(codes)
+        return self._turn
+
+    def _take(self, source: Source, run: Publishes, codes: list[int]) -> None:
+        turn = self._open_turn()
+        self.received_count += len(run.first_bytes)
         number = codes[0] >> TOPIC_BITS
-        one_log = len(codes) == 1 or min(codes) >> TOPIC_BITS == number == max(codes) >> TOPIC_BITS
-        if not one_log or number < 0 or (run.packet_ids and _has_qos2(run)):
-            self._take_mixed(turn, source, run, codes)
-        else:
+        if number >= 0 and (
+            len(codes) == 1 or min(codes) >> TOPIC_BITS == number == max(codes) >> TOPIC_BITS
+        ):
             columns = turn.columns.get(number)
             if columns is None:
                 columns = turn.columns[number] = _Columns()
-            columns.add(run, [code & TOPIC_MASK for code in codes] if number else codes)
-            if run.packet_ids:
-                turn.answers.append((source, _PUBACK, run.packet_ids, number))
+            columns.add(run, _topic_ids(run, codes))
+            if run.acknowledgements:
+                turn.answers.append((source, run.acknowledgements, number))
+        else:
+            self._take_mixed(turn, source, run, codes)
         self._charge(turn, source, run.size_bytes)
 
     def _take_mixed(self, turn: _Turn, source: Source, run: Publishes, codes: list[int]) -> None:
-        """One by one: publishes of several logs, refused ones, or of QoS 2 between others."""
-        lengths = run.header_lengths
-        packet_ids = iter(run.packet_ids)
-        for at, (code, first) in enumerate(zip(codes, run.first_bytes, strict=True)):
-            ids = [next(packet_ids)] if first & 6 else []
+        """One by one: publishes of several logs, or some that are refused."""
+        for row, topic_number in zip(run.rows(), run.numbers(), strict=True):
+            code = codes[topic_number]
             number = code >> TOPIC_BITS if code >= 0 else code
             if code >= 0:
-                single = Publishes(
-                    bytes((first,)),
-                    [],
-                    [run.payloads[at]],
-                    0 if isinstance(lengths, int) or not lengths[at] else [lengths[at]],
-                    ids,
-                    0,
-                )
                 columns = turn.columns.get(number)
                 if columns is None:
                     columns = turn.columns[number] = _Columns()
-                columns.add(single, [code & TOPIC_MASK])
+                columns.add(Publishes.of([row]), (code & TOPIC_MASK).to_bytes(4, sys.byteorder))
             else:
                 turn.uneven = True
                 self.dropped_count += 1
-                reason, topic = Reason(-code).name, run.topics[at][:100]
-                self._complaints.warn(f"{reason} {source!r}", f"publish of {source!r} to {topic!r} refused: {reason}")
-            if ids:
-                turn.answers.append((source, _PUBREC if first & 6 == 4 else _PUBACK, ids, number))
+                reason, topic = Reason(-code).name, row.topic[:100]
+                self._complaints.warn(
+                    f"{reason} {source!r}", f"publish of {source!r} to {topic!r} refused: {reason}"
+                )
+            if row.acknowledgement:
+                turn.answers.append((source, row.acknowledgement, number))
 
     def _charge(self, turn: _Turn, source: Source, size_bytes: int) -> None:
         turn.sizes[source] = turn.sizes.get(source, 0) + size_bytes
@@ -230,13 +254,15 @@ class Ingest:
 
     def _done(self, turn: _Turn, number: int, submission: Submission) -> None:
         """Called by the committer's thread."""
-        self._mailbox.put((turn, number, submission.error))
+        self._mailbox.put((turn, number, submission.error or submission.offsets.stop))
 
-    def _resolved(self, outcomes: list[tuple[_Turn, int, Exception | None]]) -> None:
-        for turn, number, error in outcomes:
+    def _resolved(self, outcomes: list[tuple[_Turn, int, Exception | int]]) -> None:
+        for turn, number, outcome in outcomes:
             turn.open_count -= 1
-            if error is not None:
-                turn.errors[number] = error
+            if isinstance(outcome, int):
+                turn.ends[number] = outcome
+            else:
+                turn.errors[number] = outcome
                 turn.uneven = True
         self._settle()
 
@@ -248,8 +274,10 @@ class Ingest:
             done.append(self._turns.popleft())
         self._answer(done)
         for turn in done:
+            for number, end in turn.ends.items():
+                self._settled[self._router.logs[number].name] = end
             for number, error in turn.errors.items():
-                count = len(turn.columns[number].payloads)
+                count = turn.columns[number].count
                 self.dropped_count += count
                 self._complaints.warn(f"failed {number}", f"{count} publishes could not be stored: {error}")
             for source, size_bytes in turn.sizes.items():
@@ -272,15 +300,20 @@ class Ingest:
         writes: dict[Source, list[bytes]] = {}
         counts: dict[Source, int] = {}
         for turn in turns:
-            for source, first, packet_ids, number in turn.answers:
+            for source, acknowledgements, number in turn.answers:
                 reason = _reason(turn, number) if turn.uneven else 0
                 if reason == Reason.NOT_AUTHORIZED and source.level < 5:
-                    reason = 0  # "a positive acknowledgement, or close" [MQTT-3.3.5-2]; its other topics are fine
+                    reason = (
+                        0  # "a positive acknowledgement, or close" [MQTT-3.3.5-2]; its other topics are fine
+                    )
+                if source.exactly_once:
+                    source.settled(acknowledgements, reason)
                 if reason and source.level < 5:
                     source.refuse(f"a publish was refused: {Reason(reason).name}")
                     continue
-                writes.setdefault(source, []).append(frame_acknowledgements(first, packet_ids, reason))
-                counts[source] = counts.get(source, 0) + len(packet_ids)
+                answer = with_reason(acknowledgements, reason) if reason else acknowledgements
+                writes.setdefault(source, []).append(answer)
+                counts[source] = counts.get(source, 0) + len(acknowledgements) // 4
         for source, parts in writes.items():
             source.acknowledge(parts[0] if len(parts) == 1 else b"".join(parts), counts[source])
 
@@ -296,5 +329,9 @@ def _reason(turn: _Turn, number: int) -> int:
     return Reason.QUOTA_EXCEEDED if full else Reason.IMPLEMENTATION_SPECIFIC_ERROR
 
 
-def _has_qos2(run: Publishes) -> bool:
-    return len(run.first_bytes.translate(None, _QOS2)) < len(run.first_bytes)
+def _topic_ids(run: Publishes, codes: list[int]) -> bytes:
+    """The topic id of each publish, u32."""
+    if len(codes) == 1:  # a device with one topic
+        return (codes[0] & TOPIC_MASK).to_bytes(4, sys.byteorder) * len(run.first_bytes)
+    ids = np.array([code & TOPIC_MASK for code in codes], dtype=np.uint32)
+    return ids[np.frombuffer(run.topic_numbers, dtype=np.uint16)].tobytes()

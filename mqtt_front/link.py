@@ -47,9 +47,29 @@ class Link:
     """One connected socket, from accept to the last byte."""
 
     __slots__ = (
-        "allow_anonymous", "allowed_ticks", "awaited", "broker", "client_id", "closing", "connected", "connection",
-        "identity", "inflight_limit", "last_seen", "looked_at", "peer", "permissions", "refusal", "session", "stay",
-        "submitted_bytes", "target", "transport", "will", "writable",
+        "allow_anonymous",
+        "allowed_ticks",
+        "awaited",
+        "broker",
+        "client_id",
+        "closing",
+        "connected",
+        "connection",
+        "exactly_once",
+        "identity",
+        "inflight_limit",
+        "last_seen",
+        "looked_at",
+        "peer",
+        "permissions",
+        "refusal",
+        "session",
+        "stay",
+        "submitted_bytes",
+        "target",
+        "transport",
+        "will",
+        "writable",
     )  # fmt: skip
 
     def __init__(self, broker: "Broker", *, allow_anonymous: bool = True) -> None:
@@ -79,6 +99,8 @@ class Link:
         self.refusal: Reason | None = None
         """Why a CONNECT on this link will be refused, known since it was accepted."""
         self.submitted_bytes = 0
+        self.exactly_once = False
+        """The client publishes at QoS 2."""
         self.last_seen = 0
         self.allowed_ticks = 0
         self.looked_at = 0
@@ -166,6 +188,12 @@ class Link:
     def acknowledge(self, data: bytes, count: int) -> None:
         self.connection.unacknowledged -= count
         self.deliver(data)
+
+    def settled(self, acknowledgements: bytes, reason: int) -> None:
+        at_qos_2 = [at for at in range(0, len(acknowledgements), 4) if acknowledgements[at] == 0x50]
+        if at_qos_2:
+            ids = [int.from_bytes(acknowledgements[at + 2 : at + 4], "big") for at in at_qos_2]
+            self.broker.settled(self.client_id, ids, stored=reason == 0)
 
     def refuse(self, message: str) -> None:
         self.end(Reason.IMPLEMENTATION_SPECIFIC_ERROR, message)

@@ -30,6 +30,9 @@ class Packed(NamedTuple):
     oversize_count: int
     """Records that are too large for this client: they count as delivered."""
     expired_count: int
+    exactly_once: bool = False
+    """Some are at QoS 2: the session has to be durable before they are sent, or a crash would send them again under
+    another packet id."""
 
 
 def pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
@@ -45,7 +48,8 @@ def pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
         rows.gather(batch, replay_until, now_us)
     rows.number()
     feed.window.seen = max(feed.window.seen, batch.next_offset)
-    return Packed(rows.framed(), len(rows.payloads), rows.oversize_count, rows.expired_count)
+    exactly_once = any(qos == 2 for _, _, qos in rows.new)
+    return Packed(rows.framed(), len(rows.payloads), rows.oversize_count, rows.expired_count, exactly_once)
 
 
 class _Rows:
@@ -158,13 +162,13 @@ class _Rows:
             return  # acknowledged, or sent at QoS 0
         packet_id, qos = entry
         if not self.feed.may_read(topic_id):  # it may have before, or another user had this client id
-            self.feed.session.acknowledged([packet_id])
+            self.feed.session.acknowledged([packet_id], qos)
             return
         retain = flags & FLAG_RETAIN if grant is not None and grant.retain_as_published else 0
         properties += grant.identifiers if grant is not None else b""
         block, head = varint(len(properties)) + properties, self.feed.head(topic_id)
         if self._oversize(head, block, payload, qos):  # for a client that takes less than it did before
-            self.feed.session.acknowledged([packet_id])
+            self.feed.session.acknowledged([packet_id], qos)
             return
         del self.feed.resend[offset]
         self._row(0x38 | qos << 1 | retain, head, packet_id, block, payload)
@@ -183,7 +187,7 @@ class _Rows:
             return
         feed, session = self.feed, self.feed.session
         in_flight = session.in_flight
-        ids = session.packet_ids.take(len(self.new), in_flight)
+        ids = session.packet_ids.take(len(self.new), session.ids_in_use())
         for packet_id, (row, offset, qos) in zip(ids, self.new, strict=True):
             self.packet_ids[row] = packet_id
             in_flight[packet_id] = InFlight(feed, offset, qos)

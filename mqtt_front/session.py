@@ -4,7 +4,7 @@ A session stores offsets, not messages. While its client is away it is a documen
 nothing else.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -52,8 +52,9 @@ class Session:
     """One client's session. Used by the event loop's thread only."""
 
     __slots__ = (
-        "client", "client_id", "documented", "expiry_s", "feeds", "in_flight", "no_local", "outstanding",
-        "packet_ids", "permissions", "subscriptions",
+        "client", "client_id", "documented", "expiry_s", "feeds", "in_flight", "no_local",
+        "outstanding", "packet_ids", "permissions", "received", "released", "saving_count",
+        "subscriptions", "unsettled",
     )  # fmt: skip
 
     def __init__(self, client_id: str, expiry_s: int = 0, last_packet_id: int = 0) -> None:
@@ -69,11 +70,19 @@ class Session:
         self.packet_ids = PacketIds(last_packet_id)
         self.in_flight: dict[int, InFlight] = {}
         """By packet id."""
+        self.released: dict[int, None] = {}
+        """Packet ids of deliveries at QoS 2 that the client has (PUBREC) and may not forget yet (no PUBCOMP)."""
+        self.received: set[int] = set()
+        """Packet ids of the client's own publishes at QoS 2 that it has not released (no PUBREL)."""
+        self.unsettled: set[int] = set()
+        """Those of them whose records may not be in the log yet."""
         self.outstanding = 0
         """Deliveries of this connection that are not acknowledged: what the client's receive maximum is
         about."""
         self.permissions: Permissions | None = None
         """What its client may receive, while one is connected; None for everything."""
+        self.saving_count = 0
+        """Deliveries that wait until the session is durable; everything for its client queues behind them."""
         self.no_local = False
         """Some subscription wants to know who published a record."""
 
@@ -122,7 +131,7 @@ class Session:
     def attach(self, on_wake: Callable[[Feed, Reader], None], missed_qos0: bool = False) -> dict[str, int]:
         """A client is connected: every feed goes on at its committed offset. Returns by log the offsets that retention
         has taken meanwhile. The arguments are those of `Feed.attach`."""
-        self.outstanding = 0
+        self.outstanding = len(self.released)
         self.drop_idle_feeds()
         gaps: dict[str, int] = {}
         for name, feed in self.feeds.items():
@@ -148,13 +157,56 @@ class Session:
         for name in [name for name, feed in self.feeds.items() if feed.idle]:
             self.feeds.pop(name).detach()
 
-    def acknowledged(self, packet_ids: Iterable[int]) -> int:
-        """The client has these deliveries; returns how many of the ids were in flight at all."""
+    def accepted(self, packet_ids: Iterable[int]) -> list[int]:
+        """PUBREC: the client has these deliveries and keeps their ids until PUBCOMP. Returns those that are to be
+        released, again if they were before; the others are nobody's."""
+        known = []
+        for packet_id in packet_ids:
+            entry = self.in_flight.get(packet_id)
+            if entry is not None and entry.qos == 2:
+                del self.in_flight[packet_id]
+                entry.feed.window.acknowledged(entry.offset)
+                if entry.feed.resend.pop(entry.offset, None) is not None:
+                    self.outstanding += (
+                        1  # it was sent on an earlier connection, its release counts on this one
+                    )
+                self.released[packet_id] = None
+            if packet_id in self.released:
+                known.append(packet_id)
+        return known
+
+    def completed(self, packet_ids: Iterable[int]) -> int:
+        """PUBCOMP: the client has forgotten these ids; returns how many of them were waiting for that."""
         known = 0
         for packet_id in packet_ids:
-            entry = self.in_flight.pop(packet_id, None)
-            if entry is None:
+            if packet_id in self.released:
+                del self.released[packet_id]
+                self.outstanding -= 1
+                known += 1
+        return known
+
+    def forget_received(self, packet_ids: Iterable[int]) -> list[int]:
+        """These ids of the client's publishes are free again; returns those that were not."""
+        known = []
+        for packet_id in packet_ids:
+            if packet_id in self.received:
+                self.received.discard(packet_id)
+                self.unsettled.discard(packet_id)
+                known.append(packet_id)
+        return known
+
+    def ids_in_use(self) -> Container[int]:
+        """Packet ids that no new delivery may get."""
+        return self.in_flight if not self.released else self.in_flight.keys() | self.released.keys()
+
+    def acknowledged(self, packet_ids: Iterable[int], qos: int = 1) -> int:
+        """The client has these deliveries at `qos`, for good; returns how many of the ids were in flight at all."""
+        known = 0
+        for packet_id in packet_ids:
+            entry = self.in_flight.get(packet_id)
+            if entry is None or entry.qos != qos:
                 continue
+            del self.in_flight[packet_id]
             known += 1
             entry.feed.window.acknowledged(entry.offset)
             if entry.feed.resend.pop(entry.offset, None) is None:

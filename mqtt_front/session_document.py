@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from mqtt_front.exactly_once import Receipts
 from mqtt_front.feed import Feed, LogSource
 from mqtt_front.session import InFlight, Session
 from mqtt_front.subscription import Subscription
@@ -39,7 +40,7 @@ class Lifetime(NamedTuple):
         return None if self.expiry_s == NEVER_S else (self.ended_s or started_s) + self.expiry_s
 
 
-def encode_session(session: Session, ended_s: float) -> bytes:
+def encode_session(session: Session, ended_s: float, receipts: Receipts) -> bytes:
     """The document of a session whose client left at `ended_s`, or 0 when it is connected."""
     body = {
         "subscriptions": [
@@ -67,6 +68,11 @@ def encode_session(session: Session, ended_s: float) -> bytes:
             if not feed.idle
         },
         "last_packet_id": session.packet_ids.last,
+        "released": list(session.released),
+        "received": sorted(session.received - session.unsettled),
+        "unsettled": sorted(session.unsettled),
+        "settled": dict(receipts.settled),
+        "run": receipts.run_id,
     }
     return (
         _HEADER.pack(_MAGIC, VERSION, session.expiry_s, ended_s)
@@ -89,6 +95,7 @@ def decode_session(
     document: bytes,
     source: Callable[[str], LogSource | None],
     sources: Callable[[str], Iterable[LogSource]],
+    receipts: Receipts,
 ) -> Session:
     """The session of a document; `source` finds a log by its name, `sources` those that a topic filter is
     about.
@@ -101,6 +108,13 @@ def decode_session(
         body = json.loads(document[_HEADER.size :])
         session = Session(client_id, lifetime.expiry_s, body["last_packet_id"])
         session.documented = True
+        session.released = dict.fromkeys(body["released"])
+        session.received = set(body["received"])
+        if body["run"] == receipts.run_id:
+            session.unsettled = set(body["unsettled"])
+            session.received |= session.unsettled
+        else:
+            session.received |= receipts.found(client_id, body["settled"])
         for name, state in body["logs"].items():
             if (found := source(name)) is not None:
                 _restore_feed(session, found, state)
@@ -108,6 +122,22 @@ def decode_session(
     except (ValueError, KeyError, TypeError) as error:
         raise UnknownSession(f"a session document that cannot be read: {error!r}") from error
     return session
+
+
+def with_found_receipts(client_id: str, document: bytes, receipts: Receipts) -> bytes:
+    """The document with the packet ids that were found in the logs and that it does not know of; itself if there are
+    none, or if it cannot be read."""
+    try:
+        session_lifetime(document)
+        body = json.loads(document[_HEADER.size :])
+        found = receipts.found(client_id, body["settled"])
+        if not found:
+            return document
+        body["received"] = sorted({*body["received"], *found})
+    except (UnknownSession, ValueError, KeyError, TypeError):
+        return document
+    body["settled"] = dict(receipts.settled)
+    return document[: _HEADER.size] + json.dumps(body, separators=(",", ":")).encode()
 
 
 def _restore_feed(session: Session, source: LogSource, state: dict[str, Any]) -> None:

@@ -5,18 +5,23 @@ own: the event loop never waits for the disk.
 """
 
 import heapq
+import json
 import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from typing import NamedTuple, Protocol
 
+from mqtt_front.exactly_once import Receipts
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
 from mqtt_front.session import Session
-from mqtt_front.session_document import UnknownSession, encode_session, session_lifetime
+from mqtt_front.session_document import UnknownSession, encode_session, session_lifetime, with_found_receipts
 
 SPACE = "mqtt.session"
+_CHECKPOINT_KEY = ""
+"""No client has an empty id."""
+_CHECKPOINT_PERIOD_S = 10.0
 
 
 class Documents(Protocol):
@@ -39,6 +44,7 @@ class Sessions:
         documents: Documents,
         loop: Loop,
         executor: Executor,
+        receipts: Receipts,
         *,
         log: logging.Logger,
         clock: Callable[[], float] = time.time,
@@ -46,6 +52,10 @@ class Sessions:
         self._documents = documents
         self._loop = loop
         self._executor = executor
+        self._receipts = receipts
+        self._checkpoint: dict[str, int] = {}
+        self._checkpoint_count = 0
+        self._checkpoint_s = 0.0
         self._log = log
         self._clock = clock
         self._mailbox: Mailbox[Future[None]] = Mailbox(loop, self._written)
@@ -66,9 +76,20 @@ class Sessions:
         return client_id in self.connected or client_id in self._away
 
     def load(self) -> None:
-        """Read what an earlier process left. Reads the disk: call it before the loop serves anybody."""
+        """Read what an earlier process left, in its documents and in the logs, and note that this is done. Touches the
+        disk: call it before the loop serves anybody."""
         now = self._clock()
-        for client_id, document in self._documents.items(SPACE).items():
+        documents = self._documents.items(SPACE)
+        checkpoint = documents.pop(_CHECKPOINT_KEY, None)
+        self._receipts.recover(json.loads(checkpoint) if checkpoint is not None else {})
+        written: dict[str, bytes | None] = {_CHECKPOINT_KEY: json.dumps(self._receipts.settled).encode()}
+        for client_id, document in documents.items():
+            known = with_found_receipts(client_id, document, self._receipts)
+            if known is not document:
+                documents[client_id] = written[client_id] = known
+        self._documents.put_many(SPACE, written)
+        self._checkpoint = dict(self._receipts.settled)
+        for client_id, document in documents.items():
             try:
                 self._put_away(client_id, document, session_lifetime(document).expires_s(now))
             except UnknownSession as error:
@@ -98,8 +119,11 @@ class Sessions:
     def connect(self, session: Session) -> None:
         """The session's client is connected."""
         self.connected[session.client_id] = session
-        if session.expiry_s:
+        if session.documented:
             self.changed(session)
+        elif session.expiry_s:
+            session.documented = True
+            self._write(session.client_id, encode_session(session, 0, self._receipts))
 
     def disconnect(self, session: Session) -> None:
         """The session's client is gone: keep what outlives the connection."""
@@ -110,7 +134,7 @@ class Sessions:
                 self._write(session.client_id, None)
             return
         now = self._clock()
-        document = encode_session(session, now)
+        document = encode_session(session, now, self._receipts)
         self._put_away(session.client_id, document, session_lifetime(document).expires_s(now))
         self._write(session.client_id, document)
 
@@ -128,12 +152,29 @@ class Sessions:
             return
         session.documented = True
         self._waiting.append(then)
-        self._write(session.client_id, encode_session(session, 0))
+        self._write(session.client_id, encode_session(session, 0, self._receipts))
+
+    def amend(
+        self, client_id: str, restore: Callable[[str, bytes], Session], change: Callable[[Session], None]
+    ) -> None:
+        """Change the stored session of a client that is away, if there is one."""
+        stored = self._away.get(client_id)
+        if stored is None:
+            return
+        try:
+            session = restore(client_id, stored.document)
+        except UnknownSession:
+            return  # `take` will say so
+        change(session)
+        document = encode_session(session, session_lifetime(stored.document).ended_s, self._receipts)
+        self._away[client_id] = _Stored(document, stored.expires_s)
+        self._write(client_id, document)
 
     def save_changed(self) -> None:
         """Save every session whose offsets moved since the last time."""
+        self._save_checkpoint()
         for client_id, session in self._changed.items():
-            self._write(client_id, encode_session(session, 0))
+            self._write(client_id, encode_session(session, 0, self._receipts))
         self._changed.clear()
 
     def expire(self) -> None:
@@ -163,6 +204,17 @@ class Sessions:
         if expires_s < self._scheduled.get(client_id, float("inf")):
             self._scheduled[client_id] = expires_s
             heapq.heappush(self._expiries, (expires_s, client_id))
+
+    def _save_checkpoint(self) -> None:
+        """Say, in the same transaction as the sessions, up to where they know about the logs: that far a start need not
+        look for packet ids. Now and then is enough while nobody publishes at QoS 2."""
+        settled, count, now = dict(self._receipts.settled), self._receipts.count, self._clock()
+        if settled == self._checkpoint:
+            return
+        if count == self._checkpoint_count and now < self._checkpoint_s + _CHECKPOINT_PERIOD_S:
+            return
+        self._checkpoint, self._checkpoint_count, self._checkpoint_s = settled, count, now
+        self._write(_CHECKPOINT_KEY, json.dumps(settled).encode())
 
     # Writing: one transaction at a time; what comes meanwhile goes with the next.
 

@@ -1,11 +1,131 @@
 """The outbound hot path: deliveries and acknowledgements as one buffer for many. Pure functions, as in
-`scan`."""
+`scan`; `frame_records` has a compiled twin in `_kernel.pyx`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from mqtt_front.codec.fields import varint
+import numpy as np
+import numpy.typing as npt
+
+from mqtt_front.codec.fields import VARINT_MAX, varint
 
 Buffer = bytes | memoryview
+
+
+class Records(NamedTuple):
+    """Plain records, which have no header block, as columns: what a batch read from a log is."""
+
+    data: bytes
+    offsets: npt.NDArray[np.int64]
+    topic_ids: npt.NDArray[np.uint32]
+    flags: npt.NDArray[np.uint16]
+    """Retain, and the QoS of the publish, at the bits where they stand in the first byte of a PUBLISH."""
+    starts: npt.NDArray[np.int64]
+    """Where each lies in `data`."""
+    lengths: npt.NDArray[np.uint32]
+
+
+class Form(NamedTuple):
+    """How plain records of one topic go out to one client."""
+
+    head: bytes
+    """The topic name behind its length."""
+    block: bytes
+    """The property block with its length; empty for clients before MQTT 5."""
+    qos: int
+    """The highest that was granted."""
+    retain: bool
+    """RETAIN goes out as it was published; else it is 0."""
+    first_offset: int
+    """For records below this offset something else holds."""
+
+
+class Framed(NamedTuple):
+    """The packets of a run of records."""
+
+    data: bytes
+    end: int
+    """The place of the first record that was not looked at."""
+    packet_count: int
+    """How many are in `data`."""
+    offsets: list[int]
+    """Of the packets that took a packet id, in order."""
+    qos: bytes
+    """Of the same."""
+
+
+def frame_records(
+    records: Records,
+    first: int,
+    forms: Mapping[int, Form | None],
+    packet_ids: Sequence[int],
+    qos0_from: int,
+    size_limit: int,
+) -> Framed:
+    """PUBLISH packets back to back for the records from place `first` on.
+
+    forms: by topic id; None for a topic whose records do not go out. packet_ids: taken in order by packets
+    at QoS 1 and 2. qos0_from: what would go out at QoS 0 is left out below this offset. size_limit: the most
+    bytes of one packet.
+
+    Ends in front of a record whose topic is not in `forms`, that lies below its form's first offset, whose
+    packet would be too large, or for which no packet id is left: the caller knows what to do about it.
+    Raises ValueError when a record does not lie in `data`, or the columns are not of equal length."""
+    data, end = records.data, _count(records)
+    if not 0 <= first <= end:
+        raise ValueError(f"from record {first} of {end} on")
+    parts: list[bytes] = []
+    offsets: list[int] = []
+    levels = bytearray()
+    packet_count = 0
+    fronts: dict[tuple[int, int, int, int], bytes | None] = {}  # those of like messages are made once
+    rows = zip(*(column[first:].tolist() for column in records[1:]), strict=True)
+    for place, (offset, topic_id, flags, start, length) in enumerate(rows, first):
+        form = forms.get(topic_id, _UNKNOWN)
+        if form is None:
+            continue
+        qos = min(flags >> 1 & 3, form.qos)
+        if form.first_offset <= offset < qos0_from and qos == 0:
+            continue
+        key = (topic_id, qos, flags & 1, length)
+        if key not in fronts:
+            fronts[key] = _front(form, qos, flags & 1, length, size_limit)
+        front = fronts[key]
+        if offset < form.first_offset or front is None or (qos and len(offsets) == len(packet_ids)):
+            end = place
+            break
+        if start < 0 or start + length > len(data):
+            raise ValueError(f"{length} bytes at {start} of {len(data)}")
+        packet_id = b""
+        if qos:
+            packet_id = packet_ids[len(offsets)].to_bytes(2, "big")
+            offsets.append(offset)
+            levels.append(qos)
+        parts += (front, packet_id, form.block, data[start : start + length])
+        packet_count += 1
+    return Framed(b"".join(parts), end, packet_count, offsets, bytes(levels))
+
+
+_UNKNOWN = Form(b"", b"", 0, False, 1 << 62)
+"""Stands in for a topic without a form: no record is at or above its first offset."""
+
+
+def _count(records: Records) -> int:
+    counts = {len(column) for column in records[1:]}
+    if len(counts) > 1:
+        raise ValueError(f"columns of {sorted(counts)} records")
+    return counts.pop()
+
+
+def _front(form: Form, qos: int, retain: int, length: int, size_limit: int) -> bytes | None:
+    """Fixed header and topic; None when the packet would be too large."""
+    remaining = len(form.head) + (2 if qos else 0) + len(form.block) + length
+    if not 0 <= form.qos <= 2:
+        raise ValueError(f"no form: {form}")
+    if remaining > VARINT_MAX:
+        return None
+    fixed = bytes((0x30 | qos << 1 | (retain if form.retain else 0),)) + varint(remaining)
+    return fixed + form.head if len(fixed) + remaining <= size_limit else None
 
 
 def frame_publishes(
@@ -59,3 +179,12 @@ def frame_acknowledgements(first: int, packet_ids: Sequence[bytes], reason: int 
         return head + head.join(packet_ids)
     head, tail = bytes((first, 3)), bytes((reason,))
     return head + (tail + head).join(packet_ids) + tail
+
+
+def with_reason(acknowledgements: bytes, reason: int) -> bytes:
+    """PUBACKs and PUBRECs of four bytes each in their MQTT 5 form with a reason."""
+    tail = bytes((reason,))
+    return b"".join(
+        acknowledgements[at : at + 1] + b"\x03" + acknowledgements[at + 2 : at + 4] + tail
+        for at in range(0, len(acknowledgements), 4)
+    )

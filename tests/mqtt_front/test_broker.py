@@ -78,7 +78,6 @@ def test_aliases_stand_for_topics(server: MqttServer) -> None:
 VIOLATIONS = {
     "second CONNECT": (packets.Connect("x", 5), 0x82),
     "topic with a wildcard": (Publish("a/#", b""), 0x81),
-    "QoS 2": (Publish("a", b"", 2, packet_id=1), 0x9B),
     "a packet from servers": (packets.Suback(1, (0,)), 0x82),
     "AUTH": (packets.Auth(0x18, Properties(authentication_method="x")), 0x82),
     "an alias over the maximum": (Publish("a", b"", properties=Properties(topic_alias=60_000)), 0x94),

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,11 +29,27 @@ class Parts:
     def __init__(self, log: Log, executor: ThreadPoolExecutor) -> None:
         self.log = log
         self.loop = ManualLoop()
-        self.changed: list[Session] = []
-        self.delivery = Delivery(
-            self.loop, executor, Complaints(logging.getLogger("test")), self.changed.append
-        )
+        self.changes: list[Session] = []
+        self.saves: list[Callable[[], None]] = []
+        self.delivery = Delivery(self.loop, executor, Complaints(logging.getLogger("test")), self)
         self.source = LogSource(log, {})
+
+    def changed(self, session: Session) -> None:
+        self.changes.append(session)
+
+    def save(self, session: Session, then: Callable[[], None]) -> None:
+        """Durable when the test says so, as sessions that outlive their connections are."""
+        if session.expiry_s:
+            self.saves.append(then)
+        else:
+            then()
+
+    def saved(self) -> None:
+        """Everything saved so far is durable."""
+        saves, self.saves = self.saves, []
+        for then in saves:
+            then()
+        self.loop.settle()
 
     def client(self, *filters: str, qos: int = 1, inflight_limit: int = 65_535) -> tuple[Session, FakeClient]:
         session, client = Session("c"), FakeClient(inflight_limit=inflight_limit)
@@ -90,7 +106,7 @@ def test_a_caught_up_feed_is_parked_and_woken_by_an_append_that_concerns_it(part
     parts.loop.settle()
     assert [one.payload for one in client.take()] == [b"1", b"2"]
     assert parts.state(session) is FeedState.PARKED
-    assert session in parts.changed
+    assert session in parts.changes
 
 
 def test_one_append_wakes_the_loop_once_for_all_its_readers(parts: Parts) -> None:
@@ -193,6 +209,49 @@ def test_a_resend_is_bounded_by_the_window_of_the_new_connection(parts: Parts, l
         got += parts.acknowledge(session, again)
     assert got == [b"%d" % number for number in range(20)]
     assert session.committed == {"mqtt": 20}
+
+
+def test_qos_2_goes_out_when_its_packet_ids_are_durable_and_everything_else_behind_it(parts: Parts) -> None:
+    session, client = parts.client(qos=2)
+    session.expiry_s = 100
+    parts.publish(b"1", qos=2)
+    parts.loop.settle()
+    assert parts.state(session) is FeedState.SAVING and client.publishes == []
+    session.subscribe(Subscription("other", 0), [parts.source])
+    parts.delivery.start(session)
+    parts.publish(b"2", topic="other", qos=0)
+    parts.loop.settle()
+    assert client.publishes == [], "not before what was there first"
+    parts.saved()
+    parts.saved()
+    taken = client.take()
+    assert [(one.payload, one.qos) for one in taken] == [(b"1", 2), (b"2", 0)]
+    assert session.accepted([taken[0].packet_id]) == [taken[0].packet_id]
+    assert session.outstanding == 1, "until PUBCOMP"
+    assert session.committed == {"mqtt": 2}
+    assert session.completed([taken[0].packet_id]) == 1
+    assert session.outstanding == 0
+
+
+def test_qos_2_of_a_session_that_ends_with_its_connection_waits_for_nothing(parts: Parts) -> None:
+    session, client = parts.client(qos=2)
+    parts.publish(b"1", qos=2)
+    parts.loop.settle()
+    assert [one.qos for one in client.take()] == [2]
+    assert parts.state(session) is FeedState.PARKED
+
+
+def test_what_becomes_durable_after_the_client_left_is_not_sent_to_the_next(parts: Parts) -> None:
+    session, client = parts.client(qos=2)
+    session.expiry_s = 100
+    parts.publish(b"1", qos=2)
+    parts.loop.settle()
+    parts.leave(session)
+    again = FakeClient()
+    parts.attach(session, again)
+    parts.saved()
+    assert client.publishes == []
+    assert [(one.payload, one.duplicate) for one in again.take()] == [(b"1", True)]
 
 
 def test_subscribing_to_more_wakes_a_parked_feed_for_it(parts: Parts) -> None:

@@ -7,7 +7,7 @@ from mqtt_front.codec.fields import Fields
 from mqtt_front.codec.properties import Carrier, Properties, read_block, write_block
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket, ProtocolViolation
-from mqtt_front.events import Publishes
+from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.headers import (
     NO_HEADERS,
     header_block,
@@ -75,15 +75,14 @@ def test_headers_of_other_producers_are_forwarded_as_text_that_mqtt_can_carry() 
 
 def test_the_publisher_is_put_in_front_and_never_forwarded() -> None:
     block = header_block(FULL)
-    run = Publishes(b"00", [b"t", b"t"], [b"plain", block + b"rich"], [0, len(block)], [], 0)
-    named = with_publisher(run, "me")
-    assert isinstance(named.header_lengths, list)
-    for payload, length, value in zip(named.payloads, named.header_lengths, (b"plain", b"rich"), strict=True):
-        assert payload[length:] == value
-        stored = stored_headers(payload[:length])
+    plain, rich = PublishRow(0x30, b"t", b"", b"plain", b""), PublishRow(0x30, b"t", block, b"rich", b"")
+    named = list(with_publisher(Publishes.of([plain, rich]), "me").rows())
+    assert [row.payload for row in named] == [b"plain", b"rich"]
+    for row in named:
+        stored = stored_headers(row.headers)
         assert stored.publisher == "me"
         assert b"me" not in stored.properties
-    assert decode_headers(named.payloads[1][: named.header_lengths[1]])[1:] == decode_headers(block)
+    assert decode_headers(named[1].headers)[1:] == decode_headers(block)
 
 
 def test_a_plain_record_has_no_headers() -> None:

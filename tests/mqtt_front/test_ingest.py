@@ -9,7 +9,7 @@ import pytest
 import timestone
 from mqtt_front.codec.packets import Packet, Puback, Pubrec
 from mqtt_front.complaints import Complaints
-from mqtt_front.events import Publishes
+from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.ingest import Ingest
 from mqtt_front.routing import Router
 from tests.support.manual_loop import ManualLoop
@@ -26,6 +26,8 @@ class Source:
 
     def __init__(self, level: int = 4) -> None:
         self.level = level
+        self.exactly_once = False
+        self.settlements: list[tuple[bytes, int]] = []
         self.submitted_bytes = 0
         self.writes: list[list[Packet]] = []
         self.refusals: list[str] = []
@@ -35,6 +37,9 @@ class Source:
         found, rest = parse(data, self.level)
         assert rest == b"" and len(found) == count
         self.writes.append(found)
+
+    def settled(self, acknowledgements: bytes, reason: int) -> None:
+        self.settlements.append((acknowledgements, reason))
 
     def refuse(self, message: str) -> None:
         self.refusals.append(message)
@@ -60,6 +65,7 @@ class Parts:
     ) -> None:
         self.loop = ManualLoop()
         self.logs = [store.log("mqtt"), store.log("alarms")]
+        self.settled: dict[str, int] = {}
         self.ingest = Ingest(
             Router(self.logs, [("alarms/#", 1)], topic_levels=10),
             self.loop,
@@ -67,6 +73,7 @@ class Parts:
             ack=ack,
             total_bytes=total_bytes,
             client_bytes=client_bytes,
+            settled=self.settled,
         )
 
     def settle(self) -> None:
@@ -81,16 +88,20 @@ def parts(store: Store) -> Parts:
     return Parts(store)
 
 
-def run(
-    *rows: tuple[str, bytes, int], qos: int = 1, header_lengths: list[int] | int = 0, size_bytes: int = 10
-) -> Publishes:
+def run(*rows: tuple[str, bytes, int], qos: int = 1, size_bytes: int = 10) -> Publishes:
     """Publishes as (topic, payload, packet id); packet id 0 is QoS 0."""
-    return Publishes(
-        bytearray(0x30 | (qos << 1 if packet_id else 0) for _, _, packet_id in rows),
-        [topic.encode() for topic, _, _ in rows],
-        [payload for _, payload, _ in rows],
-        header_lengths,
-        [packet_id.to_bytes(2, "big") for _, _, packet_id in rows if packet_id],
+    answer = {1: b"\x40\x02", 2: b"\x50\x02"}[qos]
+    return Publishes.of(
+        [
+            PublishRow(
+                0x30 | (qos << 1 if packet_id else 0),
+                topic.encode(),
+                b"",
+                payload,
+                answer + packet_id.to_bytes(2, "big") if packet_id else b"",
+            )
+            for topic, payload, packet_id in rows
+        ],
         size_bytes,
     )
 
@@ -159,10 +170,11 @@ def test_at_level_memory_accepted_is_enough_and_bytes_are_counted_all_the_same(s
 
 def test_flags_headers_and_topics_reach_the_record(parts: Parts) -> None:
     block = bytes.fromhex("02 0000 01000000 78")  # content type "x"
-    publishes = Publishes(
-        bytearray((0x31, 0x3B, 0x32)), [b"a", b"b", b"a"], [b"1", block + b"2", b"3"], [0, len(block), 0],
-        [b"\0\1", b"\0\2"], 0,
-    )  # fmt: skip
+    publishes = Publishes.of([
+        PublishRow(0x31, b"a", b"", b"1", b""),
+        PublishRow(0x3B, b"b", block, b"2", b"\x40\2\0\1"),
+        PublishRow(0x32, b"a", b"", b"3", b"\x40\2\0\2"),
+    ])  # fmt: skip
     parts.ingest.add(Source(), run(("c", b"0", 0)))
     parts.ingest.add(Source(), publishes)
     parts.settle()
@@ -192,6 +204,26 @@ def test_qos_2_is_answered_with_pubrec(parts: Parts) -> None:
     parts.ingest.add(source, run(("a", b"2", 2)))
     parts.settle()
     assert source.writes == [[Pubrec(1), Puback(2)]]
+
+
+def test_who_publishes_exactly_once_is_told_what_became_of_each_before_it_is_answered(parts: Parts) -> None:
+    source = Source(5)
+    source.exactly_once = True
+    parts.ingest.add(source, run(("a", b"1", 1), qos=2))
+    parts.ingest.add(source, run(("$SYS/x", b"2", 2), qos=2))
+    parts.ingest.repeat(source, [b"\0\1"])
+    parts.settle()
+    first, second, again = (bytes((0x50, 2, 0, packet_id)) for packet_id in (1, 2, 1))
+    assert source.settlements == [(first, 0), (second, 0x90), (again, 0)]
+    assert source.writes == [[Pubrec(1), Pubrec(2, 0x90), Pubrec(1)]]
+    assert parts.settled == {"mqtt": 1}
+
+
+def test_a_repetition_alone_is_answered_too(parts: Parts) -> None:
+    source = Source()
+    parts.ingest.repeat(source, [b"\0\7"])
+    parts.settle()
+    assert source.writes == [[Pubrec(7)]]
 
 
 def test_a_refused_topic_is_told_to_mqtt_5_and_ends_mqtt_3(

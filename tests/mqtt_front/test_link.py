@@ -117,7 +117,7 @@ def test_what_arrives_reaches_the_broker_and_the_shared_buffer_can_be_used_again
     linked.broker.buffer[:] = bytes(len(linked.broker.buffer))
     assert linked.link.last_seen == 17
     run = linked.broker.events[-1]
-    assert isinstance(run, Publishes) and run.payloads == [b"payload"]
+    assert isinstance(run, Publishes) and run.data == b"payload"
 
 
 def test_a_link_is_called_by_its_address_and_client_id() -> None:

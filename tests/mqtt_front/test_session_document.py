@@ -2,6 +2,7 @@
 
 import pytest
 
+from mqtt_front.exactly_once import Receipts
 from mqtt_front.feed import LogSource
 from mqtt_front.session import InFlight, Session
 from mqtt_front.session_document import (
@@ -17,7 +18,8 @@ from timestone.store import Store
 
 GOLDEN = bytes.fromhex("54534553 01 000000 100e0000 000000000070a740") + (
     b'{"subscriptions":[{"filter":"a/#","qos":1,"no_local":false,"retain_as_published":true,"identifier":7,'
-    b'"since":{"mqtt":3}}],"logs":{"mqtt":{"id":%d,"seen":9,"in_flight":[[5,4,1],[6,8,1]]}},"last_packet_id":6}'
+    b'"since":{"mqtt":3}}],"logs":{"mqtt":{"id":%d,"seen":9,"in_flight":[[5,4,1],[6,8,2]]}},"last_packet_id":6,'
+    b'"released":[3],"received":[7,8],"unsettled":[9],"settled":{"mqtt":20},"run":1}'
 )
 """Version 1, with the id of the log left open."""
 
@@ -29,19 +31,27 @@ def source(store: Store) -> LogSource:
     return LogSource(log, {})
 
 
-def decoded(document: bytes, *sources: LogSource) -> Session:
+def receipts(*sources: LogSource, run_id: int = 2) -> Receipts:
+    made = Receipts([source.log for source in sources])
+    made.run_id = run_id
+    return made
+
+
+def decoded(document: bytes, *sources: LogSource, run_id: int = 2) -> Session:
     by_name = {source.log.name: source for source in sources}
-    return decode_session("c", document, by_name.get, lambda topic_filter: sources)
+    found = receipts(*sources, run_id=run_id)
+    return decode_session("c", document, by_name.get, lambda topic_filter: sources, found)
 
 
 def test_the_document_of_version_1_is_read_and_written_byte_for_byte(source: LogSource) -> None:
     document = GOLDEN.replace(b"%d", str(source.log.id).encode())
-    session = decoded(document, source)
+    session = decoded(document, source, run_id=1)
     assert session.subscriptions == {"a/#": Subscription("a/#", 1, False, True, 7, {"mqtt": 3})}
     assert (session.expiry_s, session.packet_ids.last) == (3600, 6)
     assert {packet_id: entry.offset for packet_id, entry in session.in_flight.items()} == {5: 4, 6: 8}
     assert session.committed == {"mqtt": 4}
-    assert encode_session(session, 3000.0) == document
+    assert (list(session.released), session.received, session.unsettled) == ([3], {7, 8, 9}, {9})
+    assert encode_session(session, 3000.0, receipts(source, run_id=1)) == document
 
 
 def test_what_was_acknowledged_out_of_order_is_not_sent_again(source: LogSource) -> None:
@@ -53,7 +63,7 @@ def test_what_was_acknowledged_out_of_order_is_not_sent_again(source: LogSource)
     feed.window.sent([4, 5, 6])
     feed.window.seen = 7
     session.acknowledged([2])
-    restored = decoded(encode_session(session, 0), source)
+    restored = decoded(encode_session(session, 0, receipts(source)), source)
     restored.attach(lambda feed, reader: None)
     assert restored.committed == {"mqtt": 4}
     assert set(restored.feeds["mqtt"].resend) == {4, 6}
@@ -92,6 +102,12 @@ def test_a_log_that_is_gone_is_left_out_and_a_new_one_begins_now(source: LogSour
 def test_what_is_no_document_of_this_version_is_refused(document: bytes, source: LogSource) -> None:
     with pytest.raises(UnknownSession):
         decoded(document, source)
+
+
+def test_what_was_not_settled_counts_in_its_own_process_only(source: LogSource) -> None:
+    document = GOLDEN.replace(b"%d", str(source.log.id).encode())
+    assert decoded(document, source, run_id=1).received == {7, 8, 9}
+    assert decoded(document, source, run_id=2).received == {7, 8}
 
 
 def test_the_lifetime_is_known_without_reading_the_rest() -> None:

@@ -1,15 +1,27 @@
-"""Deliveries and acknowledgements in numbers have the bytes that one packet at a time would have. A native twin has to
-pass this file, too."""
+"""Deliveries and acknowledgements in numbers have the bytes that one packet at a time would have. Tests of
+`frame_records` run on it and, where it was built, on its compiled twin."""
 
+from collections.abc import Callable
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.fields import text
-from mqtt_front.codec.frame import frame_acknowledgements, frame_publishes, publish_size
+from mqtt_front.codec.frame import (
+    Form,
+    Framed,
+    Records,
+    frame_acknowledgements,
+    frame_publishes,
+    publish_size,
+    with_reason,
+)
 from mqtt_front.codec.packets import Puback, Publish, Pubrec
 from mqtt_front.codec.properties import write_properties
+from tests.support.mqtt_kernels import each_kernel
 from tests.support.mqtt_packets import publishes
 
 
@@ -43,3 +55,158 @@ def test_acknowledgements_are_framed_as_they_would_be_one_by_one(ids: list[int],
     for first, kind in ((0x40, Puback), (0x50, Pubrec)):
         expected = b"".join(encode_packet(kind(packet_id, reason), 5) for packet_id in ids)
         assert frame_acknowledgements(first, raw, reason) == expected
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 65_535)), max_size=10))
+def test_acknowledgements_get_their_reason_one_by_one(answers: list[tuple[bool, int]]) -> None:
+    packets = [(Pubrec if received else Puback)(packet_id) for received, packet_id in answers]
+    plain = b"".join(encode_packet(packet, 5) for packet in packets)
+    expected = b"".join(encode_packet(type(packet)(packet.packet_id, 0x97), 5) for packet in packets)
+    assert with_reason(plain, 0x97) == expected
+
+
+Frame = Callable[..., Framed]
+LIMIT = 1 << 28
+
+
+@pytest.fixture(params=each_kernel("frame_records"), scope="session")
+def frame(request: pytest.FixtureRequest) -> Frame:
+    found: Frame = request.param
+    return found
+
+
+def records(*rows: tuple[int, int, bytes], first_offset: int = 100) -> Records:
+    """Records as (topic id, flags, payload), with other bytes between them, in columns with gaps as a batch has
+    them."""
+    data, starts = b"", []
+    for _, _, payload in rows:
+        starts.append(len(data) + 1)
+        data += b"?" + payload
+    entries = np.zeros(
+        len(rows), dtype=[("length", "<u4"), ("topic", "<u4"), ("flags", "<u2"), ("other", "<u8")]
+    )
+    entries["length"] = [len(payload) for _, _, payload in rows]
+    entries["topic"] = [topic for topic, _, _ in rows]
+    entries["flags"] = [flags for _, flags, _ in rows]
+    offsets = np.arange(first_offset, first_offset + len(rows), dtype=np.int64)
+    return Records(
+        data, offsets, entries["topic"], entries["flags"], np.array(starts, dtype=np.int64), entries["length"]
+    )
+
+
+def form(topic: str, qos: int = 0, block: bytes = b"", retain: bool = False, first_offset: int = 0) -> Form:
+    return Form(text(topic), block, qos, retain, first_offset)
+
+
+QOS_1, QOS_2, RETAIN = 2, 4, 1
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_records_are_framed_as_packets_would_be_one_by_one(frame: Frame, level: int) -> None:
+    rows = records(
+        (1, 0, b"a"),
+        (2, QOS_1, b"b" * 200),
+        (1, QOS_2 | RETAIN, b""),
+        (2, QOS_2, b"d"),
+        (2, QOS_1 | RETAIN, b"e"),
+    )
+    block = b"\0" if level == 5 else b""
+    forms = {1: form("t/1", 2, block, retain=True), 2: form("t/2", 1, block)}
+    framed = frame(rows, 0, forms, [7, 8, 9, 10], 0, LIMIT)
+    expected = [
+        Publish("t/1", b"a"),
+        Publish("t/2", b"b" * 200, 1, packet_id=7),
+        Publish("t/1", b"", 2, retain=True, packet_id=8),
+        Publish("t/2", b"d", 1, packet_id=9),
+        Publish("t/2", b"e", 1, packet_id=10),
+    ]
+    assert framed == Framed(
+        b"".join(encode_packet(packet, level) for packet in expected),
+        5,
+        5,
+        [101, 102, 103, 104],
+        bytes((1, 2, 1, 1)),
+    )
+
+
+def test_records_without_a_grant_are_passed_over(frame: Frame) -> None:
+    framed = frame(
+        records((1, 0, b"a"), (2, 0, b"b"), (1, 0, b"c")), 0, {1: None, 2: form("t")}, [], 0, LIMIT
+    )
+    assert (framed.data, framed.end, framed.packet_count) == (encode_packet(Publish("t", b"b"), 4), 3, 1)
+
+
+def test_what_was_missed_at_qos_0_is_left_out(frame: Frame) -> None:
+    rows = records((1, 0, b"a"), (1, QOS_1, b"b"), (1, 0, b"c"))
+    framed = frame(rows, 0, {1: form("t", 1)}, [5], 102, LIMIT)
+    sent = [Publish("t", b"b", 1, packet_id=5), Publish("t", b"c")]
+    assert framed.data == b"".join(encode_packet(packet, 4) for packet in sent)
+
+
+STOPS: dict[str, tuple[dict[int, Form | None], list[int], int]] = {
+    "a topic without a form": ({1: form("t", 1)}, [1, 2, 3], LIMIT),
+    "an offset below the form's first": (
+        {1: form("t", 1), 2: form("u", 1, first_offset=103)},
+        [1, 2, 3],
+        LIMIT,
+    ),
+    "a packet that is too large": ({1: form("t", 1), 2: form("u" * 20, 1)}, [1, 2, 3], 20),
+    "no packet id left": ({1: form("t", 1), 2: form("u", 1)}, [1], LIMIT),
+}
+
+
+@pytest.mark.parametrize(("forms", "ids", "limit"), STOPS.values(), ids=STOPS.keys())
+def test_framing_ends_where_the_caller_has_to_decide(
+    frame: Frame, forms: dict[int, Form | None], ids: list[int], limit: int
+) -> None:
+    rows = records((1, 0, b"a"), (1, QOS_1, b"b"), (2, QOS_1, b"c"), (1, 0, b"d"))
+    framed = frame(rows, 0, forms, ids, 0, limit)
+    assert (framed.end, framed.packet_count, framed.offsets) == (2, 2, [101])
+    rest = frame(rows, 3, forms, ids, 0, limit)
+    assert rest.data == encode_packet(Publish("t", b"d"), 4)
+
+
+@pytest.mark.parametrize(
+    "size", [0, 118, 119, 120, 121, 122, 16_372, 16_373, 16_376, 16_377, 2_097_140, 2_097_150]
+)
+@pytest.mark.parametrize("qos", [0, 1])
+def test_packets_of_every_size_around_the_varint_borders(frame: Frame, size: int, qos: int) -> None:
+    packet = Publish("a/b", b"x" * size, qos, packet_id=qos)
+    encoded = encode_packet(packet, 4)
+    rows, forms = records((9, qos << 1, packet.payload)), {9: form("a/b", 1)}
+    assert frame(rows, 0, forms, [1], 0, len(encoded)).data == encoded
+    assert frame(rows, 0, forms, [1], 0, len(encoded) - 1).end == 0
+
+
+def test_no_records_are_no_packets(frame: Frame) -> None:
+    assert frame(records(), 0, {}, [], 0, LIMIT) == Framed(b"", 0, 0, [], b"")
+    assert frame(records((1, 0, b"a")), 1, {}, [], 0, LIMIT) == Framed(b"", 1, 0, [], b"")
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, 1), (4, 1), (2**62, 1), (0, 5), (3, 2**28 - 20)])
+def test_records_outside_of_their_data_are_refused(frame: Frame, start: int, length: int) -> None:
+    starts, lengths = np.array([start], np.int64), np.array([length], np.uint32)
+    rows = records((1, 0, b"abc"))._replace(starts=starts, lengths=lengths)
+    with pytest.raises(ValueError):
+        frame(rows, 0, {1: form("t")}, [], 0, LIMIT)
+
+
+def test_columns_that_do_not_fit_each_other_are_refused(frame: Frame) -> None:
+    rows = records((1, 0, b"a"), (1, 0, b"b"))
+    with pytest.raises(ValueError):
+        frame(rows._replace(topic_ids=rows.topic_ids[:1]), 0, {1: form("t")}, [], 0, LIMIT)
+    for first in (-1, 3):
+        with pytest.raises(ValueError):
+            frame(rows, first, {1: form("t")}, [], 0, LIMIT)
+
+
+@pytest.mark.parametrize("qos", [-1, 3])
+def test_forms_of_impossible_qos_are_refused(frame: Frame, qos: int) -> None:
+    with pytest.raises(ValueError):
+        frame(records((1, 6, b"a")), 0, {1: form("t", qos)}, [1], 0, LIMIT)
+
+
+@pytest.mark.parametrize("packet_id", [-1, 65_536])
+def test_impossible_packet_ids_are_refused(frame: Frame, packet_id: int) -> None:
+    with pytest.raises(OverflowError):
+        frame(records((1, QOS_1, b"a")), 0, {1: form("t", 1)}, [packet_id], 0, LIMIT)

@@ -1,5 +1,9 @@
-"""The scanner takes exactly the PUBLISH packets that `decode_packet` takes, and reads the same out of them. A native
-twin has to pass this file, too."""
+"""The scanner takes exactly the PUBLISH packets that `decode_packet` takes, and reads the same out of them. Every test
+runs on the scanner in Python and, where it was built, on its compiled twin."""
+
+from array import array
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,38 +14,51 @@ from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.fields import Fields, decode_text, varint
 from mqtt_front.codec.packets import Puback, Publish
 from mqtt_front.codec.properties import Carrier, read_block
-from mqtt_front.codec.scan import PublishRun, scan_acknowledgements, scan_publishes
+from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS, PublishRun, scan_acknowledgements
 from mqtt_front.errors import MalformedPacket, MqttError
+from tests.support.mqtt_kernels import each_kernel
 from tests.support.mqtt_packets import any_packet, publishes
 
 LIMIT = 1 << 20
+Scan = Callable[..., PublishRun]
 
 
-def scan(data: bytes, level: int, limit: int = LIMIT) -> PublishRun:
-    return scan_publishes(data, 0, len(data), level, limit)
+@pytest.fixture(params=each_kernel("scan_publishes"), scope="session")
+def scan(request: pytest.FixtureRequest) -> Scan:
+    """A whole buffer scanned by one of the twins."""
+
+    def scanned(data: bytes, level: int, limit: int = LIMIT) -> PublishRun:
+        run: PublishRun = request.param(data, 0, len(data), level, limit)
+        return run
+
+    return scanned
 
 
 def as_packets(run: PublishRun, level: int) -> list[Publish]:
     """What the columns of a run say, as packets."""
-    ids = iter(run.packet_ids)
-    found = []
-    for number, (first, topic, payload) in enumerate(
-        zip(run.first_bytes, run.topics, run.payloads, strict=True)
-    ):
-        qos = first >> 1 & 3
-        packet_id = int.from_bytes(next(ids), "big") if qos else 0
-        properties = read_block(Fields(run.properties.get(number, b"")), Carrier.PUBLISH)
-        found.append(
-            Publish(decode_text(topic), payload, qos, bool(first & 1), bool(first & 8), packet_id, properties)
-        )
-    assert next(ids, None) is None
+    answers = [run.acknowledgements[at : at + 4] for at in range(0, len(run.acknowledgements), 4)]
+    numbers, lengths = array("H", run.topic_numbers), array("I", run.lengths)
+    found: list[Publish] = []
+    at = 0
+    for first, topic_number, length in zip(run.first_bytes, numbers, lengths, strict=True):
+        qos, packet_id = first >> 1 & 3, 0
+        if qos:
+            answer = answers.pop(0)
+            assert answer[:2] == (b"\x40\x02" if qos == 1 else b"\x50\x02")
+            packet_id = int.from_bytes(answer[2:], "big")
+        properties = read_block(Fields(run.properties.get(len(found), b"")), Carrier.PUBLISH)
+        topic, payload = decode_text(run.topics[topic_number]), run.data[at : at + length]
+        found.append(Publish(topic, payload, qos, bool(first & 1), bool(first & 8), packet_id, properties))
+        at += length
+    assert answers == [] and at == len(run.data)
+    assert list(dict.fromkeys(numbers)) == list(range(len(run.topics))), "in the order of first use"
     assert set(run.properties) <= set(range(len(found)))
     return found
 
 
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
-def test_takes_a_run_of_publishes_as_they_were_encoded(level: int, data: st.DataObject) -> None:
+def test_takes_a_run_of_publishes_as_they_were_encoded(scan: Scan, level: int, data: st.DataObject) -> None:
     sent = data.draw(st.lists(publishes(level), max_size=6))
     encoded = b"".join(encode_packet(packet, level) for packet in sent)
     run = scan(encoded, level)
@@ -51,7 +68,7 @@ def test_takes_a_run_of_publishes_as_they_were_encoded(level: int, data: st.Data
 
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
-def test_stops_in_front_of_what_is_incomplete(level: int, data: st.DataObject) -> None:
+def test_stops_in_front_of_what_is_incomplete(scan: Scan, level: int, data: st.DataObject) -> None:
     sent = data.draw(st.lists(publishes(level), min_size=1, max_size=3))
     pieces = [encode_packet(packet, level) for packet in sent]
     encoded = b"".join(pieces)
@@ -67,20 +84,20 @@ def test_stops_in_front_of_what_is_incomplete(level: int, data: st.DataObject) -
 
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
-def test_agrees_with_the_decoder_on_any_first_packet(level: int, data: st.DataObject) -> None:
+def test_agrees_with_the_decoder_on_any_first_packet(scan: Scan, level: int, data: st.DataObject) -> None:
     encoded = bytearray(encode_packet(data.draw(any_packet(level)), level))
     for _ in range(data.draw(st.integers(0, 3))):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
-    agrees(bytes(encoded) + data.draw(st.binary(max_size=4)), level)
+    agrees(scan, bytes(encoded) + data.draw(st.binary(max_size=4)), level)
 
 
 @given(st.sampled_from(range(0x30, 0x40)), st.binary(max_size=40), st.sampled_from([4, 5]))
-def test_agrees_with_the_decoder_on_any_bytes(first: int, body: bytes, level: int) -> None:
-    agrees(bytes((first,)) + body, level)
-    agrees(bytes((first,)) + varint(len(body)) + body, level)
+def test_agrees_with_the_decoder_on_any_bytes(scan: Scan, first: int, body: bytes, level: int) -> None:
+    agrees(scan, bytes((first,)) + body, level)
+    agrees(scan, bytes((first,)) + varint(len(body)) + body, level)
 
 
-def agrees(encoded: bytes, level: int) -> None:
+def agrees(scan: Scan, encoded: bytes, level: int) -> None:
     """The first packet is taken by both or by neither. Content is the decoder's business alone: text and properties."""
     run = scan(encoded, level)
     try:
@@ -92,7 +109,7 @@ def agrees(encoded: bytes, level: int) -> None:
         decoded = None
     if isinstance(decoded, Publish):
         assert as_packets(run, level)[0] == decoded
-    elif run.payloads:
+    elif run.first_bytes:
         # Well-formed to the scanner, so what the decoder objects to is text or properties.
         with pytest.raises(MqttError):
             judge_content(run, level)
@@ -106,24 +123,63 @@ def judge_content(run: PublishRun, level: int) -> None:
     decode_text(run.topics[0])
 
 
-def test_takes_payloads_of_every_length_around_the_varint_borders() -> None:
+def test_takes_payloads_of_every_length_around_the_varint_borders(scan: Scan) -> None:
     for size in (0, 1, 122, 123, 124, 127, 128, 16_370, 16_378, 16_384, 300_000):
         sent = Publish("a/b", b"p" * size, 1, packet_id=7)
         run = scan(encode_packet(sent, 4) * 2, 4)
         assert as_packets(run, 4) == [sent, sent]
 
 
-def test_leaves_a_packet_over_the_limit_to_the_decoder() -> None:
+def test_leaves_a_packet_over_the_limit_to_the_decoder(scan: Scan) -> None:
     encoded = encode_packet(Publish("a", b"x" * 100), 4)
-    assert len(scan(encoded, 4, len(encoded)).payloads) == 1
-    assert scan(encoded, 4, len(encoded) - 1).payloads == []
+    assert len(scan(encoded, 4, len(encoded)).first_bytes) == 1
+    assert scan(encoded, 4, len(encoded) - 1).first_bytes == b""
 
 
-def test_stops_in_front_of_another_packet() -> None:
+def test_stops_in_front_of_another_packet(scan: Scan) -> None:
     publish, puback = encode_packet(Publish("a", b"x"), 4), encode_packet(Puback(1), 4)
     run = scan(publish + puback + publish, 4)
-    assert len(run.payloads) == 1
+    assert len(run.first_bytes) == 1
     assert run.position == len(publish)
+
+
+def test_a_run_has_so_many_packets_at_most(scan: Scan) -> None:
+    packet = encode_packet(Publish("a"), 4)
+    run = scan(packet * (RUN_PACKETS + 5), 4)
+    assert (len(run.first_bytes), run.position) == (RUN_PACKETS, RUN_PACKETS * len(packet))
+
+
+def test_a_run_has_so_many_topics_at_most(scan: Scan) -> None:
+    packets = [encode_packet(Publish(f"t/{number}"), 4) for number in range(RUN_TOPICS + 3)]
+    again = encode_packet(Publish("t/0"), 4)
+    run = scan(b"".join(packets[:RUN_TOPICS]) + again + packets[RUN_TOPICS], 4)
+    assert len(run.topics) == RUN_TOPICS
+    assert len(run.first_bytes) == RUN_TOPICS + 1
+    assert array("H", run.topic_numbers)[-1] == 0
+
+
+def test_topics_that_differ_in_any_byte_are_different(scan: Scan) -> None:
+    topics = ["a" * size + last for size in (0, 1, 7, 8, 9, 30) for last in ("", "b", "c")]
+    sent = [Publish(topic, b"%d" % number) for number, topic in enumerate(topics * 2) if topic]
+    assert as_packets(scan(b"".join(encode_packet(packet, 4) for packet in sent), 4), 4) == sent
+
+
+@pytest.mark.parametrize(("position", "end"), [(-1, 3), (3, 2), (0, 6), (6, 6), (0, -1)])
+def test_places_outside_of_the_buffer_are_refused(position: int, end: int) -> None:
+    for parameter in each_kernel("scan_publishes"):
+        function: Any = parameter.values[0]
+        with pytest.raises(ValueError):
+            function(b"\x30\3\0\1a", position, end, 4, LIMIT)
+
+
+def test_a_part_of_the_buffer_is_scanned_as_if_the_rest_were_not_there() -> None:
+    packet = encode_packet(Publish("a", b"xyz", 1, packet_id=3), 4)
+    for parameter in each_kernel("scan_publishes"):
+        function: Any = parameter.values[0]
+        run = function(b"..." + packet * 3, 3, 3 + 2 * len(packet), 4, LIMIT)
+        assert (run.position, run.data) == (3 + 2 * len(packet), b"xyzxyz")
+        run = function(b"..." + packet * 3, 3, 2 + 2 * len(packet), 4, LIMIT)
+        assert (run.position, run.data) == (3 + len(packet), b"xyz")
 
 
 @given(st.lists(st.integers(1, 65_535), max_size=20), st.binary(max_size=9))

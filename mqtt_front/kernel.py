@@ -1,0 +1,24 @@
+"""Which kernel does the per-message loops of the front: the compiled one, or its twin in Python.
+
+The contracts of the functions are in `codec`, where the twins are. What is said in `timestone.kernel` about choosing
+holds here, too."""
+
+from typing import TYPE_CHECKING
+
+from mqtt_front.codec import frame, scan
+from timestone.kernel import choose
+
+INTERFACE = 1
+"""Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
+
+_native, REASON = choose("mqtt_front._kernel", INTERFACE)
+"""Why the slow path is in use; "" when it is not."""
+NAME = "pure Python" if _native is None else "native"
+"""Which path is in use, for a line of a report."""
+
+if TYPE_CHECKING or _native is None:
+    scan_publishes = scan.scan_publishes
+    frame_records = frame.frame_records
+else:
+    scan_publishes = _native.scan_publishes
+    frame_records = _native.frame_records

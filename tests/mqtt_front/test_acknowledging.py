@@ -1,0 +1,184 @@
+"""QoS 2 from outside, both ways and across every interruption: exactly once."""
+
+from pathlib import Path
+
+import pytest
+
+from mqtt_front.codec import packets
+from mqtt_front.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Request
+from mqtt_front.codec.properties import Properties
+from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_server import MqttServer, mqtt_server
+
+
+@pytest.fixture(params=[4, 5])
+def level(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def lasting(server: MqttServer, client_id: str, level: int = 4) -> RawClient:
+    """A connection of a client whose session outlives it."""
+    client = RawClient(server.address, level)
+    wanted = Properties(session_expiry_interval=1000) if level == 5 else None
+    client.connect(client_id, clean=False, properties=wanted)
+    return client
+
+
+def stored(server: MqttServer, topic: str) -> list[bytes]:
+    return [record.payload for record in server.store.log("mqtt").reader(topics=topic)]
+
+
+def test_the_whole_exchange_of_a_publish(server: MqttServer, level: int) -> None:
+    topic = f"exchange/{level}"
+    with lasting(server, f"exchange{level}", level) as client:
+        client.send(Publish(topic, b"1", 2, packet_id=5))
+        assert client.expect(Pubrec) == Pubrec(5)
+        assert stored(server, topic) == [b"1"], "stored when it is received"
+        client.send(Pubrel(5))
+        assert client.expect(Pubcomp) == Pubcomp(5)
+        client.send(Publish(topic, b"2", 2, packet_id=5))
+        assert client.expect(Pubrec) == Pubrec(5)
+        assert stored(server, topic) == [b"1", b"2"], "the id was free again"
+
+
+def test_a_publish_sent_again_before_its_release_is_stored_once(server: MqttServer, level: int) -> None:
+    topic = f"again/{level}"
+    with lasting(server, f"again{level}", level) as client:
+        client.send(*[Publish(topic, b"x", 2, duplicate=bool(n), packet_id=5) for n in range(3)])
+        assert [client.expect(Pubrec).packet_id for _ in range(3)] == [5, 5, 5]
+    with lasting(server, f"again{level}", level) as client:
+        client.send(
+            Publish(topic, b"x", 2, duplicate=True, packet_id=5), Publish(topic, b"y", 2, packet_id=6)
+        )
+        assert [client.expect(Pubrec).packet_id for _ in range(2)] in ([5, 6], [6, 5])
+        client.send(Pubrel(5), Pubrel(6), Pubrel(5))
+        answers = [client.expect(Pubcomp) for _ in range(3)]
+        assert answers == [Pubcomp(5), Pubcomp(6), Pubcomp(5, 0x92 if level == 5 else 0)]
+    assert stored(server, topic) == [b"x", b"y"]
+
+
+def test_between_other_publishes_answers_keep_their_kind_and_order(server: MqttServer) -> None:
+    with lasting(server, "mixed") as client:
+        client.send(*[Publish("mixed", b"%d" % n, n % 3, packet_id=n if n % 3 else 0) for n in range(1, 10)])
+        answers = [client.next_packet() for _ in range(6)]
+        assert answers == [Puback(1), Pubrec(2), Puback(4), Pubrec(5), Puback(7), Pubrec(8)]
+    assert stored(server, "mixed") == [b"%d" % n for n in range(1, 10)]
+
+
+def test_a_refused_publish_gives_its_id_back(server: MqttServer) -> None:
+    with lasting(server, "refused", 5) as client:
+        client.send(Publish("$SYS/x", b"", 2, packet_id=5))
+        assert client.expect(Pubrec) == Pubrec(5, 0x90)
+        client.send(Publish("refused", b"1", 2, packet_id=5))
+        assert client.expect(Pubrec) == Pubrec(5)
+    assert stored(server, "refused") == [b"1"]
+
+
+def test_a_run_that_ends_with_an_impossible_topic_takes_no_ids_behind_it(server: MqttServer) -> None:
+    with lasting(server, "broken") as client:
+        client.send(Publish("broken", b"1", 2, packet_id=5), Publish("#", b"", 2, packet_id=6))
+        while client.next_packet() is not None:
+            pass
+    with lasting(server, "broken") as client:
+        client.send(Publish("broken", b"2", 2, packet_id=6))
+        assert client.expect(Pubrec) == Pubrec(6)
+    assert stored(server, "broken") == [b"1", b"2"]
+
+
+def test_the_whole_exchange_of_a_delivery(server: MqttServer, level: int) -> None:
+    topic = f"out/{level}"
+    with lasting(server, f"out{level}", level) as client, lasting(server, f"from{level}") as other:
+        assert client.subscribe(Request(topic, 2)) == (2,)
+        other.send(Publish(topic, b"1", 2, packet_id=1))
+        other.expect(Pubrec)
+        delivery = client.expect(Publish)
+        assert (delivery.qos, delivery.payload, delivery.duplicate) == (2, b"1", False)
+        client.send(Pubrec(delivery.packet_id))
+        assert client.expect(Pubrel) == Pubrel(delivery.packet_id)
+        client.send(Pubrec(delivery.packet_id))
+        assert client.expect(Pubrel) == Pubrel(delivery.packet_id), "asked again, answered again"
+        client.send(Pubcomp(delivery.packet_id))
+        client.expect_silence()
+
+
+def test_a_delivery_goes_on_where_the_connection_ended(server: MqttServer, level: int) -> None:
+    topic, name = f"resume/{level}", f"resume{level}"
+    with lasting(server, name, level) as client, lasting(server, f"{name}-from") as other:
+        client.subscribe(Request(topic, 2))
+        for packet_id in (1, 2, 3):
+            other.send(Publish(topic, b"%d" % packet_id, 2, packet_id=packet_id))
+            other.expect(Pubrec)
+        first, second, third = (client.expect(Publish) for _ in range(3))
+        client.send(Pubrec(first.packet_id), Pubrec(second.packet_id))
+        client.expect(Pubrel)
+        client.expect(Pubrel)
+        client.send(Pubcomp(first.packet_id))
+        client.expect_silence()
+    with lasting(server, name, level) as client:
+        released = client.expect(Pubrel)
+        assert released.packet_id == second.packet_id
+        again = client.expect(Publish)
+        assert (again.packet_id, again.payload, again.duplicate) == (third.packet_id, b"3", True)
+        client.send(Pubcomp(second.packet_id), Pubrec(third.packet_id))
+        client.expect(Pubrel)
+        client.send(Pubcomp(third.packet_id))
+        client.expect_silence()
+    with lasting(server, name, level) as client:
+        client.expect_silence()
+
+
+def test_a_pubrec_of_failure_ends_a_delivery(server: MqttServer) -> None:
+    with RawClient(server.address, 5) as client, lasting(server, "failing-from") as other:
+        client.connect("failing", properties=Properties(receive_maximum=1))
+        client.subscribe(Request("failing", 2))
+        for packet_id in (1, 2):
+            other.send(Publish("failing", b"%d" % packet_id, 2, packet_id=packet_id))
+            other.expect(Pubrec)
+        client.send(Pubrec(client.expect(Publish).packet_id, 0x80))
+        assert client.expect(Publish).payload == b"2"
+
+
+def test_the_window_is_free_at_pubcomp_and_not_before(server: MqttServer) -> None:
+    with RawClient(server.address, 5) as client, lasting(server, "window-from") as other:
+        client.connect("window2", properties=Properties(receive_maximum=1))
+        client.subscribe(Request("window2", 2))
+        for packet_id in (1, 2):
+            other.send(Publish("window2", b"%d" % packet_id, 2, packet_id=packet_id))
+            other.expect(Pubrec)
+        delivery = client.expect(Publish)
+        client.send(Pubrec(delivery.packet_id))
+        client.expect(Pubrel)
+        client.expect_silence()
+        client.send(Pubcomp(delivery.packet_id))
+        assert client.expect(Publish).payload == b"2"
+
+
+def test_a_puback_for_a_delivery_at_qos_2_is_not_taken_for_its_end(server: MqttServer) -> None:
+    with lasting(server, "confused") as client, lasting(server, "confused-from") as other:
+        client.subscribe(Request("confused", 2))
+        other.send(Publish("confused", b"1", 2, packet_id=1))
+        other.expect(Pubrec)
+        client.send(Puback(client.expect(Publish).packet_id))
+        client.expect_silence()
+    with lasting(server, "confused") as client:
+        assert client.expect(Publish).duplicate
+
+
+def test_both_directions_survive_a_restart_of_the_server(tmp_path: Path, level: int) -> None:
+    with mqtt_server(tmp_path) as server, lasting(server, "a", level) as client:
+        client.subscribe(Request("t", 2))
+        client.send(Publish("t", b"1", 2, packet_id=5), Publish("t", b"2", 2, packet_id=6))
+        received = [client.next_packet() for _ in range(4)]
+        deliveries = [one for one in received if isinstance(one, Publish)]
+        assert len(deliveries) == 2
+        client.send(Pubrec(deliveries[0].packet_id), Pubrel(5))
+        assert {type(client.next_packet()) for _ in range(2)} == {Pubrel, Pubcomp}
+    with mqtt_server(tmp_path) as server, lasting(server, "a", level) as client:
+        assert client.expect(Pubrel).packet_id == deliveries[0].packet_id
+        again = client.expect(Publish)
+        assert (again.packet_id, again.payload, again.duplicate) == (deliveries[1].packet_id, b"2", True)
+        client.send(Publish("t", b"2", 2, duplicate=True, packet_id=6), Publish("t", b"3", 2, packet_id=5))
+        answers = [client.next_packet() for _ in range(3)]
+        assert sorted(one.packet_id for one in answers if isinstance(one, Pubrec)) == [5, 6]
+        assert stored(server, "t") == [b"1", b"2", b"3"]
+        client.send(packets.Disconnect())

@@ -1,0 +1,130 @@
+"""What was received before is known, also from the log alone."""
+
+from pathlib import Path
+
+import pytest
+
+import timestone
+from mqtt_front.codec.packets import Publish, Pubrec
+from mqtt_front.codec.properties import Properties
+from mqtt_front.errors import ProtocolViolation
+from mqtt_front.events import Publishes, PublishRow
+from mqtt_front.exactly_once import Receipts, has_qos_2, received_since
+from mqtt_front.session import Session
+from tests.mqtt_front.test_front import Process
+from tests.support.mqtt_clients import RawClient
+from timestone.draft import Draft
+from timestone.log import Log
+from timestone.record import HeaderKind, decode_headers
+from timestone.store import Store
+
+
+@pytest.fixture
+def log(store: Store) -> Log:
+    return store.log("mqtt")
+
+
+def row(qos: int, packet_id: int, payload: bytes = b"x", headers: bytes = b"") -> PublishRow:
+    answer = b"" if qos == 0 else bytes((0x40 + 0x10 * (qos - 1), 2)) + packet_id.to_bytes(2, "big")
+    return PublishRow(0x30 | qos << 1, b"t", headers, payload, answer)
+
+
+def run(*rows: PublishRow) -> Publishes:
+    return Publishes.of(rows, 10)
+
+
+def append(log: Log, rows: list[PublishRow]) -> None:
+    draft = Draft(
+        [one.headers + one.payload for one in rows],
+        log.topic_id("t"),
+        flags=[one.first & 7 for one in rows],
+        header_lengths=[len(one.headers) for one in rows],
+    )
+    log.append_draft(draft, ack="written")
+
+
+def test_only_the_first_of_an_id_is_kept(log: Log) -> None:
+    receipts, session = Receipts([log]), Session("c")
+    kept, repeated = receipts.once(
+        session, run(row(2, 5, b"1"), row(1, 5, b"2"), row(2, 5, b"3"), row(0, 0, b"4"))
+    )
+    assert [one.payload for one in kept.rows()] == [b"1", b"2", b"4"]
+    assert repeated == [b"\0\5"]
+    assert session.received == session.unsettled == {5}
+    assert session.forget_received([5, 6]) == [5]
+    kept, repeated = receipts.once(session, run(row(2, 5, b"5")))
+    assert [one.payload for one in kept.rows()] == [b"5"] and repeated == []
+
+
+def test_a_run_without_qos_2_is_known_at_a_glance() -> None:
+    assert not has_qos_2(run(row(0, 0), row(1, 2)))
+    assert has_qos_2(run(row(0, 0), row(2, 2)))
+
+
+def test_the_record_carries_id_and_owner_where_the_session_outlives_the_connection(log: Log) -> None:
+    receipts = Receipts([log])
+    passing, lasting = Session("passing"), Session("lasting", expiry_s=10)
+    (plain,) = receipts.once(passing, run(row(2, 5)))[0].rows()
+    assert plain.headers == b""
+    (marked,) = receipts.once(lasting, run(row(2, 0x1234)))[0].rows()
+    items = {item.kind: item.value for item in decode_headers(marked.headers)}
+    assert items == {HeaderKind.PUBLISHER: b"lasting", HeaderKind.PACKET_ID: b"\x34\x12"}
+    assert receipts.count == 1
+
+
+def test_properties_that_leave_no_room_for_the_id_give_it_back(log: Log) -> None:
+    receipts, session = Receipts([log]), Session("c" * 1000, expiry_s=10)
+    with pytest.raises(ProtocolViolation):
+        receipts.once(session, run(row(2, 5), row(2, 6, headers=b"h" * 65_000)))
+    assert session.received == session.unsettled == set()
+
+
+def test_ids_are_found_in_the_log_by_client_and_from_an_offset_on(log: Log) -> None:
+    receipts, session, other = Receipts([log]), Session("c", expiry_s=10), Session("d", expiry_s=10)
+    append(log, list(receipts.once(session, run(row(1, 1), row(2, 5), row(2, 6)))[0].rows()))
+    append(log, list(receipts.once(other, run(row(2, 7)))[0].rows()))
+    found = received_since([log], {})
+    assert {client: [one.packet_id for one in entries] for client, entries in found.items()} == {
+        "c": [5, 6],
+        "d": [7],
+    }
+    assert received_since([log], {"mqtt": 2})["c"] == [("mqtt", 2, 6)]
+    assert received_since([log], {"mqtt": 10**9}) == {}
+    receipts.recover({})
+    assert receipts.found("c", {"mqtt": 2}) == {6}
+    assert receipts.found("c", {}) == {5, 6}
+    assert receipts.found("nobody", {}) == set()
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_killed_between_pubrec_and_the_next_save_a_repetition_is_still_known(
+    tmp_path: Path, restarts: int
+) -> None:
+    """Kill -9 right after PUBREC: the session on the disk knows nothing of the id. The record does, also after the
+    server was started and killed again while the client was away."""
+    server = Process(tmp_path)
+    with RawClient(server.address) as client:
+        client.connect("c", clean=False)
+        client.subscribe("other")  # so that the session is durable
+        client.send(Publish("t", b"once", 2, packet_id=5))
+        assert client.expect(Pubrec) == Pubrec(5)
+        server.kill()
+    for _ in range(restarts):
+        server = Process(tmp_path)
+        with RawClient(server.address) as other:
+            other.connect("other", clean=True)
+            other.publish("t", b"other")
+        server.kill()
+    server = Process(tmp_path)
+    with RawClient(server.address, 5) as client:
+        wanted = Properties(session_expiry_interval=100)
+        assert client.connect("c", clean=False, properties=wanted).session_present
+        client.send(
+            Publish("t", b"once", 2, duplicate=True, packet_id=5), Publish("t", b"twice", 2, packet_id=6)
+        )
+        assert sorted(client.expect(Pubrec).packet_id for _ in range(2)) == [5, 6]
+    server.kill()
+    with timestone.open(tmp_path) as store:
+        payloads = [record.payload for record in store.log("mqtt").reader()]
+    assert payloads.count(b"once") == 1 and payloads.count(b"twice") == 1
