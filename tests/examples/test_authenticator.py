@@ -1,0 +1,95 @@
+"""The plug-in of the examples, installed as a plug-in is and asked by a real server about real clients."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from examples.authenticator.web_service_login import WebServiceLogin
+from mqtt_front.codec.packets import Connack, Connect
+from tests.cli.processes import Running
+from tests.house.tree import ROOT
+from tests.support.mqtt_clients import RawClient
+
+FOLDER = ROOT / "examples" / "authenticator"
+
+
+class Service(BaseHTTPRequestHandler):
+    """Knows alice, has banned mallory, is broken for bob and has never heard of others."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        codes = {"alice": 200 if asked["password"] == "secret" else 403, "mallory": 403, "bob": 500}
+        answer = {"user": "alice", "publish": ["own/%c/#"], "subscribe": ["#"]}
+        self.send_response(codes.get(asked["user"], 404))
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, *words: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/login"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Mapping[str, str]:
+    """The environment in which it is installed: its folder, and the metadata that pip would write."""
+    metadata = tmp_path / "site" / "web_service_login-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: web-service-login\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[timestone.mqtt.authenticators]\nweb-service = web_service_login:WebServiceLogin\n"
+    )
+    return {"PYTHONPATH": f"{FOLDER}:{metadata.parent}"}
+
+
+def test_the_server_asks_it_about_every_login(tmp_path: Path, url: str, installed: Mapping[str, str]) -> None:
+    (tmp_path / "timestone.toml").write_text(
+        'mqtt.listen = "127.0.0.1:0"\nmqtt.authenticators = ["web-service"]\n'
+        f'mqtt.authenticator_options.web-service.url = "{url}"\nready_file = "ready.json"\n'
+    )
+    with Running("serve", "--config", "timestone.toml", cwd=tmp_path, environment=installed) as running:
+        listening = running.wait_for_json(tmp_path / "ready.json")["fronts"]["mqtt"]["address"]
+        host, _, port = listening.rpartition(":")
+        logins = [
+            ("alice", b"secret"),
+            ("alice", b"guess"),
+            ("mallory", b"x"),
+            ("nobody", b"x"),
+            ("bob", b"x"),
+        ]
+        reasons = []
+        for user, password in logins:
+            with RawClient((host, int(port)), 5) as client:
+                client.send(Connect("dev", 5, True, 0, None, user, password))
+                answer = client.expect(Connack)
+                reasons.append(answer.reason)
+                if answer.reason == 0:
+                    client.publish("own/dev/x", b"mine")
+                    assert client.subscribe("own/#") == (1,)
+        assert reasons == [0, 0x86, 0x86, 0x86, 0x88]
+        code, _, errors = running.stop()
+        assert code == 0
+        assert "secret" not in errors and "Traceback" not in errors
+
+
+def test_options_that_cannot_be_meant_are_refused() -> None:
+    for options in ({}, {"url": "http://127.0.0.1", "colour": "red"}):
+        with pytest.raises(ValueError, match="web-service takes url"):
+            WebServiceLogin(options)
+
+
+def test_its_metadata_names_the_class() -> None:
+    assert 'web-service = "web_service_login:WebServiceLogin"' in (FOLDER / "pyproject.toml").read_text()
