@@ -291,6 +291,7 @@ def test_killed_at_each_operation_of_a_deletion(quick_directory: Path) -> None:
         told = Told(log.start_offset, 7, 7)
         files.abandon()
         store.abandon()
+        store.documents.close()
         with told_on_failure(operation=number):
             check_view(root, told, Loss.NOTHING)
             check(root, told, Loss.NOTHING)

@@ -17,6 +17,7 @@ def kill_store(store: Store, files: FaultyFiles) -> None:
         store.committer.stop()
         store.sealer.stop()
     files.abandon()
+    store.documents.close()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A directory for stores that live for milliseconds: in memory where the system has such a place."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -13,12 +14,29 @@ MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def quick_directory(tmp_path: Path) -> Iterator[Path]:
-    """An empty directory on a memory file system if there is one: opening thousands of stores needs no real disk."""
+    """An empty directory on a memory file system if there is one: opening thousands of stores needs no real disk.
+
+    Whoever leaves one of its files open, after whatever fault, has a leak: the test fails.
+    """
     if not os.access(MEMORY, os.W_OK):
         yield tmp_path
         return
     path = Path(tempfile.mkdtemp(prefix="timestone-", dir=MEMORY))
     try:
         yield path
+        leaked = open_below(path)
+        assert not leaked, f"still open: {leaked}"
     finally:
         shutil.rmtree(path)
+
+
+def open_below(path: Path) -> list[str]:
+    """The files below a directory that this process has open, removed ones included."""
+    gc.collect()
+    targets = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            targets.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except FileNotFoundError:
+            continue  # the descriptor that listed them
+    return sorted(target for target in targets if target.startswith(f"{path}/"))

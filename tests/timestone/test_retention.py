@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -617,22 +618,22 @@ def read_on(log: Log | timestone.LogView, stop: threading.Event, found: list[str
 
 def test_readers_here_and_elsewhere_see_no_gap_while_segments_go(quick_directory: Path) -> None:
     config = LogConfig(segment_entries=5, retention_bytes=20_000)
-    with timestone.open(
-        quick_directory / "data",
-        ack="written",
-        tail_bytes=0,
-        min_free_bytes=0,
-        delete_delay_ms=1,
-        open_segment_count=2,
-    ) as store:
+    with ExitStack() as stack:
+        store = stack.enter_context(
+            timestone.open(
+                quick_directory / "data",
+                ack="written",
+                tail_bytes=0,
+                min_free_bytes=0,
+                delete_delay_ms=1,
+                open_segment_count=2,
+            )
+        )
         log = store.log("a", config=config)
         log.append(b"0")
         stop, found = threading.Event(), list[str]()
-        logs = (
-            log,
-            timestone.view(quick_directory / "data").log("a"),
-            timestone.view(quick_directory / "data").log("a"),
-        )
+        views = [stack.enter_context(timestone.view(quick_directory / "data")) for _ in range(2)]
+        logs = (log, *(view.log("a") for view in views))
         threads = [threading.Thread(target=read_on, args=(one, stop, found)) for one in logs]
         for thread in threads:
             thread.start()

@@ -276,12 +276,14 @@ def test_sync_flushes_only_what_is_not_yet_flushed(path: Path) -> None:
     files = FaultyFiles()
     topics = TopicDictionary(files, path, writable=True)
     topics.sync()
-    assert files.counts["fdatasync"] == 0
+    assert files.counts["fdatasync"] == 1, "what a killed owner wrote may be in memory only"
+    topics.sync()
+    assert files.counts["fdatasync"] == 1
     topics.add("a")
     topics.write_added()
     topics.sync()
     topics.sync()
-    assert files.counts["fdatasync"] == 1
+    assert files.counts["fdatasync"] == 2
     topics.close()
 
 
