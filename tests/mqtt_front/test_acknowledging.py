@@ -7,6 +7,7 @@ import pytest
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Request
 from mqtt_front.codec.properties import Properties
+from tests.mqtt_front.test_front import Process
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 
@@ -182,3 +183,39 @@ def test_both_directions_survive_a_restart_of_the_server(tmp_path: Path, level: 
         assert sorted(one.packet_id for one in answers if isinstance(one, Pubrec)) == [5, 6]
         assert stored(server, "t") == [b"1", b"2", b"3"]
         client.send(packets.Disconnect())
+
+
+@pytest.mark.crash
+def test_a_delivery_is_made_once_when_the_server_is_killed_at_each_step(tmp_path: Path) -> None:
+    """Kill -9 after PUBLISH, after PUBREC and after PUBCOMP: the exchange goes on where it was, under the same id."""
+    server = Process(tmp_path)
+    with RawClient(server.address) as client:
+        client.connect("c", clean=False)
+        assert client.subscribe(Request("t", 2)) == (2,)
+        client.send(Publish("t", b"once", 2, packet_id=5))
+        received = [client.next_packet(), client.next_packet()]
+        (delivery,) = [one for one in received if isinstance(one, Publish)]
+        server.kill()
+    server = Process(tmp_path)
+    with RawClient(server.address) as client:
+        assert client.connect("c", clean=False).session_present
+        again = client.expect(Publish)
+        assert (again.packet_id, again.payload, again.duplicate) == (delivery.packet_id, b"once", True)
+        client.send(Pubrec(again.packet_id))
+        client.expect(Pubrel)
+        server.kill()
+    server = Process(tmp_path)
+    with RawClient(server.address) as client:
+        assert client.connect("c", clean=False).session_present
+        assert client.expect(Pubrel).packet_id == delivery.packet_id
+        client.send(Pubcomp(delivery.packet_id))
+        client.expect_silence()
+        server.kill()
+    server = Process(tmp_path)
+    with RawClient(server.address) as client:
+        client.connect("c", clean=False)
+        packet = None
+        client.send(packets.Pingreq())
+        while not isinstance(packet := client.next_packet(), packets.Pingresp):
+            assert packet == Pubrel(delivery.packet_id), "at most the release again, never the message"
+    server.kill()

@@ -1,9 +1,12 @@
 """Settings refuse what cannot be meant, in words that say what to do."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import pytest
 
+from mqtt_front.security.settings import SecuritySettings
 from mqtt_front.settings import MqttSettings, Route, is_loopback
 from timestone.config import Ack
 
@@ -68,3 +71,15 @@ def test_every_setting_says_what_it_is_for() -> None:
 
 def test_ack_may_be_a_word() -> None:
     assert MqttSettings(ack="written").ack is Ack.WRITTEN  # type: ignore[arg-type]
+
+
+def test_the_page_lists_every_limit_with_its_default() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "mqtt.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
+    security = {setting.name for setting in dataclasses.fields(SecuritySettings)}
+    numbers = {
+        setting.name: str(setting.default)
+        for setting in dataclasses.fields(MqttSettings)
+        if type(setting.default) is int and setting.name not in security
+    }
+    assert rows == numbers
