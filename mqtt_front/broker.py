@@ -169,7 +169,7 @@ class Broker:
         permissions = link.permissions
         forbidden = permissions.forbidden(run.topics) if permissions is not None else ()
         if forbidden:
-            self.counts.forbidden += sum(topic in forbidden for topic in run.topics)
+            self.counts.forbidden += sum(run.topics[number] in forbidden for number in run.numbers())
         if link.session is not None and link.session.no_local:
             run = with_publisher(run, link.client_id)
         if link.session is not None and has_qos_2(run):

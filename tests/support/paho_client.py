@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 TIMEOUT_S = 15.0
 
@@ -25,7 +25,7 @@ class PahoClient:
         self.client = paho.Client(
             CallbackAPIVersion.VERSION2,
             client_id,
-            protocol=level,
+            protocol=MQTTProtocolVersion(level),
             transport=transport,  # type: ignore[arg-type]
         )
         self.messages: queue.Queue[paho.MQTTMessage] = queue.Queue()
@@ -73,4 +73,4 @@ class PahoClient:
     def receive(self) -> tuple[str, bytes]:
         """Topic and payload of the next message."""
         message = self.messages.get(timeout=TIMEOUT_S)
-        return message.topic, message.payload
+        return message.topic, bytes(message.payload)

@@ -186,6 +186,31 @@ def test_a_publish_where_one_may_not_is_refused_or_swallowed_and_never_stored(
         assert f"publish of client '{client_id}' at " in caplog.text
 
 
+@pytest.mark.parametrize("level", [4, 5])
+def test_a_publish_at_qos_2_where_one_may_not_leaves_its_packet_id_free(
+    guarded: MqttServer, level: int
+) -> None:
+    before = guarded.status()["publishes_forbidden"]
+    with RawClient(guarded.address, level) as client:
+        login(client, f"twice-{level}", ALICE[0], ALICE[1].encode())
+        client.send(
+            Publish("forbidden/2", b"1", 2, packet_id=7),
+            Publish("forbidden/2", b"2", 2, packet_id=8),
+            Publish("alice/2", b"3", 2, packet_id=9),
+        )
+        answers = [client.expect(packets.Pubrec) for _ in range(3)]
+        refused = 0x87 if level == 5 else 0
+        assert [(one.packet_id, one.reason) for one in answers] == [(7, refused), (8, refused), (9, 0)]
+        open_ids = [9] if level == 5 else [7, 8, 9]
+        client.send(*[packets.Pubrel(packet_id) for packet_id in open_ids])
+        assert [client.expect(packets.Pubcomp).packet_id for _ in open_ids] == open_ids
+        client.send(Publish("alice/2", b"again", 2, packet_id=7))
+        assert client.expect(packets.Pubrec).reason == 0
+    assert guarded.status()["publishes_forbidden"] == before + 2
+    found = [record for record in guarded.store.log("mqtt").reader("earliest") if record.topic == "alice/2"]
+    assert [record.payload for record in found[-2:]] == [b"3", b"again"]
+
+
 def test_a_will_that_may_not_be_published_is_left_out(
     guarded: MqttServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,6 +4,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,7 +151,8 @@ def test_a_file_that_cannot_be_used_changes_nothing(tmp_path: Path, broken: str)
 
 
 def test_nothing_starts_with_a_file_that_cannot_be_used(tmp_path: Path) -> None:
-    for settings in ({"password_file": tmp_path / "missing"}, {"acl_file": tmp_path / "missing"}):
+    missing: list[dict[str, Any]] = [{name: tmp_path / "missing"} for name in ("password_file", "acl_file")]
+    for settings in missing:
         with (
             pytest.raises(ValueError, match="missing: No such file"),
             mqtt_server(tmp_path / "s", **settings),

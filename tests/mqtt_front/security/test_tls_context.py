@@ -49,14 +49,15 @@ def test_files_that_cannot_be_used_are_named(server: Certified, authority: Autho
     text = tmp_path / "text"
     text.write_text("nothing")
     other = authority.issue("other")
-    for settings, complaint in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"key": other.key_path}, "belong to different keys"),
         ({"certificate": text}, "are not what they should be"),
         ({"key": encrypt_key(server, b"secret")}, "is encrypted"),
         ({"client_ca": text}, "holds no certificate"),
         ({"client_ca": authority.path, "client_crl": text}, "holds no certificate revocation list"),
         ({"ciphers": "NONSENSE"}, "OpenSSL knows none of them"),
-    ]:
+    ]
+    for settings, complaint in cases:
         with pytest.raises(BadTls, match=complaint):
             context(server, **settings)
     for name in ("certificate", "key", "client_ca"):
