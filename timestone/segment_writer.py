@@ -129,10 +129,9 @@ class SegmentWriter:
         FailedFlush."""
         if end_offset <= self.checkpoint.ceiling:
             return
-        self._next_checkpoint(
-            self.checkpoint.entry_count, self.checkpoint.segment_bytes, end_offset + RESERVE_OFFSETS
-        )
+        entry_count, segment_bytes = self.checkpoint.entry_count, self.checkpoint.segment_bytes
         try:
+            self._next_checkpoint(entry_count, segment_bytes, end_offset + RESERVE_OFFSETS)
             self._files.fdatasync(self._index_fd)
         except OSError as error:
             raise FailedFlush(f"{self.index_path}: {error}") from error

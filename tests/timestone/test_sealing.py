@@ -1,0 +1,127 @@
+"""A growing index becomes a sealed one, whole or not at all."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.faulty_files import FaultyFiles
+from timestone import names
+from timestone.draft import Draft
+from timestone.entries import NO_TOPIC
+from timestone.entry_seal import EntrySeal
+from timestone.examination import State, examine
+from timestone.files import Files
+from timestone.index import HEADER_BYTES, TRAILER_BYTES, Checkpoint, IndexHeader, Trailer, entry_position
+from timestone.sealing import read_entries, seal_index
+from timestone.segment_writer import SegmentWriter
+
+LOG_ID, BASE = 77, 1000
+HEADER = IndexHeader(LOG_ID, BASE, 5, 2, bytes(range(16)))
+TOPICS = [3, NO_TOPIC, 3, 1]
+
+
+@pytest.fixture
+def writer(quick_directory: Path) -> Iterator[SegmentWriter]:
+    writer = SegmentWriter(Files(), quick_directory, HEADER)
+    draft = Draft([b"one", b"", b"three", b"4"], TOPICS, header_lengths=[1, 0, 0, 0])
+    writer.write(draft.data, draft.entries(writer.seal, ordinal=0, position=0, timestamp_us=9))
+    writer.flush(4)
+    yield writer
+    writer.close()
+
+
+def seal(writer: SegmentWriter, folder: Path, files: Files | None = None, count: int = 4) -> Trailer:
+    return seal_index(
+        files or Files(), HEADER, folder, count=count, segment_bytes=9, last=writer.checkpoint, now_us=50
+    )
+
+
+def test_sealed_index_has_the_same_entries_a_summary_and_a_trailer(
+    writer: SegmentWriter, quick_directory: Path
+) -> None:
+    growing = writer.index_path.read_bytes()
+    trailer = seal(writer, quick_directory)
+    sealed = writer.index_path.read_bytes()
+    assert sealed[HEADER_BYTES : entry_position(4)] == growing[HEADER_BYTES : entry_position(4)]
+    assert Trailer.decode(sealed[-TRAILER_BYTES:], writer.index_path) == trailer
+    assert len(sealed) == trailer.file_bytes
+    assert (trailer.entry_count, trailer.segment_bytes, trailer.headed_count) == (4, 9, 1)
+    assert (trailer.first_timestamp_us, trailer.last_timestamp_us, trailer.sealed_us) == (9, 9, 50)
+    summary = np.frombuffer(sealed[entry_position(4) : -TRAILER_BYTES], dtype="<u4").reshape(-1, 3)
+    assert summary.tolist() == [[1, 1, 3], [3, 2, 0], [NO_TOPIC, 1, 1]]
+    assert examine(Files(), quick_directory, BASE, LOG_ID, deep=True).state is State.SEALED
+
+
+def test_sealed_index_carries_the_checkpoint_and_the_ceiling_on(
+    writer: SegmentWriter, quick_directory: Path
+) -> None:
+    ceiling = writer.checkpoint.ceiling
+    seal(writer, quick_directory)
+    checkpoint = Checkpoint.latest(writer.index_path.read_bytes()[:HEADER_BYTES], LOG_ID, BASE)
+    assert checkpoint is not None
+    assert (checkpoint.entry_count, checkpoint.segment_bytes, checkpoint.ceiling) == (4, 9, ceiling)
+
+
+def test_order_is_flush_then_rename_then_flush_of_the_folder(
+    writer: SegmentWriter, quick_directory: Path
+) -> None:
+    files = FaultyFiles()
+    seal(writer, quick_directory, files)
+    assert [operation for operation, _ in files.calls][-3:] == ["fdatasync", "rename", "sync_directory"]
+
+
+@pytest.mark.parametrize("operation", ["create", "pwrite", "fdatasync", "rename"])
+def test_seal_that_fails_leaves_the_growing_index_and_can_be_tried_again(
+    writer: SegmentWriter, quick_directory: Path, operation: str
+) -> None:
+    growing = writer.index_path.read_bytes()
+    files = FaultyFiles()
+    files.fail(operation, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        seal(writer, quick_directory, files)
+    assert writer.index_path.read_bytes() == growing
+    seal(writer, quick_directory, files)
+    assert files.names(quick_directory) == [writer.index_path.name, writer.segment_path.name]
+    assert examine(Files(), quick_directory, BASE, LOG_ID, deep=True).state is State.SEALED
+
+
+def test_seal_that_fails_and_cannot_be_undone_can_be_tried_again_too(
+    writer: SegmentWriter, quick_directory: Path
+) -> None:
+    files = FaultyFiles()
+    faults = [files.fail("fdatasync", errno.EIO), files.fail("unlink", errno.EIO)]
+    with pytest.raises(OSError, match="Input/output"):
+        seal(writer, quick_directory, files)
+    for fault in faults:
+        fault.lift()
+    seal(writer, quick_directory, files)
+    assert examine(Files(), quick_directory, BASE, LOG_ID, deep=True).state is State.SEALED
+
+
+def test_entries_are_read_in_chunks_and_stop_where_the_file_ends(writer: SegmentWriter) -> None:
+    files = Files()
+    fd = files.open(writer.index_path)
+    assert sum(len(chunk) for chunk in read_entries(files, fd, 4)) == 4
+    assert sum(len(chunk) for chunk in read_entries(files, fd, 100_000)) == (65536 - HEADER_BYTES) // 32
+    files.close(fd)
+
+
+def test_damaged_entries_stay_in_their_place_and_out_of_the_summary(
+    writer: SegmentWriter, quick_directory: Path
+) -> None:
+    raw = bytearray(writer.index_path.read_bytes())
+    raw[entry_position(2) + 16] ^= 255  # the topic of the third record
+    writer.index_path.write_bytes(raw)
+    trailer = seal_index(
+        Files(), HEADER, quick_directory, count=4, segment_bytes=9, last=None, now_us=50, recovered=True
+    )
+    assert trailer.recovered
+    sealed = names.index_path(quick_directory, BASE).read_bytes()
+    assert sealed[HEADER_BYTES : entry_position(4)] == bytes(raw[HEADER_BYTES : entry_position(4)])
+    summary = np.frombuffer(sealed[entry_position(4) : -TRAILER_BYTES], dtype="<u4").reshape(-1, 3)
+    assert summary[:, 0].tolist() == [1, 3, NO_TOPIC]
+    assert summary[:, 1].sum() == 3
+    assert EntrySeal(LOG_ID, BASE).salt_crc == writer.seal.salt_crc

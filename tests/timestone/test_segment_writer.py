@@ -1,0 +1,232 @@
+"""An append is all or nothing, whatever the disk does in the middle of it."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.faulty_files import FaultyFiles
+from timestone import names
+from timestone.draft import Draft
+from timestone.entries import ENTRY_BYTES
+from timestone.examination import State, examine
+from timestone.files import Files
+from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader
+from timestone.segment_writer import RESERVE_OFFSETS, FailedFlush, HalfWritten, SegmentWriter
+
+LOG_ID, BASE = 77, 1000
+HEADER = IndexHeader(LOG_ID, BASE, 5, 2, bytes(range(16)))
+
+
+@pytest.fixture
+def files() -> FaultyFiles:
+    return FaultyFiles()
+
+
+@pytest.fixture
+def writer(files: FaultyFiles, quick_directory: Path) -> Iterator[SegmentWriter]:
+    writer = SegmentWriter(files, quick_directory, HEADER)
+    yield writer
+    writer.close()
+
+
+def append(writer: SegmentWriter, payloads: list[bytes]) -> None:
+    draft = Draft(payloads)
+    entries = draft.entries(writer.seal, ordinal=writer.count, position=writer.size_bytes, timestamp_us=9)
+    writer.write(draft.data, entries)
+
+
+def found_count(folder: Path) -> int:
+    finding = examine(Files(), folder, BASE, LOG_ID)
+    assert not finding.damaged
+    return finding.count
+
+
+def latest(folder: Path) -> Checkpoint:
+    checkpoint = Checkpoint.latest(names.index_path(folder, BASE).read_bytes()[:HEADER_BYTES], LOG_ID, BASE)
+    assert checkpoint is not None
+    return checkpoint
+
+
+def test_new_segment_is_empty_and_durable(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
+) -> None:
+    assert (writer.count, writer.size_bytes, writer.end_offset) == (0, 0, BASE)
+    operations = [operation for operation, _ in files.calls]
+    assert operations[-2:] == ["fdatasync", "sync_directory"]
+    assert IndexHeader.decode(writer.index_path.read_bytes()[:HEADER_BYTES], writer.index_path) == HEADER
+    assert found_count(quick_directory) == 0
+
+
+def test_segment_holds_the_records_and_nothing_else(writer: SegmentWriter) -> None:
+    append(writer, [b"one", b"", b"three"])
+    append(writer, [b"four"])
+    assert writer.segment_path.read_bytes() == b"onethreefour"
+    assert (writer.count, writer.end_offset) == (4, BASE + 4)
+
+
+def test_append_is_two_system_calls_whatever_its_size(files: FaultyFiles, writer: SegmentWriter) -> None:
+    before = len(files.calls)
+    append(writer, [b"x"] * 1000)
+    assert [operation for operation, _ in files.calls[before:]] == ["pwrite", "pwrite"]
+
+
+@pytest.mark.parametrize("count", [1, 10])
+@pytest.mark.parametrize("written_bytes", [0, 1, 31, 32, 33, 100, 319])
+def test_entries_that_could_not_all_be_written_are_taken_back(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter, count: int, written_bytes: int
+) -> None:
+    """Ten entries of which three are on the disk: those three are valid, and a recovery would believe them."""
+    append(writer, [b"before"])
+    files.fail(
+        "pwrite", errno.ENOSPC, path=".index", written_bytes=min(written_bytes, count * ENTRY_BYTES - 1)
+    )
+    with pytest.raises(OSError, match="No space"):
+        append(writer, [b"refused"] * count)
+    assert (writer.count, writer.size_bytes) == (1, len(b"before"))
+    assert found_count(quick_directory) == 1
+    append(writer, [b"after"])
+    assert found_count(quick_directory) == 2
+    assert writer.segment_path.read_bytes()[: writer.size_bytes] == b"beforeafter"
+
+
+@pytest.mark.parametrize("written_bytes", range(0, 20, 3))
+def test_records_that_could_not_all_be_written_count_for_nothing(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter, written_bytes: int
+) -> None:
+    append(writer, [b"before"])
+    files.fail("pwrite", errno.ENOSPC, path=".segment", written_bytes=written_bytes)
+    with pytest.raises(OSError, match="No space"):
+        append(writer, [b"refused, and rather long"])
+    append(writer, [b"after"])
+    assert found_count(quick_directory) == 2
+    assert writer.segment_path.read_bytes()[: writer.size_bytes] == b"beforeafter"
+
+
+def test_entries_that_cannot_be_taken_back_are_said_to_be_so(
+    files: FaultyFiles, writer: SegmentWriter
+) -> None:
+    files.fail("pwrite", errno.EIO, path=".index", forever=True)
+    with pytest.raises(HalfWritten, match="1000") as caught:
+        append(writer, [b"x"] * 3)
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_full_disk_is_noticed_before_a_byte_is_written(files: FaultyFiles, writer: SegmentWriter) -> None:
+    files.fail("reserve", errno.ENOSPC)
+    room = (64 * 1024 - HEADER_BYTES) // ENTRY_BYTES
+    with pytest.raises(OSError, match="No space"):
+        append(writer, [b"x"] * (room + 1))
+    assert writer.segment_path.read_bytes() == b""
+    append(writer, [b"x"] * (room + 1))
+    assert writer.count == room + 1
+
+
+def test_index_is_always_reserved_ahead_of_its_entries(files: FaultyFiles, writer: SegmentWriter) -> None:
+    for _ in range(40):
+        append(writer, [b""] * 700)
+        assert writer.index_path.stat().st_size >= HEADER_BYTES + writer.count * ENTRY_BYTES
+    assert files.counts["reserve"] <= 7, "it doubles"
+
+
+@pytest.mark.parametrize("operation", ["reserve", "pwrite", "fdatasync", "sync_directory"])
+def test_segment_that_cannot_be_made_leaves_nothing(
+    files: FaultyFiles, quick_directory: Path, operation: str
+) -> None:
+    files.fail(operation, errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        SegmentWriter(files, quick_directory, HEADER)
+    assert files.names(quick_directory) == []
+    SegmentWriter(files, quick_directory, HEADER).close()
+
+
+def test_segment_is_made_in_spite_of_what_a_failed_try_has_left(
+    files: FaultyFiles, quick_directory: Path
+) -> None:
+    failing = [files.fail("reserve", errno.EIO), files.fail("unlink", errno.EIO, forever=True)]
+    with pytest.raises(OSError, match="Input/output"):
+        SegmentWriter(files, quick_directory, HEADER)
+    for fault in failing:
+        fault.lift()
+    writer = SegmentWriter(files, quick_directory, HEADER)
+    append(writer, [b"x"])
+    assert found_count(quick_directory) == 1
+    writer.close()
+
+
+def test_checkpoint_follows_what_was_flushed(quick_directory: Path, writer: SegmentWriter) -> None:
+    append(writer, [b"one", b"two"])
+    assert latest(quick_directory).entry_count == 0
+    writer.flush(2)
+    writer.note_synced(2, 6)
+    assert (latest(quick_directory).entry_count, latest(quick_directory).segment_bytes) == (2, 6)
+    assert writer.synced_count == 2
+
+
+def test_one_of_two_checkpoints_is_always_durable(quick_directory: Path, writer: SegmentWriter) -> None:
+    """A slot that was not flushed yet is written again in its place. Were the other one taken, a power loss could tear
+    both, and with them the ceiling below which offsets were shown."""
+    writer.flush(0)
+    writer.note_synced(0, 0)
+    unflushed = writer.checkpoint.position
+    for _ in range(3):
+        writer.note_synced(0, 0)
+        assert writer.checkpoint.position == unflushed
+    writer.flush(0)
+    writer.note_synced(0, 0)
+    assert writer.checkpoint.position != unflushed
+
+
+def test_ceiling_is_raised_durably_before_offsets_above_it_are_shown(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
+) -> None:
+    before = len(files.calls)
+    writer.raise_ceiling(BASE + RESERVE_OFFSETS)
+    assert len(files.calls) == before, "nothing to do below it"
+    writer.raise_ceiling(BASE + RESERVE_OFFSETS + 1)
+    assert [operation for operation, _ in files.calls[before:]] == ["pwrite", "fdatasync"]
+    assert latest(quick_directory).ceiling == BASE + 2 * RESERVE_OFFSETS + 1
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "fdatasync"])
+def test_ceiling_that_could_not_be_raised_is_no_error_to_try_again(
+    files: FaultyFiles, writer: SegmentWriter, operation: str
+) -> None:
+    """In memory it is raised already: a second try would believe itself, and offsets could be given out twice."""
+    files.fail(operation, errno.EIO)
+    with pytest.raises(FailedFlush):
+        writer.raise_ceiling(BASE + RESERVE_OFFSETS + 1)
+
+
+def test_sealing_drops_what_a_failed_append_left_behind_the_last_record(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
+) -> None:
+    append(writer, [b"kept"])
+    files.fail("pwrite", errno.ENOSPC, path=".index")
+    with pytest.raises(OSError, match="No space"):
+        append(writer, [b"refused"])
+    trailer = writer.seal_files(50)
+    assert (trailer.entry_count, trailer.segment_bytes, trailer.sealed_us) == (1, 4, 50)
+    assert writer.segment_path.read_bytes() == b"kept"
+    assert examine(Files(), quick_directory, BASE, LOG_ID, deep=True).state is State.SEALED
+
+
+def test_empty_segment_is_removed_whole(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
+) -> None:
+    writer.remove_empty()
+    assert files.names(quick_directory) == []
+
+
+def test_segment_under_another_name_is_found_by_nobody_until_it_takes_its_own(
+    files: FaultyFiles, quick_directory: Path
+) -> None:
+    writer = SegmentWriter(files, quick_directory, HEADER, suffix=".tmp")
+    append(writer, [b"x"])
+    writer.flush(1)
+    assert all(name.endswith(".tmp") for name in files.names(quick_directory))
+    writer.take_name()
+    assert found_count(quick_directory) == 1
+    assert [operation for operation, _ in files.calls[-3:]] == ["rename", "rename", "sync_directory"]
+    writer.close()
