@@ -148,9 +148,9 @@ def _run(case: Case, directory: Path) -> Measurement:
 
 
 def _check_space(environment: Environment, workload: Workload) -> None:
-    # The prepared log, and beside it the largest row, each with its index; and what the store wants to be left free.
+    # The prepared log with its index, beside it a row or twice its bytes touched, and what a store wants left free.
     needed = (
-        2 * (workload.size_bytes + workload.count * _ENTRY_BYTES)
+        3 * (workload.size_bytes + workload.count * _ENTRY_BYTES)
         + max(CHUNKS) * workload.record_bytes
         + (256 << 20)
     )

@@ -10,7 +10,7 @@ from rich.table import Table
 from .measurement import PERCENTILES
 from .throughput_result import Result, Row
 
-_FILE_WIDTH = 132
+_FILE_WIDTH = 140
 """Where there is no terminal to ask, such as in a pipe, the table takes the room it needs."""
 
 
@@ -50,7 +50,15 @@ def _table(result: Result, width: int) -> Table:
     percentiles = _shown_percentiles(width)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("row", no_wrap=True)
-    for heading in ("records/s", "MB/s", "MB/s synced", "ratio", *(f"{name} us" for name in percentiles)):
+    headings = [
+        "records/s",
+        "MB/s",
+        "MB/s synced",
+        "ratio",
+        "cpu s/GB",
+        *(f"{name} us" for name in percentiles),
+    ]
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for row, following in zip(result.rows, [*result.rows[1:], None], strict=True):
         table.add_row(
@@ -59,6 +67,7 @@ def _table(result: Result, width: int) -> Table:
             f"{row.mb_per_s.median:,.1f}",
             f"{row.mb_per_s_synced.median:,.1f}" if row.mb_per_s_synced else "",
             f"{row.ratio.median:.2f}" if row.ratio else "",
+            f"{row.cpu_s_per_gb.median:,.2f}",
             *(_microseconds(row.call_us[name]) for name in percentiles),
             style="dim" if row.peer is None else "",
             end_section=_ends_group(row, following),
@@ -68,10 +77,10 @@ def _table(result: Result, width: int) -> Table:
 
 def _shown_percentiles(width: int) -> list[str]:
     """All of them where there is room; on a narrow terminal those that say most. `--json` has them all."""
-    for least_width, names in ((118, list(PERCENTILES)), (94, ["p50", "p99", "max"]), (84, ["p50", "p99"])):
-        if width >= least_width:
+    for width_needed, names in ((128, list(PERCENTILES)), (104, ["p50", "p99", "max"]), (94, ["p50", "p99"])):
+        if width >= width_needed:
             return names
-    return ["p99"]
+    return []
 
 
 def _ends_group(row: Row, following: Row | None) -> bool:
