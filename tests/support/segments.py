@@ -1,0 +1,47 @@
+"""Segments made for a test, without a log around them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from timestone.draft import Draft
+from timestone.entries import NO_TOPIC
+from timestone.files import Files
+from timestone.index import IndexHeader, Trailer
+from timestone.open_files import OpenSegments
+from timestone.segment import Segment
+from timestone.segment_writer import SegmentWriter
+
+LOG_ID = 77
+
+
+def make_segment(
+    folder: Path,
+    payloads: Sequence[bytes],
+    *,
+    base_offset: int = 0,
+    topics: Sequence[int] | int = NO_TOPIC,
+    first_us: int = 1000,
+    step_us: int = 10,
+    sealed: bool = True,
+    open_segments: OpenSegments | None = None,
+) -> Segment:
+    """A segment with one record a payload, appended `step_us` apart; sealed, or growing with nobody to grow it."""
+    files = Files()
+    writer = SegmentWriter(files, folder, IndexHeader(LOG_ID, base_offset, 1, 0, bytes(16)))
+    for number, payload in enumerate(payloads):
+        topic = topics if isinstance(topics, int) else topics[number]
+        draft = Draft([payload], topic)
+        now_us = first_us + number * step_us
+        entries = draft.entries(writer.seal, ordinal=number, position=writer.size_bytes, timestamp_us=now_us)
+        writer.write(draft.data, entries)
+    trailer: Trailer | None = writer.seal_files(2000) if sealed else None
+    writer.close()
+    return Segment(
+        files,
+        folder,
+        base_offset,
+        LOG_ID,
+        open_segments or OpenSegments(8),
+        count=len(payloads),
+        trailer=trailer,
+    )

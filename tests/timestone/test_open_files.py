@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import pytest
+
+from tests.support.quick_directory import open_below
+from tests.support.segments import make_segment
+from timestone.open_files import OpenSegments
+from timestone.segment import Segment
+
+
+@pytest.fixture
+def open_segments() -> OpenSegments:
+    return OpenSegments(2)
+
+
+@pytest.fixture
+def segments(quick_directory: Path, open_segments: OpenSegments) -> list[Segment]:
+    return [
+        make_segment(quick_directory, [b"x"], base_offset=base, open_segments=open_segments)
+        for base in range(4)
+    ]
+
+
+def touch(segment: Segment) -> None:
+    segment.read(0, max_records=1, max_bytes=1)
+
+
+def held(folder: Path) -> list[int]:
+    """The base offsets of the segments whose files are open."""
+    return [int(Path(name).stem) for name in open_below(folder) if name.endswith(".segment")]
+
+
+def test_only_the_most_recently_read_segments_stay_open(
+    segments: list[Segment], open_segments: OpenSegments, quick_directory: Path
+) -> None:
+    for segment in segments:
+        touch(segment)
+    assert held(quick_directory) == [2, 3]
+    touch(segments[2])
+    touch(segments[0])
+    assert held(quick_directory) == [0, 2]
+    open_segments.clear()
+
+
+def test_forgotten_segment_is_closed_and_may_come_back(
+    segments: list[Segment], open_segments: OpenSegments, quick_directory: Path
+) -> None:
+    touch(segments[0])
+    open_segments.forget(segments[0])
+    assert held(quick_directory) == []
+    touch(segments[0])
+    assert held(quick_directory) == [0]
+    open_segments.clear()
+
+
+def test_cleared_everything_is_closed(
+    segments: list[Segment], open_segments: OpenSegments, quick_directory: Path
+) -> None:
+    for segment in segments[:2]:
+        touch(segment)
+    open_segments.clear()
+    assert held(quick_directory) == []
+    touch(segments[1])  # the same segment as last time is opened again all the same
+    assert held(quick_directory) == [1]
+    open_segments.clear()

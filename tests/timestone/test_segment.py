@@ -1,0 +1,177 @@
+"""Reading one segment: by ordinal, by time, by topic; what is damaged is an error of its own and nothing else's."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.quick_directory import open_below
+from tests.support.segments import make_segment
+from timestone.entries import NO_TOPIC
+from timestone.errors import CorruptRecord
+from timestone.index import HEADER_BYTES, entry_position
+from timestone.segment import Segment
+
+PAYLOADS = [b"zero", b"", b"two" * 100, b"three", b"", b"five", b"six"]
+
+
+@pytest.fixture(params=[True, False], ids=["sealed", "growing"])
+def segment(request: pytest.FixtureRequest, quick_directory: Path) -> Iterator[Segment]:
+    segment = make_segment(quick_directory, PAYLOADS, base_offset=500, sealed=request.param)
+    yield segment
+    segment.release()
+
+
+def read(segment: Segment, ordinal: int, max_records: int = 1000, max_bytes: int = 10**6) -> list[bytes]:
+    run = segment.read(ordinal, max_records=max_records, max_bytes=max_bytes)
+    assert run.base_ordinal == ordinal
+    starts = run.entries["position"].astype(np.int64) - run.position
+    return [
+        run.data[start : start + length] for start, length in zip(starts, run.entries["length"], strict=True)
+    ]
+
+
+def damage(path: Path, position: int) -> None:
+    """Flip a bit in place, as a disk does: who has the file open sees it."""
+    fd = os.open(path, os.O_RDWR)
+    byte = os.pread(fd, 1, position)
+    os.pwrite(fd, bytes([byte[0] ^ 1]), position)
+    os.close(fd)
+
+
+@pytest.mark.parametrize("first", range(len(PAYLOADS)))
+def test_records_are_read_from_any_ordinal_on(segment: Segment, first: int) -> None:
+    assert read(segment, first) == PAYLOADS[first:]
+    assert read(segment, first, max_records=2) == PAYLOADS[first : first + 2]
+
+
+@settings(suppress_health_check=list(HealthCheck))
+@given(first=st.integers(0, 6), max_records=st.integers(1, 9), max_bytes=st.integers(0, 400))
+def test_limits_are_kept_unless_the_first_record_alone_is_over(
+    segment: Segment, first: int, max_records: int, max_bytes: int
+) -> None:
+    found = read(segment, first, max_records, max_bytes)
+    assert found == PAYLOADS[first : first + len(found)]
+    assert 1 <= len(found) <= max_records
+    assert len(found) == 1 or sum(map(len, found)) <= max_bytes
+    following = PAYLOADS[first + len(found) : first + len(found) + 1]
+    stopped_by_bytes = bool(following) and sum(map(len, found + following)) > max_bytes
+    assert stopped_by_bytes or len(found) == max_records or not following, (
+        "no record is held back without a reason"
+    )
+
+
+@pytest.mark.parametrize("bad", range(len(PAYLOADS)))
+def test_record_with_a_damaged_entry_is_corrupt_and_its_neighbours_are_not(
+    segment: Segment, bad: int
+) -> None:
+    damage(segment.index_path, entry_position(bad) + 8)
+    for _ in range(2):  # a second look finds the same
+        if bad:
+            assert read(segment, 0) == PAYLOADS[:bad]
+        with pytest.raises(CorruptRecord) as caught:
+            read(segment, bad)
+        assert (caught.value.offset, caught.value.path) == (500 + bad, segment.index_path)
+        if bad < len(PAYLOADS) - 1:
+            assert read(segment, bad + 1) == PAYLOADS[bad + 1 :]
+
+
+@pytest.mark.parametrize("bad", [number for number, payload in enumerate(PAYLOADS) if payload])
+def test_record_with_damaged_bytes_is_corrupt_and_its_neighbours_are_not(segment: Segment, bad: int) -> None:
+    damage(segment.segment_path, sum(map(len, PAYLOADS[:bad])))
+    for _ in range(2):
+        if bad:
+            assert read(segment, 0) == PAYLOADS[:bad]
+        with pytest.raises(CorruptRecord) as caught:
+            read(segment, bad)
+        assert (caught.value.offset, caught.value.path) == (500 + bad, segment.segment_path)
+        if bad < len(PAYLOADS) - 1:
+            assert read(segment, bad + 1) == PAYLOADS[bad + 1 :]
+
+
+def test_single_record_is_checked_each_time_it_is_read(segment: Segment) -> None:
+    """Bulk reads check once; who asks for one record gets the answer of the disk as it is now."""
+    assert read(segment, 0) == PAYLOADS
+    damage(segment.segment_path, 0)
+    with pytest.raises(CorruptRecord):
+        read(segment, 0, max_records=1)
+
+
+def test_segment_that_ends_inside_a_record_says_so(segment: Segment) -> None:
+    os.truncate(segment.segment_path, sum(map(len, PAYLOADS)) - 1)
+    assert read(segment, 0) == PAYLOADS[:-1]
+    with pytest.raises(CorruptRecord, match="ends inside"):
+        read(segment, len(PAYLOADS) - 1)
+
+
+@pytest.mark.parametrize(
+    ("timestamp_us", "ordinal"), [(0, 0), (1000, 0), (1001, 1), (1059, 6), (1060, 6), (1061, 7), (10**15, 7)]
+)
+def test_time_is_found_by_search(segment: Segment, timestamp_us: int, ordinal: int) -> None:
+    assert segment.first_at_or_after(timestamp_us) == ordinal
+
+
+def test_time_is_found_around_damaged_entries(segment: Segment) -> None:
+    for bad in (0, 3):
+        damage(segment.index_path, entry_position(bad) + 8)
+    assert segment.first_at_or_after(1040) == 4
+    assert segment.first_at_or_after(1015) == 2
+
+
+def test_topic_summary_is_there_once_sealed(quick_directory: Path) -> None:
+    topics = [5, 2, 5, NO_TOPIC]
+    growing = make_segment(quick_directory, [b"x"] * 4, topics=topics, sealed=False)
+    assert growing.topic_summary() is None
+    sealed = make_segment(quick_directory, [b"x"] * 4, base_offset=4, topics=topics)
+    summary = sealed.topic_summary()
+    assert summary is not None
+    assert summary.tolist() == [(2, 1, 1), (5, 2, 0), (NO_TOPIC, 1, 3)]
+    sealed.release()
+
+
+def test_damaged_topic_summary_costs_its_speed_and_nothing_else(quick_directory: Path) -> None:
+    segment = make_segment(quick_directory, [b"x"] * 4, topics=1)
+    damage(segment.index_path, entry_position(4) + 2)
+    assert segment.topic_summary() is None
+    assert read(segment, 0) == [b"x"] * 4
+    segment.release()
+
+
+def test_chosen_records_are_read_wherever_they_lie(segment: Segment) -> None:
+    ordinals = np.array([0, 2, 5], dtype=np.int64)
+    entries = segment.read_entries(0, 7)[ordinals]
+    runs = segment.read_some(ordinals, entries)
+    found = [
+        run.data[int(entry["position"]) - run.position :][: int(entry["length"])]
+        for run in runs
+        for entry in run.entries
+    ]
+    assert found == [PAYLOADS[number] for number in ordinals]
+
+
+def test_index_that_ends_before_the_published_records_is_corrupt_and_no_sigbus(quick_directory: Path) -> None:
+    segment = make_segment(quick_directory, [b"x"] * 4, sealed=False)
+    os.truncate(segment.index_path, HEADER_BYTES + 64)
+    with pytest.raises(CorruptRecord, match="ends before"):
+        read(segment, 0)
+    segment.release()
+
+
+def test_files_are_let_go_and_opened_again_when_needed(segment: Segment, quick_directory: Path) -> None:
+    assert read(segment, 0) == PAYLOADS
+    assert open_below(quick_directory)
+    segment.release()
+    assert open_below(quick_directory) == []
+    assert read(segment, 0) == PAYLOADS
+    segment.release()
+
+
+def test_reader_in_the_middle_keeps_its_files_when_they_are_let_go(segment: Segment) -> None:
+    pair = segment.pair()
+    segment.release()
+    os.unlink(segment.segment_path)
+    assert segment.read_bytes(pair, 0, 4) == b"zero"
