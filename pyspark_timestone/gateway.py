@@ -9,7 +9,6 @@ sets `spark.driver.extraJavaOptions` to that same argument.
 
 import atexit
 import os
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -37,16 +36,16 @@ _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 
 _LOGGING = """\
 status = error
-rootLogger.level = {level}
+rootLogger.level = error
 # Spark's "setting default log level" would be printed for a start class that differs from the rest.
 logger.start.name = org.apache.spark.api.python.PythonGatewayServer
-logger.start.level = {level}
+logger.start.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = spark: %p %c{{1}}: %m%n
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 appender.stderr.layout.alwaysWriteExceptions = false
 """
 """One line for each trouble. What went wrong arrives in Python as an exception, stack and all; once is enough."""
@@ -55,43 +54,38 @@ appender.stderr.layout.alwaysWriteExceptions = false
 class Gateway:
     """A running Java and the connection to it."""
 
-    def __init__(self, java: Java, conf: Mapping[str, str], *, log_level: str = "error") -> None:
+    def __init__(self, java: Java, conf: Mapping[str, str]) -> None:
         """Start Java; raises JavaFailed when Spark does not come up in it.
 
         The child cannot outlive this program, however it ends: Java reads a pipe that this program holds, and exits
         at its end. An orderly end waits for it.
         """
-        self._directory = Path(tempfile.mkdtemp(prefix="timestone-spark-"))
-        atexit.register(self.close)
-        logging = self._directory / "log4j2.properties"
-        logging.write_text(_LOGGING.format(level=log_level))
-        # Ours first: of two settings of one property Java takes the last, and that should be the user's.
-        options = f'"-Dlog4j2.configurationFile={logging}" {conf.get("spark.driver.extraJavaOptions", "")}'
-        command = spark_command(java, {**conf, "spark.driver.extraJavaOptions": options.strip()})
-        answer = self._directory / "connection"
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            env=_environment(java) | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
-            # A group of its own: Ctrl-C is for this program, which then stops Spark in order.
-            process_group=0,
-        )
-        self.py4j: Any = _connect(*self._await_answer(java, answer))
+        # Only needed until Java has answered; gone by then, it cannot be left behind by a program that is killed.
+        with tempfile.TemporaryDirectory(prefix="timestone-spark-") as name:
+            directory = Path(name)
+            command = _with_logging(java, conf, directory / "log4j2.properties")
+            answer = directory / "connection"
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                env=_environment(java) | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
+                # A group of its own: Ctrl-C is for this program, which then stops Spark in order.
+                process_group=0,
+            )
+            atexit.register(self.close)
+            self.py4j: Any = _connect(*self._await_answer(java, answer))
 
     def close(self) -> None:
         """End Spark, then Java, and wait for its end. Idempotent; runs by itself when the program ends."""
         atexit.unregister(self.close)
         self._disconnect()
-        process: subprocess.Popen[bytes] | None = getattr(self, "_process", None)
-        if process is not None and process.poll() is None:
-            assert process.stdin is not None
-            process.stdin.close()
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _disconnect(self) -> None:
         """Take leave of Java before it goes: PySpark's threads and Python's garbage collection still talk to it,
@@ -108,11 +102,6 @@ class Gateway:
             py4j.shutdown()
         except (Py4JError, OSError):
             pass  # Java has died already; `close` sees to the rest.
-
-    @property
-    def pid(self) -> int:
-        """The process id of Java."""
-        return self._process.pid
 
     def _await_answer(self, java: Java, answer: Path) -> tuple[int, str]:
         """Port and secret of the gateway. Java renames the complete file into place."""
@@ -133,13 +122,22 @@ class Gateway:
         return port, data[8 : 8 + length].decode()
 
 
+def _with_logging(java: Java, conf: Mapping[str, str], file: Path) -> list[str]:
+    file.write_text(_LOGGING)
+    # Ours first: of two settings of one property Java takes the last, and that should be the user's.
+    options = f'"-Dlog4j2.configurationFile={file}" {conf.get("spark.driver.extraJavaOptions", "")}'
+    return spark_command(java, {**conf, "spark.driver.extraJavaOptions": options.strip()})
+
+
 def spark_command(java: Java, conf: Mapping[str, str]) -> list[str]:
     """The command line that starts Spark's driver in `java`, as Spark's launcher builds it, less the one module."""
     home = _spark_home()
     settings = [part for key, value in sorted(conf.items()) for part in ("--conf", f"{key}={value}")]
     launcher = [str(java.command), "-Xmx128m", "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main"]
     submit = ["org.apache.spark.deploy.SparkSubmit", *settings, "pyspark-shell"]
-    answer = subprocess.run([*launcher, *submit], capture_output=True, text=True, env=_environment(java))
+    answer = subprocess.run(
+        [*launcher, *submit], capture_output=True, text=True, env=_environment(java), timeout=START_TIMEOUT_S
+    )
     if answer.returncode != 0:
         raise JavaFailed(f"Spark's launcher failed in {java.command}: {answer.stderr.strip()}")
     # The launcher prints a NUL, then each argument followed by a NUL.

@@ -47,13 +47,13 @@ def kill_in_batch(number: int, *directories: Path) -> None:
         try:
             said(driver, "holding")
             os.kill(python, signal.SIGKILL)
-            ended, _, _ = select.select([java_end], [], [], 30)
+            ended, _, _ = select.select([java_end], [], [], 60)
             assert ended, "Java outlived the program that started it"
         finally:
             os.close(java_end)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_killed_query_reads_each_record_once_from_where_it_first_began(tmp_path: Path) -> None:
     store, checkpoint, out = tmp_path / "data", tmp_path / "checkpoint", tmp_path / "out"
     directories = (store, checkpoint, out)
@@ -73,10 +73,10 @@ def test_a_killed_query_reads_each_record_once_from_where_it_first_began(tmp_pat
 
         assert writer.stdin is not None
         writer.stdin.close()
-        assert writer.wait(30) == 0
+        assert writer.wait(60) == 0
 
     with program("tests.support.stream_program", *directories) as last:
-        assert last.wait(60) == 0
+        assert last.wait(200) == 0
     after = Batches(out).all()
     assert after[: len(interrupted)] == interrupted
     with timestone.view(store) as view:
