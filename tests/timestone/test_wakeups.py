@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,8 +130,8 @@ STEPS = st.lists(
 @settings(suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
 def test_it_agrees_with_asking_each_reader_about_each_record(
-    wakeups: Wakeups, steps: list[tuple[str, int, list]]
-) -> None:  # type: ignore[type-arg]
+    wakeups: Wakeups, steps: list[tuple[str, int, list[Any]]]
+) -> None:
     sleepers: dict[int, tuple[Sleeper, list[str] | None]] = {}
     for step, number, what in steps:
         if step == "publish":

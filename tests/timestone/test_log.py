@@ -1,0 +1,439 @@
+"""The owner's log: what an append promises, in which order, and who is told when it cannot be kept."""
+
+import errno
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.faulty_files import FaultyFiles
+from tests.support.step_clock import StepClock
+from timestone import segment_writer
+from timestone.config import Ack, LogConfig, StoreConfig
+from timestone.draft import Draft
+from timestone.errors import (
+    InvalidName,
+    LogFailed,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    StorageFull,
+    StoreClosed,
+    TopicLimit,
+)
+from timestone.log import Log
+from timestone.reader import Reader
+from timestone.store import Store
+from timestone.submission import Submission
+
+NEVER_MS = 10**9
+
+
+class Place:
+    """A store on files that can be told to fail."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files = FaultyFiles()
+        self.clock = StepClock()
+        self.stores: list[Store] = []
+
+    def log(self, *, min_free_bytes: int = 0, **settings: Any) -> Log:
+        config = StoreConfig(
+            min_free_bytes=min_free_bytes,
+            sync_interval_ms=NEVER_MS,
+            log=LogConfig(**settings),
+        )
+        self.stores.append(Store(self.root, config, files=self.files, clock=self.clock))
+        return self.stores[-1].log("telemetry")
+
+
+@pytest.fixture
+def place(quick_directory: Path) -> Iterator[Place]:
+    place = Place(quick_directory / "data")
+    yield place
+    for fault in place.files.faults:
+        fault.lift()
+    for store in place.stores:
+        try:
+            store.close()
+        except LogFailed:
+            continue
+
+
+def payloads(log: Log) -> list[bytes]:
+    return [record.payload for record in log.reader("earliest")]
+
+
+# What an append does.
+
+
+@pytest.mark.parametrize("ack", ["written", Ack.SYNCED])
+def test_append_returns_the_offset_of_a_record_that_can_be_read(place: Place, ack: Ack) -> None:
+    log = place.log()
+    assert log.append(b"one", topic="a/b", headers=[("unit", b"C"), ("unit", b"F")], flags=5, ack=ack) == 0
+    assert log.append(b"", ack=ack) == 1
+    first, second = log.record(0), log.record(1)
+    assert (first.payload, first.topic, first.flags) == (b"one", "a/b", 5)
+    assert first.headers == (("unit", b"C"), ("unit", b"F"))
+    assert (second.payload, second.topic, second.headers) == (b"", None, ())
+    assert first.timestamp_us < second.timestamp_us
+
+
+def test_batch_gets_neighbouring_offsets(place: Place) -> None:
+    log = place.log()
+    assert log.append_many([b"a", b"b"], topics=["x", "y"]) == range(2)
+    assert log.append_many([b"c"], topic="x") == range(2, 3)
+    assert log.append_many([]) == range(3, 3)
+    assert [record.topic for record in log.reader()] == ["x", "y", "x"]
+    with pytest.raises(ValueError, match="2 payloads with 1 topics"):
+        log.append_many([b"a", b"b"], topics=["x"])
+
+
+def test_synced_append_has_flushed_both_files_and_a_written_one_none(place: Place) -> None:
+    log = place.log()
+    log.append(b"x", ack="written")
+    before = place.files.counts["fdatasync"]
+    log.append(b"x", ack="written")
+    assert place.files.counts["fdatasync"] == before
+    assert (log.end_offset, log.synced_offset) == (2, 0)
+    log.append(b"x", ack="synced")
+    assert {Path(path).suffix for name, path in place.files.calls[-4:] if name == "fdatasync"} >= {
+        ".segment",
+        ".index",
+    }
+    assert (log.end_offset, log.synced_offset) == (3, 3)
+
+
+def test_sync_makes_all_that_was_written_durable(place: Place) -> None:
+    log = place.log()
+    assert log.sync() == 0
+    log.append(b"x", ack="written")
+    assert log.sync() == 1
+    assert log.synced_offset == 1
+
+
+def test_one_flush_serves_all_who_wait(place: Place) -> None:
+    log = place.log()
+    submissions = [log.submit(Draft([b"x"]), ack=Ack.SYNCED) for _ in range(200)]
+    assert [submission.wait(10) for submission in submissions] == [range(n, n + 1) for n in range(200)]
+    assert place.files.counts["fdatasync"] < 200
+
+
+def test_level_memory_is_for_submit_alone(place: Place) -> None:
+    log = place.log()
+    with pytest.raises(ValueError, match="memory"):
+        log.append(b"x", ack="memory")
+    submission = log.submit(Draft([b"x"]), ack=Ack.MEMORY)
+    assert submission.resolved
+    log.sync()
+    assert submission.offsets == range(1)
+
+
+def test_submitted_drafts_are_written_in_order_and_before_a_later_append(place: Place) -> None:
+    log = place.log()
+    for number in range(50):
+        log.submit(Draft([b"%d" % number]), ack=Ack.WRITTEN)
+    assert log.append(b"last", ack="written") == 50
+    assert payloads(log) == [*(b"%d" % number for number in range(50)), b"last"]
+
+
+def test_timestamps_never_decrease_whatever_the_clock_does(place: Place) -> None:
+    log = place.log()
+    for ms in (0, -5000, 3, -(10**7), 10**7):
+        place.clock.advance(ms)
+        log.append(b"x", ack="written")
+    times = [record.timestamp_us for record in log.reader()]
+    assert times == sorted(times)
+
+
+# Rolling.
+
+
+@pytest.mark.parametrize(
+    ("settings", "bounds"),
+    [
+        ({"segment_entries": 2}, [(0, 2), (2, 4), (4, 5)]),
+        ({"segment_bytes": 10}, [(0, 2), (2, 4), (4, 5)]),
+        ({"segment_bytes": 1}, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]),
+        ({"segment_age_ms": 1500}, [(0, 2), (2, 4), (4, 5)]),
+        ({}, [(0, 5)]),
+    ],
+    ids=["entries", "bytes", "a record larger than a segment", "age", "none"],
+)
+def test_segment_is_rolled_when_it_is_full_or_old(
+    place: Place, settings: dict[str, int], bounds: list[Any]
+) -> None:
+    log = place.log(**settings)
+    for _ in range(5):
+        log.append(b"12345", ack="written")
+        place.clock.advance(1000)
+    assert log.segment_bounds() == bounds
+    assert payloads(log) == [b"12345"] * 5
+
+
+def test_no_segment_exists_before_a_record_needs_it(place: Place) -> None:
+    log = place.log(segment_entries=1)
+    assert [name for name in place.files.names(log.folder) if "." in name] == []
+    log.append(b"x")
+    log.append(b"x")
+    assert len([name for name in place.files.names(log.folder) if name.endswith(".segment")]) == 2
+
+
+def test_batch_is_never_split_between_segments(place: Place) -> None:
+    log = place.log(segment_entries=3)
+    log.append_many([b"x"] * 2, ack="written")
+    log.append_many([b"y"] * 5, ack="written")
+    assert log.segment_bounds() == [(0, 2), (2, 7)]
+
+
+def test_ceiling_rises_on_the_way(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_writer, "RESERVE_OFFSETS", 5)
+    log = place.log()
+    for number in range(30):
+        assert log.append(b"x", ack="written") == number
+    assert place.files.counts["fdatasync"] >= 5
+
+
+# Refusals: nothing was appended, and the next append works.
+
+
+def test_record_over_the_limit_is_refused_with_its_batch(place: Place) -> None:
+    log = place.log(record_bytes=10)
+    with pytest.raises(RecordTooLarge) as caught:
+        log.append_many([b"fits", b"x" * 11])
+    assert (caught.value.size, caught.value.limit) == (11, 10)
+    with pytest.raises(RecordTooLarge):
+        log.append(b"x" * 9, headers=[("n", b"v")])  # the header block counts
+    with pytest.raises(RecordTooLarge):
+        log.submit(Draft([b"x" * 11]), ack=Ack.WRITTEN)
+    assert log.append(b"x" * 10) == 0
+
+
+def test_topics_over_the_limit_are_refused_and_known_ones_are_not(place: Place) -> None:
+    log = place.log(topic_count=1)
+    log.append(b"x", topic="a")
+    with pytest.raises(TopicLimit):
+        log.append(b"x", topic="b")
+    with pytest.raises(InvalidName):
+        log.append(b"x", topic="a/#")
+    assert log.append(b"x", topic="a") == 1
+
+
+def test_low_space_refuses_before_anything_is_written(place: Place) -> None:
+    free = place.files.free_bytes(place.root.parent)
+    log = place.log(min_free_bytes=2 * free)
+    with pytest.raises(StorageFull) as caught:
+        log.append(b"x")
+    assert caught.value.limit_bytes == 2 * free
+    assert "pwrite" not in [name for name, path in place.files.calls if path.endswith(".segment")]
+    submission = log.submit(Draft([b"x"]), ack=Ack.WRITTEN)
+    with pytest.raises(StorageFull):
+        submission.wait(10)
+
+
+@pytest.mark.parametrize("operation", ["create", "reserve", "pwrite"])
+def test_error_of_the_disk_is_told_with_the_place_and_the_next_append_works(
+    place: Place, operation: str
+) -> None:
+    log = place.log()
+    place.files.fail(operation, errno.ENOSPC, path=".segment" if operation != "reserve" else "")
+    with pytest.raises(OSError, match="No space") as caught:
+        log.append(b"refused", ack="written")
+    assert "telemetry-0" in str(caught.value.filename)
+    assert log.end_offset == 0
+    assert log.append(b"kept") == 0
+    assert payloads(log) == [b"kept"]
+
+
+def test_submission_is_told_what_happened_to_it(place: Place) -> None:
+    log = place.log()
+    place.files.fail("pwrite", errno.ENOSPC, path=".segment")
+    told: list[Exception | None] = []
+    submission = log.submit(Draft([b"x"]), ack=Ack.WRITTEN, done=lambda one: told.append(one.error))
+    with pytest.raises(OSError, match="No space"):
+        submission.wait(10)
+    assert [type(error) for error in told] == [OSError]
+
+
+def test_callback_that_raises_harms_nobody_else(place: Place) -> None:
+    log = place.log()
+
+    def broken(submission: Submission) -> None:
+        raise RuntimeError("a mistake of the caller")
+
+    for ack in (Ack.WRITTEN, Ack.SYNCED):
+        log.submit(Draft([b"x"]), ack=ack, done=broken)
+        assert log.submit(Draft([b"y"]), ack=ack).wait(10)
+    assert payloads(log) == [b"x", b"y"] * 2
+
+
+def test_reader_that_raises_when_woken_harms_nobody_else(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = place.log()
+
+    def broken(reader: Reader, first_offset: int) -> None:
+        raise RuntimeError("a mistake of the reader")
+
+    reader = log.reader("latest")
+    reader.on_wake = broken
+    assert reader.park()
+    assert log.append(b"x") == 0
+    assert "could not be woken" in caplog.text
+
+
+# A failed flush.
+
+
+@pytest.mark.parametrize("path", [".segment", ".index", "/topics"])
+def test_records_are_written_again_when_a_flush_failed_once(place: Place, path: str) -> None:
+    log = place.log()
+    log.append(b"zero", topic="a")
+    log.append(b"one", topic="b", ack="written")
+    place.files.fail("fdatasync", errno.EIO, path=path)
+    assert log.append(b"two", topic="c", ack="synced") == 2
+    assert log.synced_offset == 3
+    assert log.epoch == 1
+    assert [(record.payload, record.topic) for record in log.reader()] == [
+        (b"zero", "a"),
+        (b"one", "b"),
+        (b"two", "c"),
+    ]
+    assert log.append(b"three", ack="synced") == 3
+
+
+def test_log_refuses_and_says_what_was_lost_when_the_disk_does_not_flush_any_more(place: Place) -> None:
+    log = place.log()
+    log.append(b"zero")
+    log.append(b"one", ack="written")
+    place.files.fail("fdatasync", errno.EIO, forever=True)
+    with pytest.raises(LogFailed) as caught:
+        log.append(b"two", ack="synced")
+    assert caught.value.unsynced == range(1, 3)
+    assert log.failure is not None
+    for ack in (Ack.WRITTEN, Ack.SYNCED):
+        with pytest.raises(LogFailed, match="1 to 2"):
+            log.append(b"three", ack=ack)
+        with pytest.raises(LogFailed):
+            log.submit(Draft([b"x"]), ack=ack)
+    assert payloads(log) == [b"zero", b"one", b"two"], "what was shown stays readable"
+    assert log.synced_offset == 1
+
+
+def test_everybody_who_waits_is_told_that_the_log_failed(place: Place) -> None:
+    log = place.log()
+    log.append(b"zero")
+    place.files.fail("fdatasync", errno.EIO, forever=True)
+    submissions = []
+    for _ in range(20):
+        try:
+            submissions.append(log.submit(Draft([b"x"]), ack=Ack.SYNCED))
+        except LogFailed:
+            break
+    assert submissions
+    for submission in submissions:
+        with pytest.raises(LogFailed):
+            submission.wait(10)
+
+
+def test_refusing_for_a_long_time_costs_no_memory(place: Place) -> None:
+    """One instance raised again and again would keep every frame that it passed through."""
+    log = place.log()
+    log.append(b"zero")
+    place.files.fail("fdatasync", errno.EIO, forever=True)
+    depths = []
+    for _ in range(30):
+        with pytest.raises(LogFailed) as caught:
+            log.append(b"x")
+        depths.append(len(list(_frames(caught.value))))
+    assert depths[-1] <= depths[1]
+
+
+def _frames(error: BaseException) -> Iterator[object]:
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def test_failure_of_a_record_that_nobody_waits_for_is_logged(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = place.log()
+    place.files.fail("pwrite", errno.ENOSPC, path=".segment")
+    with caplog.at_level(logging.WARNING, "timestone"):
+        log.submit(Draft([b"x"]), ack=Ack.MEMORY)
+        log.sync()
+        place.stores[-1].close()
+    assert "No space" in caplog.text
+
+
+# Many at once, and the end.
+
+
+def test_threads_that_append_at_once_get_offsets_of_their_own_in_their_own_order(place: Place) -> None:
+    log = place.log(segment_entries=50)
+    got: dict[int, list[int]] = {}
+    start = threading.Barrier(5)
+
+    def run(number: int) -> None:
+        start.wait()
+        mine = []
+        for count in range(60):
+            payload = b"%d %d" % (number, count)
+            if count % 3:
+                mine.append(log.append(payload, topic=f"t{count}", ack="written" if count % 2 else "synced"))
+            else:
+                mine.append(log.submit(Draft([payload]), ack=Ack.WRITTEN).wait(10).start)
+        got[number] = mine
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(offset for mine in got.values() for offset in mine) == list(range(300))
+    found = payloads(log)
+    for number, mine in got.items():
+        assert mine == sorted(mine)
+        assert [found[offset] for offset in mine] == [b"%d %d" % (number, count) for count in range(60)]
+
+
+def test_closed_log_refuses_everything(place: Place) -> None:
+    log = place.log()
+    log.append(b"x")
+    place.stores[-1].close()
+    for call in (
+        lambda: log.append(b"x"),
+        lambda: log.submit(Draft([b"x"]), ack=Ack.WRITTEN),
+        lambda: log.sync(),
+    ):
+        with pytest.raises(StoreClosed):
+            call()
+
+
+def test_close_writes_and_seals_what_was_submitted(place: Place) -> None:
+    log = place.log()
+    submissions = [log.submit(Draft([b"%d" % number]), ack=Ack.MEMORY) for number in range(100)]
+    place.stores[-1].close()
+    assert all(submission.error is None for submission in submissions)
+    again = place.log()
+    assert place.stores[-1].recoveries == ()
+    assert payloads(again) == [b"%d" % number for number in range(100)]
+    assert all(segment.trailer for segment in again.history.segments)
+
+
+def test_offsets_beyond_the_log_are_out_of_range_with_its_bounds(place: Place) -> None:
+    log = place.log()
+    log.append_many([b"x"] * 3)
+    for call in (log.read, log.record, log.reader):
+        with pytest.raises(OffsetOutOfRange) as caught:
+            call(7)
+        assert (caught.value.requested, caught.value.start, caught.value.end) == (7, 0, 3)
+    with pytest.raises(OffsetOutOfRange) as caught:
+        log.record(3)
+    assert (caught.value.requested, caught.value.start, caught.value.end) == (3, 0, 3)
+    assert not log.read(3)

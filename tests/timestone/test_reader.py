@@ -1,0 +1,222 @@
+"""A cursor: what it reads, when it is woken, what it never misses and never sees twice."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import timestone
+from timestone.config import LogConfig
+from timestone.errors import InvalidName, OffsetOutOfRange, StoreClosed
+from timestone.log import Log
+from timestone.reader import Reader
+from timestone.store import Store
+
+NEVER_MS = 10**9
+
+
+@pytest.fixture
+def store(quick_directory: Path) -> Iterator[Store]:
+    with timestone.open(
+        quick_directory / "data", min_free_bytes=0, ack="written", sync_interval_ms=NEVER_MS
+    ) as store:
+        yield store
+
+
+@pytest.fixture(params=["in memory", "in files"])
+def log(request: pytest.FixtureRequest, quick_directory: Path) -> Iterator[Log]:
+    config = LogConfig(segment_entries=4)
+    tail_bytes = 10**6 if request.param == "in memory" else 0
+    with timestone.open(
+        quick_directory / "data",
+        min_free_bytes=0,
+        ack="written",
+        sync_interval_ms=NEVER_MS,
+        tail_bytes=tail_bytes,
+        log=config,
+    ) as store:
+        log = store.log("a")
+        for number in range(10):
+            log.append(b"%d" % number, topic=("x", "y/1", "y/2")[number % 3] if number != 5 else None)
+        yield log
+
+
+def numbers(reader: Reader) -> list[int]:
+    return [int(record.payload) for record in reader]
+
+
+def test_reader_starts_where_it_is_told(log: Log) -> None:
+    assert numbers(log.reader()) == list(range(10))
+    assert numbers(log.reader("earliest")) == list(range(10))
+    assert numbers(log.reader(7)) == [7, 8, 9]
+    assert numbers(log.reader("latest")) == []
+    assert numbers(log.reader(10)) == []
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ("x", [0, 3, 6, 9]),
+        ("y/+", [1, 2, 4, 7, 8]),
+        ("#", [0, 1, 2, 3, 4, 6, 7, 8, 9]),
+        (["x", "y/1", "x"], [0, 1, 3, 4, 6, 7, 9]),
+        ("z", []),
+        ([], []),
+    ],
+    ids=str,
+)
+def test_reader_with_filters_gets_the_records_that_match_each_once(
+    log: Log, filters: str | list[str], expected: list[int]
+) -> None:
+    reader = log.reader(topics=filters)
+    assert numbers(reader) == expected
+    assert reader.offset == 10
+    assert reader.caught_up
+
+
+@pytest.mark.parametrize("max_records", [1, 2, 3, 100])
+def test_small_reads_miss_nothing_and_repeat_nothing(log: Log, max_records: int) -> None:
+    for filters in (None, "x", "y/+"):
+        reader, found = log.reader(topics=filters), []
+        while batch := reader.read(max_records=max_records):
+            assert len(batch) <= max_records
+            found += [int(payload) for payload in batch.payloads()]
+        assert found == numbers(log.reader(topics=filters))
+
+
+def test_bounded_scan_ends_empty_and_goes_on_later(log: Log) -> None:
+    reader = log.reader(topics="nothing")
+    offsets = []
+    while not reader.caught_up:
+        assert not reader.read(max_scan=3)
+        offsets.append(reader.offset)
+    assert offsets[-1] == 10
+    assert len(offsets) >= 2
+
+
+def test_no_records_asked_for_moves_nobody(log: Log) -> None:
+    reader = log.reader()
+    try:
+        reader.read(max_records=0)
+    except ValueError:
+        assert reader.offset == 0
+    else:
+        assert reader.offset <= 1
+
+
+@pytest.mark.parametrize("bad", ["a/#/b", "", "a+"])
+def test_filter_that_is_none_is_refused(log: Log, bad: str) -> None:
+    with pytest.raises(InvalidName):
+        log.reader(topics=bad)
+
+
+def test_seek_moves_it_and_refuses_what_is_not_there(log: Log) -> None:
+    reader = log.reader()
+    reader.seek(8)
+    assert numbers(reader) == [8, 9]
+    reader.seek("earliest")
+    assert reader.offset == 0
+    with pytest.raises(OffsetOutOfRange):
+        reader.seek(11)
+    with pytest.raises(OffsetOutOfRange):
+        reader.seek(-1)
+    assert reader.offset == 0
+
+
+def test_filters_can_change_on_the_way(log: Log) -> None:
+    reader = log.reader(topics="x")
+    assert int(reader.read(max_records=1)[0].payload) == 0
+    reader.set_topics("y/#")
+    assert numbers(reader) == [1, 2, 4, 7, 8]
+    reader.set_topics(None)
+    reader.seek(4)
+    assert numbers(reader) == [4, 5, 6, 7, 8, 9]
+    assert reader.topics is None
+
+
+# Parking.
+
+
+def test_reader_that_has_something_to_read_is_not_parked(store: Store) -> None:
+    log = store.log("a")
+    reader = log.reader()
+    log.append(b"x")
+    assert not reader.park()
+
+
+def test_parked_reader_is_woken_once_by_the_append_that_concerns_it(store: Store) -> None:
+    log = store.log("a")
+    reader, woken = log.reader(topics="a/#"), list[int]()
+    reader.on_wake = lambda _, first_offset: woken.append(first_offset)
+    assert reader.park()
+    log.append(b"0", topic="b")
+    assert woken == []
+    log.append_many([b"1", b"2"], topics=["b", "a/1"])
+    log.append(b"3", topic="a/2")
+    assert woken == [2]
+    assert reader.offset == 2, "it does not look again at what was not for it"
+    assert numbers(reader) == [2, 3]
+
+
+def test_wait_returns_when_there_is_something_and_gives_up_in_time(store: Store) -> None:
+    log = store.log("a")
+    reader = log.reader()
+    assert not reader.wait(0.001)
+    assert log.wakeups.parked_count == 0, "who gave up is not woken behind its own back"
+    appender = threading.Thread(target=lambda: log.append(b"7"))
+    appender.start()
+    assert reader.wait(10)
+    appender.join()
+    assert numbers(reader) == [7]
+
+
+def test_wait_ends_with_an_error_when_the_store_is_closed(quick_directory: Path) -> None:
+    store = timestone.open(quick_directory / "other", min_free_bytes=0)
+    reader = store.log("a").reader()
+    closer = threading.Thread(target=store.close)
+    parked = threading.Event()
+    reader.on_wake = lambda *_: parked.set()
+    assert reader.park()
+    closer.start()
+    with pytest.raises(StoreClosed):
+        reader.wait(10)
+    closer.join()
+    assert parked.is_set(), "whoever was parked when the log closed was told"
+
+
+def test_closed_reader_reads_no_more_and_is_forgotten(store: Store) -> None:
+    log = store.log("a")
+    reader = log.reader()
+    assert reader.park()
+    reader.close()
+    reader.close()
+    assert log.wakeups.parked_count == 0
+    for call in (reader.read, reader.park):
+        with pytest.raises(StoreClosed):
+            call()
+
+
+def test_reader_that_parks_and_reads_by_turns_sees_every_record_once(store: Store) -> None:
+    """Appends race with parking: the end of the log and the parked set are looked at under one lock."""
+    log, count = store.log("a"), 3000
+    found: list[int] = []
+
+    def follow(topics: str | None, into: list[int]) -> None:
+        with log.reader(topics=topics) as reader:
+            while len(into) < count:
+                assert reader.wait(10)
+                into += [int(payload) for payload in reader.read().payloads()]
+
+    filtered: list[int] = []
+    threads = [
+        threading.Thread(target=follow, args=(None, found)),
+        threading.Thread(target=follow, args=("t", filtered)),
+    ]
+    for thread in threads:
+        thread.start()
+    for number in range(count):
+        log.append(b"%d" % number, topic="t")
+    for thread in threads:
+        thread.join()
+    assert found == filtered == list(range(count))
