@@ -70,7 +70,8 @@ def _about_segment(segment: SegmentReport, owner_pid: int | None) -> str:
             return _about_damage(segment)
         case State.ORPHAN:
             return (
-                f"nothing can be served: {segment.reason}. Next: bring the missing file back from a copy; "
+                f"nothing can be served: {segment.reason}. Next: bring the missing file back from a copy, or save "
+                "what can be proved with `timestone salvage`; "
                 "opening the store without it renames what is there to .lost."
             )
         case _:
@@ -93,7 +94,7 @@ def _about_damage(segment: SegmentReport) -> str:
     return (
         f"damaged: the record{'s' * (count > 1)} at offset{'s' * (count > 1)} {offsets} cannot be proved any more; "
         "all others are readable, and `timestone read` names the damaged ones and goes on. "
-        "Next: bring the files back from a copy if there is one."
+        "Next: bring the files back from a copy if there is one; `timestone salvage` copies out all that holds."
     )
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "read": Command(".read", "print the records of a log, from any offset or time, also while it grows"),
     "append": Command(".append", "append one record for each line of input"),
     "passwd": Command(".passwd", "set the password of a user of the MQTT front"),
+    "salvage": Command(".salvage", "copy what can still be proved out of a damaged store"),
     "bench": Command(".bench", "measure this machine against what it could do without Timestone"),
 }
 

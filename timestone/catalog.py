@@ -161,6 +161,11 @@ class Catalog:
             ).fetchone()
         return row[0] if row else None
 
+    def spaces(self) -> list[str]:
+        """The spaces that have documents."""
+        with self._lock, self._told():
+            return [row[0] for row in self._connection.execute("SELECT DISTINCT space FROM documents")]
+
     def items(self, space: str) -> dict[str, bytes]:
         """All keys and values of a space."""
         with self._lock, self._told():

@@ -32,6 +32,7 @@ The crc of the header page lies at byte 64 in every version to come, so a flippe
 damage and not "a newer Timestone"."""
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -138,15 +139,25 @@ class Checkpoint:
     @classmethod
     def latest(cls, page: bytes, log_id: int, base_offset: int) -> "Checkpoint | None":
         """The newest valid checkpoint of a header page, or None."""
-        found: list[Checkpoint] = []
-        for position in SLOT_POSITIONS:
-            slot = page[position : position + SLOT_BYTES]
-            if len(slot) < SLOT_BYTES or _CRC.unpack_from(slot, 48)[0] != crc32c(slot[:48]):
-                continue
-            *values, owner, base = _SLOT.unpack_from(slot)
-            if values[0] > 0 and (owner, base) == (log_id, base_offset):
-                found.append(cls(*values))
+        found = [
+            cls(*values) for *values, owner, base in _slots(page) if (owner, base) == (log_id, base_offset)
+        ]
         return max(found, key=lambda checkpoint: checkpoint.sequence, default=None)
+
+    @staticmethod
+    def log_ids(page: bytes) -> list[int]:
+        """Whose checkpoints are on a header page, for when it does not say itself."""
+        return [owner for *_, owner, _ in _slots(page)]
+
+
+def _slots(page: bytes) -> Iterator[tuple[int, ...]]:
+    """The fields of the slots that hold."""
+    for position in SLOT_POSITIONS:
+        slot = page[position : position + SLOT_BYTES]
+        if len(slot) == SLOT_BYTES and _CRC.unpack_from(slot, 48)[0] == crc32c(slot[:48]):
+            values = _SLOT.unpack_from(slot)
+            if values[0] > 0:
+                yield values
 
 
 @dataclass(frozen=True, slots=True)

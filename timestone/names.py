@@ -21,6 +21,7 @@ READER_NAME_MOST = 512
 _LOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _FOLDER = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{0,199})-(?P<partition>0|[1-9][0-9]{0,8})")
 _BASE = re.compile(r"[0-9]{20}")
+_ASIDE = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.index|\.segment)(\.lost(\.[0-9]+)?|\.tmp)")
 
 
 def validate_log_name(name: str) -> None:
@@ -87,6 +88,13 @@ def parse_deleted(name: str) -> int | None:
     """The base offset in the name of a file that waits to be unlinked, or None."""
     stem = name.removesuffix(DELETED_SUFFIX)
     return parse_pair_base(stem) if stem != name else None
+
+
+def parse_aside(name: str) -> tuple[str, int] | None:
+    """For a file that a recovery has put aside, or that was never finished: the suffix of what it was or was to be,
+    and its base offset."""
+    match = _ASIDE.fullmatch(name)
+    return (match["suffix"], int(match["base"])) if match else None
 
 
 def lost_path(path: Path, taken: set[str]) -> Path:
