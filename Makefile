@@ -60,7 +60,7 @@ sanitize: $(INSTALLED) ## the compiled kernels under an address sanitizer, with 
 	  cp --parents "$$one" $(SANITIZED); done' sh && \
 	python=$$PWD/$(BIN)/python && cd $(SANITIZED) && \
 	TIMESTONE_SANITIZE=1 $$python setup.py -q build_ext --inplace && \
-	LD_PRELOAD="$$library" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc $$python -m pytest -q -p no:cacheprovider \
+	LD_PRELOAD="$$library" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc $$python -m pytest -q --capture=sys -p no:cacheprovider \
 	  tests/timestone/test_kernel.py tests/timestone/test_pure_kernel.py tests/timestone/test_draft.py \
 	  tests/mqtt_front/test_kernel.py tests/mqtt_front/codec/test_scan.py tests/mqtt_front/codec/test_frame.py
 

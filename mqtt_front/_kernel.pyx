@@ -1,0 +1,434 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, freethreading_compatible=False
+"""The front's per-message loops, compiled: same names, arguments, results and errors as their twins in `codec`.
+
+What belongs here: bytes from the wire to columns and back. It knows no session and no log, keeps no reference to an
+argument, and believes no length from the wire: every place is checked against the end of the buffer before it is touched.
+Runs with the interpreter lock: a receive buffer full takes some ten microseconds."""
+
+from cpython.buffer cimport Py_buffer, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.dict cimport PyDict_GetItemWithError
+from cpython.object cimport PyObject
+from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from mqtt_front.codec.fields import VARINT_MAX
+from mqtt_front.codec.frame import Form, Framed
+from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS, PublishRun
+
+INTERFACE = 1  # see mqtt_front/kernel.py
+
+cdef enum:
+    PACKETS = 32768
+    TOPICS = 256
+    SLOTS = 1024  # a power of two; at most a quarter of them is taken, so a chain is short unless somebody works at it
+
+assert (RUN_PACKETS, RUN_TOPICS) == (PACKETS, TOPICS)
+cdef Py_ssize_t LONGEST = VARINT_MAX
+
+cdef struct Packet:
+    const uint8_t *payload
+    Py_ssize_t payload_bytes
+    const uint8_t *properties
+    Py_ssize_t properties_bytes
+    uint16_t topic
+    uint8_t first
+    uint8_t packet_id[2]
+
+cdef struct Topic:
+    const uint8_t *name
+    Py_ssize_t size
+
+cdef struct Run:
+    Py_ssize_t count
+    Py_ssize_t topic_count
+    Py_ssize_t answer_count
+    Py_ssize_t data_bytes
+    Py_ssize_t properties_count
+    Py_ssize_t position
+
+# What one call works with. Only one runs at a time: the interpreter lock is held throughout.
+cdef Packet *packets = NULL
+cdef Py_ssize_t packet_room = 0
+cdef Topic topics[TOPICS]
+cdef int16_t slots[SLOTS]  # places in `topics`, plus 1; 0 is free
+cdef object new_tuple = tuple.__new__
+
+
+cdef inline Py_ssize_t long_length(
+    const uint8_t *data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t *behind
+) noexcept nogil:
+    """A variable byte integer of more than one byte, and the place behind it; -1 if it is bad or ends behind `end`."""
+    cdef Py_ssize_t value = data[at] & 0x7F
+    cdef int shift = 7
+    cdef uint8_t byte
+    while shift <= 21:
+        at += 1
+        if at >= end:
+            return -1
+        byte = data[at]
+        value |= <Py_ssize_t>(byte & 0x7F) << shift
+        if byte < 0x80:
+            behind[0] = at + 1
+            return value if byte else -1
+        shift += 7
+    return -1
+
+
+cdef inline uint32_t hash_of(const uint8_t *name, Py_ssize_t size) noexcept nogil:
+    """Good enough to spread a run's topics: many differ only in a number at the end."""
+    cdef uint64_t mixed = <uint64_t>size * 0x9E3779B97F4A7C15u
+    cdef uint64_t word
+    while size >= 8:
+        memcpy(&word, name, 8)
+        mixed = (mixed ^ word) * 0x9E3779B97F4A7C15u
+        mixed ^= mixed >> 29
+        name += 8
+        size -= 8
+    word = 0
+    memcpy(&word, name, size)
+    mixed = (mixed ^ word) * 0x9E3779B97F4A7C15u
+    return <uint32_t>(mixed >> 32)
+
+
+cdef inline int number_of(const uint8_t *name, Py_ssize_t size, Py_ssize_t *count) noexcept nogil:
+    """The place of a topic in `topics`, where it is put if it is new; -1 when there is no room for it."""
+    cdef uint32_t slot = hash_of(name, size) & (SLOTS - 1)
+    cdef int number
+    while slots[slot]:
+        number = slots[slot] - 1
+        if topics[number].size == size and memcmp(topics[number].name, name, size) == 0:
+            return number
+        slot = (slot + 1) & (SLOTS - 1)
+    if count[0] == TOPICS:
+        return -1
+    number = <int>count[0]
+    topics[number].name = name
+    topics[number].size = size
+    slots[slot] = <int16_t>(number + 1)
+    count[0] += 1
+    return number
+
+
+cdef int make_room(Py_ssize_t count) except -1:
+    """Have room for so many packets. Grows once and stays: a receive buffer of the same size comes again."""
+    global packets, packet_room
+    cdef Packet *larger
+    if count <= packet_room:
+        return 0
+    larger = <Packet *>realloc(packets, count * sizeof(Packet))
+    if larger == NULL:
+        raise MemoryError()
+    packets, packet_room = larger, count
+    return 0
+
+
+cdef void scan(
+    const uint8_t *data, Py_ssize_t position, Py_ssize_t end, bint with_properties, Py_ssize_t size_limit, Run *run
+) noexcept nogil:
+    """Find the packets of a run. There is room for as many as `end - position` bytes can hold, or PACKETS."""
+    cdef Py_ssize_t body, remaining, stop, at, topic_at, topic_end, length
+    cdef Py_ssize_t limit = end - 4  # the shortest PUBLISH has five bytes, so one comparison guards the first lookups
+    cdef uint8_t first
+    cdef Packet *packet
+    cdef int number = -1
+    while position < limit and run.count < PACKETS:
+        first = data[position]
+        if first >> 4 != 3 or (first & 6) == 6 or (first & 14) == 8:
+            break
+        remaining = data[position + 1]
+        body = position + 2
+        if remaining > 127:
+            remaining = long_length(data, position + 1, end, &body)
+        if remaining < 3 or remaining > end - body:
+            break
+        stop = body + remaining
+        if stop - position > size_limit:
+            break
+        topic_at = body + 2
+        topic_end = topic_at + (<Py_ssize_t>data[body] << 8 | data[body + 1])
+        at = topic_end + 2 if first & 6 else topic_end
+        length = 0
+        if with_properties:
+            if at >= stop:
+                break
+            length = data[at]
+            at += 1
+            if length > 127:
+                length = long_length(data, at - 1, stop, &at)
+            if length < 0 or length > stop - at:
+                break
+            at += length
+        elif at > stop:
+            break
+        packet = &packets[run.count]
+        if first & 6:
+            if data[topic_end] == 0 and data[topic_end + 1] == 0:
+                break  # packet id 0
+            packet.packet_id[0] = data[topic_end]
+            packet.packet_id[1] = data[topic_end + 1]
+        # A device publishes to the topic it has just published to.
+        if number < 0 or topics[number].size != topic_end - topic_at or memcmp(
+            topics[number].name, data + topic_at, topic_end - topic_at
+        ) != 0:
+            number = number_of(data + topic_at, topic_end - topic_at, &run.topic_count)
+            if number < 0:
+                break
+        packet.first = first
+        packet.topic = <uint16_t>number
+        packet.properties = data + at - length
+        packet.properties_bytes = length
+        packet.payload = data + at
+        packet.payload_bytes = stop - at
+        run.count += 1
+        run.answer_count += (first & 6) != 0
+        run.properties_count += length != 0
+        run.data_bytes += stop - at
+        position = stop
+    run.position = position
+
+
+def scan_publishes(bytes data not None, Py_ssize_t position, Py_ssize_t end, int level, size_limit):
+    if not 0 <= position <= end <= len(data):
+        raise ValueError(f"bytes {position} to {end} of {len(data)}")
+    cdef Run run
+    cdef Py_ssize_t number, limit
+    memset(&run, 0, sizeof(run))
+    memset(slots, 0, sizeof(slots))
+    make_room(min((end - position) // 5, PACKETS))
+    limit = end if size_limit > end else max(size_limit, 0)
+    scan(<const uint8_t *>PyBytes_AS_STRING(data), position, end, level == 5, limit, &run)
+
+    cdef bytes first_bytes = PyBytes_FromStringAndSize(NULL, run.count)
+    cdef bytes numbers = PyBytes_FromStringAndSize(NULL, 2 * run.count)
+    cdef bytes payloads = PyBytes_FromStringAndSize(NULL, run.data_bytes)
+    cdef bytes lengths = PyBytes_FromStringAndSize(NULL, 4 * run.count)
+    cdef bytes answers = PyBytes_FromStringAndSize(NULL, 4 * run.answer_count)
+    copy(
+        run.count,
+        <uint8_t *>PyBytes_AS_STRING(first_bytes),
+        <uint8_t *>PyBytes_AS_STRING(numbers),
+        <uint8_t *>PyBytes_AS_STRING(payloads),
+        <uint8_t *>PyBytes_AS_STRING(lengths),
+        <uint8_t *>PyBytes_AS_STRING(answers),
+    )
+    names = [topics[number].name[: topics[number].size] for number in range(run.topic_count)]
+    properties = {}
+    if run.properties_count:
+        for number in range(run.count):
+            if packets[number].properties_bytes:
+                properties[number] = packets[number].properties[: packets[number].properties_bytes]
+    columns = (first_bytes, names, numbers, payloads, lengths, answers, properties, run.position)
+    return new_tuple(PublishRun, columns)
+
+
+cdef void copy(
+    Py_ssize_t count, uint8_t *first_bytes, uint8_t *numbers, uint8_t *payloads, uint8_t *lengths, uint8_t *answers
+) noexcept nogil:
+    """The columns of the packets found. All have room for exactly what is there."""
+    cdef Packet *packet
+    cdef uint32_t length
+    cdef Py_ssize_t number
+    for number in range(count):
+        packet = &packets[number]
+        first_bytes[number] = packet.first
+        memcpy(numbers + 2 * number, &packet.topic, 2)
+        length = <uint32_t>packet.payload_bytes
+        memcpy(lengths + 4 * number, &length, 4)
+        memcpy(payloads, packet.payload, packet.payload_bytes)
+        payloads += packet.payload_bytes
+        if packet.first & 6:
+            answers[0] = 0x50 if packet.first & 4 else 0x40
+            answers[1] = 2
+            answers[2] = packet.packet_id[0]
+            answers[3] = packet.packet_id[1]
+            answers += 4
+
+
+cdef class Strided:
+    """A column of integers, in steps of any size, held as long as this object lives."""
+
+    cdef Py_buffer view
+    cdef bint held
+    cdef const uint8_t *data
+    cdef Py_ssize_t step
+    cdef Py_ssize_t count
+
+    def __cinit__(self, source, Py_ssize_t item_bytes):
+        PyObject_GetBuffer(source, &self.view, PyBUF_STRIDED_RO)
+        self.held = True
+        if self.view.ndim != 1 or self.view.itemsize != item_bytes:
+            raise ValueError(f"no column of {item_bytes}-byte items")
+        self.data = <const uint8_t *>self.view.buf
+        self.step = self.view.strides[0]
+        self.count = self.view.shape[0]
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+
+cdef struct Shape:  # a form, in C; its bytes belong to a form that is kept alive meanwhile
+    const uint8_t *head
+    Py_ssize_t head_bytes
+    const uint8_t *block
+    Py_ssize_t block_bytes
+    int64_t first_offset
+    int qos
+    bint retain
+    bint wanted
+
+cdef struct Delivery:
+    const uint8_t *payload
+    Shape *shape
+    Py_ssize_t payload_bytes
+    Py_ssize_t remaining
+    uint8_t first
+    uint16_t packet_id
+
+cdef Delivery *deliveries = NULL
+cdef Py_ssize_t delivery_room = 0
+cdef Shape *shapes = NULL
+cdef Py_ssize_t shape_room = 0
+
+
+cdef int make_delivery_room(Py_ssize_t count) except -1:
+    global deliveries, delivery_room, shapes, shape_room
+    cdef void *larger
+    if count > delivery_room:
+        larger = realloc(deliveries, count * sizeof(Delivery))
+        if larger == NULL:
+            raise MemoryError()
+        deliveries, delivery_room = <Delivery *>larger, count
+    if count > shape_room:
+        larger = realloc(shapes, count * sizeof(Shape))
+        if larger == NULL:
+            raise MemoryError()
+        shapes, shape_room = <Shape *>larger, count
+    return 0
+
+
+cdef int take_form(object form, Shape *shape) except -1:
+    """What a form says, in C. Its bytes stay where they are as long as it lives."""
+    cdef bytes head, block
+    shape.wanted = form is not None
+    if form is None:
+        return 0
+    head, block, qos, retain, first_offset = form
+    if head is None or block is None or not 0 <= qos <= 2:
+        raise ValueError(f"no form: {form}")
+    shape.head, shape.head_bytes = <const uint8_t *>PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)
+    shape.block, shape.block_bytes = <const uint8_t *>PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block)
+    shape.qos, shape.retain, shape.first_offset = qos, retain, first_offset
+    return 0
+
+
+cdef inline int varint_bytes(Py_ssize_t value) noexcept nogil:
+    return 1 if value < 128 else 2 if value < 16_384 else 3 if value < 2_097_152 else 4
+
+
+cdef inline uint8_t *put(uint8_t *at, const void *source, Py_ssize_t size) noexcept nogil:
+    memcpy(at, source, size)
+    return at + size
+
+
+cdef void write(uint8_t *at, Py_ssize_t count) noexcept nogil:
+    """The packets of the deliveries found; there is room for exactly them."""
+    cdef Delivery *one
+    cdef Py_ssize_t number, value
+    for number in range(count):
+        one = &deliveries[number]
+        at[0] = one.first
+        at += 1
+        value = one.remaining
+        while value > 127:
+            at[0] = value & 0x7F | 0x80
+            at += 1
+            value >>= 7
+        at[0] = <uint8_t>value
+        at = put(at + 1, one.shape.head, one.shape.head_bytes)
+        if one.first & 6:
+            at[0] = one.packet_id >> 8
+            at[1] = one.packet_id & 0xFF
+            at += 2
+        at = put(at, one.shape.block, one.shape.block_bytes)
+        at = put(at, one.payload, one.payload_bytes)
+
+
+def frame_records(records, Py_ssize_t first, dict forms not None, packet_ids, int64_t qos0_from, size_limit):
+    cdef bytes data
+    data, offset_column, topic_column, flag_column, start_column, length_column = records
+    cdef Strided offset_at = Strided(offset_column, 8)
+    cdef Strided topic_at = Strided(topic_column, 4)
+    cdef Strided flag_at = Strided(flag_column, 2)
+    cdef Strided start_at = Strided(start_column, 8)
+    cdef Strided length_at = Strided(length_column, 4)
+    cdef Py_ssize_t end = offset_at.count
+    if not end == topic_at.count == flag_at.count == start_at.count == length_at.count:
+        raise ValueError("columns of different lengths")
+    if not 0 <= first <= end:
+        raise ValueError(f"from record {first} of {end} on")
+    make_delivery_room(end - first)
+
+    cdef Py_ssize_t limit = min(max(size_limit, 0), LONGEST + 5)
+    cdef Py_ssize_t size = len(data)
+    cdef list ids = packet_ids if type(packet_ids) is list else list(packet_ids)
+    cdef Py_ssize_t total = 0, count = 0, taken = 0, shape_count = 0, place, packet_bytes, id_count = len(ids)
+    cdef int64_t offset, start
+    cdef uint32_t topic, length, last_topic = 0
+    cdef uint16_t flags
+    cdef int qos
+    cdef Shape *shape = NULL
+    cdef Delivery *one
+    cdef PyObject *found
+    cdef list kept = [], offsets = []
+    cdef bytearray levels = bytearray()
+    for place in range(first, end):
+        memcpy(&topic, topic_at.data + place * topic_at.step, 4)
+        if shape == NULL or topic != last_topic:
+            found = PyDict_GetItemWithError(forms, topic)
+            if found == NULL:
+                end = place
+                break
+            kept.append(<object>found)
+            shape = &shapes[shape_count]
+            take_form(<object>found, shape)
+            shape_count += 1
+            last_topic = topic
+        if not shape.wanted:
+            continue
+        memcpy(&offset, offset_at.data + place * offset_at.step, 8)
+        memcpy(&flags, flag_at.data + place * flag_at.step, 2)
+        memcpy(&length, length_at.data + place * length_at.step, 4)
+        qos = min(flags >> 1 & 3, shape.qos)
+        if qos == 0 and shape.first_offset <= offset and offset < qos0_from:
+            continue
+        one = &deliveries[count]
+        one.remaining = shape.head_bytes + shape.block_bytes + length + (2 if qos else 0)
+        packet_bytes = 1 + varint_bytes(one.remaining) + one.remaining
+        if (
+            offset < shape.first_offset
+            or one.remaining > LONGEST
+            or packet_bytes > limit
+            or (qos and taken == id_count)
+        ):
+            end = place
+            break
+        memcpy(&start, start_at.data + place * start_at.step, 8)
+        if start < 0 or start > size or length > size - start:
+            raise ValueError(f"{length} bytes at {start} of {size}")
+        if qos:
+            one.packet_id = ids[taken]
+            taken += 1
+            offsets.append(offset)
+            levels.append(qos)
+        one.first = 0x30 | qos << 1 | (flags & 1 if shape.retain else 0)
+        one.shape = shape
+        one.payload = <const uint8_t *>PyBytes_AS_STRING(data) + start
+        one.payload_bytes = length
+        total += packet_bytes
+        count += 1
+    cdef bytes framed = PyBytes_FromStringAndSize(NULL, total)
+    write(<uint8_t *>PyBytes_AS_STRING(framed), count)
+    return new_tuple(Framed, (framed, end, count, offsets, bytes(levels)))
