@@ -56,7 +56,7 @@ def test_version() -> None:
     ("words", "complaint"),
     [
         (["raed"], "timestone: no command 'raed'; did you mean 'read'?"),
-        (["zzz"], "timestone: no command 'zzz'; there are serve, inspect, read, append, passwd, salvage, bench"),
+        (["zzz"], f"timestone: no command 'zzz'; there are {', '.join(COMMANDS)}"),
         (["--bogus"], "timestone: unknown argument '--bogus' (see `timestone --help`)"),
         (
             ["read", "data"],
