@@ -1,0 +1,75 @@
+import json
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from tests.support.child_process import in_child
+from tests.support.faulty_files import FaultyFiles
+from timestone.errors import StoreLocked
+from timestone.files import Files
+from timestone.lock import StoreLock, read_owner
+
+BOOT_ID = bytes(range(16))
+
+
+@pytest.fixture
+def path(quick_directory: Path) -> Path:
+    return quick_directory / "LOCK"
+
+
+def test_owner_is_written_into_the_file(path: Path) -> None:
+    lock = StoreLock(Files(), path, BOOT_ID)
+    owner = json.loads(path.read_text())
+    assert (owner["pid"], owner["host"], owner["boot_id"]) == (os.getpid(), platform.node(), BOOT_ID.hex())
+    assert read_owner(Files(), path) == (os.getpid(), platform.node())
+    lock.release()
+
+
+def test_second_owner_is_refused_and_told_who_the_first_is(path: Path) -> None:
+    lock = StoreLock(Files(), path, BOOT_ID)
+    with pytest.raises(StoreLocked) as caught:
+        StoreLock(Files(), path, BOOT_ID)
+    assert (caught.value.pid, caught.value.host, caught.value.path) == (
+        os.getpid(),
+        platform.node(),
+        path.parent,
+    )
+    lock.release()
+    StoreLock(Files(), path, BOOT_ID).release()
+
+
+def test_dead_owner_holds_nothing(path: Path) -> None:
+    def run(pipe: int) -> None:
+        StoreLock(Files(), path, BOOT_ID)
+        os._exit(3)
+
+    in_child(run)
+    pid, _ = read_owner(Files(), path)
+    assert pid != os.getpid(), "the file still tells who the last one was"
+    StoreLock(Files(), path, BOOT_ID).release()
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"[]", b"{}", b'{"pid": "x", "host": 1}', b"\xff\xfe"])
+def test_file_that_tells_nothing_is_no_error(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    assert read_owner(Files(), path) == (None, None)
+    fd = os.open(path, os.O_RDWR)
+    Files().try_lock(fd)
+    with pytest.raises(StoreLocked, match="another process"):
+        StoreLock(Files(), path, BOOT_ID)
+    os.close(fd)
+
+
+def test_missing_file_tells_nothing(path: Path) -> None:
+    assert read_owner(Files(), path) == (None, None)
+
+
+def test_lock_that_could_not_be_written_is_given_back(path: Path) -> None:
+    """Held by a descriptor that nobody knows, it would keep the store closed until the process ends."""
+    files = FaultyFiles()
+    files.fail("pwrite", 28)
+    with pytest.raises(OSError, match="No space"):
+        StoreLock(files, path, BOOT_ID)
+    StoreLock(files, path, BOOT_ID).release()

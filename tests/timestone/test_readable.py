@@ -1,0 +1,126 @@
+"""One contract of reading, kept by the log of the owner (in memory and from files) and by the view of anybody else."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import timestone
+from timestone.config import LogConfig
+from timestone.draft import Draft
+from timestone.entries import NO_TOPIC
+from timestone.errors import OffsetOutOfRange
+from timestone.filters import topic_matches
+from timestone.readable import ReadableLog
+from timestone.topic_choice import TopicChoice
+
+COUNT = 60
+TOPICS = ["a", "a/b", "c"]
+
+
+def payload(offset: int) -> bytes:
+    return b"%d " % offset * (offset % 4)
+
+
+@pytest.fixture(params=["in memory", "in files", "partly in memory", "view"])
+def log(request: pytest.FixtureRequest, quick_directory: Path) -> Iterator[ReadableLog]:
+    tail_bytes = {"in memory": 10**7, "partly in memory": 2500}.get(request.param, 0)
+    with timestone.open(
+        quick_directory / "data",
+        min_free_bytes=0,
+        sync_interval_ms=10**9,
+        tail_bytes=tail_bytes,
+        log=LogConfig(segment_entries=17),
+    ) as store:
+        log = store.log("a", partition=3)
+        ids = [log.topic_id(topic) for topic in TOPICS]
+        for first in range(0, COUNT, 5):
+            offsets = range(first, first + 5)
+            topics = [ids[offset % 3] if offset % 7 else NO_TOPIC for offset in offsets]
+            log.append_draft(Draft([payload(offset) for offset in offsets], topics), ack="written")
+        if request.param != "view":
+            yield log
+            return
+        with timestone.view(quick_directory / "data") as view:
+            yield view.log("a", 3)
+
+
+def test_it_says_what_it_is(log: ReadableLog) -> None:
+    assert (log.name, log.partition, log.start_offset, log.end_offset) == ("a", 3, 0, COUNT)
+    assert log.segment_bounds()[0][0] == 0
+    assert log.segment_bounds()[-1][1] == COUNT
+
+
+@settings(suppress_health_check=list(HealthCheck), max_examples=60)
+@given(
+    offset=st.integers(0, COUNT),
+    max_records=st.integers(1, 80),
+    max_bytes=st.sampled_from([0, 1, 7, 50, 10**6]),
+)
+def test_read_gives_the_next_records_within_the_limits(
+    log: ReadableLog, offset: int, max_records: int, max_bytes: int
+) -> None:
+    batch = log.read(offset, max_records=max_records, max_bytes=max_bytes)
+    assert batch.payloads() == [payload(one) for one in range(offset, offset + len(batch))]
+    assert batch.next_offset == offset + len(batch)
+    assert len(batch) <= max_records
+    assert len(batch) <= 1 or batch.lengths.sum() <= max_bytes
+    assert (len(batch) == 0) == (offset == COUNT)
+
+
+@settings(suppress_health_check=list(HealthCheck), max_examples=60)
+@given(
+    offset=st.integers(0, COUNT),
+    filters=st.lists(st.sampled_from(["a", "a/#", "c", "+", "x"]), min_size=1, max_size=2),
+    max_records=st.integers(1, 30),
+    max_bytes=st.sampled_from([0, 5, 100, 10**6]),
+    max_scan=st.none() | st.integers(1, 40),
+)
+def test_matching_reads_leave_out_what_was_not_asked_for_and_nothing_else(
+    log: ReadableLog, offset: int, filters: list[str], max_records: int, max_bytes: int, max_scan: int | None
+) -> None:
+    choice = TopicChoice(log.topics, filters)
+    batch = log.read_matching(offset, choice, max_records=max_records, max_bytes=max_bytes, max_scan=max_scan)
+    everything = [record for first in range(offset, batch.next_offset) for record in [log.record(first)]]
+    wanted = [
+        record.offset
+        for record in everything
+        if record.topic is not None and any(topic_matches(one, record.topic) for one in filters)
+    ]
+    assert batch.offsets.tolist() == wanted
+    assert batch.payloads() == [payload(one) for one in wanted]
+    assert len(batch) <= max_records
+    assert batch.next_offset > offset or offset == COUNT
+
+
+def test_single_record_is_read_by_its_offset(log: ReadableLog) -> None:
+    for offset in (0, 16, 17, COUNT - 1):
+        record = log.record(offset)
+        assert (record.offset, record.payload) == (offset, payload(offset))
+
+
+@pytest.mark.parametrize("offset", [-1, COUNT + 1, 10**12])
+def test_offset_out_of_range_is_told_with_the_bounds(log: ReadableLog, offset: int) -> None:
+    with pytest.raises(OffsetOutOfRange) as caught:
+        log.read(offset)
+    assert (caught.value.requested, caught.value.start, caught.value.end) == (offset, 0, COUNT)
+
+
+def test_time_gives_the_first_offset_at_or_after_it(log: ReadableLog) -> None:
+    times = [log.record(offset).timestamp_us for offset in range(COUNT)]
+    assert times == sorted(times)
+    for timestamp_us in {0, times[0], times[20], times[20] + 1, times[-1], times[-1] + 1}:
+        later = [offset for offset in range(COUNT) if times[offset] >= timestamp_us]
+        assert log.offset_at(timestamp_us) == min(later, default=COUNT)
+
+
+def test_reads_joined_over_distant_records_need_no_warning(
+    log: ReadableLog, recwarn: pytest.WarningsRecorder
+) -> None:
+    choice = TopicChoice(log.topics, ["a/b"])
+    offset = 0
+    while offset < COUNT:
+        offset = log.read_matching(offset, choice, max_records=100, max_bytes=10**6).next_offset
+    assert [str(warning.message) for warning in recwarn if issubclass(warning.category, RuntimeWarning)] == []

@@ -1,0 +1,63 @@
+import logging
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.faulty_files import FaultyFiles
+from timestone.config import LogConfig
+from timestone.log import Log
+
+
+def wait_until_sealed(log: Log, count: int) -> None:
+    deadline = time.monotonic() + 10
+    while sum(segment.trailer is not None for segment in log.history.segments) < count:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.001)
+
+
+def test_rolled_segments_are_sealed_in_the_background(quick_directory: Path) -> None:
+    with timestone.open(
+        quick_directory / "data", min_free_bytes=0, log=LogConfig(segment_entries=2)
+    ) as store:
+        log = store.log("a")
+        for _ in range(7):
+            log.append(b"x", ack="written")
+        wait_until_sealed(log, 3)
+        assert log.history.segments[-1].trailer is None
+
+
+def test_seal_that_failed_is_tried_again_with_the_next_roll(
+    quick_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyFiles()
+    with timestone.open(
+        quick_directory / "data", min_free_bytes=0, files=files, log=LogConfig(segment_entries=1)
+    ) as store:
+        log = store.log("a")
+        fault = files.fail("create", 28, path=".index.tmp")
+        with caplog.at_level(logging.ERROR, "timestone"):
+            log.append(b"x")
+            log.append(b"x")
+            deadline = time.monotonic() + 10
+            while not fault.hits:
+                assert time.monotonic() < deadline
+                threading.Event().wait(0.001)
+            log.append(b"x")
+            wait_until_sealed(log, 2)
+        assert [record.payload for record in log.reader()] == [b"x"] * 3
+    assert "could not be sealed" in caplog.text
+
+
+def test_close_waits_for_the_seals(quick_directory: Path) -> None:
+    store = timestone.open(quick_directory / "data", min_free_bytes=0, log=LogConfig(segment_entries=1))
+    log = store.log("a")
+    log.append_many([b"x"] * 3, ack="written")
+    for _ in range(20):
+        log.append(b"x", ack="written")
+    store.close()
+    assert all(segment.trailer for segment in log.history.segments)
+    with timestone.open(quick_directory / "data", min_free_bytes=0) as again:
+        assert again.recoveries == ()
