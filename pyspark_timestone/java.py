@@ -27,11 +27,12 @@ class Java:
 
     @property
     def command(self) -> Path:
+        """The program to start."""
         return self.home / "bin" / "java"
 
     @property
     def runs_spark(self) -> bool:
-        # Spark 4.3 is tested by its makers on 17, 21 and later; 18 to 20 were never supported.
+        """Is it a version for Spark 4.3: 17, or 21 and later? 18 to 20 are not supported."""
         return self.version == 17 or self.version >= 21
 
 
