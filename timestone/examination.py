@@ -26,10 +26,12 @@ from timestone.entry_seal import EntrySeal
 from timestone.files import Files
 from timestone.index import (
     HEADER_BYTES,
+    SUMMARY,
     TRAILER_BYTES,
     Checkpoint,
     DamagedIndex,
     IndexHeader,
+    Summary,
     Trailer,
     entry_position,
 )
@@ -255,6 +257,7 @@ class _Examiner:
         assert trailer is not None
         finding.count, finding.segment_bytes = trailer.entry_count, trailer.segment_bytes
         finding.last_timestamp_us = trailer.last_timestamp_us
+        finding.topic_count = self._sealed_topic_count(trailer)
         finding.state = State.SEALED
         if finding.segment_file_bytes < trailer.stored_bytes:
             finding.reason = (
@@ -263,6 +266,26 @@ class _Examiner:
         if deep or finding.reason:
             self._check_entries(trailer.entry_count, trailer.entry_count, check_data=True)
             self._say_damaged()
+
+    def _sealed_topic_count(self, trailer: Trailer) -> int:
+        """One more than the highest topic id of a sealed segment. Its last rows tell; only when they tell of ids
+        that the dictionary does not have are they proven, because then those ids must not be given out again."""
+        end = entry_position(trailer.entry_count) + trailer.summary_count * SUMMARY.itemsize
+        last = self._summary_rows(end - min(trailer.summary_count, 2) * SUMMARY.itemsize, end)
+        count = _topic_count(last["topic"])
+        if count <= self._topic_count:
+            return count
+        rows = self._summary_rows(entry_position(trailer.entry_count), end)
+        if crc32c(rows.tobytes()) == trailer.summary_crc:
+            return count
+        proven = [
+            entries["topic"][self._seal.valid(entries, at)]
+            for at, entries in self._entries(trailer.entry_count)
+        ]
+        return max(map(_topic_count, proven), default=0)
+
+    def _summary_rows(self, start: int, end: int) -> Summary:
+        return np.frombuffer(self._files.pread(self._index_fd, end - start, start), dtype=SUMMARY)
 
     def _examine_unclosed(self, deep: bool, expected_count: int, most_count: int | None) -> None:
         finding = self.finding
@@ -336,9 +359,7 @@ class _Examiner:
                 entries["timestamp_us"][0]
             )
             self.finding.last_timestamp_us = int(entries["timestamp_us"][-1])
-            topics = entries["topic"][entries["topic"] != NO_TOPIC]
-            if len(topics):
-                self.finding.topic_count = max(self.finding.topic_count, int(topics.max()) + 1)
+            self.finding.topic_count = max(self.finding.topic_count, _topic_count(entries["topic"]))
 
     def _entries(self, room: int) -> Iterator[tuple[int, Entries]]:
         ordinal = 0
@@ -364,6 +385,11 @@ class _Examiner:
             piece = window[position - start : position - start + length]
             holds[number] = len(piece) == length and crc32c(piece) == crc
         return holds
+
+
+def _topic_count(topic_ids: npt.NDArray[np.uint32]) -> int:
+    named = topic_ids[topic_ids != NO_TOPIC]
+    return int(named.max()) + 1 if len(named) else 0
 
 
 def _ends(entries: Entries) -> npt.NDArray[np.int64]:

@@ -40,9 +40,11 @@ def test_columns_say_what_the_records_say(batch: Batch) -> None:
 
 
 def test_column_types_are_the_documented_ones(batch: Batch) -> None:
-    assert (batch.offsets.dtype, batch.timestamps_us.dtype) == (np.int64, np.int64)
-    assert (batch.topic_ids.dtype, batch.lengths.dtype) == (np.uint32, np.uint32)
-    assert (batch.flags.dtype, batch.header_lengths.dtype) == (np.uint16, np.uint16)
+    names = [str(column.dtype) for column in (batch.offsets, batch.timestamps_us, batch.starts)] + [
+        str(column.dtype) for column in (batch.topic_ids, batch.lengths)
+    ]
+    assert names == ["int64", "int64", "int64", "uint32", "uint32"]
+    assert (str(batch.flags.dtype), str(batch.header_lengths.dtype)) == ("uint16", "uint16")
 
 
 def test_records_are_the_same_one_by_one_and_in_a_row(batch: Batch) -> None:

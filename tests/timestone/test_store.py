@@ -1,0 +1,226 @@
+"""Opening and closing a directory of logs."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.child_process import in_child
+from tests.support.faulty_files import FaultyFiles
+from timestone.config import LogConfig, StoreConfig
+from timestone.errors import CorruptLog, InvalidName, NotAStore, StoreClosed, UnknownLog
+
+
+@pytest.fixture
+def root(quick_directory: Path) -> Path:
+    return quick_directory / "data"
+
+
+def settings() -> StoreConfig:
+    return StoreConfig(min_free_bytes=0)
+
+
+def payloads(root: Path, name: str = "a", partition: int = 0) -> list[bytes]:
+    with timestone.open(root, config=settings()) as store:
+        return [record.payload for record in store.log(name, partition, create=False).reader()]
+
+
+def test_logs_and_partitions_come_back(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        for name, partition in (("b", 0), ("a", 1), ("a", 0), ("a-0", 0)):
+            store.log(name, partition).append(f"{name} {partition}".encode())
+        assert store.log_names() == [("a", 0), ("a", 1), ("a-0", 0), ("b", 0)]
+        assert store.log("a", 1) is store.log("a", 1)
+    with timestone.open(root, config=settings()) as store:
+        assert store.recoveries == ()
+        assert store.log_names() == [("a", 0), ("a", 1), ("a-0", 0), ("b", 0)]
+    assert payloads(root, "a", 1) == [b"a 1"]
+    assert payloads(root, "a-0", 0) == [b"a-0 0"]
+
+
+def test_unknown_log_is_an_error_that_names_the_known_ones(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        store.log("there")
+        with pytest.raises(UnknownLog, match="there-0"):
+            store.log("missing", create=False)
+        with pytest.raises(InvalidName):
+            store.log("../escape")
+        assert store.log_names() == [("there", 0)]
+
+
+def test_log_keeps_the_settings_it_was_made_with(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        store.log("a", config=LogConfig(segment_entries=7))
+    with timestone.open(root, config=settings(), log=LogConfig(segment_entries=99)) as store:
+        assert store.log("a").config.segment_entries == 7
+        assert store.log("new").config.segment_entries == 99
+
+
+def test_empty_log_survives_being_closed_and_opened(root: Path) -> None:
+    """What the ancestor refused: a log that was opened and closed and never got a record."""
+    for _ in range(3):
+        with timestone.open(root, config=settings()) as store:
+            assert store.log("a").end_offset == 0
+            assert store.recoveries == ()
+    with timestone.open(root, config=settings()) as store:
+        assert store.log("a").append(b"x") == 0
+
+
+@pytest.mark.parametrize("payload", [b"x", b""], ids=["one record", "one empty record"])
+def test_log_of_one_record_survives_being_closed_and_opened(root: Path, payload: bytes) -> None:
+    """The ancestor took an index whose last position or length is 0 for a corrupt one."""
+    with timestone.open(root, config=settings()) as store:
+        store.log("a").append(payload)
+    for _ in range(2):
+        assert payloads(root) == [payload]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 10])
+def test_unclosed_log_is_whole_after_a_kill(root: Path, count: int) -> None:
+    """None, one, some, and exactly as many records as a segment holds."""
+
+    def run(pipe: int) -> None:
+        store = timestone.open(root, config=settings(), log=LogConfig(segment_entries=10))
+        log = store.log("a")
+        for number in range(count):
+            log.append(b"%d" % number, ack="written")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert in_child(run)[0] == signal.SIGKILL
+    assert payloads(root) == [b"%d" % number for number in range(count)]
+    with timestone.open(root, config=settings()) as store:
+        assert store.recoveries == ()
+        assert store.log("a").append(b"next") == count
+        assert store.log("a").epoch == 0
+
+
+def test_strict_recovery_refuses_changes_nothing_and_names_the_file(root: Path) -> None:
+    def run(pipe: int) -> None:
+        timestone.open(root, config=settings()).log("a").append(b"x", ack="written")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    in_child(run)
+    before = {path.name: path.read_bytes() for path in (root / "a-0").iterdir()}
+    with pytest.raises(CorruptLog, match="strict") as caught:
+        timestone.open(root, config=settings(), recovery="strict")
+    assert caught.value.path.name == "00000000000000000000.index"
+    assert {path.name: path.read_bytes() for path in (root / "a-0").iterdir()} == before
+    assert payloads(root) == [b"x"]
+    with timestone.open(root, config=settings(), recovery="strict") as store:
+        assert store.recoveries == ()
+
+
+def test_foreign_files_are_left_alone_and_reported(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        store.log("a").append(b"x")
+    strangers = [
+        root / "a-0" / ".DS_Store",
+        root / "a-0" / "7.index",
+        root / "a-0" / "notes.txt",
+        root / "README",
+        root / "lost+found" / "file",
+    ]
+    for path in strangers:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"mine")
+    with timestone.open(root, config=settings()) as store:
+        assert store.log_names() == [("a", 0)]
+        (recovered,) = store.recoveries
+        for name in (".DS_Store", "7.index", "notes.txt"):
+            assert name in str(recovered)
+    assert payloads(root) == [b"x"]
+    assert all(path.read_bytes() == b"mine" for path in strangers)
+
+
+def test_directory_that_is_no_store_is_refused_when_none_may_be_made(root: Path) -> None:
+    with pytest.raises(NotAStore, match="does not exist"):
+        timestone.open(root, create=False)
+    assert not root.exists()
+    root.mkdir()
+    with pytest.raises(NotAStore):
+        timestone.open(root, create=False)
+    file = root / "file"
+    file.write_bytes(b"")
+    with pytest.raises(NotAStore, match="not a directory"):
+        timestone.open(file)
+
+
+def test_new_stores_directory_is_durable(root: Path) -> None:
+    files = FaultyFiles()
+    timestone.open(root, config=settings(), files=files).close()
+    assert ("sync_directory", str(root.parent)) in files.calls
+
+
+def test_store_of_parents_that_do_not_exist_is_made_with_them(root: Path) -> None:
+    timestone.open(root / "some" / "where", config=settings()).close()
+    assert (root / "some" / "where").is_dir()
+
+
+def test_closed_store_gives_no_logs_and_closing_again_is_fine(root: Path) -> None:
+    store = timestone.open(root, config=settings())
+    store.log("a")
+    store.close()
+    store.close()
+    for name in ("a", "b"):
+        with pytest.raises(StoreClosed):
+            store.log(name)
+
+
+def test_store_that_could_not_be_opened_holds_no_lock_and_no_file(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        store.log("a").append(b"x")
+    topics = root / "a-0" / "topics"
+    kept = topics.read_bytes()
+    for path in (root / "a-0").glob("*.index"):
+        path.rename(path.with_suffix(".away"))
+    topics.write_bytes(b"junk")
+    with pytest.raises(CorruptLog):
+        timestone.open(root, config=settings())
+    topics.write_bytes(kept)
+    for path in (root / "a-0").glob("*.away"):
+        path.rename(path.with_suffix(".index"))
+    assert payloads(root) == [b"x"]
+
+
+@pytest.mark.parametrize(
+    "operation", ["make_directory", "create", "pwrite", "fdatasync", "rename", "sync_directory"]
+)
+def test_log_that_could_not_be_made_can_be_made_later(root: Path, operation: str) -> None:
+    files = FaultyFiles()
+    with timestone.open(root, config=settings(), files=files) as store:
+        files.fail(operation, 28)
+        with pytest.raises(OSError, match="No space"):
+            store.log("a").append(b"refused")
+        assert store.log("a").append(b"kept") == 0
+    assert payloads(root) == [b"kept"]
+
+
+def test_log_whose_folder_is_gone_is_an_error_and_not_an_empty_log(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        store.log("a").append(b"x")
+    (root / "a-0").rename(root / "elsewhere")
+    with pytest.raises(CorruptLog, match="missing"):
+        timestone.open(root, config=settings())
+    (root / "elsewhere").rename(root / "a-0")
+    assert payloads(root) == [b"x"]
+
+
+def test_store_without_its_catalogue_is_served_from_its_folders(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        store.log("a", 2).append(b"x", topic="t")
+    (root / "catalog.db").unlink()
+    assert payloads(root, "a", 2) == [b"x"]
+
+
+def test_dictionary_that_is_gone_costs_the_names_and_no_record(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        store.log("a").append(b"x", topic="t")
+    (root / "a-0" / "topics").unlink()
+    with timestone.open(root, config=settings()) as store:
+        log = store.log("a")
+        assert [(record.payload, record.topic) for record in log.reader()] == [(b"x", None)]
+        assert "names are lost" in str(store.recoveries[0])
+        log.append(b"y", topic="new")
+        assert [record.topic for record in log.reader()] == [None, "new"], "no old record gets a new name"
