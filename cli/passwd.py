@@ -24,6 +24,7 @@ EXAMPLES = """\
 examples:
   timestone passwd passwords alice               asks for the password, twice
   pwgen -s 32 1 | timestone passwd passwords dev the first line of standard input
+  timestone passwd passwords sensor --scram      for MQTT 5 clients that use SCRAM-SHA-256
   timestone passwd passwords alice --delete
 
 A server that uses the file takes changes over at SIGHUP: kill -HUP PID. Files of mosquitto can
@@ -37,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("file", metavar="FILE", type=Path, help="the password file; created when missing")
     parser.add_argument("user", metavar="USER", help="whose password it is")
+    parser.add_argument(
+        "--scram",
+        action="store_true",
+        help="keep the password as SCRAM-SHA-256 needs it instead of with argon2id; clients may use either way then",
+    )
     parser.add_argument("--delete", action="store_true", help="take the user out of the file instead")
 
 
@@ -52,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
             remove_user(path, user)
             print(f"{path}: {user} is gone")
         else:
-            new = set_password(path, user, _password())
+            new = set_password(path, user, _password(), scram=arguments.scram)
             print(f"{path}: {user} is new" if new else f"{path}: {user} has a new password")
     except UnknownUser:
         raise CommandError(f"{path}: there is no user {user!r}") from None

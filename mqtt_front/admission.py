@@ -2,6 +2,7 @@
 
 import functools
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mqtt_front.acknowledging import release_again
@@ -25,7 +26,7 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
     Raises ProtocolViolation with the reason for CONNACK when it may not come in.
     """
     link.client_id = packet.client_id
-    _check(broker, link, packet)
+    check(broker, link, packet)
     credentials = Credentials(
         packet.client_id, packet.user_name, packet.password, link.address, link.certificate_name
     )
@@ -49,12 +50,21 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
 def _decide(broker: "Broker", link: Link, packet: Connect, outcome: Identity | Refusal) -> None:
     if isinstance(outcome, Refusal):
         raise ProtocolViolation(outcome.message, outcome.reason)
-    _check(broker, link, packet)  # once more: time may have passed
-    _enter(broker, link, packet, outcome)
+    enter(broker, link, packet, outcome)
 
 
-def _enter(broker: "Broker", link: Link, packet: Connect, identity: Identity) -> None:
-    """Let the client in: end an older connection of it, find or make its session, answer, begin to deliver."""
+def enter(
+    broker: "Broker",
+    link: Link,
+    packet: Connect,
+    identity: Identity,
+    authentication: Properties = NO_PROPERTIES,
+) -> None:
+    """Let the client in: end an older connection of it, find or make its session, answer, begin to deliver.
+
+    `authentication` is what CONNACK says of an enhanced authentication. Raises ProtocolViolation as `connect` does.
+    """
+    check(broker, link, packet)  # once more: time may have passed
     client_id = packet.client_id or broker.new_client_id()
     link.client_id = client_id
     older = broker.sessions.connected.get(client_id)
@@ -64,7 +74,11 @@ def _enter(broker: "Broker", link: Link, packet: Connect, identity: Identity) ->
     keep_alive_s = _keep_alive_s(broker, packet)
     _bind(broker, link, packet, session, keep_alive_s)
     _identify(broker, link, session, identity)
-    properties = _connack_properties(broker, packet, session, keep_alive_s)
+    properties = replace(
+        _connack_properties(broker, packet, session, keep_alive_s),
+        authentication_method=authentication.authentication_method,
+        authentication_data=authentication.authentication_data,
+    )
     link.send(Connack(present, Reason.SUCCESS, properties))
     link.connected = True
     broker.log.info(
@@ -80,14 +94,13 @@ def _enter(broker: "Broker", link: Link, packet: Connect, identity: Identity) ->
     broker.delivery.start(session)
 
 
-def _check(broker: "Broker", link: Link, packet: Connect) -> None:
+def check(broker: "Broker", link: Link, packet: Connect) -> None:
+    """Raise ProtocolViolation when nobody could come in like this, whoever it is."""
     if broker.stopping:
         raise ProtocolViolation("the server is stopping", Reason.SERVER_SHUTTING_DOWN)
     if link.refusal is not None:
         limit = broker.settings.connection_count
         raise ProtocolViolation(f"{limit} clients are connected, which is the limit", link.refusal)
-    if packet.properties.authentication_method is not None:
-        raise ProtocolViolation("no authentication method is supported", Reason.BAD_AUTHENTICATION_METHOD)
     if packet.level == MQTT_5 and packet.will is not None and packet.will.qos > broker.inbound.maximum_qos:
         raise ProtocolViolation("a will at QoS 2", Reason.QOS_NOT_SUPPORTED)
     outlives = bool(_expiry_s(broker, packet))

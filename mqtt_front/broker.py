@@ -1,7 +1,7 @@
 """What all connections of a front share, and what it does with each event. One instance a front; loop thread
 only.
 
-`admission` answers CONNECT, `subscribing` SUBSCRIBE and UNSUBSCRIBE; the rest is here.
+`enhanced` and `admission` answer CONNECT and AUTH, `subscribing` SUBSCRIBE and UNSUBSCRIBE; the rest is here.
 """
 
 import logging
@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from mqtt_front import acknowledging, admission, subscribing
+from mqtt_front import acknowledging, enhanced, subscribing
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.codec.reasons import Reason
@@ -226,7 +226,9 @@ class Broker:
 
     def _disconnect(self, link: Link, event: packets.Disconnect) -> None:
         session = link.session
-        assert session is not None
+        if session is None:
+            link.turn_away("it left during its enhanced authentication")
+            return
         expiry_s = event.properties.session_expiry_interval
         if expiry_s is not None:
             if expiry_s and not session.expiry_s:
@@ -237,17 +239,14 @@ class Broker:
         self.gone(link, f"by the client ({Reason(event.reason).name})")
         link.close()
 
-    def _authenticate(self, link: Link, event: packets.Auth) -> None:
-        raise ProtocolViolation("AUTH without an authentication method in CONNECT")
-
     _HANDLERS: ClassVar[dict[type, Callable[["Broker", Link, Any], None]]] = {
         Acknowledgements: acknowledging.acknowledged,
         packets.Pingreq: _ping,
         packets.Disconnect: _disconnect,
-        packets.Connect: admission.connect,
+        packets.Connect: enhanced.connect,
         packets.Subscribe: subscribing.subscribe,
         packets.Unsubscribe: subscribing.unsubscribe,
-        packets.Auth: _authenticate,
+        packets.Auth: enhanced.authenticate,
     }
 
     def _publish_will(self, client_id: str, will: packets.Will) -> None:

@@ -40,6 +40,8 @@ class State(enum.Enum):
 
     NEW = enum.auto()
     """Nothing but CONNECT may come."""
+    AUTHENTICATING = enum.auto()
+    """CONNECT came with an authentication method: nothing but AUTH and DISCONNECT may come [MQTT-3.1.2-30]."""
     OPEN = enum.auto()
     ENDED = enum.auto()
     """DISCONNECT came, an error was raised, or the owner called `end`: every further byte is ignored."""
@@ -96,6 +98,14 @@ class Connection:
     def end(self) -> None:
         """Ignore whatever else arrives; also stops a `receive_data` that is under way."""
         self.state = State.ENDED
+
+    def authenticate(self) -> None:
+        """The CONNECT just received begins an enhanced authentication, which goes on until `open`."""
+        self.state = State.AUTHENTICATING
+
+    def open(self) -> None:
+        """The enhanced authentication has succeeded."""
+        self.state = State.OPEN
 
     def hold(self) -> None:
         """Give no more events until `go_on`: the owner has to decide about the last one first. Meanwhile whatever is
@@ -191,6 +201,8 @@ class Connection:
 
     def _judge(self, packet: Packet) -> Event:
         """The event for a rare packet of an open connection."""
+        if self.state is State.AUTHENTICATING and not isinstance(packet, (packets.Auth, packets.Disconnect)):
+            raise ProtocolViolation(f"{type(packet).__name__.upper()} during an enhanced authentication")
         if isinstance(packet, packets.Acknowledgement):
             return Acknowledgements(_ACKNOWLEDGEMENT_TYPES[type(packet)], [packet.packet_id], packet.reason)
         if isinstance(packet, packets.Disconnect):

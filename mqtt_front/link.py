@@ -5,7 +5,7 @@ All links read into one buffer that the broker lends them: what arrives is copie
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
@@ -17,6 +17,7 @@ from mqtt_front.events import Event, Publishes
 from mqtt_front.loop import Transport
 from mqtt_front.security.identity import Identity
 from mqtt_front.security.rules import Permissions
+from mqtt_front.security.scram import ScramExchange
 from mqtt_front.session import Session, Target
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 PACKET_BYTES_MAX = 5 + 268_435_455
 """The largest packet that MQTT can frame."""
 _UNCONNECTED = Target(packets.MQTT_3_1_1, PACKET_BYTES_MAX)
+
+
+class Exchange(NamedTuple):
+    """An enhanced authentication that is under way."""
+
+    scram: ScramExchange
+    connect: packets.Connect | None
+    """The CONNECT that it answers; None for one that the client begins anew while it is connected."""
 
 
 class Stay:
@@ -56,6 +65,7 @@ class Link:
         "connected",
         "connection",
         "exactly_once",
+        "exchange",
         "identity",
         "inflight_limit",
         "last_seen",
@@ -94,6 +104,8 @@ class Link:
         """Who the client is; None while that is not known."""
         self.permissions: Permissions | None = None
         """What the client may do; None for everything."""
+        self.exchange: Exchange | None = None
+        """An enhanced authentication that is under way."""
         self.stay: Stay | None = None
         """How long the client may stay connected, if not for ever."""
         self.refusal: Reason | None = None

@@ -15,6 +15,7 @@ from mqtt_front.mailbox import Mailbox
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.security.lockout import Lockout
 from mqtt_front.security.rules import Permissions
+from mqtt_front.security.scram import ScramExchange, ScramRefused
 from mqtt_front.security.settings import SecuritySettings
 from mqtt_front.security.sources import Sources, read_sources
 
@@ -72,6 +73,37 @@ class Guard:
         else:
             self._waiting += 1
 
+    def scram_exchange(self) -> ScramExchange | None:
+        """A new SCRAM exchange; None when no user could take part in one."""
+        passwords = self._sources.passwords
+        return None if passwords is None else passwords.scram_exchange()
+
+    def scram_first(self, exchange: ScramExchange, message: bytes, address: str) -> bytes | Refusal:
+        """The server's first message for the client's."""
+        try:
+            answer = exchange.first(message)
+        except ScramRefused as error:
+            self.counts.refused += 1
+            return Refusal(str(error), Reason.NOT_AUTHORIZED)
+        locked = self._locked(exchange.user, address)
+        if locked is not None:
+            self.counts.refused += 1
+        return answer if locked is None else locked
+
+    def scram_final(
+        self, exchange: ScramExchange, message: bytes, address: str
+    ) -> tuple[Identity, bytes] | Refusal:
+        """Who has proved to be whom, and the server's last message for the client's."""
+        outcome: Identity | Refusal
+        answer = b""
+        try:
+            record, answer = exchange.final(message)
+            outcome = Identity(exchange.user, "scram", proof=record.text)
+        except ScramRefused as error:
+            outcome = Refusal(str(error), Reason.NOT_AUTHORIZED)
+        self._note(Credentials(user=exchange.user, address=address), outcome)
+        return outcome if isinstance(outcome, Refusal) else (outcome, answer)
+
     def permissions(self, identity: Identity, client_id: str) -> Permissions | None:
         """What a client may do, with the sources of now; None for everything."""
         return self._sources.permissions(identity, client_id)
@@ -95,16 +127,21 @@ class Guard:
                 if allow_anonymous
                 else Refusal("no users are configured", Reason.NOT_AUTHORIZED)
             )
-        left_s = self._lockout.left_s(credentials.user, credentials.address)
-        if left_s:
-            self.counts.locked_out += 1
-            message = (
-                f"too many failed logins of user {credentials.user!r}; tries count again in {left_s:.0f} s"
-            )
-            return Refusal(message, Reason.BANNED)
+        locked = self._locked(credentials.user, credentials.address)
+        if locked is not None:
+            return locked
         if self._waiting >= WAITING_MAX:
             return Refusal(f"{WAITING_MAX} logins are being checked", Reason.SERVER_BUSY)
         return None
+
+    def _locked(self, user: str | None, address: str) -> Refusal | None:
+        """Has this user to wait there?"""
+        left_s = self._lockout.left_s(user, address)
+        if not left_s:
+            return None
+        self.counts.locked_out += 1
+        message = f"too many failed logins of user {user!r}; tries count again in {left_s:.0f} s"
+        return Refusal(message, Reason.BANNED)
 
     def _check(self, sources: Sources, credentials: Credentials, decided: Decided) -> None:
         """In a thread of the executor."""

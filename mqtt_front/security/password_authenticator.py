@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.security.password_hash import PasswordHash
+from mqtt_front.security.scram import ScramExchange
+from mqtt_front.security.scram_hash import ScramSha256
 
 
 class PasswordAuthenticator:
@@ -21,6 +23,7 @@ class PasswordAuthenticator:
         self._hashes = hashes
         self._key = secrets.token_bytes(32)
         self._proved: dict[str, bytes] = {}
+        self._scram = {user: each for user, each in hashes.items() if isinstance(each, ScramSha256)}
 
     def authenticate(self, credentials: Credentials) -> Identity | Refusal | None:
         """None for a user who is not in the file."""
@@ -36,6 +39,14 @@ class PasswordAuthenticator:
                 return Refusal(f"wrong password for user {user!r}")
             self._proved[user] = digest
         return Identity(user, "password", proof=known.text)
+
+    def scram_exchange(self) -> ScramExchange | None:
+        """The server's side of a new SCRAM exchange; None when the file has no user who could take part in one."""
+        if not self._scram:
+            return None
+        # From the file, so that the salt of a user who does not exist stays what it was, as a real one does.
+        decoy_key = next(iter(self._scram.values())).server_key
+        return ScramExchange(self._scram.get, decoy_key)
 
     def take_time(self, password: bytes | None) -> None:
         """Spend what a wrong password costs, for a user whom nobody knows: the time of a refusal tells no names."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mqtt_front.security.password_hash import BadHash, PasswordHash, hash_password, parse_hash
+from mqtt_front.security.scram_hash import hash_scram
 
 _USER_BYTES_MAX = 65_535
 
@@ -46,14 +47,15 @@ def is_readable_by_others(path: Path) -> bool:
     return bool(path.stat().st_mode & stat.S_IROTH)
 
 
-def set_password(path: Path, user: str, password: bytes) -> bool:
+def set_password(path: Path, user: str, password: bytes, *, scram: bool = False) -> bool:
     """Give `user` this password; True when the user is new. The file is made when it is missing.
 
-    It is replaced whole, so that whoever reads it sees either version. Raises OSError (FileExistsError while somebody
+    With `scram` it is kept as SCRAM-SHA-256 needs it. The file is replaced whole, so that whoever reads it sees either
+    version. Raises OSError (FileExistsError while somebody
     else changes the file), MissingExtra, and ValueError for a name that cannot stand in the file.
     """
     validate_user(user)
-    new = f"{user}:{hash_password(password)}"
+    new = f"{user}:{hash_scram(password) if scram else hash_password(password)}"
 
     def edit(lines: list[str]) -> bool:
         at = _find(lines, user)

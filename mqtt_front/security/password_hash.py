@@ -1,4 +1,4 @@
-"""Passwords as hashes: our own kind, argon2id, and the two kinds that mosquitto writes.
+"""Passwords as hashes: our own kinds, argon2id and SCRAM-SHA-256, and the two kinds that mosquitto writes.
 
 A hash is one line of printable text with its parameters inside. Parameters are checked when the text is read: whoever
 tries to log in makes the server spend what they say.
@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Protocol
 
 from mqtt_front.optional import load
+from mqtt_front.security.scram_hash import METHOD, ScramSha256
 
 _ITERATIONS_MAX = 10_000_000
 _SHA512_BYTES = 64
@@ -69,11 +70,16 @@ def parse_hash(text: str) -> PasswordHash:
     if text.startswith("$argon2id$"):
         parsed: PasswordHash = _argon2id().Argon2id(text)
         return parsed
+    if text.startswith(METHOD):
+        try:
+            return ScramSha256(text)
+        except ValueError as error:
+            raise BadHash(str(error)) from None
     if text.startswith("$6$"):
         return SaltedSha512(text)
     if text.startswith("$7$"):
         return Pbkdf2Sha512(text)
-    raise BadHash("it is none of argon2id, $7$ (PBKDF2) and $6$ (SHA-512)")
+    raise BadHash("it is none of argon2id, SCRAM-SHA-256, $7$ (PBKDF2) and $6$ (SHA-512)")
 
 
 def hash_password(password: bytes) -> str:

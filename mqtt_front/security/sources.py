@@ -51,7 +51,11 @@ class Sources:
         """Would a client that was let in with earlier sources be let in today, as far as that can be told?"""
         if identity.proof is None:
             return True
-        believer: Verifier | None = {"password": self.passwords, "token": self.tokens}.get(identity.method)
+        believer: Verifier | None = {
+            "password": self.passwords,
+            "scram": self.passwords,
+            "token": self.tokens,
+        }.get(identity.method)
         return believer is not None and believer.still_holds(identity)
 
 

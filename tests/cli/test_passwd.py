@@ -66,3 +66,9 @@ def test_a_typed_password_is_asked_for_twice_and_never_shown(tmp_path: Path, sec
         assert terminal.process.wait(20) == (0 if second == "hunter2" else 1)
         assert "hunter" not in terminal.shown
     assert (tmp_path / "passwords").exists() is (second == "hunter2")
+
+
+def test_a_password_for_scram_is_kept_as_scram_needs_it(tmp_path: Path) -> None:
+    command("passwd", "passwords", "sensor", "--scram", stdin=b"pencil", cwd=tmp_path)
+    assert (tmp_path / "passwords").read_text().startswith("sensor:SCRAM-SHA-256$10000:")
+    assert read_password_file(tmp_path / "passwords")["sensor"].verify(b"pencil")

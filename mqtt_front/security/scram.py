@@ -1,0 +1,106 @@
+"""The server's side of one SCRAM-SHA-256 exchange (RFC 5802): two messages in, two out, nothing secret in any of them.
+
+The password never crosses the network, what is overheard cannot be used again, and at the end the client knows that the
+server has its keys, too. Channel binding is not offered.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable
+
+from mqtt_front.security.scram_hash import ITERATIONS, ScramSha256
+
+_MESSAGE_BYTES_MAX = 4096
+_NONCE_BYTES = 18
+_FIRST = re.compile(
+    r"(?P<gs2>(?P<binding>n|y|p=[^,]*),(?:a=(?P<other>[^,]*))?,)n=(?P<user>[^,]+),r=(?P<nonce>[!-+\--~]+)(?:,.*)?"
+)
+_FINAL = re.compile(r"(?P<bare>c=(?P<gs2>[^,]*),r=(?P<nonce>[!-+\--~]+)(?:,[^p][^,]*)*),p=(?P<proof>[^,]*)")
+
+
+class ScramRefused(Exception):
+    """The exchange is over without success. The text is for the log and names no secret."""
+
+
+class ScramExchange:
+    """One exchange. `user` is who the client claims to be, once `first` has returned."""
+
+    def __init__(
+        self,
+        find: Callable[[str], ScramSha256 | None],
+        decoy_key: bytes,
+        nonce: Callable[[], str] = lambda: secrets.token_urlsafe(_NONCE_BYTES),
+    ) -> None:
+        """`find` knows the users; `decoy_key` makes up a salt for those it does not know, the same each time."""
+        self._find = find
+        self._decoy_key = decoy_key
+        self._make_nonce = nonce
+        self._record: ScramSha256 | None = None
+        self._gs2 = self._nonce = self._spoken = ""
+        self.user = ""
+
+    def first(self, message: bytes) -> bytes:
+        """The server's first message for the client's. Raises ScramRefused."""
+        found = _FIRST.fullmatch(_text(message))
+        if found is None:
+            raise ScramRefused("its first message is none of SCRAM")
+        if found["binding"].startswith("p"):
+            raise ScramRefused("it wants channel binding, which is not offered")
+        self.user = _decoded_name(found["user"])
+        if found["other"] and _decoded_name(found["other"]) != self.user:
+            raise ScramRefused(f"user {self.user!r} wants to act for somebody else")
+        self._gs2, self._nonce = found["gs2"], found["nonce"] + self._make_nonce()
+        self._record = self._find(self.user)
+        if self._record is None:
+            salt, iterations = hmac.digest(self._decoy_key, self.user.encode(), "sha256")[:16], ITERATIONS
+        else:
+            salt, iterations = self._record.salt, self._record.iterations
+        answer = f"r={self._nonce},s={base64.b64encode(salt).decode()},i={iterations}"
+        self._spoken = f"{_text(message)[len(self._gs2) :]},{answer}"
+        return answer.encode()
+
+    def final(self, message: bytes) -> tuple[ScramSha256, bytes]:
+        """The record of the user who has proved that he has the password, and the server's last message. Raises
+        ScramRefused."""
+        found = _FINAL.fullmatch(_text(message))
+        if found is None or _base64(found["gs2"]) != self._gs2.encode() or found["nonce"] != self._nonce:
+            raise ScramRefused("its last message does not belong to this exchange")
+        record, proof = self._record, _base64(found["proof"])
+        if record is None:
+            raise ScramRefused(f"nobody knows user {self.user!r}")
+        spoken = f"{self._spoken},{found['bare']}".encode()
+        signature = hmac.digest(record.stored_key, spoken, "sha256")
+        if len(proof) != len(signature):
+            raise ScramRefused("its proof has the wrong length")
+        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
+        if not hmac.compare_digest(hashlib.sha256(client_key).digest(), record.stored_key):
+            raise ScramRefused(f"wrong proof for user {self.user!r}")
+        verifier = hmac.digest(record.server_key, spoken, "sha256")
+        return record, b"v=" + base64.b64encode(verifier)
+
+
+def _text(message: bytes) -> str:
+    if len(message) > _MESSAGE_BYTES_MAX:
+        raise ScramRefused(f"a message of {len(message)} bytes")
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise ScramRefused("a message that is no text") from None
+
+
+def _decoded_name(name: str) -> str:
+    """A name in which comma and equals sign are written =2C and =3D."""
+    if re.search("=(?!2C|3D)", name):
+        raise ScramRefused("a user name with an equals sign that stands for nothing")
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ScramRefused("a message with bad base64") from None

@@ -1,0 +1,102 @@
+import base64
+
+import pytest
+
+from mqtt_front.security.scram import ScramExchange, ScramRefused
+from mqtt_front.security.scram_hash import ScramSha256, hash_scram
+from tests.support.scram_client import ScramClient
+
+USERS = {"user": ScramSha256(hash_scram(b"pencil")), "a,b=c": ScramSha256(hash_scram(b"comma"))}
+
+
+def exchange() -> ScramExchange:
+    return ScramExchange(USERS.get, b"decoy")
+
+
+def test_the_example_of_rfc_7677() -> None:
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    record = ScramSha256(hash_scram(b"pencil", salt=salt, iterations=4096))
+    server = ScramExchange({"user": record}.get, b"", nonce=lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    first = server.first(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    assert first == f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+    final = f"c=biws,r={nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
+    assert server.final(final) == (record, b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+@pytest.mark.parametrize("gs2", ["n,,", "y,,", "n,a=user,"])
+def test_the_right_password_is_proved_and_so_is_the_server(gs2: str) -> None:
+    server, client = exchange(), ScramClient("user", "pencil", gs2=gs2)
+    record, answer = server.final(client.final(server.first(client.first())))
+    assert record is USERS["user"] and server.user == "user"
+    assert client.trusts(answer)
+
+
+def test_names_may_hold_commas_and_equals_signs() -> None:
+    server, client = exchange(), ScramClient("a=2Cb=3Dc", "comma")
+    server.final(client.final(server.first(client.first())))
+    assert server.user == "a,b=c"
+
+
+def refusal(server: ScramExchange, client: ScramClient) -> str:
+    with pytest.raises(ScramRefused) as error:
+        server.final(client.final(server.first(client.first())))
+    assert "pencil" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_wrong_password_is_refused() -> None:
+    assert refusal(exchange(), ScramClient("user", "Pencil")) == "wrong proof for user 'user'"
+
+
+def test_a_user_nobody_knows_looks_like_one_until_the_end() -> None:
+    salts = {exchange().first(ScramClient("nobody", "x").first()).split(b",")[1] for _ in range(3)}
+    assert len(salts) == 1, "a salt that changed would tell"
+    assert refusal(exchange(), ScramClient("nobody", "x")) == "nobody knows user 'nobody'"
+
+
+def test_what_was_overheard_is_of_no_use() -> None:
+    server, client = exchange(), ScramClient("user", "pencil")
+    overheard = client.final(server.first(client.first()))
+    server.final(overheard)
+    again = exchange()
+    again.first(client.first())
+    with pytest.raises(ScramRefused, match="does not belong to this exchange"):
+        again.final(overheard)
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (b"", "none of SCRAM"),
+        (b"n,,n=user", "none of SCRAM"),
+        (b"n,,n=,r=x", "none of SCRAM"),
+        (b"n,,m=ext,n=user,r=x", "none of SCRAM"),
+        (b"p=tls-unique,,n=user,r=x", "channel binding"),
+        (b"n,a=root,n=user,r=x", "act for somebody else"),
+        (b"n,,n=a=b,r=x", "an equals sign that stands for nothing"),
+        (b"n,,n=user,r=\x80", "no text"),
+        (b"n,,n=" + b"x" * 5000 + b",r=x", "bytes"),
+    ],
+)
+def test_a_first_message_that_makes_no_sense_is_refused(message: bytes, complaint: str) -> None:
+    with pytest.raises(ScramRefused, match=complaint):
+        exchange().first(message)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"c=biws", b"c=eSws"),
+        (b"c=biws", b"c=!"),
+        (b",p=", b",p=!"),
+        (b",p=", b",p=AAAA"),
+        (b",r=", b",r=x"),
+        (b",p=", b",q="),
+    ],
+)
+def test_a_last_message_that_was_changed_is_refused(old: bytes, new: bytes) -> None:
+    server, client = exchange(), ScramClient("user", "pencil")
+    final = client.final(server.first(client.first())).replace(old, new)
+    with pytest.raises(ScramRefused):
+        server.final(final)
