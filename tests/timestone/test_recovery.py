@@ -1,0 +1,265 @@
+"""What recovery does with each finding: it keeps what is proven, moves aside what is not, and says so."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.child_process import in_child
+from tests.support.faulty_files import FaultyFiles
+from tests.support.specimen import FOLDER, INDEX, SEGMENT, TOPICS, Specimen, look, make_specimen
+from tests.support.step_clock import NEXT_BOOT_ID, StepClock
+from timestone.config import LogConfig, Recovery
+from timestone.errors import CorruptLog, LogFailed
+from timestone.index import entry_position
+from timestone.segment_writer import RESERVE_OFFSETS
+
+COUNT, DURABLE = 8, 5
+
+
+@pytest.fixture
+def specimen(quick_directory: Path) -> Specimen:
+    return make_specimen(quick_directory / "store", closed=False, count=COUNT, unsynced=COUNT - DURABLE)
+
+
+def names(root: Path) -> set[str]:
+    return {path.name for path in (root / FOLDER).iterdir()}
+
+
+def test_whole_log_goes_on_after_a_kill_as_if_nothing_had_been(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    found = specimen.look(quick_directory / "again")
+    assert found.records == specimen.records
+    assert found.next_offset == COUNT
+    assert found.told, "it says that the log was not closed"
+    assert not [name for name in found.files if "lost" in name]
+
+
+def test_another_boot_jumps_to_the_ceiling_and_into_the_next_epoch(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    """After a power loss nobody knows which offsets were shown to readers and are gone."""
+    root = quick_directory / "again"
+    found = specimen.look(root, boot_id=NEXT_BOOT_ID)
+    assert found.records == specimen.records
+    assert found.next_offset == RESERVE_OFFSETS
+
+
+def test_offsets_are_given_out_once_however_often_the_store_is_opened(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    root = quick_directory / "again"
+    specimen.write(root)
+    seen = []
+    for boot_id in (NEXT_BOOT_ID, NEXT_BOOT_ID, b"a third boot...."):
+        found = look(root, boot_id=boot_id)
+        seen.append(found.next_offset)
+        assert {offset: found.records[offset] for offset in specimen.records} == specimen.records
+    assert seen == sorted(set(seen))
+    assert seen[0] == RESERVE_OFFSETS
+
+
+def test_torn_tail_is_cut_and_kept(specimen: Specimen, quick_directory: Path) -> None:
+    root = quick_directory / "again"
+    torn = specimen.changed(SEGMENT, lambda data: data + b"half of a record")
+    found = torn.look(root)
+    assert found.records == specimen.records
+    assert f"{SEGMENT.name}.lost" in found.files
+
+
+def test_bytes_put_aside_are_the_bytes_that_were_cut(specimen: Specimen, quick_directory: Path) -> None:
+    root = quick_directory / "again"
+    specimen.changed(SEGMENT, lambda data: data + b"half of a record").write(root)
+    look(root)
+    assert (root / FOLDER / f"{SEGMENT.name}.lost").read_bytes() == b"half of a record"
+    shutil.rmtree(root)
+
+
+def test_second_loss_does_not_overwrite_what_the_first_put_aside(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    lost = FOLDER / f"{SEGMENT.name}.lost"
+    torn = specimen.changed(SEGMENT, lambda data: data + b"second").with_file(lost, b"first")
+    root = quick_directory / "again"
+    torn.write(root)
+    look(root)
+    assert (root / lost).read_bytes() == b"first"
+    assert (root / FOLDER / f"{SEGMENT.name}.lost.2").read_bytes() == b"second"
+    shutil.rmtree(root)
+
+
+def test_damaged_record_is_served_as_corrupt_and_no_offset_is_given_out_twice(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    def damage(data: bytes) -> bytes:
+        at = entry_position(2) + 1
+        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+    found = specimen.changed(INDEX, damage).look(quick_directory / "again")
+    assert found.corrupt == {2}
+    assert set(found.records) == set(specimen.records) - {2}
+    assert found.next_offset >= COUNT
+
+
+@pytest.mark.parametrize("missing", [SEGMENT, INDEX], ids=["segment", "index"])
+def test_half_a_pair_is_put_aside_and_nothing_is_deleted(
+    specimen: Specimen, quick_directory: Path, missing: Path
+) -> None:
+    kept = INDEX if missing == SEGMENT else SEGMENT
+    root = quick_directory / "again"
+    specimen.without(missing).write(root)
+    found = look(root)
+    assert found.records == {}
+    assert found.next_offset >= COUNT
+    assert (root / FOLDER / f"{kept.name}.lost").read_bytes() == specimen.files[kept]
+    shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("leftover", [f"{INDEX.name}.tmp", f"{SEGMENT.name}.tmp", "topics.tmp"])
+def test_unfinished_copy_is_removed(specimen: Specimen, quick_directory: Path, leftover: str) -> None:
+    found = specimen.with_file(FOLDER / leftover, b"unfinished").look(quick_directory / "again")
+    assert found.records == specimen.records
+    assert leftover not in found.files
+
+
+def test_strict_mode_refuses_everything_that_is_not_clean_and_touches_nothing(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    root = quick_directory / "again"
+    specimen.changed(SEGMENT, lambda data: data + b"torn").write(root)
+    with pytest.raises(CorruptLog, match="strict"):
+        look(root, recovery=Recovery.STRICT)
+    assert (root / SEGMENT).read_bytes() == specimen.files[SEGMENT] + b"torn"
+    assert names(root) == {INDEX.name, SEGMENT.name, "topics"}
+    shutil.rmtree(root)
+
+
+def test_strict_mode_opens_what_was_closed(quick_directory: Path) -> None:
+    closed = make_specimen(quick_directory / "store", closed=True)
+    found = closed.look(quick_directory / "again", recovery=Recovery.STRICT)
+    assert found.records == closed.records
+    assert not found.told
+
+
+@pytest.mark.parametrize(
+    "operation", ["create", "pwrite", "fdatasync", "rename", "sync_directory", "truncate"]
+)
+def test_recovery_that_cannot_write_serves_what_is_proven_or_says_why_not(
+    specimen: Specimen, quick_directory: Path, operation: str
+) -> None:
+    root = quick_directory / "again"
+    specimen.changed(SEGMENT, lambda data: data + b"torn").write(root)
+    files = FaultyFiles()
+    files.fail(operation, 28, path="-0", forever=True)
+    try:
+        store = timestone.open(root, min_free_bytes=0, files=files, clock=StepClock())
+    except (LogFailed, OSError) as error:
+        refused: Exception | None = error
+    else:
+        refused = None
+        assert {record.offset: record for record in store.log("telemetry").reader()} == specimen.records
+        store.close()
+    if refused is not None:
+        assert operation in ("fdatasync", "sync_directory")
+        assert "telemetry-0" in str(refused)
+    found = look(root)
+    assert found.records == specimen.records
+    assert found.next_offset == COUNT
+    shutil.rmtree(root)
+
+
+def test_torn_name_at_the_end_of_the_dictionary_is_cut_and_kept(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    root = quick_directory / "again"
+    specimen.changed(TOPICS, lambda data: data + b"torn").write(root)
+    found = look(root)
+    assert found.records == specimen.records
+    assert (root / TOPICS).read_bytes() == specimen.files[TOPICS]
+    assert (root / FOLDER / "topics.lost").read_bytes() == b"torn"
+    shutil.rmtree(root)
+
+
+def test_damaged_header_of_the_dictionary_is_mended_from_the_index(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    root = quick_directory / "again"
+    specimen.changed(TOPICS, lambda data: bytes(512) + data[512:]).write(root)
+    found = look(root)
+    assert found.records == specimen.records
+    assert (root / TOPICS).read_bytes()[:12] == specimen.files[TOPICS][:12]
+    shutil.rmtree(root)
+
+
+def test_doubtful_folder_is_copied_into_new_files_before_anything_is_called_durable(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    """An fsync failed and the process ended; in the same boot, asking the same pages again would prove nothing."""
+    root = quick_directory / "again"
+    specimen.with_file(FOLDER / "failed-flush", b"").write(root)
+    inode = (root / SEGMENT).stat().st_ino, (root / TOPICS).stat().st_ino
+    found = look(root)
+    assert found.records == specimen.records
+    assert "failed-flush" not in found.files
+    assert (root / SEGMENT).stat().st_ino != inode[0]
+    assert (root / TOPICS).stat().st_ino != inode[1]
+    shutil.rmtree(root)
+
+
+def test_flush_that_fails_during_recovery_is_not_forgotten_by_the_next_one(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    root = quick_directory / "again"
+    specimen.write(root)
+    files = FaultyFiles()
+    files.fail("fdatasync", 5, path=".segment")
+    with pytest.raises(LogFailed):
+        timestone.open(root, min_free_bytes=0, files=files, clock=StepClock())
+    assert (root / FOLDER / "failed-flush").exists()
+    found = look(root)
+    assert found.records == specimen.records
+    assert "failed-flush" not in found.files
+    shutil.rmtree(root)
+
+
+def test_recovery_is_told_in_one_sentence_for_each_thing(specimen: Specimen, quick_directory: Path) -> None:
+    root = quick_directory / "again"
+    specimen.changed(SEGMENT, lambda data: data + b"torn").write(root)
+    with timestone.open(root, min_free_bytes=0, clock=StepClock()) as store:
+        (recovered,) = store.recoveries
+        text = str(recovered)
+        assert text.startswith("telemetry-0: ")
+        assert f"kept {COUNT} records" in text
+        assert "4 bytes" in text
+    shutil.rmtree(root)
+
+
+def test_opening_after_a_kill_reads_what_was_not_synced_and_not_the_whole_log(quick_directory: Path) -> None:
+    root = quick_directory / "big"
+
+    def run(pipe: int) -> None:
+        store = timestone.open(root, min_free_bytes=0, log=LogConfig(segment_bytes=2**30))
+        log = store.log("telemetry")
+        for _ in range(40):
+            log.append_many([bytes(1000)] * 1000, ack="written")
+        log.sync()
+        log.append(b"last", ack="written")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    in_child(run)
+    read = 0
+
+    class Counting(FaultyFiles):
+        def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
+            nonlocal read
+            data = super().pread(fd, length_bytes, position)
+            read += len(data)
+            return data
+
+    with timestone.open(root, min_free_bytes=0, files=Counting()) as store:
+        assert store.log("telemetry").end_offset == 40_001
+    assert read < 20 * 2**20, "of 40 MB"
