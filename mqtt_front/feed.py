@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqtt_front.codec.fields import text
+from mqtt_front.codec.frame import Form
 from mqtt_front.subscription import Grant, Subscription
 from mqtt_front.window import Window
 from timestone.errors import OffsetOutOfRange
@@ -50,7 +51,7 @@ class Feed:
     """One session's view of one log."""
 
     __slots__ = (
-        "_acknowledged", "_grants", "_heads", "_on_wake", "_tree", "log", "qos0_from", "reader", "resend",
+        "_acknowledged", "_grants", "_heads", "_on_wake", "_tree", "forms", "log", "qos0_from", "reader", "resend",
         "session", "state", "subscriptions", "window",
     )  # fmt: skip
 
@@ -73,6 +74,8 @@ class Feed:
         self._acknowledged = False
         self._tree: FilterTree[str] = FilterTree()
         self._grants: dict[int, Grant | None] = {}
+        self.forms: dict[int, Form | None] = {}
+        """What `form` said, by topic id, for whoever asks often; forgotten when it may say something else."""
 
     @property
     def replaying(self) -> bool:
@@ -98,7 +101,7 @@ class Feed:
         for topic_filter in self.subscriptions:
             self._tree.add(topic_filter, topic_filter)
         self._acknowledged = any(one.qos for one in subscriptions)
-        self._grants.clear()
+        self.forget_grants()
         if self.reader is not None and not self.replaying:
             self._renew()
 
@@ -115,6 +118,7 @@ class Feed:
         subscriptions may be gone.
         """
         self._on_wake = on_wake
+        self.forms.clear()  # they were for a client of another version, perhaps
         self.qos0_from = 0 if missed_qos0 else self.log.end_offset
         start = self.window.committed
         reached = self._open(start)
@@ -185,6 +189,15 @@ class Feed:
     def forget_grants(self) -> None:
         """What the client may receive has changed: work out again what each topic comes to."""
         self._grants.clear()
+        self.forms.clear()
+
+    def form(self, topic_id: int, *, with_block: bool) -> Form | None:
+        """How plain records of a topic go out; None when they do not."""
+        grant = self.grant(topic_id)
+        if grant is None:
+            return None
+        block = grant.block if with_block else b""
+        return Form(grant.head, block, grant.qos, grant.retain_as_published, grant.plain_from)
 
     def head(self, topic_id: int) -> bytes:
         """A topic name behind its length, as it stands in a PUBLISH."""

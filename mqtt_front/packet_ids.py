@@ -9,27 +9,29 @@ PACKET_ID_MAX = 65_535
 class PacketIds:
     """Hands out ids in a circle, so that an id rests as long as possible before it is used again."""
 
-    __slots__ = ("_last",)
+    __slots__ = ("last",)
 
     def __init__(self, last: int = 0) -> None:
-        self._last = last
-
-    @property
-    def last(self) -> int:
-        return self._last
+        self.last = last
+        """The id that was handed out last."""
 
     def take(self, count: int, in_use: Container[int]) -> list[int]:
         """`count` ids that are not `in_use`. The caller sees to it that there are that many."""
-        last = self._last
+        ids = self.next(count, in_use)
+        if ids:
+            self.last = ids[-1]
+        return ids
+
+    def next(self, count: int, in_use: Container[int]) -> list[int]:
+        """What `take` would return. Whoever uses only the first of them sets `last` to the last one used."""
+        last = self.last
         if last + count <= PACKET_ID_MAX:
             ids = [one for one in range(last + 1, last + count + 1) if one not in in_use]
             if len(ids) == count:  # nearly always
-                self._last = last + count
                 return ids
         ids = []
         while len(ids) < count:
             last = last % PACKET_ID_MAX + 1
             if last not in in_use:
                 ids.append(last)
-        self._last = last
         return ids

@@ -6,11 +6,14 @@ buffer.
 
 from typing import NamedTuple
 
+import numpy as np
+
 from mqtt_front.codec.fields import varint
-from mqtt_front.codec.frame import frame_publishes, publish_size
+from mqtt_front.codec.frame import Records, frame_publishes, publish_size
 from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.feed import Feed
 from mqtt_front.headers import NO_HEADERS, StoredHeaders, stored_headers
+from mqtt_front.kernel import frame_records
 from mqtt_front.session import InFlight, Target
 from mqtt_front.subscription import Grant
 from timestone.batch import Batch
@@ -18,8 +21,6 @@ from timestone.record import FLAG_RETAIN
 
 _EXPIRY = b"\x02"
 _MICROSECONDS = 1_000_000
-_OVERHEAD_BYTES = 7
-"""What a packet has besides topic, properties and payload, at most: fixed header and packet id."""
 
 
 class Packed(NamedTuple):
@@ -40,14 +41,50 @@ def pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
 
     The caller has seen to it that the batch has no more records than there is room for in flight.
     """
-    rows = _Rows(feed, target)
-    replay_until = feed.window.seen if feed.replaying else 0
-    if batch.plain:
-        rows.gather_plain(batch, replay_until)
-    else:
-        rows.gather(batch, replay_until, now_us)
-    rows.number()
+    first, plain = 0, Packed(b"", 0, 0, 0)
+    if batch.plain and not feed.replaying:
+        first, plain = _pack_plain(feed, batch, target)
+    if first < len(batch):
+        rest = batch.select(np.arange(len(batch)) >= first) if first else batch
+        packed = _pack_each(feed, rest, target, now_us)
+        plain = Packed(
+            plain.data + packed.data,
+            plain.delivered_count + packed.delivered_count,
+            packed.oversize_count,
+            packed.expired_count,
+            plain.exactly_once or packed.exactly_once,
+        )
     feed.window.seen = max(feed.window.seen, batch.next_offset)
+    return plain
+
+
+def _pack_plain(feed: Feed, batch: Batch, target: Target) -> tuple[int, Packed]:
+    """Records without header blocks, nearly all of them, are framed as a run, up to the first that needs a closer look;
+    its place and the packets."""
+    session, forms = feed.session, feed.forms
+    records = Records(batch.data, batch.offsets, batch.topic_ids, batch.flags, batch.starts, batch.lengths)
+    ids = session.packet_ids.next(len(batch), session.ids_in_use()) if feed.needs_packet_ids else []
+    framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
+    if framed.end < len(batch) and int(batch.topic_ids[framed.end]) not in forms:
+        for topic_id in set(batch.topic_ids.tolist()).difference(forms):
+            forms[topic_id] = feed.form(topic_id, with_block=target.level == MQTT_5)
+        framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
+    if framed.offsets:
+        session.in_flight.update(
+            (packet_id, InFlight(feed, offset, qos))
+            for packet_id, offset, qos in zip(ids, framed.offsets, framed.qos, strict=False)
+        )
+        feed.window.sent(framed.offsets)
+        session.outstanding += len(framed.offsets)
+        session.packet_ids.last = ids[len(framed.offsets) - 1]
+    return framed.end, Packed(framed.data, framed.packet_count, 0, 0, 2 in framed.qos)
+
+
+def _pack_each(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
+    """One by one: records with header blocks, those sent before a reconnect, and what is special about a client."""
+    rows = _Rows(feed, target)
+    rows.gather(batch, feed.window.seen if feed.replaying else 0, now_us)
+    rows.number()
     exactly_once = any(qos == 2 for _, _, qos in rows.new)
     return Packed(rows.framed(), len(rows.payloads), rows.oversize_count, rows.expired_count, exactly_once)
 
@@ -73,45 +110,8 @@ class _Rows:
         self.oversize_count = 0
         self.expired_count = 0
 
-    def gather_plain(self, batch: Batch, replay_until: int) -> None:
-        """Take records without header blocks: nearly all of them. The loop is spelled out because it is the hot one;
-        `gather` is what it means."""
-        grants, qos0_from, limit = self.feed.grant, self.feed.qos0_from, self.target.packet_bytes
-        columns = zip(
-            batch.offsets.tolist(),
-            batch.topic_ids.tolist(),
-            batch.flags.tolist(),
-            batch.payloads(),
-            strict=True,
-        )
-        for offset, topic_id, flags, payload in columns:
-            grant = grants(topic_id)
-            if offset < replay_until:
-                self._resend(offset, topic_id, flags, payload, grant, b"")
-                continue
-            if grant is not None and offset < grant.plain_from:
-                grant = grant.at(offset, False)
-            if grant is None:
-                continue
-            qos = flags >> 1 & 3
-            if qos > grant.qos:
-                qos = grant.qos
-            if qos == 0 and offset < qos0_from:
-                continue
-            if len(payload) + len(grant.head) + len(grant.block) + _OVERHEAD_BYTES > limit and self._oversize(
-                grant.head, grant.block, payload, qos
-            ):
-                continue
-            if qos:
-                self.new.append((len(self.payloads), offset, qos))
-            self.firsts.append(0x30 | qos << 1 | (flags & FLAG_RETAIN if grant.retain_as_published else 0))
-            self.heads.append(grant.head)
-            self.packet_ids.append(0)
-            self.blocks.append(grant.block)
-            self.payloads.append(payload)
-
     def gather(self, batch: Batch, replay_until: int, now_us: int) -> None:
-        """Take records of which some have header blocks."""
+        """Take the deliveries that the records come to."""
         feed, client_id = self.feed, self.feed.session.client_id
         columns = zip(
             batch.offsets.tolist(), batch.topic_ids.tolist(), batch.flags.tolist(), batch.payloads(),

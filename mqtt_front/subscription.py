@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from mqtt_front.codec.fields import varint
 
 _SUBSCRIPTION_IDENTIFIER = b"\x0b"
-_NEVER = 1 << 63
+_NEVER = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,3 +32,11 @@ def test_taken_ids_are_distinct_and_free(last: int, in_use: set[int], count: int
     assert len(set(taken)) == count
     assert not set(taken) & in_use
     assert all(1 <= one <= PACKET_ID_MAX for one in taken)
+
+
+def test_ids_that_come_next_are_not_taken_before_somebody_says_so() -> None:
+    ids = PacketIds(3)
+    assert ids.next(3, {5}) == [4, 6, 7]
+    ids.last = 6
+    assert ids.take(2, {5}) == [7, 8]
+    assert ids.take(0, ()) == []

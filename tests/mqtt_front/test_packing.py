@@ -2,6 +2,7 @@
 
 import pytest
 
+from mqtt_front import packing
 from mqtt_front.codec.packets import Publish
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.feed import Feed, LogSource
@@ -213,3 +214,38 @@ def test_nothing_is_made_of_nothing(log: Log) -> None:
     feed = subscribed(log, Subscription("t", 1))
     assert feed.reader is not None
     assert pack(feed, feed.reader.read(), V3, 0) == Packed(b"", 0, 0, 0)
+
+
+@pytest.mark.parametrize("target", [V3, V5, Target(5, 60)], ids=["3", "5", "5 with small packets"])
+@pytest.mark.parametrize(
+    "subscriptions",
+    [
+        (Subscription("#", 2),),
+        (Subscription("a", 1, identifier=7), Subscription("b", 0, retain_as_published=True)),
+        (Subscription("a", 1, no_local=True), Subscription("b", 1)),
+    ],
+    ids=["all", "some", "no local"],
+)
+def test_records_framed_as_a_run_are_what_they_would_be_one_by_one(
+    log: Log, target: Target, subscriptions: tuple[Subscription, ...]
+) -> None:
+    """The run may end at any record; the rest is packed one by one, and nobody can tell."""
+    feeds = [subscribed(log, *subscriptions) for _ in range(2)]
+    numbers = range(60)
+    log.append_draft(
+        Draft(
+            [b"x" * (80 if number == 40 else number % 9) for number in numbers],
+            [log.topic_id("abc"[number % 3]) for number in numbers],
+            flags=[number % 3 << 1 | (number % 2 == 0) for number in numbers],
+        ),
+        ack="written",
+    )
+    outcomes = []
+    for feed, one_by_one in zip(feeds, (False, True), strict=True):
+        assert feed.reader is not None
+        batch = feed.reader.read()
+        result = packing._pack_each(feed, batch, target, 0) if one_by_one else pack(feed, batch, target, 0)
+        in_flight = {packet_id: (one.offset, one.qos) for packet_id, one in feed.session.in_flight.items()}
+        outcomes.append((result, in_flight, feed.session.outstanding, feed.session.packet_ids.last))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][0].delivered_count >= 30
