@@ -22,7 +22,7 @@ demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> Spark -> Parquet, and every 
 test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)
 	@$(PYTEST) $(TESTS)
 
-check: lint ## what to run before each commit: lint, then the tests that need less than a minute
+check: lint ## what to run before each commit: lint, then the tests without Spark, kills and broken disks
 	@$(PYTEST) -q -m "$(FAST)"
 
 lint: $(INSTALLED) types ## format, lint, types and who imports whom; changes nothing

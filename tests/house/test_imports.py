@@ -39,6 +39,7 @@ def test_importing_a_package_loads_nothing_it_does_not_need(module: str, unwante
     assert done.stdout.split() == []
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported_first() -> None:
     """An import cycle shows only when the unlucky module comes first, so each gets its turn in a fresh interpreter."""
     names = [import_name(module) for module in modules() if module.name not in ("__main__.py",)]
