@@ -1,0 +1,163 @@
+"""What `inspect` finds, without changing, locking or needing anything but the files."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.faulty_files import FaultyFiles
+from tests.support.specimen import FOLDER, INDEX, SEGMENT, Specimen, make_specimen
+from timestone.errors import NotAStore
+from timestone.index import entry_position
+from timestone.inspection import (
+    EXIT_CLEAN,
+    EXIT_CORRUPT,
+    EXIT_TORN,
+    EXIT_UNCLOSED,
+    EXIT_UNREADABLE,
+    StoreReport,
+    inspect_store,
+)
+
+
+@pytest.fixture
+def unclosed(quick_directory: Path) -> Specimen:
+    return make_specimen(quick_directory / "made", closed=False, unsynced=3)
+
+
+@pytest.fixture
+def sealed(quick_directory: Path) -> Specimen:
+    return make_specimen(quick_directory / "made", closed=True)
+
+
+def inspect(specimen: Specimen, root: Path, *, deep: bool = False) -> StoreReport:
+    specimen.write(root)
+    files = FaultyFiles()
+    report = inspect_store(root, deep=deep, files=files)
+    assert files.calls == [], "nothing is changed"
+    return report
+
+
+def flip(position: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def test_clean_store_is_described(sealed: Specimen, quick_directory: Path) -> None:
+    report = inspect(sealed, quick_directory / "data", deep=True)
+    assert report.exit_code == EXIT_CLEAN
+    assert report.owner_pid is None
+    (log,) = report.logs
+    assert (log.log, log.partition, log.start_offset, log.end_offset, log.synced_offset) == (
+        "telemetry",
+        0,
+        0,
+        8,
+        8,
+    )
+    assert (log.records, log.topics, log.error) == (8, 3, "")
+    (segment,) = log.segments
+    assert (segment.base_offset, segment.next_offset, segment.records, segment.state) == (0, 8, 8, "sealed")
+    assert segment.bytes == len(sealed.files[SEGMENT])
+    times = [record.timestamp_us for record in sealed.records.values()]
+    assert (segment.first_timestamp_us, segment.last_timestamp_us) == (min(times), max(times))
+
+
+def test_report_is_plain_json(sealed: Specimen, quick_directory: Path) -> None:
+    report = inspect(sealed, quick_directory / "data")
+    assert json.loads(json.dumps(report.to_json()))["logs"][0]["segments"][0]["records"] == 8
+
+
+def test_unclosed_store_is_consistent(unclosed: Specimen, quick_directory: Path) -> None:
+    report = inspect(unclosed, quick_directory / "data")
+    assert report.exit_code == EXIT_UNCLOSED
+    assert (report.logs[0].synced_offset, report.logs[0].end_offset) == (5, 8)
+
+
+def test_torn_tail_has_its_own_exit_code(unclosed: Specimen, quick_directory: Path) -> None:
+    report = inspect(unclosed.changed(SEGMENT, lambda data: data + b"torn"), quick_directory / "data")
+    assert report.exit_code == EXIT_TORN
+    assert report.logs[0].segments[0].lost_bytes == 4
+
+
+def test_damage_has_its_own_exit_code_and_names_the_offsets(
+    unclosed: Specimen, quick_directory: Path
+) -> None:
+    report = inspect(unclosed.changed(INDEX, flip(entry_position(1) + 9)), quick_directory / "data")
+    assert report.exit_code == EXIT_CORRUPT
+    assert report.logs[0].segments[0].damaged_offsets == (1,)
+
+
+@pytest.mark.parametrize("step", [7])
+def test_deep_finds_any_flipped_bit_of_a_sealed_segment(
+    sealed: Specimen, quick_directory: Path, step: int
+) -> None:
+    for position in range(0, len(sealed.files[SEGMENT]), step):
+        report = inspect(
+            sealed.changed(SEGMENT, flip(position)), quick_directory / f"data{position}", deep=True
+        )
+        assert report.exit_code == EXIT_CORRUPT, position
+        assert len(report.logs[0].segments[0].damaged_offsets) == 1
+
+
+@pytest.mark.parametrize("missing", [SEGMENT, INDEX], ids=["segment", "index"])
+def test_half_a_pair_is_corruption(sealed: Specimen, quick_directory: Path, missing: Path) -> None:
+    report = inspect(sealed.without(missing), quick_directory / "data")
+    assert report.exit_code == EXIT_CORRUPT
+    assert report.logs[0].segments[0].state == "orphan"
+
+
+def test_log_that_cannot_be_read_is_in_the_report_and_the_others_are_too(
+    sealed: Specimen, quick_directory: Path
+) -> None:
+    damaged = sealed.with_file(Path("other-0/topics"), b"junk")
+    report = inspect(damaged, quick_directory / "data")
+    assert report.exit_code == EXIT_UNREADABLE
+    assert [bool(log.error) for log in report.logs] == [True, False]
+
+
+def test_strangers_and_what_was_put_aside_are_listed(sealed: Specimen, quick_directory: Path) -> None:
+    more = sealed.with_file(FOLDER / "notes.txt", b"").with_file(FOLDER / f"{SEGMENT.name}.lost", b"x")
+    (log,) = inspect(more, quick_directory / "data").logs
+    assert log.strangers == ("notes.txt",)
+    assert log.put_aside == (f"{SEGMENT.name}.lost",)
+
+
+def test_neither_lock_nor_catalogue_is_needed(sealed: Specimen, quick_directory: Path) -> None:
+    bare = sealed.without(Path("LOCK")).without(Path("catalog.db"))
+    assert inspect(bare, quick_directory / "data", deep=True).exit_code == EXIT_CLEAN
+
+
+def test_live_store_names_its_owner(quick_directory: Path) -> None:
+    with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
+        store.log("a").append(b"x")
+        report = inspect_store(quick_directory / "data", deep=True)
+        assert report.owner_pid is not None
+        assert report.exit_code == EXIT_UNCLOSED
+
+
+def test_one_log_can_be_chosen(quick_directory: Path) -> None:
+    with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
+        for name, partition in (("a", 0), ("a", 1), ("b", 0)):
+            store.log(name, partition).append(b"x")
+    root = quick_directory / "data"
+    assert [(log.log, log.partition) for log in inspect_store(root, log="a").logs] == [("a", 0), ("a", 1)]
+    assert [(log.log, log.partition) for log in inspect_store(root, log="a-1").logs] == [("a", 1)]
+    with pytest.raises(NotAStore, match="'c'"):
+        inspect_store(root, log="c")
+
+
+def test_progress_is_told_segment_by_segment(sealed: Specimen, quick_directory: Path) -> None:
+    sealed.write(quick_directory / "data")
+    told: list[tuple[str, int, int]] = []
+    inspect_store(quick_directory / "data", progress=lambda *step: told.append(step))
+    assert told == [("telemetry-0", 1, 1)]
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "file"])
+def test_what_is_no_store_is_refused(quick_directory: Path, what: str) -> None:
+    (quick_directory / "empty").mkdir()
+    (quick_directory / "file").write_bytes(b"")
+    with pytest.raises(NotAStore):
+        inspect_store(quick_directory / what)
