@@ -17,7 +17,7 @@ from timestone.entries import ENTRY_BYTES
 from timestone.index import HEADER_BYTES, SLOT_BYTES, SLOT_POSITIONS
 from timestone.record import encode_headers
 
-pytestmark = pytest.mark.crash
+pytestmark = pytest.mark.faults
 
 BITS = rounds(1, "TIMESTONE_BITS")
 """How many bits of each byte are flipped, one at a time."""

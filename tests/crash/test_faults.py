@@ -17,7 +17,7 @@ from tests.support.seeds import told_on_failure
 from tests.support.workload import Workload, crash_config
 from timestone.config import Ack
 
-pytestmark = pytest.mark.crash
+pytestmark = pytest.mark.faults
 
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EMFILE": errno.EMFILE}
 

@@ -18,7 +18,7 @@ from tests.support import full_disk
 from tests.support.child_process import in_child
 from timestone import Ack, Log, LogConfig, Store, StoreClosed, StoreConfig, StoreLocked, TimestoneError
 
-pytestmark = pytest.mark.crash
+pytestmark = pytest.mark.faults
 
 ROOT = Path(__file__).parents[2]
 CONFIG = StoreConfig(min_free_bytes=0)
