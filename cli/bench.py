@@ -14,6 +14,7 @@ BENCHMARKS = {
         "timestone_bench.segment_throughput",
         "appends and reads of one log against pwrite and pread of the same bytes",
     ),
+    "kernels": ("timestone_bench.kernels", "the compiled per-record loops against their twins in Python"),
 }
 
 EXAMPLES = """\
