@@ -1,7 +1,7 @@
 """Write the golden store of format version 1 again: `python -m tests.golden.make_v1 FOLDER`.
 
-Only to look at what changed when a test here fails. What is checked in was written by version 0.1.0 and is never replaced:
-a changed byte is a new format version with a golden store of its own.
+Only to look at what changed when a test here fails. What is checked in was written by version 0.1.0 and is never
+replaced: a changed byte is a new format version with a golden store of its own.
 """
 
 import json
