@@ -14,7 +14,7 @@ from timestone.inspection import (
     StoreReport,
 )
 
-from .quantities import format_bytes, format_count
+from .quantities import format_bytes, format_count, format_timestamp
 
 _VERDICTS = {
     EXIT_CLEAN: "clean",
@@ -43,6 +43,14 @@ def explanations(report: StoreReport) -> Iterator[str]:
             if text := _about_segment(segment, report.owner_pid):
                 yield f"{name}, segment {segment.base_offset}: {text}"
         yield from (f"{name}: {text}" for text in _about_folder(log))
+    for damage in report.damage[:_SHOWN]:
+        found = format_timestamp(damage.found_us)[:10]
+        yield (
+            f"{damage}. The scrubber of the process that owns the store found this on {found}. Next: look again with "
+            "--deep; bring the files back from a copy, or copy out all that holds with `timestone salvage`."
+        )
+    if len(report.damage) > _SHOWN:
+        yield f"the scrubber has found {format_count(len(report.damage), 'damaged run')} of records in all."
     for reader in report.readers:
         if reader.missed:
             yield (

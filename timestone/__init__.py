@@ -13,6 +13,7 @@ docs/architecture.md."""
 
 from timestone.batch import Batch
 from timestone.config import Ack, LogConfig, Recovery, StoreConfig
+from timestone.damage import Damage
 from timestone.draft import Draft
 from timestone.entries import NO_TOPIC
 from timestone.errors import (
@@ -52,6 +53,7 @@ __all__ = [
     "Commitment",
     "CorruptLog",
     "CorruptRecord",
+    "Damage",
     "Draft",
     "Header",
     "HeaderKind",

@@ -130,6 +130,10 @@ class StoreConfig(_Checked):
     sync_interval_bytes: int = _setting(
         64 * MIB, "written data is synced when this much of it has gathered in a log", low=1
     )
+    scrub_bytes_per_s: int = _setting(
+        MIB, "sealed segments are read and verified in the background at this rate; 0 for never", low=0
+    )
+    scrub_interval_ms: int = _setting(7 * DAY_MS, "the pause between two such passes over the store", low=1)
     open_segment_count: int = _setting(256, "the most sealed segments held open for reading", low=1)
     log: LogConfig = field(default_factory=LogConfig, metadata={"help": "settings of logs that are created"})
 

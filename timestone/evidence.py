@@ -54,33 +54,42 @@ class RawFile:
         """The bytes from a position on, short at the end of the file, with zeros for pages that cannot be
         read."""
         length_bytes = max(0, min(length_bytes, self.size_bytes - position))
-        pieces, at = [], position
-        while at < position + length_bytes:
-            piece = self._read_some(at, position + length_bytes - at)
-            if not piece:
-                break
-            pieces.append(piece)
-            at += len(piece)
-        self._on_read(at - position)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._on_read(length_bytes)
+        try:
+            return self._pread(position, length_bytes)
+        except OSError as error:
+            if error.errno not in _UNREADABLE:
+                raise
+        # From here on page by page: a disk takes seconds over a sector before it gives up.
+        pieces, at, end = [], position, position + length_bytes
+        while at < end:
+            page_end = min(end, at - at % _PAGE_BYTES + _PAGE_BYTES)
+            pieces.append(self._read_page(at, page_end - at))
+            at = page_end
+        return b"".join(pieces)
 
-    def _read_some(self, position: int, length_bytes: int) -> bytes:
+    def _read_page(self, position: int, length_bytes: int) -> bytes:
+        """A page or a part of one; zeros when it is bad."""
+        page = position // _PAGE_BYTES * _PAGE_BYTES
+        if page not in self.unreadable:
+            try:
+                return self._pread(position, length_bytes).ljust(length_bytes, b"\0")
+            except OSError as error:
+                if error.errno not in _UNREADABLE:
+                    raise
+                self.unreadable.add(page)
+        return bytes(length_bytes)
+
+    def _pread(self, position: int, length_bytes: int) -> bytes:
         if self._fd is None:
             self._fd = self._files.open(self.path)
-        try:
-            return self._files.pread(self._fd, length_bytes, position)
-        except OSError as error:
-            if error.errno not in _UNREADABLE:
-                raise
-        # Page by page, up to and with the first that is bad.
-        length_bytes = min(length_bytes, _PAGE_BYTES - position % _PAGE_BYTES)
-        try:
-            return self._files.pread(self._fd, length_bytes, position)
-        except OSError as error:
-            if error.errno not in _UNREADABLE:
-                raise
-            self.unreadable.add(position // _PAGE_BYTES * _PAGE_BYTES)
-            return bytes(length_bytes)
+        data = self._files.pread(self._fd, length_bytes, position)
+        while len(data) < length_bytes:  # a signal or a very large read may cut it short
+            more = self._files.pread(self._fd, length_bytes - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +192,7 @@ class UnprovenRange:
 
 NO_ENTRY, NO_BYTES, PROVEN = range(3)
 """How far the proof of a record gets; from PROVEN on, the number of the byte source is added."""
-_REASONS = {NO_ENTRY: "the index entry does not hold", NO_BYTES: "the bytes do not hold"}
+REASONS = {NO_ENTRY: "the index entry does not hold", NO_BYTES: "the bytes do not hold"}
 
 
 class Proofs:
@@ -221,9 +230,9 @@ class Proofs:
     def _note(self, first: int, end: int, found: int) -> None:
         if found < PROVEN:
             last = self.unproven[-1] if self.unproven else None
-            if last is not None and (last.end, last.reason) == (first, _REASONS[found]):
+            if last is not None and (last.end, last.reason) == (first, REASONS[found]):
                 first = self.unproven.pop().first
-            self.unproven.append(UnprovenRange(first, end, _REASONS[found]))
+            self.unproven.append(UnprovenRange(first, end, REASONS[found]))
             return
         byte_source = self._byte_sources[found - PROVEN]
         before = self.proven[-1] if self.proven else None

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from timestone import names
 from timestone.catalog import Catalog, CatalogRow
+from timestone.damage import Damage, known_damage
 from timestone.errors import NotAStore, TimestoneError
 from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
@@ -110,6 +111,9 @@ class StoreReport:
     readers: tuple[ReaderReport, ...]
     notes: tuple[str, ...]
     exit_code: int
+    damage: tuple[Damage, ...] = ()
+    """What the owner's scrubber has found in segments that are still there; empty when `deep`, which looks for
+    itself."""
 
     def to_json(self) -> dict[str, Any]:
         """The report in plain values, ready for `json.dumps`."""
@@ -143,12 +147,12 @@ def inspect_store(
     if log is not None and not chosen:
         raise NotAStore(store, f"it has no log named {log!r}")
     owner, notes = _owner(files, store / names.LOCK_NAME), []
-    committed: dict[ReaderId, Commitment] = {}
-    rows: dict[tuple[str, int], CatalogRow] = {}
+    catalogued = _Catalogued({}, {}, [])
     try:
-        committed, rows = _catalogued(store / names.CATALOG_NAME)
+        catalogued = _catalogued(store / names.CATALOG_NAME)
     except (TimestoneError, OSError) as error:
         notes.append(f"{error}; the records do not need it")
+    committed, rows, damage = catalogued
     reports = [
         _LogInspection(
             files, store, one, rows[one].next_offset if one in rows else 0, deep, progress
@@ -160,8 +164,29 @@ def inspect_store(
         for reader, found in committed.items()
         if log is None or (reader.log, reader.partition) in chosen
     ]
+    still_there = tuple(one for one in damage if not deep and _is_there(one, reports))
     code = max((_exit_code(report) for report in reports), default=EXIT_CLEAN)
-    return StoreReport(str(store), owner, deep, tuple(reports), tuple(readers), tuple(notes), code)
+    if still_there:
+        code = max(code, EXIT_CORRUPT)
+    return StoreReport(
+        str(store), owner, deep, tuple(reports), tuple(readers), tuple(notes), code, still_there
+    )
+
+
+class _Catalogued(NamedTuple):
+    """What the catalogue says."""
+
+    committed: dict[ReaderId, Commitment]
+    rows: dict[tuple[str, int], CatalogRow]
+    damage: list[Damage]
+
+
+def _is_there(damage: Damage, reports: list[LogReport]) -> bool:
+    return any(
+        (report.log, report.partition) == (damage.log, damage.partition)
+        and any(segment.base_offset == damage.base_offset for segment in report.segments)
+        for report in reports
+    )
 
 
 class _LogInspection:
@@ -323,12 +348,12 @@ def _owner(files: Files, lock: Path) -> int | None:
         files.close(fd)
 
 
-def _catalogued(path: Path) -> tuple[dict[ReaderId, Commitment], dict[tuple[str, int], CatalogRow]]:
+def _catalogued(path: Path) -> _Catalogued:
     if not path.exists():
-        return {}, {}
+        return _Catalogued({}, {}, [])
     catalog = Catalog(path, read_only=True)
     try:
-        return all_committed(catalog), catalog.logs()
+        return _Catalogued(all_committed(catalog), catalog.logs(), known_damage(catalog))
     finally:
         catalog.close()
 

@@ -166,7 +166,8 @@ class ReadableLog(ABC):
     def _check(self, offset: int, end: int) -> None:
         start = self.start_offset
         if not start <= offset <= end:
-            raise OffsetOutOfRange(offset, start, end)
+            # The end was looked at before the start, which may have passed it since.
+            raise OffsetOutOfRange(offset, start, max(end, self.end_offset))
 
     def _from_files(
         self, offset: int, end: int, max_records: int, max_bytes: int

@@ -19,6 +19,7 @@ from timestone.catalog import Catalog, CatalogRow
 from timestone.clock import Clock
 from timestone.committer import Committer
 from timestone.config import LogConfig, Recovery, StoreConfig
+from timestone.damage import Damage, known_damage
 from timestone.deletion import DeletedFiles, finish_deletions
 from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, StoreClosed, UnknownLog
 from timestone.examination import Finding, base_offsets
@@ -30,6 +31,7 @@ from timestone.maintenance import Maintenance
 from timestone.named_readers import Commitment, ReaderId, all_committed, commit, committed, forget
 from timestone.open_files import OpenSegments
 from timestone.recovery import LogRecovery, Recovered, identity_from_indexes
+from timestone.scrubber import Scrubber
 from timestone.sealer import Sealer
 from timestone.segment import Segment
 from timestone.steady_clock import SteadyClock
@@ -75,6 +77,7 @@ class Store:
             self.maintenance = Maintenance()
             self.deleted_files = DeletedFiles(self.files, config.delete_delay_ms)
             self.steady_clock = SteadyClock(clock, 0)
+            self._scrubber = Scrubber(self)
             try:
                 self._open_logs()
                 self.steady_clock = SteadyClock(clock, self._newest_us)
@@ -87,6 +90,7 @@ class Store:
         _open_stores.add(self)
         for log in self._logs.values():
             log.retention.expect()
+        self._scrubber.expect()
 
     def __enter__(self) -> Self:
         return self
@@ -149,6 +153,17 @@ class Store:
         OSError."""
         forget(self.documents, readers)
 
+    def damage(self) -> list[Damage]:
+        """What the scrubber has found damaged and not yet sound again. Raises OSError, CorruptLog."""
+        return known_damage(self.documents)
+
+    def scrub(self) -> list[Damage]:
+        """Verify every sealed segment from the disk now, as fast as it goes, and return all damage; the scrubber
+        does the same in the background, slowly. Raises OSError, CorruptLog, StoreClosed."""
+        if self._closed:
+            raise StoreClosed(f"store {self.path} is closed")
+        return Scrubber(self).scrub()
+
     def close(self) -> None:
         """Write and sync what was submitted, seal all segments, give up the lock. Closing twice is fine.
 
@@ -159,6 +174,7 @@ class Store:
         self._closed = True
         _open_stores.discard(self)
         self.maintenance.stop()
+        self._scrubber.close()
         first_error: Exception | None = None
         for log in self._logs.values():
             try:

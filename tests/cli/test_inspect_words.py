@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
+from timestone.damage import Damage
 from timestone.examination import State
-from timestone.inspection import LogReport, SegmentReport, StoreReport
+from timestone.inspection import LogReport, ReaderReport, SegmentReport, StoreReport
 from timestone_cli.inspect_words import explanations, loss, verdict
 
 SEALED = SegmentReport(
@@ -126,3 +127,22 @@ def test_loss_in_a_table_cell(segment: SegmentReport, text: str) -> None:
 def test_the_verdict_names_state_and_exit_code(code: int, words: str) -> None:
     assert verdict(replace(report(), exit_code=code)).startswith(f"{words} (exit code {code}; ")
     assert "every record checked" in verdict(replace(report(), deep=True))
+
+
+def test_what_the_scrubber_has_found_is_said_with_the_next_step() -> None:
+    damage = Damage("t", 0, 0, 3, 5, "the bytes do not hold", 1_700_000_000_000_000)
+    (sentence,) = explanations(replace(report(), damage=(damage,)))
+    assert sentence.startswith("t-0, segment 0: offsets 3 to 4: the bytes do not hold. The scrubber")
+    assert "on 2023-11-14" in sentence
+    assert "--deep" in sentence
+    many = list(explanations(replace(report(), damage=(damage,) * 20)))
+    assert many[-1] == "the scrubber has found 20 damaged runs of records in all."
+
+
+def test_reader_that_retention_has_overtaken_is_told_apart() -> None:
+    reader = ReaderReport("t", 0, "billing", offset=5, committed_us=1, lag=90, missed=10)
+    behind = replace(report(), readers=(reader, replace(reader, name="audit", missed=0)))
+    (sentence,) = explanations(behind)
+    assert sentence.startswith(
+        "reader 'billing' of t-0: retention has deleted 10 offsets that it had not read."
+    )

@@ -323,8 +323,8 @@ def test_background_deletes_by_age_without_being_asked(tmp_path: Path) -> None:
         wait_for(lambda: log.start_offset == 2)
 
 
-def test_store_without_limits_has_no_thread_for_them(tmp_path: Path) -> None:
-    with timestone.open(tmp_path / "data", ack="written", min_free_bytes=0) as store:
+def test_store_without_limits_and_scrubber_has_no_thread_for_them(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", ack="written", min_free_bytes=0, scrub_bytes_per_s=0) as store:
         log = store.log("a", config=LogConfig(segment_entries=2))
         for _ in range(9):
             log.append(b"x")

@@ -1,0 +1,115 @@
+"""One sealed segment verified from the disk, a slice at a time.
+
+Reads with pread, never through a mapping: a page that the disk will not read is then an error, not the end of
+the process. Keeps nothing open but its own two files, so it takes no place among the segments that readers
+use."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from timestone.crc import crc32c
+from timestone.errors import UnsupportedFormat
+from timestone.evidence import (
+    NO_BYTES,
+    NO_ENTRY,
+    REASONS,
+    ByteSource,
+    EntrySource,
+    RawFile,
+    UnprovenRange,
+)
+from timestone.files import Files
+from timestone.index import (
+    HEADER_BYTES,
+    SUMMARY,
+    TRAILER_BYTES,
+    DamagedIndex,
+    IndexHeader,
+    Trailer,
+    entry_position,
+)
+from timestone.segment import Segment
+
+
+class SegmentCheck:
+    """The check of one segment; complete when `slices` is exhausted."""
+
+    def __init__(self, files: Files, segment: Segment) -> None:
+        """Raises FileNotFoundError when the segment was deleted."""
+        assert segment.trailer is not None
+        self.segment = segment
+        self.damaged: list[UnprovenRange] = []
+        """Runs of offsets whose records do not hold, by chunk; empty ranges for damage that costs no record."""
+        self._trailer = segment.trailer
+        self._index = RawFile(files, segment.index_path, lambda count: None)
+        self._data = RawFile(files, segment.segment_path, lambda count: None)
+
+    def slices(self, slice_bytes: int) -> Iterator[int]:
+        """Do the check; yields how many bytes each slice has read, about `slice_bytes` at most unless one record
+        is larger. Raises OSError when the files cannot be read at all."""
+        try:
+            self._check_pages()
+            yield HEADER_BYTES + TRAILER_BYTES
+            base, seal = self.segment.base_offset, self.segment.seal
+            count = self._trailer.entry_count
+            source = EntrySource(self._index, seal, base, 0, HEADER_BYTES, 0, count, False)
+            data = ByteSource(self._data, 0)
+            seen = 0
+            for ordinal, entries in source.chunks(0, count):
+                valid = seal.valid(entries, ordinal)
+                seen = ordinal + len(entries)
+                self._note(base + np.flatnonzero(~valid) + ordinal, NO_ENTRY)
+                yield entries.nbytes
+                ordinals = np.flatnonzero(valid)
+                lengths = np.cumsum(entries["length"][ordinals], dtype=np.int64)
+                start = 0
+                while start < len(ordinals):
+                    before = int(lengths[start - 1]) if start else 0
+                    end = max(start + 1, int(np.searchsorted(lengths, before + slice_bytes, side="right")))
+                    chosen = ordinals[start:end]
+                    holds = data.holds(entries[chosen])
+                    self._note(base + chosen[~holds] + ordinal, NO_BYTES)
+                    yield int(lengths[end - 1]) - before
+                    start = end
+            if seen < count:
+                self.damaged.append(
+                    UnprovenRange(base + seen, base + count, "the index file ends before them")
+                )
+            for file in (self._index, self._data):
+                if file.unreadable:
+                    self._note_page(
+                        f"the disk will not read {len(file.unreadable)} pages of {file.path.name}"
+                    )
+        finally:
+            self._index.close()
+            self._data.close()
+
+    def _check_pages(self) -> None:
+        """The parts of the index that no record depends on."""
+        trailer, size = self._trailer, self._index.size_bytes
+        try:
+            IndexHeader.decode(self._index.read(0, HEADER_BYTES), self._index.path)
+        except (DamagedIndex, UnsupportedFormat) as error:
+            self._note_page(f"the header page of the index: {error}")
+        at = entry_position(trailer.entry_count)
+        summary = self._index.read(at, trailer.summary_count * SUMMARY.itemsize)
+        if crc32c(summary) != trailer.summary_crc:
+            self._note_page("the topic summary of the index does not match its checksum")
+        try:
+            raw = self._index.read(max(0, size - TRAILER_BYTES), TRAILER_BYTES)
+            if Trailer.decode(raw, self._index.path) != trailer:
+                self._note_page("the trailer of the index is not the one that was written")
+        except (DamagedIndex, UnsupportedFormat):
+            self._note_page("the trailer of the index does not match its checksum")
+
+    def _note_page(self, reason: str) -> None:
+        base = self.segment.base_offset
+        self.damaged.append(UnprovenRange(base, base, reason))
+
+    def _note(self, offsets: "np.ndarray[tuple[int], np.dtype[np.int64]]", found: int) -> None:
+        if len(offsets) == 0:
+            return
+        edges = np.flatnonzero(np.diff(offsets) > 1) + 1
+        for run in np.split(offsets, edges):
+            self.damaged.append(UnprovenRange(int(run[0]), int(run[-1]) + 1, REASONS[found]))
