@@ -52,7 +52,9 @@ class OpenPair:
         except BaseException:
             files.close(segment_fd)
             raise
-        self.segment_fd = segment_fd  # not before: `__del__` would close it a second time, by then another file
+        self.segment_fd = (
+            segment_fd  # not before: `__del__` would close it a second time, by then another file
+        )
         room = (size - HEADER_BYTES) // ENTRY_BYTES
         self.entry_room = min(room, trailer.entry_count) if trailer else room
 
@@ -217,7 +219,9 @@ class Segment:
         run = self._fetched_range(pair, ordinal, entries)
         good = len(entries) if verified else self._proven_count(run)
         if not verified:
-            self._note_verified(ordinal, ordinal + good)  # no further: what lies behind was cut off for a reason
+            self._note_verified(
+                ordinal, ordinal + good
+            )  # no further: what lies behind was cut off for a reason
         return run if good == len(entries) else Run(ordinal, entries[:good], run.data, run.position)
 
     def _fetched_range(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
