@@ -5,8 +5,11 @@ what retention has left is whole.
 """
 
 import contextlib
+import os
 import random
 import shutil
+import signal
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import timestone
 from tests.support.faulty_files import FaultyFiles, SimulatedKill
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import Noted, Operation, RecordingFiles
@@ -27,6 +31,7 @@ pytestmark = pytest.mark.crash
 
 IMAGES = rounds(1, "TIMESTONE_POWER_LOSS_IMAGES")
 NESTED_EVERY = rounds(29, "TIMESTONE_POWER_LOSS_NESTED_EVERY")
+ROUNDS = rounds(15, "TIMESTONE_CRASH_ROUNDS")
 NEVER_MS = 10**9
 HOUR_MS = 3_600_000
 
@@ -297,3 +302,56 @@ def test_killed_at_each_operation_of_a_deletion(quick_directory: Path) -> None:
             check(root, told, Loss.NOTHING)
         shutil.rmtree(root)
     assert number > 8
+
+
+_STATE = struct.Struct("<QQ")
+
+
+def append_for_ever(root: Path, pipe: int) -> None:
+    """Append and delete as fast as it goes; tell after each append where the log starts and what is written."""
+    store = timestone.open(root, ack="written", min_free_bytes=0, delete_delay_ms=0)
+    log = store.log("a", config=LogConfig(segment_entries=3, retention_bytes=30_000))
+    while True:
+        log.append(payload(log.end_offset))
+        os.write(pipe, _STATE.pack(log.start_offset, log.end_offset))
+
+
+def killed_after(root: Path, seconds: float) -> Told:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            append_for_ever(root, writer)
+        finally:
+            os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read(_STATE.size)
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGKILL)
+        said += pipe.read()
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    start, end = list(_STATE.iter_unpack(said[: len(said) // _STATE.size * _STATE.size]))[-1]
+    return Told(start, end, end)
+
+
+@pytest.mark.timeout(0)
+def test_killed_at_random_moments(quick_directory: Path) -> None:
+    seed, root = run_seed("retention kill -9"), quick_directory / "store"
+    rng = random.Random(seed)
+    told = Told()
+    for number in range(ROUNDS):
+        with told_on_failure(TIMESTONE_SEED=seed, round=number):
+            said = killed_after(root, rng.uniform(0, 0.15))
+            assert said.start >= told.start
+            assert said.shown > told.shown
+            told = said
+            check_view(root, told, Loss.NOTHING)
+            if number % 3 == 0:
+                with timestone.open(root, min_free_bytes=0) as store:
+                    start, end = check_contents(store.log("a"), told)
+                    assert start >= told.start
+                    assert end >= told.shown
+                    told = Told(start, end, end)
+    assert told.start > 0
