@@ -73,11 +73,11 @@ class Retention:
         """The task for the background: `apply`, and in how many seconds to look again. Raises OSError."""
         self.apply()
         with self._lock:
-            return self._next_s()
+            return None if self._log.failure is not None else self._next_s()
 
     def apply(self) -> int:
-        """Seal and delete what is due now; returns how many segments were deleted. Raises OSError from a
-        deletion; what was deleted until then is."""
+        """Seal and delete what is due now; returns how many segments were deleted. Raises OSError when the disk
+        refuses some of it; the rest is done."""
         log = self._log
         with self._lock:
             if log.failure is not None or not is_limited(log.config):
@@ -148,12 +148,13 @@ class Retention:
 
     def _delete(self, expired: list[Segment]) -> int:
         log, files = self._log, self._store.files
+        refused: OSError | None = None
         if not any(segment.count for segment in log.history.segments[len(expired) :]):
             try:
                 log.remember()
             except OSError as error:
                 _LOGGER.warning("%s: its last segment stays until that can be noted: %s", log.folder, error)
-                expired = expired[:-1]
+                expired, refused = expired[:-1], error
         gone: list[Segment] = []
         renamed: list[Path] = []
         try:
@@ -169,6 +170,8 @@ class Retention:
             self._store.deleted_files.add(renamed)
             self._store.maintenance.expect(self._store.deleted_files.unlink_due)
         self._forget_seen(gone)
+        if refused is not None:
+            raise refused
         return len(gone)
 
     # Segments from the future.

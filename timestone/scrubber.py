@@ -52,8 +52,12 @@ class Scrubber:
     def run(self) -> float | None:
         """One slice, as a task; returns when the next is due."""
         if self._slices is None:
-            self._slices = self._pass(self._cursor())
-        read_bytes = next(self._slices, None)
+            self._slices = self._pass(self._at or self._cursor())
+        try:
+            read_bytes = next(self._slices, None)
+        except BaseException:
+            self._slices = None
+            raise
         if read_bytes is None:
             self._slices = None
             self._note_pass_over()
@@ -90,9 +94,8 @@ class Scrubber:
                 self._at = place
                 if time.monotonic() - self._saved_s > _SAVED_EVERY_S:
                     self._save_cursor()
-        gone = {key: None for key in self._known - live}
-        if gone:
-            self._store.documents.put_many(SPACE, gone)
+        if self._known - live:
+            self._put(dict.fromkeys(self._known - live))
         self._at = None
 
     def _check(self, log: "Log", segment: Segment) -> Iterator[int]:
@@ -104,6 +107,9 @@ class Scrubber:
                 gone = [UnprovenRange(segment.base_offset, segment.end_offset, "its files are missing")]
                 self._report(log, segment, gone)
             return
+        except OSError as error:  # no descriptor left, no permission: nothing is known of the records
+            _LOGGER.warning("%s, segment %d could not be checked: %s", log.folder, segment.base_offset, error)
+            return
         if segment in log.history.segments:  # else its files may have changed under the check
             self._report(log, segment, check.damaged)
 
@@ -112,7 +118,7 @@ class Scrubber:
         if not found:
             if key in self._known:
                 _LOGGER.warning("%s, segment %d: sound again", log.folder, segment.base_offset)
-                self._store.documents.put_many(SPACE, {key: None})
+                self._put({key: None})
             return
         now_us = self._store.now_us()
         damage = [
@@ -123,7 +129,7 @@ class Scrubber:
             _LOGGER.error("damaged: %s", one)
         if len(damage) > _LOGGED_MOST:
             _LOGGER.error("damaged: %s: %d runs of records in all", log.folder, len(damage))
-        self._store.documents.put_many(SPACE, {key: encode_damage(damage)})
+        self._put({key: encode_damage(damage)})
 
     # Where the pass is: {"at": [log, partition, base]} in the middle of one, {"ended_us": …} after it.
 
@@ -149,10 +155,13 @@ class Scrubber:
         self._put_state({"ended_us": self._store.now_us()})
 
     def _put_state(self, state: dict[str, object]) -> None:
+        self._put({_PASS: json.dumps(state).encode()})
+
+    def _put(self, documents: dict[str, bytes | None]) -> None:
         try:
-            self._store.documents.put_many(SPACE, {_PASS: json.dumps(state).encode()})
+            self._store.documents.put_many(SPACE, documents)
         except OSError as error:
-            _LOGGER.warning("the scrubber cannot note how far it is: %s", error)
+            _LOGGER.warning("what the scrubber knows could not be noted: %s", error)
 
     def _pause_s(self) -> float:
         """How long until the next pass, when the last one has ended."""

@@ -215,7 +215,8 @@ def test_last_segment_stays_while_the_catalogue_cannot_be_written(
 
     with monkeypatch.context() as patch:
         patch.setattr(place.store.documents, "put_log", refuse)
-        assert log.apply_retention() == 1
+        with pytest.raises(OSError, match="full"):
+            log.apply_retention()
         assert bases(log) == [4]
         assert "its last segment stays" in caplog.text
     assert log.apply_retention() == 1
@@ -390,6 +391,7 @@ def test_failed_log_is_left_as_it_is(place: Place) -> None:
         log.append(b"x", ack="synced")
     assert log.apply_retention() == 0
     assert log.start_offset == 0
+    assert log.retention.run() is None, "not again at once, and again, and again"
 
 
 # Clocks that jump: storage.md would call it test 20.

@@ -1,5 +1,6 @@
 """The scrubber finds damage in sealed segments, says so, and remembers how far it is."""
 
+import errno
 import json
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import timestone
+from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
 from timestone import CorruptRecord, LogConfig, Store
 from timestone.damage import SPACE
@@ -203,3 +205,32 @@ def test_background_runs_by_itself(quick_directory: Path, monkeypatch: pytest.Mo
         assert time.monotonic() < deadline
         time.sleep(0.005)
     place.store.close()
+
+
+def test_segment_that_cannot_be_opened_now_is_no_damage(
+    quick_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyFiles()
+    place = Place(quick_directory / "data", files=files)
+    place.fill("a", 25)
+    place.reopen()
+    files.fail("open", errno.EMFILE, path=f"{10:020d}.segment")
+    assert place.store.scrub() == []
+    assert "segment 10 could not be checked" in caplog.text
+    place.store.close()
+
+
+def test_catalogue_that_cannot_be_written_does_not_end_the_pass(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.flip("a", 0, 5)
+    place.flip("b", 0, 5)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(place.store.documents, "put_many", refuse)
+    finish(Scrubber(place.store))
+    assert "a-0, segment 0: offset 1" in caplog.text
+    assert "b-0, segment 0: offset 1" in caplog.text
+    assert "could not be noted" in caplog.text
