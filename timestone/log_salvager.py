@@ -4,9 +4,8 @@ goes on.
 What belongs here: the judgement. The proofs come from `remains.py` and `evidence.py`, the copy is written by
 `log_copy.py`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
 from pathlib import Path
 
 from timestone import names
@@ -19,9 +18,10 @@ from timestone.evidence import Proofs, ProvenRange
 from timestone.files import Files
 from timestone.index import HEADER_BYTES
 from timestone.log_copy import LogCopy
+from timestone.missing_offsets import MissingOffsets
 from timestone.offset_ranges import OffsetRanges
-from timestone.remains import IndexPages, Remains, log_ids, remains_of
-from timestone.salvage_report import LogSalvage, Loss
+from timestone.remains import Remains, log_ids, remains_of
+from timestone.salvage_report import LogSalvage
 from timestone.segment_writer import HalfWritten
 from timestone.topics import LogIdentity, TopicDictionary
 
@@ -30,7 +30,6 @@ Progress = Callable[[str, int, int], None]
 
 _SEGMENT_OFFSETS_MAX = 1 << 27
 """The most records that any segment may have (`LogConfig.segment_entries`)."""
-_ANY = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,9 @@ class LogSalvager:
         except (CorruptLog, OSError) as error:
             return Salvaged(self._empty_report(str(error)), config, None)
         chosen, proven = self._chosen()
-        lost = tuple(self._losses(proven))
-        next_offset, jumps = self._next_offset(proven, bool(lost))
+        missing = MissingOffsets(self._remains, self._heard)
+        lost = tuple(missing.losses(proven))
+        next_offset, jumps = self._next_offset(proven, missing, bool(lost))
         count = max((one.topic_count for heard in self._heard.values() for one in heard), default=0)
         topic_names += [None] * (count - len(topic_names))
         copy, epoch = self._copy(identity, topic_names, chosen)
@@ -147,6 +147,9 @@ class LogSalvager:
             byte_sources = remains.byte_sources(entry_sources)
             self._heard[base] = [Proofs(source, byte_sources) for source in entry_sources]
             self._notes += remains.notes
+            if remains.has_segment and not remains.has_index:
+                size = remains.segments[0].size_bytes
+                self._notes.append(f"segment {base} has no index: nothing tells its {size} bytes apart")
             remains.close()
 
     def _chosen(self) -> tuple[list[ProvenRange], OffsetRanges]:
@@ -160,72 +163,6 @@ class LogSalvager:
             proven.add(one.first, one.end)
         return sorted(chosen, key=lambda one: one.first), proven
 
-    # What they do not.
-
-    def _losses(self, proven: OffsetRanges) -> Iterator[Loss]:
-        expected = OffsetRanges()
-        for base, remains in self._remains.items():
-            expected.add(base, self._expected_end(base, remains))
-            if remains.has_segment and not remains.has_index:
-                size = remains.segments[0].size_bytes
-                self._notes.append(f"segment {base} has no index: nothing tells its {size} bytes apart")
-        for base, following in self._neighbours():
-            expected.add(base, following)
-        for first, end in expected:
-            for missing, missing_end in proven.missing(first, end):
-                yield from self._explained(missing, missing_end)
-
-    def _neighbours(self) -> Iterator[tuple[int, int]]:
-        """The base offsets between which no offset was left out: only where the epoch rises are there any."""
-        placed = [(base, one.own) for base, one in self._remains.items() if one.has_index or one.has_segment]
-        epochs = [pages.header.epoch if pages and pages.header else None for _, pages in placed]
-        # An epoch that is not known lies between those before and behind it.
-        low = list(accumulate((epoch or 0 for epoch in epochs), max))
-        high = list(accumulate((epoch if epoch is not None else _ANY for epoch in reversed(epochs)), min))[
-            ::-1
-        ]
-        for number, ((base, _), (following, _)) in enumerate(pairwise(placed)):
-            if low[number] == high[number + 1]:
-                yield base, following
-
-    def _expected_end(self, base: int, remains: Remains) -> int:
-        """The end of the offsets that the segment once had, as far as it says."""
-        own = remains.own
-        if own is None:
-            return base
-        counts = [
-            own.trailer.entry_count if own.trailer else 0,
-            own.checkpoint.entry_count if own.checkpoint else 0,
-        ]
-        heard = [one.end_offset for one in self._heard[base] if not one.source.aside]
-        return max(base + max(counts), *heard, base)
-
-    def _explained(self, first: int, end: int) -> Iterator[Loss]:
-        """A run of missing offsets, cut where the reason changes."""
-        while first < end:
-            base = max((one for one in self._remains if one <= first), default=first)
-            limit = min([end, *(one for one in self._remains if one > first)])
-            reason, limit = self._reason(base, first, limit)
-            yield Loss(first, limit, reason)
-            first = limit
-
-    def _reason(self, base: int, first: int, end: int) -> tuple[str, int]:
-        remains = self._remains.get(base)
-        if remains is not None and remains.own and first >= self._expected_end(base, remains):
-            remains = None
-        if remains is None or remains.own is None:
-            return "it is in no file" if remains is None else "the index is missing", end
-        if not remains.has_segment:
-            return "the segment file is missing", end
-        proofs = next((one for one in self._heard[base] if not one.source.aside), None)
-        for gap in proofs.unproven if proofs else ():
-            if gap.first <= first < gap.end:
-                durable = base + _watermark(remains.own)
-                if first >= durable:
-                    return f"{gap.reason}; never acknowledged as synced", min(gap.end, end)
-                return gap.reason, min(gap.end, end, durable)
-        return "behind the end of the index", end
-
     def _note_unreadable(self) -> None:
         for file in (file for one in self._remains.values() for file in one.files):
             if file.unreadable:
@@ -235,12 +172,12 @@ class LogSalvager:
 
     # Where the copy goes on.
 
-    def _next_offset(self, proven: OffsetRanges, lossy: bool) -> tuple[int, bool]:
+    def _next_offset(self, proven: OffsetRanges, missing: MissingOffsets, lossy: bool) -> tuple[int, bool]:
         """The next offset, and whether it is beyond the records because readers may have seen more of them."""
         end = self._row.next_offset if self._row else 0
         shown = 0
         for base, remains in self._remains.items():
-            end = max(end, self._expected_end(base, remains))
+            end = max(end, missing.expected_end(base))
             shown = max(shown, _shown(base, remains))
         end = max([end, *(last for _, last in proven)])
         last = max(self._remains, default=0)
@@ -298,13 +235,6 @@ class LogSalvager:
         return LogSalvage(
             self._name, self._partition, 0, 0, 0, 0, 0, 0, 0, (), (), 0, 0, tuple(self._notes), error
         )
-
-
-def _watermark(own: IndexPages) -> int:
-    """Records below this ordinal were durable."""
-    if own.trailer is not None:
-        return own.trailer.entry_count
-    return own.checkpoint.entry_count if own.checkpoint else 0
 
 
 def _shown(base: int, remains: Remains) -> int:
