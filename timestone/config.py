@@ -13,6 +13,8 @@ DAY_MS = 24 * 3600 * 1000
 
 SEGMENT_BYTES_MAX = 4 * 1024 * MIB - 1
 """Positions in an index entry are u32."""
+SEGMENT_ENTRIES_MAX = 2**27
+"""4 GiB of index."""
 
 
 class Ack(enum.StrEnum):
@@ -68,7 +70,7 @@ class LogConfig(_Checked):
         4 * MIB,
         "a segment is sealed when it holds this many records (32 index bytes each)",
         low=1,
-        high=2**27,
+        high=SEGMENT_ENTRIES_MAX,
     )
     segment_age_ms: int = _setting(
         7 * DAY_MS,

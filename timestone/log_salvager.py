@@ -11,7 +11,7 @@ from pathlib import Path
 from timestone import names
 from timestone.catalog import CatalogRow
 from timestone.clock import Clock
-from timestone.config import LogConfig
+from timestone.config import SEGMENT_ENTRIES_MAX, LogConfig
 from timestone.entries import ENTRY_BYTES
 from timestone.errors import CorruptLog, TimestoneError
 from timestone.evidence import Proofs, ProvenRange
@@ -27,9 +27,6 @@ from timestone.topics import LogIdentity, TopicDictionary
 
 Progress = Callable[[str, int, int], None]
 """Called with a log's folder name, the bytes read and about how many there are to read."""
-
-_SEGMENT_OFFSETS_MAX = 1 << 27
-"""The most records that any segment may have (`LogConfig.segment_entries`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +180,7 @@ class LogSalvager:
         last = max(self._remains, default=0)
         jumps = lossy or any(one.own is None or one.own.trailer is None for one in self._remains.values())
         if jumps and last in self._remains and not self._remains[last].has_index:
-            shown = max(shown, last + _SEGMENT_OFFSETS_MAX)
+            shown = max(shown, last + SEGMENT_ENTRIES_MAX)
         return (max(end, shown), True) if jumps else (end, False)
 
     # The copy.

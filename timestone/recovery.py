@@ -21,14 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timestone import names
-from timestone.config import Recovery
+from timestone.config import SEGMENT_ENTRIES_MAX, Recovery
 from timestone.doubt import clear_doubt, copy_anew, is_doubted, mark_doubt
 from timestone.errors import CorruptLog, LogFailed
 from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
 from timestone.index import HEADER_BYTES, DamagedIndex, IndexHeader, entry_position
 from timestone.sealing import seal_index
-from timestone.segment_writer import RESERVE_OFFSETS
 from timestone.topics import LogIdentity, TopicDictionary
 
 _LOGGER = logging.getLogger("timestone")
@@ -186,7 +185,8 @@ class LogRecovery:
             epoch = max(epoch, finding.header.epoch if finding.header else 0)
             ceiling = finding.checkpoint.ceiling if finding.checkpoint else 0
             if finding.state is not State.SEALED and not finding.unborn and not finding.superseded:
-                shown = max(shown, ceiling or finding.end_offset + RESERVE_OFFSETS)
+                # Without a checkpoint, nobody knows how many records it had: as many as fit into any segment.
+                shown = max(shown, ceiling or finding.base_offset + SEGMENT_ENTRIES_MAX)
                 other_boot = (
                     finding.header is None
                     or finding.header.boot_id != self._boot_id

@@ -263,3 +263,15 @@ def test_opening_after_a_kill_reads_what_was_not_synced_and_not_the_whole_log(qu
     with timestone.open(root, min_free_bytes=0, files=Counting()) as store:
         assert store.log("telemetry").end_offset == 40_001
     assert read < 20 * 2**20, "of 40 MB"
+
+
+def test_lost_index_of_a_large_segment_does_not_give_its_offsets_out_again(quick_directory: Path) -> None:
+    """The next offset was the base offset and the usual reserve; this segment had more records than that, and a
+    reader had seen them."""
+    root, left = quick_directory / "store", quick_directory / "left"
+    with timestone.open(root, ack="written", min_free_bytes=0, tail_bytes=0) as store:
+        shown = store.log("a").append_many([b"x"] * (RESERVE_OFFSETS + 10)).stop
+        shutil.copytree(root, left)
+    (left / "a-0" / f"{0:020d}.index").unlink()
+    with timestone.open(left, min_free_bytes=0) as store:
+        assert store.log("a").append(b"next") >= shown
