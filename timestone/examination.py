@@ -185,6 +185,22 @@ def _open_or_none(files: Files, path: Path) -> int | None:
         return None
 
 
+def read_trailer(
+    files: Files, index_fd: int, path: Path, log_id: int, base_offset: int, size_bytes: int
+) -> Trailer | None:
+    """The trailer of an index file of this size, if it holds and is that segment's: what makes a segment sealed.
+
+    Raises UnsupportedFormat, OSError."""
+    if size_bytes < HEADER_BYTES + TRAILER_BYTES:
+        return None
+    try:
+        trailer = Trailer.decode(files.pread(index_fd, TRAILER_BYTES, size_bytes - TRAILER_BYTES), path)
+    except DamagedIndex:
+        return None
+    mine = (trailer.log_id, trailer.base_offset, trailer.file_bytes) == (log_id, base_offset, size_bytes)
+    return trailer if mine else None
+
+
 class _Examiner:
     """The state of one examination."""
 
@@ -227,7 +243,14 @@ class _Examiner:
             headless, finding.reason = True, str(error)
             finding.header = IndexHeader(self._log_id, finding.base_offset, 0, 0, _UNKNOWN_BOOT)
         finding.checkpoint = Checkpoint.latest(page, self._log_id, finding.base_offset)
-        finding.trailer = self._read_trailer()
+        finding.trailer = read_trailer(
+            self._files,
+            self._index_fd,
+            self._path,
+            self._log_id,
+            finding.base_offset,
+            finding.index_file_bytes,
+        )
         if finding.trailer is not None:
             self._examine_sealed(deep)
         else:
@@ -238,19 +261,6 @@ class _Examiner:
         if finding.reason and finding.state is not State.TORN:
             finding.state = State.DAMAGED
         return finding
-
-    def _read_trailer(self) -> Trailer | None:
-        size = self.finding.index_file_bytes
-        if size < HEADER_BYTES + TRAILER_BYTES:
-            return None
-        try:
-            trailer = Trailer.decode(
-                self._files.pread(self._index_fd, TRAILER_BYTES, size - TRAILER_BYTES), self._path
-            )
-        except DamagedIndex:
-            return None
-        mine = (trailer.log_id, trailer.base_offset) == (self._log_id, self.finding.base_offset)
-        return trailer if mine and trailer.file_bytes == size else None
 
     def _examine_sealed(self, deep: bool) -> None:
         finding, trailer = self.finding, self.finding.trailer

@@ -30,16 +30,14 @@ from timestone.errors import (
     TimestoneError,
     UnknownLog,
 )
-from timestone.examination import base_offsets
+from timestone.examination import base_offsets, read_trailer
 from timestone.files import Files
 from timestone.history import History
 from timestone.index import (
     HEADER_BYTES,
-    TRAILER_BYTES,
     Checkpoint,
     DamagedIndex,
     IndexHeader,
-    Trailer,
     entry_position,
 )
 from timestone.named_readers import Commitment, NamedReaders, ReaderId, all_committed, committed
@@ -260,15 +258,16 @@ class LogView(ReadableLog):
             return None
         try:
             page = self._files.pread(fd, HEADER_BYTES, 0)
+            path = names.index_path(self.folder, base)
             try:
-                header = IndexHeader.decode(page, names.index_path(self.folder, base))
+                header = IndexHeader.decode(page, path)
             except DamagedIndex:
                 header = IndexHeader(self.id, base, 0, self.epoch, bytes(16))
             if (header.log_id, header.base_offset) != (self.id, base):
                 return None
             self.epoch = max(self.epoch, header.epoch)
             checkpoint = Checkpoint.latest(page, self.id, base)
-            trailer = self._trailer(fd, base)
+            trailer = read_trailer(self._files, fd, path, self.id, base, self._files.size(fd))
             if trailer is not None:
                 self._synced_offset = max(self._synced_offset, base + trailer.entry_count)
                 return Segment(
@@ -281,20 +280,6 @@ class LogView(ReadableLog):
             return segment
         finally:
             self._files.close(fd)
-
-    def _trailer(self, fd: int, base: int) -> Trailer | None:
-        size = self._files.size(fd)
-        if size < HEADER_BYTES + TRAILER_BYTES:
-            return None
-        try:
-            trailer = Trailer.decode(
-                self._files.pread(fd, TRAILER_BYTES, size - TRAILER_BYTES),
-                names.index_path(self.folder, base),
-            )
-        except DamagedIndex:
-            return None
-        mine = (trailer.log_id, trailer.base_offset, trailer.file_bytes) == (self.id, base, size)
-        return trailer if mine else None
 
     def _count(self, fd: int, segment: Segment, count: int) -> int:
         """How many entries are published: go on from what is known until the first that does not hold.
