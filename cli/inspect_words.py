@@ -10,11 +10,13 @@ from timestone.inspection import (
     EXIT_UNCLOSED,
     EXIT_UNREADABLE,
     LogReport,
+    ReaderReport,
     SegmentReport,
     StoreReport,
 )
+from timestone.pin import Pin
 
-from .quantities import format_bytes, format_count, format_timestamp
+from .quantities import format_bytes, format_count, format_duration, format_timestamp
 
 _VERDICTS = {
     EXIT_CLEAN: "clean",
@@ -52,12 +54,25 @@ def explanations(report: StoreReport) -> Iterator[str]:
     if len(report.damage) > _SHOWN:
         yield f"the scrubber has found {format_count(len(report.damage), 'damaged run')} of records in all."
     for reader in report.readers:
+        if reader.pin is not None:
+            yield _about_pin(reader, reader.pin)
         if reader.missed:
             yield (
                 f"reader {reader.name!r} of {reader.log}-{reader.partition}: retention has deleted "
                 f"{format_count(reader.missed, 'offset')} that it had not read. Next: keep more "
                 "(retention_ms, retention_bytes) or have it read sooner; it goes on where it seeks to."
             )
+
+
+def _about_pin(reader: ReaderReport, pin: Pin) -> str:
+    limits = [f"{format_bytes(pin.max_bytes)} more than retention keeps"] if pin.max_bytes else []
+    if pin.max_age_ms:
+        limits.append(f"records {format_duration(pin.max_age_ms)} old")
+    return (
+        f"reader {reader.name!r} of {reader.log}-{reader.partition} pins retention at offset {reader.offset}: "
+        f"{format_bytes(reader.unread_bytes)} from there on, up to {' or '.join(limits)}. "
+        "Next, when nobody uses it any more: release it with `forget_readers` (docs/reference.md)."
+    )
 
 
 def _about_segment(segment: SegmentReport, owner_pid: int | None) -> str:

@@ -71,6 +71,14 @@ def format_bytes(count: int) -> str:
     return f"{size:,.1f} TiB"
 
 
+def format_duration(ms: int) -> str:
+    """A time in the largest unit that leaves no more than one decimal: `250 ms`, `1.5 h`, `30 d`."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if ms >= size and ms * 10 % size == 0:
+            return f"{ms / size:,g} {unit}"
+    return f"{ms:,} ms"
+
+
 def format_count(count: int, noun: str) -> str:
     """`1 record`, `2,000 records`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -35,7 +35,8 @@ from timestone.errors import (
     UnsupportedFormat,
 )
 from timestone.log import Log
-from timestone.named_readers import Commitment, ReaderId
+from timestone.named_readers import Commitment, ReaderId, ReaderLag
+from timestone.pin import Pin
 from timestone.reader import Reader
 from timestone.record import Header, HeaderKind, Record
 from timestone.store import Store
@@ -64,10 +65,12 @@ __all__ = [
     "LogView",
     "NotAStore",
     "OffsetOutOfRange",
+    "Pin",
     "ReadOnlyStore",
     "Reader",
     "ReaderId",
     "ReaderInUse",
+    "ReaderLag",
     "Record",
     "RecordTooLarge",
     "Recovery",

@@ -89,11 +89,13 @@ class ReaderInUse(TimestoneError):
 
 
 class ReadOnlyStore(TimestoneError):
-    """A view writes nothing. Ask the process that owns the store, or open the store when nobody does."""
+    """What a reader of this view commits cannot be kept. Have the owner of the store commit it, or keep it
+    elsewhere."""
 
-    def __init__(self, path: Path, what: str) -> None:
-        super().__init__(f"{path} is open as a view: {what} needs the process that owns the store")
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} is open as a view and nothing can be committed to it: {reason}")
         self.path = path
+        self.reason = reason
 
 
 class StoreClosed(TimestoneError):

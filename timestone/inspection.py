@@ -18,7 +18,8 @@ from timestone.errors import NotAStore, TimestoneError
 from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
 from timestone.lock import read_owner
-from timestone.named_readers import Commitment, ReaderId, all_committed
+from timestone.named_readers import Commitment, ReaderId, ReaderLag, all_committed
+from timestone.pin import Pin
 from timestone.recovery import identity_from_indexes
 from timestone.topics import TopicDictionary
 
@@ -97,6 +98,10 @@ class ReaderReport:
     """Offsets between it and the log's end; None when the log was not looked at or is unreadable."""
     missed: int
     """Offsets that retention deleted before it read them."""
+    pin: Pin | None = None
+    """How far retention waits for it; None when it does not."""
+    unread_bytes: int = 0
+    """What the segments take that hold records it has not read, indexes included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,10 +366,16 @@ def _catalogued(path: Path) -> _Catalogued:
 def _reader_report(reader: ReaderId, found: Commitment, reports: list[LogReport]) -> ReaderReport:
     place = (reader.log, reader.partition)
     log = next((one for one in reports if (one.log, one.partition) == place and not one.error), None)
+    if log is None:
+        return ReaderReport(*reader, found.offset, found.committed_us, lag=None, missed=0, pin=found.pin)
+    behind = ReaderLag(reader, found, log.start_offset, log.end_offset)
+    unread = [segment for segment in log.segments if segment.next_offset > found.offset]
     return ReaderReport(
         *reader,
         offset=found.offset,
         committed_us=found.committed_us,
-        lag=None if log is None else max(0, log.end_offset - max(found.offset, log.start_offset)),
-        missed=0 if log is None else max(0, log.start_offset - found.offset),
+        lag=behind.lag,
+        missed=behind.missed,
+        pin=found.pin,
+        unread_bytes=sum(segment.bytes + segment.index_bytes for segment in unread),
     )

@@ -66,7 +66,7 @@ class Log(ReadableLog):
         self.id = topics.identity.log_id
         self.topics = topics
         self.wakeups = Wakeups(topics)
-        self.named_readers = NamedReaders(self.name, self.partition, store.committed, store.commit_readers)
+        self.named_readers = NamedReaders(self.name, self.partition, store)
         self.config = config
         self.folder = folder
         self._store = store

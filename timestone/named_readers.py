@@ -1,23 +1,28 @@
 """Named readers: the offset at which a consumer goes on after a restart, kept in the store's catalogue.
 
-What belongs here: how a committed offset is named and stored, who holds a name, and who may commit. Reading
-is `reader.py`.
+What belongs here: how a committed offset is named and stored, who holds a name, and how far behind it is. Reading
+is `reader.py`, what a pin holds is `retention.py`.
 
 A commit is one durable transaction for any number of readers, so a consumer of many logs moves on in all of
 them or in none. The committed offset is the *next* one to read: everything below it is done. It never points
 to another record than it did, because an offset is never given out twice; after retention it may point in
-front of the log, and the first read says so."""
+front of the log, and the first read says so.
+
+A consumer group is a name: the readers of that name on all the logs that it consumes. A process that does not
+own the store commits as well (`StoreView.commit_readers`): the catalogue takes one writer at a time, for as
+long as a commit takes."""
 
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from timestone import names
-from timestone.errors import CorruptLog, ReaderInUse
+from timestone.errors import CorruptLog, OffsetOutOfRange, ReaderInUse
+from timestone.pin import Pin
 
 if TYPE_CHECKING:
     from timestone.reader import Reader
@@ -48,25 +53,51 @@ class ReaderId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """What a reader has committed: the next offset to read, and when (microseconds since 1970)."""
+    """What a reader has committed: the next offset to read, when (microseconds since 1970), and whether retention
+    keeps what it has not read."""
 
     offset: int
     committed_us: int
+    pin: Pin | None = None
 
     def encode(self) -> bytes:
-        return json.dumps({"offset": self.offset, "committed_us": self.committed_us}).encode()
+        pin = {} if self.pin is None else {"pin": asdict(self.pin)}
+        return json.dumps({"offset": self.offset, "committed_us": self.committed_us, **pin}).encode()
 
     @classmethod
     def decode(cls, document: bytes, path: Path, key: str) -> "Commitment":
         """Raises CorruptLog: a catalogue that says nonsense is not guessed at."""
         try:
             values = json.loads(document)
-            found = cls(int(values["offset"]), int(values["committed_us"]))
+            pin = Pin(**values["pin"]) if "pin" in values else None
+            found = cls(int(values["offset"]), int(values["committed_us"]), pin)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptLog(path, f"what reader {key!r} has committed cannot be read: {error!r}") from error
         if found.offset < 0:
             raise CorruptLog(path, f"reader {key!r} has committed offset {found.offset}")
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderLag:
+    """How far a named reader is behind its log."""
+
+    reader: ReaderId
+    committed: Commitment
+    start_offset: int
+    """The first record that retention has left."""
+    end_offset: int
+    """The offset that the log gives out next."""
+
+    @property
+    def lag(self) -> int:
+        """Offsets that it has still to read."""
+        return max(0, self.end_offset - max(self.committed.offset, self.start_offset))
+
+    @property
+    def missed(self) -> int:
+        """Offsets that retention has deleted before it read them."""
+        return max(0, self.start_offset - self.committed.offset)
 
 
 class Documents(Protocol):
@@ -97,10 +128,29 @@ def all_committed(documents: Documents) -> dict[ReaderId, Commitment]:
     return dict(sorted(found.items()))
 
 
-def commit(documents: Documents, offsets: Mapping[ReaderId, int], now_us: int) -> None:
+class Ended(Protocol):
+    """The part of a log that is used here."""
+
+    @property
+    def start_offset(self) -> int: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+
+def check_commit(offsets: Mapping[ReaderId, int], logs: Mapping[ReaderId, Ended]) -> None:
+    """Raise InvalidName for a name that no reader may have, OffsetOutOfRange for what is not in a reader's log."""
+    for reader, offset in offsets.items():
+        names.validate_reader_name(reader.name)
+        log = logs[reader]
+        if not 0 <= offset <= log.end_offset:
+            raise OffsetOutOfRange(offset, log.start_offset, log.end_offset)
+
+
+def commit(documents: Documents, offsets: Mapping[ReaderId, int], now_us: int, pin: Pin | None) -> None:
     """Store offsets of readers, all or none, durable when it returns. Raises OSError; nothing has changed
     then."""
-    items = {reader.key: Commitment(offset, now_us).encode() for reader, offset in offsets.items()}
+    items = {reader.key: Commitment(offset, now_us, pin).encode() for reader, offset in offsets.items()}
     if items:
         documents.put_many(SPACE, items)
 
@@ -110,21 +160,23 @@ def forget(documents: Documents, readers: Iterable[ReaderId]) -> None:
     documents.put_many(SPACE, {reader.key: None for reader in readers})
 
 
-class NamedReaders:
-    """The named readers of one log that are open in this process. Thread-safe."""
+class ReaderStore(Protocol):
+    """The part of a store, or of a view, that is used here."""
 
-    def __init__(
-        self,
-        log: str,
-        partition: int,
-        committed: Callable[[ReaderId], Commitment | None],
-        commit: Callable[[Mapping[ReaderId, int]], None],
-    ) -> None:
-        """committed: looks a reader up in the catalogue. commit: stores offsets, or raises why it may not."""
+    def readers(self) -> dict[ReaderId, Commitment]: ...
+
+    def committed(self, reader: ReaderId) -> Commitment | None: ...
+
+    def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None: ...
+
+
+class NamedReaders:
+    """The named readers of one log: what they have committed, and which are open in this process. Thread-safe."""
+
+    def __init__(self, log: str, partition: int, store: ReaderStore) -> None:
         self._log = log
         self._partition = partition
-        self._commit = commit
-        self._committed = committed
+        self._store = store
         # Weak: a reader that was dropped without `close` does not hold its name for ever.
         self._open: weakref.WeakValueDictionary[str, Reader] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
@@ -132,11 +184,16 @@ class NamedReaders:
     def committed(self, name: str) -> Commitment | None:
         """What the reader of this name has committed. Raises InvalidName, OSError, CorruptLog."""
         names.validate_reader_name(name)
-        return self._committed(self._id(name))
+        return self._store.committed(self._id(name))
 
-    def commit(self, name: str, offset: int) -> None:
+    def all_committed(self) -> dict[ReaderId, Commitment]:
+        """What the readers of this log have committed, by name. Raises OSError, CorruptLog."""
+        mine = (self._log, self._partition)
+        return {reader: found for reader, found in self._store.readers().items() if reader[:2] == mine}
+
+    def commit(self, name: str, offset: int, pin: Pin | None) -> None:
         """Store an offset durably. Raises what `Reader.commit` does."""
-        self._commit({self._id(name): offset})
+        self._store.commit_readers({self._id(name): offset}, pin=pin)
 
     def take(self, name: str, reader: "Reader") -> None:
         """Let a reader hold a name until `release`. Raises ReaderInUse."""

@@ -14,7 +14,8 @@ from timestone.entries import ENTRY, Entries
 from timestone.errors import OffsetOutOfRange
 from timestone.filters import validate_filter
 from timestone.history import History
-from timestone.named_readers import NamedReaders
+from timestone.named_readers import NamedReaders, ReaderLag
+from timestone.pin import Pin
 from timestone.reader import Reader, Start
 from timestone.record import Record
 from timestone.segment import Run, Segment
@@ -145,17 +146,27 @@ class ReadableLog(ABC):
         *,
         topics: str | Sequence[str] | None = None,
         name: str | None = None,
+        pin: Pin | None = None,
     ) -> Reader:
         """A cursor that pulls from `start`: "earliest", "latest" or an offset; with `topics`, MQTT topic
         filters, only matching records; with `name`, from the offset that a reader of that name has committed
-        to this log, and from `start` only when there is none yet.
+        to this log, and from `start` only when there is none yet; with `pin`, retention keeps what it has not
+        committed, within the limits of the pin and durably from now on.
 
         Raises InvalidName for a filter that can match nothing by the rules, OffsetOutOfRange for a `start`
-        that is not in the log, ReaderInUse when this process has one of that name open."""
+        that is not in the log, ReaderInUse when this process has one of that name open; with a pin also what
+        `Reader.commit` does."""
         filters = [topics] if isinstance(topics, str) else topics
         for topic_filter in filters or ():
             validate_filter(topic_filter)
-        return Reader(self, start, filters, name)
+        return Reader(self, start, filters, name, pin)
+
+    def lags(self) -> list[ReaderLag]:
+        """How far each named reader that has committed is behind, by name; whether it is open or not, and in
+        whichever process. Raises OSError, CorruptLog."""
+        committed = self.named_readers.all_committed()
+        start, end = self.start_offset, self.end_offset
+        return [ReaderLag(reader, found, start, end) for reader, found in committed.items()]
 
     def segment_bounds(self) -> list[tuple[int, int]]:
         """The offsets [base, end) of each segment that holds records, in order."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from timestone.batch import Batch
 from timestone.errors import OffsetOutOfRange, StoreClosed
 from timestone.filters import validate_filter
+from timestone.pin import Pin
 from timestone.record import Record
 from timestone.topic_choice import TopicChoice
 
@@ -36,9 +37,13 @@ class Reader:
         start: Start = "earliest",
         topics: Sequence[str] | None = None,
         name: str | None = None,
+        pin: Pin | None = None,
     ) -> None:
+        if pin is not None and name is None:
+            raise ValueError("only a reader with a name has an offset to pin: log.reader(name=…, pin=…)")
         self.log = log
         self.name = name
+        self._pin = pin
         found = None if name is None else log.named_readers.committed(name)
         # What was committed is not checked against the log: the first read raises OffsetOutOfRange with all
         # numbers when retention has passed it, and there is a reader then to `seek` with.
@@ -56,6 +61,8 @@ class Reader:
             self.set_topics(topics)
         if name is not None:
             log.named_readers.take(name, self)
+        if pin is not None and (found is None or found.pin != pin):
+            self._commit_first()
 
     def __enter__(self) -> Self:
         return self
@@ -159,12 +166,15 @@ class Reader:
         ahead.
 
         Survives every crash that the records below it survive; after one that it does not, the reader goes on
-        behind the gap. Raises ValueError without a name, OffsetOutOfRange beyond the end, ReadOnlyStore in a
-        view, OSError (what was committed before still is), StoreClosed."""
+        behind the gap. With a pin, retention goes on from there; without one, a pin that an earlier reader of
+        this name had is released.
+
+        Raises ValueError without a name, OffsetOutOfRange beyond the end, OSError (what was committed before
+        still is), StoreClosed; in a view ReadOnlyStore when this user may not write."""
         self._check_open()
         if self.name is None:
             raise ValueError("this reader has no name to commit under: log.reader(name=…)")
-        self.log.named_readers.commit(self.name, self.offset if offset is None else offset)
+        self.log.named_readers.commit(self.name, self.offset if offset is None else offset, self._pin)
 
     @property
     def committed_offset(self) -> int | None:
@@ -180,6 +190,14 @@ class Reader:
         if self._registered:
             self._registered = False
             self.log.wakeups.unregister(self)
+
+    def _commit_first(self) -> None:
+        """Have the pin hold from now on, not from the first batch that is done."""
+        try:
+            self.commit()
+        except BaseException:
+            self.close()
+            raise
 
     def _resolve(self, start: Start) -> int:
         if start == "earliest":

@@ -7,6 +7,8 @@ What stays, whatever the limits say:
 
 - the growing segment, and one that waits to be sealed: only whole sealed segments go, and only from the front;
 - by size, the newest segments that together reach `retention_bytes`;
+- what a pin holds (`pin.py`): segments with records that a named reader has not committed, until a limit of its
+  pin is reached;
 - the log's next offset. As long as a segment with records is left, that one tells it; before the last one goes,
   it is written to the catalogue.
 
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from timestone.config import LogConfig
 from timestone.deletion import delete_pair
+from timestone.pin import Pin
 from timestone.segment import Segment
 from timestone.steady_clock import STEP_US
 
@@ -37,6 +40,8 @@ SPACE = "retention"
 """The space of the catalogue's documents: `<log>-<partition>/<base offset>` of segments from the future."""
 _LOOK_AGAIN_S = 3600.0
 """The longest sleep with something left to expire: somebody may set the clock meanwhile."""
+_PINNED_US = 10_000_000
+"""How long until what a pin holds is looked at again: its reader may commit in another process."""
 
 
 def is_limited(config: LogConfig) -> bool:
@@ -62,6 +67,7 @@ class Retention:
         self._store = store
         self._lock = threading.Lock()
         self._growing = (-1, 0)
+        self._held = False
         self._first_seen: dict[int, int] | None = None
 
     def expect(self, after_s: float = 0.0) -> None:
@@ -85,8 +91,11 @@ class Retention:
             if self._roll_in_us() == 0:
                 log.roll()
             sealed = self._sealed()
-            expired = sealed[: max(self._too_old(sealed), self._too_many(sealed))]
-            return self._delete(expired) if expired else 0
+            retention_us = log.config.retention_ms * 1000
+            expired = sealed[: max(self._too_old(sealed, retention_us), self._too_many(sealed))]
+            released = self._released(expired)
+            self._held = len(released) < len(expired)
+            return self._delete(released) if released else 0
 
     def settle(self) -> None:
         """Wait while files are being renamed. For a reader that did not find one; not for ever, because the
@@ -111,8 +120,7 @@ class Retention:
             else 0
         )
 
-    def _too_old(self, sealed: Sequence[Segment]) -> int:
-        retention_us = self._log.config.retention_ms * 1000
+    def _too_old(self, sealed: Sequence[Segment], retention_us: int) -> int:
         if not retention_us:
             return 0
         now_us = self._store.steady_clock.now_us()
@@ -121,6 +129,41 @@ class Retention:
             if self._appended_us(segment) + retention_us > now_us:
                 return count
         return len(sealed)
+
+    def _released(self, expired: list[Segment]) -> list[Segment]:
+        """Those of the expired segments that no pin holds. Raises OSError or CorruptLog when the pins cannot be
+        read: nothing goes then."""
+        if not expired:
+            return expired
+        committed = self._log.named_readers.all_committed()
+        pinned = [(reader, found.offset, found.pin) for reader, found in committed.items() if found.pin]
+        count = len(expired)
+        for _, offset, pin in pinned:
+            read = sum(segment.end_offset <= offset for segment in expired)
+            count = min(count, max(read, self._over_limit(pin, expired)))
+        released = expired[:count]
+        for reader, offset, pin in pinned:
+            if released and offset < released[-1].end_offset:
+                _LOGGER.warning(
+                    "%s: reader %r has read up to offset %d and loses what is below %d: that is more than its %s",
+                    self._log.folder,
+                    reader.name,
+                    offset,
+                    released[-1].end_offset,
+                    pin,
+                )
+        return released
+
+    def _over_limit(self, pin: Pin, expired: Sequence[Segment]) -> int:
+        """How many segments at the front are more than a pin may hold."""
+        old = self._too_old(expired, pin.max_age_ms * 1000)
+        if not pin.max_bytes:
+            return old
+        held_bytes, count = sum(map(_disk_bytes, expired)), 0
+        while held_bytes > pin.max_bytes:
+            held_bytes -= _disk_bytes(expired[count])
+            count += 1
+        return max(old, count)
 
     def _appended_us(self, segment: Segment) -> int:
         """When the last record was appended, as far as that can be believed."""
@@ -141,7 +184,9 @@ class Retention:
         """In how many seconds something may expire; None when only an event can change that."""
         waits_us = [wait_us] if (wait_us := self._roll_in_us()) is not None else []
         retention_us = self._log.config.retention_ms * 1000
-        if retention_us and (sealed := self._sealed()):
+        if self._held:
+            waits_us.append(_PINNED_US)
+        elif retention_us and (sealed := self._sealed()):
             now_us = self._store.steady_clock.now_us()
             waits_us.append(max(0, self._appended_us(sealed[0]) + retention_us - now_us))
         return min(min(waits_us) / 1e6, _LOOK_AGAIN_S) if waits_us else None

@@ -21,15 +21,24 @@ from timestone.committer import Committer
 from timestone.config import LogConfig, Recovery, StoreConfig
 from timestone.damage import Damage, known_damage
 from timestone.deletion import DeletedFiles, finish_deletions
-from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, StoreClosed, UnknownLog
+from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
 from timestone.examination import Finding, base_offsets
 from timestone.files import Files
 from timestone.history import History
 from timestone.lock import StoreLock
 from timestone.log import Log
 from timestone.maintenance import Maintenance
-from timestone.named_readers import Commitment, ReaderId, all_committed, commit, committed, forget
+from timestone.named_readers import (
+    Commitment,
+    ReaderId,
+    all_committed,
+    check_commit,
+    commit,
+    committed,
+    forget,
+)
 from timestone.open_files import OpenSegments
+from timestone.pin import Pin
 from timestone.recovery import LogRecovery, Recovered, identity_from_indexes
 from timestone.scrubber import Scrubber
 from timestone.sealer import Sealer
@@ -136,22 +145,27 @@ class Store:
         """What a named reader has committed, or None. Raises OSError, CorruptLog."""
         return committed(self.documents, reader)
 
-    def commit_readers(self, offsets: Mapping[ReaderId, int]) -> None:
+    def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None:
         """Store where named readers go on, all or none of them, durable when it returns; see `Reader.commit`.
-        The readers need not be open.
+        The readers need not be open. With `pin`, retention of their logs keeps what they have not committed;
+        without, a pin that they had is released.
 
         Raises UnknownLog, OffsetOutOfRange, OSError, StoreClosed."""
-        for reader, offset in offsets.items():
-            names.validate_reader_name(reader.name)
-            log = self.log(reader.log, reader.partition, create=False)
-            if not 0 <= offset <= log.end_offset:
-                raise OffsetOutOfRange(offset, log.start_offset, log.end_offset)
-        commit(self.documents, offsets, self.now_us())
+        logs = {reader: self.log(reader.log, reader.partition, create=False) for reader in offsets}
+        check_commit(offsets, logs)
+        commit(self.documents, offsets, self.now_us(), pin)
+        for log in logs.values():
+            log.retention.expect()
 
     def forget_readers(self, readers: Iterable[ReaderId]) -> None:
-        """Remove what named readers have committed; the next of that name begins at its `start`. Raises
-        OSError."""
-        forget(self.documents, readers)
+        """Remove what named readers have committed, pins included; the next of that name begins at its `start`.
+        Raises OSError."""
+        forgotten = list(readers)
+        forget(self.documents, forgotten)
+        for reader in forgotten:
+            log = self._logs.get((reader.log, reader.partition))
+            if log is not None:
+                log.retention.expect()
 
     def damage(self) -> list[Damage]:
         """What the scrubber has found damaged and not yet sound again. Raises OSError, CorruptLog."""

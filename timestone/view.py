@@ -11,16 +11,17 @@ A view is as of its last `refresh`. It never waits for the owner and the owner n
 import itertools
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
 import numpy as np
 
 from timestone import names
 from timestone.catalog import Catalog
+from timestone.clock import Clock
 from timestone.entries import ENTRY, ENTRY_BYTES
 from timestone.errors import (
     CorruptLog,
@@ -40,8 +41,18 @@ from timestone.index import (
     IndexHeader,
     entry_position,
 )
-from timestone.named_readers import Commitment, NamedReaders, ReaderId, all_committed, committed
+from timestone.named_readers import (
+    Commitment,
+    NamedReaders,
+    ReaderId,
+    all_committed,
+    check_commit,
+    commit,
+    committed,
+    forget,
+)
 from timestone.open_files import OpenSegments
+from timestone.pin import Pin
 from timestone.readable import ReadableLog
 from timestone.recovery import identity_from_indexes
 from timestone.segment import Segment
@@ -112,9 +123,21 @@ class StoreView:
         with self._catalog() as catalog:
             return committed(catalog, reader) if catalog else None
 
-    def commit_readers(self, offsets: Mapping[ReaderId, int]) -> NoReturn:
-        """Not in a view: raises ReadOnlyStore."""
-        raise ReadOnlyStore(self.path, "a commit")
+    def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None:
+        """Store where named readers go on, as `Store.commit_readers` does and beside the process that owns the
+        store: the one thing that a view writes.
+
+        Raises UnknownLog, OffsetOutOfRange, OSError, ReadOnlyStore when there is no catalogue or this user may
+        not write it."""
+        check_commit(offsets, {reader: self.log(reader.log, reader.partition) for reader in offsets})
+        with self._writable_catalog() as catalog:
+            commit(catalog, offsets, Clock().now_us(), pin)
+
+    def forget_readers(self, readers: Iterable[ReaderId]) -> None:
+        """Remove what named readers have committed, pins included; see `Store.forget_readers`. Raises OSError,
+        ReadOnlyStore."""
+        with self._writable_catalog() as catalog:
+            forget(catalog, readers)
 
     def next_offset(self, name: str, partition: int) -> int:
         """What the catalogue says of a log whose files say nothing, because retention has deleted them all; 0
@@ -134,6 +157,20 @@ class StoreView:
             yield None
             return
         catalog = Catalog(path, read_only=True)
+        try:
+            yield catalog
+        finally:
+            catalog.close()
+
+    @contextmanager
+    def _writable_catalog(self) -> Iterator[Catalog]:
+        """The catalogue for one commit. Its lock is held for as long as that takes, then the owner's turn comes."""
+        path = self.path / names.CATALOG_NAME
+        if not path.exists():
+            raise ReadOnlyStore(self.path, f"there is no {names.CATALOG_NAME}")
+        if not os.access(path, os.W_OK) or not os.access(self.path, os.W_OK):
+            raise ReadOnlyStore(self.path, "this user may not write there")
+        catalog = Catalog(path)
         try:
             yield catalog
         finally:
@@ -166,7 +203,7 @@ class LogView(ReadableLog):
         self.id = self.topics.identity.log_id
         self.epoch = 0
         self.wakeups = Wakeups(self.topics)
-        self.named_readers = NamedReaders(name, partition, store.committed, store.commit_readers)
+        self.named_readers = NamedReaders(name, partition, store)
         self._history = History(())
         self._start_offset = self._end_offset = self._synced_offset = 0
         self._closed = False

@@ -6,6 +6,7 @@ import pytest
 from timestone.damage import Damage
 from timestone.examination import State
 from timestone.inspection import LogReport, ReaderReport, SegmentReport, StoreReport
+from timestone.pin import Pin
 from timestone_cli.inspect_words import explanations, loss, verdict
 
 SEALED = SegmentReport(
@@ -146,3 +147,15 @@ def test_reader_that_retention_has_overtaken_is_told_apart() -> None:
     assert sentence.startswith(
         "reader 'billing' of t-0: retention has deleted 10 offsets that it had not read."
     )
+
+
+def test_pin_says_what_it_holds_and_up_to_what() -> None:
+    reader = ReaderReport("t", 0, "billing", offset=5, committed_us=1, lag=90, missed=0, unread_bytes=3 << 20)
+    pin = Pin(max_bytes=1 << 30, max_age_ms=36 * 3600 * 1000)
+    (sentence,) = explanations(replace(report(), readers=(replace(reader, pin=pin),)))
+    assert sentence.startswith(
+        "reader 'billing' of t-0 pins retention at offset 5: 3.0 MiB from there on, "
+        "up to 1.0 GiB more than retention keeps or records 1.5 d old."
+    )
+    (sentence,) = explanations(replace(report(), readers=(replace(reader, pin=Pin(max_bytes=7)),)))
+    assert "up to 7 bytes more than retention keeps." in sentence

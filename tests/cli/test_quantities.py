@@ -3,6 +3,7 @@ import pytest
 from timestone_cli.quantities import (
     format_bytes,
     format_count,
+    format_duration,
     format_timestamp,
     parse_bytes,
     parse_count,
@@ -103,3 +104,18 @@ def test_counts_are_shown_with_their_noun() -> None:
 )
 def test_timestamps_are_shown_in_utc_even_when_no_calendar_has_them(timestamp_us: int, text: str) -> None:
     assert format_timestamp(timestamp_us) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (250, "250 ms"),
+        (5000, "5 s"),
+        (90_000, "1.5 min"),
+        (90_001, "90,001 ms"),
+        (30 * 86_400_000, "30 d"),
+    ],
+)
+def test_durations_are_shown_in_the_largest_unit_that_fits(ms: int, text: str) -> None:
+    assert format_duration(ms) == text

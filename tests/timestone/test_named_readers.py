@@ -2,6 +2,8 @@
 
 import gc
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,10 @@ from timestone import (
     CorruptLog,
     InvalidName,
     OffsetOutOfRange,
+    Pin,
     ReaderId,
     ReaderInUse,
+    ReaderLag,
     ReadOnlyStore,
     Store,
     StoreClosed,
@@ -157,19 +161,114 @@ def test_committed_offset_beyond_the_log_is_an_error_with_numbers_at_the_first_r
         assert len(payloads(reader)) == 10
 
 
-def test_view_reads_from_what_was_committed_and_commits_nothing(tmp_path: Path) -> None:
+def test_view_commits_beside_the_owner(tmp_path: Path) -> None:
     with filled(tmp_path / "data") as store:
-        store.log("a").reader(name="x").commit(6)
+        x = ReaderId("a", 0, "x")
+        store.commit_readers({x: 6})
         with timestone.view(tmp_path / "data") as view:
             reader = view.log("a").reader(name="x")
-            assert payloads(reader) == [b"6", b"7", b"8", b"9"]
-            with pytest.raises(ReadOnlyStore, match="a commit needs the process that owns the store"):
-                reader.commit()
             with pytest.raises(ReaderInUse):
                 view.log("a").reader(name="x")
-            assert view.readers()[ReaderId("a", 0, "x")].offset == 6
-            store.commit_readers({ReaderId("a", 0, "x"): 9})
+            assert [record.payload for record in reader.read(max_records=2)] == [b"6", b"7"]
+            reader.commit()
+            assert store.committed(x) == view.committed(x) == view.readers()[x]
+            assert reader.committed_offset == 8
+            store.log("a").append(b"10")
+            view.commit_readers({x: 11})  # a view that has not looked since
+            with pytest.raises(OffsetOutOfRange, match=r"offset 12 .* \[0, 11\)"):
+                view.commit_readers({x: 12})
+            with pytest.raises(UnknownLog):
+                view.commit_readers({ReaderId("b", 0, "x"): 0})
+            store.commit_readers({x: 9})
             assert reader.committed_offset == 9
+            view.forget_readers([x])
+            assert store.readers() == {}
+
+
+def test_owner_and_views_commit_at_the_same_time_and_none_is_refused(tmp_path: Path) -> None:
+    with filled(tmp_path / "data") as store, timestone.view(tmp_path / "data") as view:
+        readers = [ReaderId("a", 0, name) for name in "xyz"]
+
+        def commit_all(commit: Callable[[dict[ReaderId, int]], None], reader: ReaderId) -> None:
+            for offset in range(11):
+                commit({reader: offset})
+
+        with ThreadPoolExecutor() as pool:
+            work = [
+                pool.submit(commit_all, commit, reader)
+                for reader, commit in zip(
+                    readers, (store.commit_readers, view.commit_readers, view.commit_readers), strict=True
+                )
+            ]
+            for done in work:
+                done.result()
+        assert {reader: found.offset for reader, found in store.readers().items()} == dict.fromkeys(
+            readers, 10
+        )
+
+
+def test_view_that_cannot_keep_a_commit_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path / "data").close()
+    with timestone.view(tmp_path / "data") as view:
+        reader = view.log("a").reader(name="x")
+        with monkeypatch.context() as patch:
+            patch.setattr("os.access", lambda path, mode: False)  # permissions do not hold root back
+            with pytest.raises(ReadOnlyStore, match="this user may not write"):
+                reader.commit()
+        (tmp_path / "data" / "catalog.db").unlink()
+        with pytest.raises(ReadOnlyStore, match=r"there is no catalog\.db"):
+            reader.commit()
+        assert not (tmp_path / "data" / "catalog.db").exists()
+
+
+def test_pin_is_part_of_what_is_committed(tmp_path: Path) -> None:
+    week, x = Pin(max_age_ms=7 * 24 * 3600 * 1000), ReaderId("a", 0, "x")
+    with filled(tmp_path / "data") as store:
+        with pytest.raises(ValueError, match="name"):
+            store.log("a").reader(pin=week)
+        with store.log("a").reader(4, name="x", pin=week) as reader:
+            assert (store.readers()[x].offset, store.readers()[x].pin) == (4, week), "before the first commit"
+            reader.read(max_records=3)
+            reader.commit()
+    with filled(tmp_path / "data") as store:
+        assert (store.readers()[x].offset, store.readers()[x].pin) == (7, week)
+        with store.log("a").reader(name="x", pin=Pin(max_bytes=1)) as reader:
+            assert store.readers()[x].pin == Pin(max_bytes=1)
+        with store.log("a").reader(name="x") as reader:
+            assert store.readers()[x].pin is not None
+            reader.commit()
+            assert store.readers()[x].pin is None
+
+
+def test_pin_beyond_the_log_frees_the_name_again(tmp_path: Path) -> None:
+    with filled(tmp_path / "data") as store:
+        store.documents.put_many(SPACE, {"a-0/x": Commitment(500, 1).encode()})
+        with pytest.raises(OffsetOutOfRange):
+            store.log("a").reader(name="x", pin=Pin(max_bytes=1))
+        store.log("a").reader(name="x").close()
+
+
+def test_lag_is_known_to_the_log_and_to_its_views(tmp_path: Path) -> None:
+    with filled(tmp_path / "data") as store:
+        store.log("b").append(b"1")
+        pin = Pin(max_bytes=1)
+        store.commit_readers({ReaderId("a", 0, "group"): 4, ReaderId("b", 0, "group"): 1}, pin=pin)
+        store.commit_readers({ReaderId("a", 0, "audit"): 10})
+        with timestone.view(tmp_path / "data") as view:
+            for log in (store.log("a"), view.log("a")):
+                audit, group = log.lags()
+                assert (audit.reader.name, audit.lag, audit.missed) == ("audit", 0, 0)
+                assert (group.committed.offset, group.end_offset, group.lag) == (4, 10, 6)
+                assert group.committed.pin == pin
+            (b,) = view.log("b").lags()
+            assert (b.reader, b.lag) == (ReaderId("b", 0, "group"), 0)
+
+
+def test_lag_counts_what_is_there_and_what_was_missed_apart() -> None:
+    behind = ReaderLag(ReaderId("a", 0, "x"), Commitment(5, 1), start_offset=8, end_offset=20)
+    assert (behind.lag, behind.missed) == (12, 3)
+    restored = ReaderLag(ReaderId("a", 0, "x"), Commitment(50, 1), start_offset=8, end_offset=20)
+    assert (restored.lag, restored.missed) == (0, 0)
 
 
 def test_view_without_a_catalogue_has_no_named_readers(tmp_path: Path) -> None:
@@ -180,7 +279,17 @@ def test_view_without_a_catalogue_has_no_named_readers(tmp_path: Path) -> None:
         assert view.log("a").reader(3, name="x").offset == 3
 
 
-@pytest.mark.parametrize("document", [b"", b"{}", b'{"offset": "x", "committed_us": 1}', b"[1]", b"\xff"])
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"{}",
+        b'{"offset": 1, "committed_us": 1, "pin": {"max_bytes": 0}}',
+        b'{"offset": "x", "committed_us": 1}',
+        b"[1]",
+        b"\xff",
+    ],
+)
 def test_document_that_makes_no_sense_is_refused_by_name(tmp_path: Path, document: bytes) -> None:
     with filled(tmp_path / "data") as store:
         store.documents.put_many(SPACE, {"a-0/x": document})

@@ -14,9 +14,10 @@ import pytest
 import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
-from timestone import Log, LogConfig, OffsetOutOfRange, Store, names
+from timestone import CorruptLog, Log, LogConfig, OffsetOutOfRange, Pin, ReaderId, Store, names
 from timestone.inspection import EXIT_CLEAN, EXIT_UNCLOSED, inspect_store
 from timestone.retention import SPACE, too_many
+from timestone.segment import Segment
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -100,6 +101,10 @@ def wait_for(reached: Callable[[], bool]) -> None:
 
 def bases(log: Log) -> list[int]:
     return [base for base, _ in log.segment_bounds()]
+
+
+def disk_bytes(segment: Segment) -> int:
+    return sum(path.stat().st_size for path in (segment.index_path, segment.segment_path))
 
 
 @pytest.mark.parametrize(
@@ -650,3 +655,102 @@ def test_readers_here_and_elsewhere_see_no_gap_while_segments_go(quick_directory
             thread.join()
         assert found == []
         assert log.start_offset >= 400
+
+
+# Pins.
+
+
+def pinned(place: Place, log: Log, offset: int, **limits: int) -> None:
+    place.store.commit_readers({ReaderId("a", 0, "billing"): offset}, pin=Pin(**limits))
+
+
+def test_pin_holds_what_its_reader_has_not_committed(place: Place) -> None:
+    log = place.log(retention_ms=HOUR_MS)
+    place.fill(log, 12)
+    place.seal(log)
+    pinned(place, log, 5, max_bytes=1 << 30)
+    place.clock.advance(2 * HOUR_MS)
+    assert log.apply_retention() == 1
+    assert bases(log) == [4, 8], "the segment that its offset lies in stays whole"
+    place.store.commit_readers({ReaderId("a", 0, "audit"): 0})
+    assert log.apply_retention() == 0
+    pinned(place, log, 8, max_bytes=1 << 30)
+    assert log.apply_retention() == 1
+    log = place.killed()
+    assert log.apply_retention() == 0, "another process knows the pin"
+    place.store.forget_readers([ReaderId("a", 0, "billing")])
+    assert log.apply_retention() == 1
+    assert (log.start_offset, log.end_offset) == (12, 12)
+
+
+def test_the_slowest_of_many_pins_counts(place: Place) -> None:
+    log = place.log(retention_ms=HOUR_MS)
+    place.fill(log, 12)
+    place.seal(log)
+    place.store.commit_readers(
+        {ReaderId("a", 0, "x"): 8, ReaderId("a", 0, "y"): 4}, pin=Pin(max_bytes=1 << 30)
+    )
+    place.store.commit_readers({ReaderId("a", 0, "z"): 0})
+    place.clock.advance(2 * HOUR_MS)
+    assert log.apply_retention() == 1
+    assert bases(log) == [4, 8]
+
+
+def test_forgotten_pin_holds_no_more_than_its_bytes(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    log = place.log(retention_bytes=1)
+    place.fill(log, 20, size=1000)
+    place.seal(log)
+    one = disk_bytes(log.history.segments[0])
+    pinned(place, log, 1, max_bytes=2 * one)
+    with caplog.at_level(logging.WARNING):
+        assert log.apply_retention() == 2
+    assert bases(log) == [8, 12, 16], "retention keeps the last, the pin two more"
+    assert "reader 'billing' has read up to offset 1 and loses what is below 8" in caplog.text
+    caplog.clear()
+    assert log.apply_retention() == 0
+    assert caplog.text == ""
+    place.fill(log, 40, size=1000)
+    place.seal(log)
+    log.apply_retention()
+    assert bases(log) == [48, 52, 56]
+    (lag,) = log.lags()
+    assert (lag.lag, lag.missed) == (12, 47)
+
+
+def test_forgotten_pin_holds_nothing_older_than_its_age(place: Place) -> None:
+    log = place.log(retention_ms=HOUR_MS)
+    place.fill(log, 4)
+    place.clock.advance(5 * HOUR_MS)
+    place.fill(log, 4)
+    place.seal(log)
+    pinned(place, log, 0, max_age_ms=6 * HOUR_MS)
+    place.clock.advance(30 * MINUTE_MS)
+    assert log.apply_retention() == 0
+    place.clock.advance(31 * MINUTE_MS)
+    assert log.apply_retention() == 1
+    place.clock.advance(5 * HOUR_MS)
+    assert log.apply_retention() == 1
+
+
+def test_nothing_goes_while_pins_cannot_be_read(place: Place) -> None:
+    log = place.log(retention_ms=HOUR_MS)
+    place.fill(log, 4)
+    place.seal(log)
+    place.store.documents.put_many("readers", {"a-0/billing": b"no JSON"})
+    place.clock.advance(2 * HOUR_MS)
+    with pytest.raises(CorruptLog, match="a-0/billing"):
+        log.apply_retention()
+    assert bases(log) == [0]
+
+
+def test_what_a_pin_holds_is_looked_at_again_because_its_reader_may_be_elsewhere(place: Place) -> None:
+    log = place.log(retention_bytes=1)
+    place.fill(log, 12)
+    pinned(place, log, 0, max_bytes=1 << 30)
+    again_s = log.retention.run()
+    assert again_s is not None
+    assert 0 < again_s <= 60
+    with timestone.view(place.path) as view:
+        view.commit_readers({ReaderId("a", 0, "billing"): 12})
+    assert log.retention.run() is None
+    assert bases(log) == [8]
