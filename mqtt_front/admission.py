@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mqtt_front.acknowledging import release_again
-from mqtt_front.codec.packets import MQTT_5, Connack, Connect
+from mqtt_front.codec.packets import MQTT_5, Connack, Connect, Will
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.deadlines import ticks
@@ -44,7 +44,7 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
         _decide(broker, link, packet, known[0])
     else:
         waiting = True
-        link.wait()
+        link.wait("answer about its login")
 
 
 def _decide(broker: "Broker", link: Link, packet: Connect, outcome: Identity | Refusal) -> None:
@@ -79,12 +79,28 @@ def enter(
         authentication_method=authentication.authentication_method,
         authentication_data=authentication.authentication_data,
     )
-    link.send(Connack(present, Reason.SUCCESS, properties))
+    answer = Connack(present, Reason.SUCCESS, properties)
+    welcome = functools.partial(_welcome, broker, link, session, packet, answer)
+    if packet.will is None or not _may_have(broker, link, packet.will):
+        welcome()
+    else:
+        # A client that knows that it is connected relies on its will, also when the server is killed at once.
+        link.wait("answer about its will")
+        then = functools.partial(link.go_on, welcome)
+        link.will = broker.wills.keep(client_id, packet.will, session.expiry_s, then)
+
+
+def _welcome(broker: "Broker", link: Link, session: Session, packet: Connect, answer: Connack) -> None:
+    """The client is in: tell it so, and begin to deliver."""
+    link.send(answer)
     link.connected = True
+    identity, keep_alive_s = link.identity, answer.properties.server_keep_alive
+    assert identity is not None
     broker.log.info(
         "%r connected: user=%r by=%s mqtt=%d keep_alive_s=%d session=%s expiry_s=%d",
-        link, identity.user, identity.method, packet.level, keep_alive_s, "resumed" if present else "new",
-        session.expiry_s,
+        link, identity.user, identity.method, packet.level,
+        packet.keep_alive if keep_alive_s is None else keep_alive_s,
+        "resumed" if answer.session_present else "new", session.expiry_s,
     )  # fmt: skip
     gaps = session.attach(broker.delivery.wake, broker.settings.deliver_missed_qos0)
     for name, count in gaps.items():
@@ -147,7 +163,6 @@ def _bind(broker: "Broker", link: Link, packet: Connect, session: Session, keep_
     """The link and the session know each other, and what the client asked for is in force."""
     wanted = packet.properties
     link.session, session.client = session, link
-    link.will = packet.will
     link.target = Target(packet.level, wanted.maximum_packet_size or PACKET_BYTES_MAX)
     link.inflight_limit = min(wanted.receive_maximum or 65_535, broker.settings.inflight_count)
     link.last_seen = broker.deadlines.now
@@ -159,15 +174,19 @@ def _identify(broker: "Broker", link: Link, session: Session, identity: Identity
     """What the client may do is in force, and for how long."""
     link.identity = identity
     link.permissions = session.permissions = broker.guard.permissions(identity, session.client_id)
-    will = link.will
-    if will is not None and link.permissions is not None and not link.permissions.may_write(will.topic):
-        # Let in all the same: what it has to say while it lives may be in order, and it is not told of it by others.
-        broker.log.warning("%r has a will to %r, where it may not publish: left out", link, will.topic[:200])
-        link.will = None
     if identity.expires_s is not None:
         left_s = identity.expires_s - time.time()
         link.stay = Stay(link, broker.deadlines.now, ticks(max(0.0, left_s)))
         broker.deadlines.watch(link.stay)
+
+
+def _may_have(broker: "Broker", link: Link, will: Will) -> bool:
+    """May the client leave this will?"""
+    if link.may_write(will.topic):
+        return True
+    # Let in all the same: what it has to say while it lives may be in order, and it is not told of it by others.
+    broker.log.warning("%r has a will to %r, where it may not publish: left out", link, will.topic[:200])
+    return False
 
 
 def _connack_properties(broker: "Broker", packet: Connect, session: Session, keep_alive_s: int) -> Properties:

@@ -19,7 +19,7 @@ from mqtt_front.complaints import Complaints
 from mqtt_front.connection import Inbound
 from mqtt_front.deadlines import Deadlines, ticks
 from mqtt_front.delivery import Delivery
-from mqtt_front.errors import MalformedPacket, ProtocolViolation
+from mqtt_front.errors import MqttError, ProtocolViolation
 from mqtt_front.events import Acknowledgements, Event, Publishes, PublishRow
 from mqtt_front.exactly_once import Receipts, has_qos_2
 from mqtt_front.headers import header_block, with_publisher
@@ -30,9 +30,10 @@ from mqtt_front.routing import Router
 from mqtt_front.security.guard import Guard
 from mqtt_front.session import Session
 from mqtt_front.session_document import decode_session
-from mqtt_front.sessions import Documents, Sessions
+from mqtt_front.sessions import Sessions
 from mqtt_front.settings import MqttSettings
 from mqtt_front.wills import Wills
+from mqtt_front.write_behind import Documents
 from timestone.config import Ack
 
 MAXIMUM_QOS = 2
@@ -50,20 +51,26 @@ class Counts:
     """Publishes to topics where their client may not publish."""
 
 
-class _Server:
+class _LastWill:
     """Stands in for the connection of a publish that the server makes itself: a will."""
 
     level = MQTT_5
-    exactly_once = False
+    exactly_once = True
 
-    def __init__(self) -> None:
+    def __init__(self, client_id: str, done: Callable[[bool], None]) -> None:
+        """`done` is told whether it was stored."""
         self.submitted_bytes = 0
+        self._client_id = client_id
+        self._done = done
+
+    def __repr__(self) -> str:
+        return f"the will of client {self._client_id!r}"
 
     def acknowledge(self, data: bytes, count: int) -> None:
-        """Nobody waits for it."""
+        """Nobody else waits for it."""
 
     def settled(self, acknowledgements: bytes, reason: int) -> None:
-        """Nothing was exactly once."""
+        self._done(reason == 0)
 
     def refuse(self, message: str) -> None:
         """It was logged."""
@@ -114,12 +121,16 @@ class Broker:
             client_bytes=settings.client_submitted_bytes,
             settled=self.receipts.settled,
         )
-        self.wills = Wills(self._publish_will)
+        self.wills = Wills(self._publish_will, documents, loop, save_executor, log=log)
         self.links: dict[Link, None] = {}
         self.counts = Counts()
         self.stopping = False
-        self._server = _Server()
         self.deadlines.on_tick += [self.sessions.expire, self.wills.publish_due]
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits for the disk."""
+        return self.ingest.settled and self.sessions.saved and self.wills.saved
 
     # What links report.
 
@@ -161,7 +172,10 @@ class Broker:
         self.sessions.disconnect(session)
         will, link.will = link.will, None
         if will is not None:
-            self.wills.left(session.client_id, will, session.expiry_s)
+            if link.connected:
+                self.wills.left(will, session.expiry_s)
+            else:
+                self.wills.revoke(will)  # it left before it was let in
 
     def publish(self, link: Link, run: Publishes) -> None:
         """A client published. Raises MqttError for the first impossible topic; what came before it is
@@ -235,7 +249,7 @@ class Broker:
                 raise ProtocolViolation("a session expiry interval in DISCONNECT after none in CONNECT")
             session.expiry_s = min(expiry_s, self.settings.session_expiry_max_s)
         if event.reason == Reason.SUCCESS:
-            link.will = None
+            self.revoke_will(link)
         self.gone(link, f"by the client ({Reason(event.reason).name})")
         link.close()
 
@@ -249,16 +263,28 @@ class Broker:
         packets.Auth: enhanced.authenticate,
     }
 
-    def _publish_will(self, client_id: str, will: packets.Will) -> None:
+    def revoke_will(self, link: Link) -> None:
+        """Whatever becomes of the client, nobody will hear of its will."""
+        will, link.will = link.will, None
+        if will is not None:
+            self.wills.revoke(will)
+
+    def _publish_will(self, client_id: str, will: packets.Will, done: Callable[[bool], None]) -> None:
         try:
-            self.router.code(will.topic)
-        except MalformedPacket as error:
-            self.log.warning("will of client %r: %s", client_id, error)
+            code = self.router.code(will.topic)
+            block = header_block(will.properties)
+        except MqttError as error:
+            self.log.warning("will of client %r is left out: %s", client_id, error)
+            done(True)
             return
-        block = header_block(will.properties)
+        if code < 0:
+            self.log.warning("will of client %r is refused: %s", client_id, Reason(-code).name)
+            done(True)
+            return
         first = 0x30 | will.qos << 1 | will.retain
-        row = PublishRow(first, will.topic.encode(), block, will.payload, b"")
-        self.ingest.add(self._server, Publishes.of([row]))
+        # Acknowledged whatever its QoS: what is kept of the will goes when its record is durable.
+        row = PublishRow(first, will.topic.encode(), block, will.payload, b"\x40\x02\0\0")
+        self.ingest.add(_LastWill(client_id, done), Publishes.of([row]))
 
     def judge_anew(self) -> None:
         """The guard knows other users and rules than before: who may not stay has to go, who stays may do other
@@ -271,6 +297,8 @@ class Broker:
             elif link.session is not None:
                 session = link.session
                 link.permissions = session.permissions = self.guard.permissions(link.identity, link.client_id)
+                if link.will is not None and not link.may_write(link.will.will.topic):
+                    self.revoke_will(link)
                 for feed in session.feeds.values():
                     feed.forget_grants()
 

@@ -66,9 +66,9 @@ class Connection:
 
     __slots__ = (
         "_aliases",
-        "_held",
         "_partial",
         "_partial_end",
+        "held",
         "inbound",
         "level",
         "saw_connect",
@@ -85,7 +85,8 @@ class Connection:
         """A CONNECT came that claims a protocol level, good or bad: there is somebody to answer to."""
         self.unacknowledged = 0
         """Publishes at QoS 1 and 2 that came and were not acknowledged yet. The owner counts them down."""
-        self._held = False
+        self.held = False
+        """No event is given until `go_on`."""
         self._aliases: dict[int, bytes] = {}
         self._partial = bytearray()
         self._partial_end = 0
@@ -110,11 +111,11 @@ class Connection:
     def hold(self) -> None:
         """Give no more events until `go_on`: the owner has to decide about the last one first. Meanwhile whatever is
         received is kept, so the owner stops receiving."""
-        self._held = True
+        self.held = True
 
     def go_on(self) -> Iterator[Event]:
         """The events that `hold` kept back. Iterate and expect errors as with `receive_data`."""
-        self._held = False
+        self.held = False
         return self.receive_data(b"")
 
     def receive_data(self, data: bytes) -> Iterator[Event]:
@@ -122,7 +123,7 @@ class Connection:
         if self._partial:
             self._partial += data
             # A large packet in small pieces is put together once, not once a piece.
-            if self._held or len(self._partial) < self._partial_end:
+            if self.held or len(self._partial) < self._partial_end:
                 return
             data = bytes(self._partial)
             self._partial.clear()
@@ -132,14 +133,14 @@ class Connection:
             self.state = State.ENDED
             raise
         if at < len(data) and self.state is not State.ENDED:
-            if self._held:
+            if self.held:
                 self._partial_end = 0
             self._partial += data[at:]
 
     def _events(self, data: bytes) -> Generator[Event, None, int]:
         """Yield all complete packets; the value is where the incomplete one starts."""
         at, end = 0, len(data)
-        while at < end and self.state is not State.ENDED and not self._held:
+        while at < end and self.state is not State.ENDED and not self.held:
             first = data[at]
             if self.state is State.OPEN:
                 if first & 0xF0 == 0x30:

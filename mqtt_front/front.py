@@ -71,6 +71,8 @@ class MqttFront:
             log=self._log,
         )
         await loop.run_in_executor(self._save_executor, broker.sessions.load)
+        await loop.run_in_executor(self._save_executor, broker.wills.load)
+        broker.wills.publish_due()
         broker.deadlines.start()
         self._saving = loop.create_task(self._save_now_and_then(broker))
         await self._listen(broker, contexts)
@@ -135,8 +137,8 @@ class MqttFront:
             broker.sessions.save_changed()
 
     async def stop(self) -> None:
-        """Accept nobody, settle and acknowledge what came, publish wills, close connections, save
-        sessions."""
+        """Accept nobody, settle and acknowledge what came, close connections, publish wills that have no delay, save
+        sessions and the other wills."""
         broker = self._broker
         if broker is None:
             return
@@ -150,8 +152,7 @@ class MqttFront:
         await self._until(lambda: broker.ingest.settled)
         for link in list(broker.links):
             link.end(Reason.SERVER_SHUTTING_DOWN, "the server stops")
-        broker.wills.publish_all()
-        await self._until(lambda: broker.ingest.settled and broker.sessions.saved and not broker.links)
+        await self._until(lambda: broker.idle and not broker.links)
         for link in list(broker.links):
             link.abort()
         broker.deadlines.stop()

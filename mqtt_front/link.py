@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import MQTT_5, Packet
-from mqtt_front.codec.reasons import Reason, connack_code_3
+from mqtt_front.codec.reasons import Reason, connack_code_3, connack_reason
 from mqtt_front.connection import Connection
 from mqtt_front.errors import MqttError
 from mqtt_front.events import Event, Publishes
@@ -19,6 +19,7 @@ from mqtt_front.security.identity import Identity
 from mqtt_front.security.rules import Permissions
 from mqtt_front.security.scram import ScramExchange
 from mqtt_front.session import Session, Target
+from mqtt_front.wills import KeptWill
 
 if TYPE_CHECKING:
     from mqtt_front.broker import Broker
@@ -91,7 +92,7 @@ class Link:
         self.peer = ""
         self.client_id = ""
         self.session: Session | None = None
-        self.will: packets.Will | None = None
+        self.will: KeptWill | None = None
         self.target = _UNCONNECTED
         self.inflight_limit = 0
         self.writable = True
@@ -138,6 +139,10 @@ class Link:
             return None
         name: str | None = self.transport.get_extra_info("certificate_name")
         return name
+
+    def may_write(self, topic: str) -> bool:
+        """May the client publish to this topic?"""
+        return self.permissions is None or self.permissions.may_write(topic)
 
     # What asyncio calls.
 
@@ -227,16 +232,16 @@ class Link:
         else:
             self.end(Reason.KEEP_ALIVE_TIMEOUT, "nothing received within 1.5 times the keep alive")
 
-    # While it is found out who the client is.
+    # Between CONNECT and CONNACK.
 
-    def wait(self) -> None:
+    def wait(self, awaited: str) -> None:
         """Take nothing from the client until `go_on`. What it sent already is kept."""
-        self.awaited = "answer about its login"
+        self.awaited = awaited
         self.connection.hold()
         self.hold()
 
     def go_on(self, decide: Callable[[], None]) -> None:
-        """It is known who the client is: `decide` answers its CONNECT, then what it sent meanwhile is served."""
+        """What was waited for is there: `decide` answers the CONNECT, then what was sent meanwhile is served."""
         if self.closing or self.transport is None:
             return
         events = self.connection.go_on()
@@ -244,8 +249,9 @@ class Link:
             decide()
         except MqttError as error:
             self.fail(error)
-        self.release()
-        self._take(events)
+        if not self.connection.held:  # or there is something else to wait for
+            self.release()
+            self._take(events)
 
     # Ending.
 
@@ -275,7 +281,7 @@ class Link:
         if not self.connection.saw_connect:
             return
         if self.connection.level == MQTT_5:
-            self.send(packets.Connack(False, reason))
+            self.send(packets.Connack(False, connack_reason(reason)))
         elif (code := connack_code_3(reason)) is not None:
             self.send(packets.Connack(False, code))
 

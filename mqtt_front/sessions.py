@@ -8,27 +8,20 @@ import heapq
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import NamedTuple
 
 from mqtt_front.exactly_once import Receipts
 from mqtt_front.loop import Loop
-from mqtt_front.mailbox import Mailbox
 from mqtt_front.session import Session
 from mqtt_front.session_document import UnknownSession, encode_session, session_lifetime, with_found_receipts
+from mqtt_front.write_behind import Documents, WriteBehind
 
 SPACE = "mqtt.session"
 _CHECKPOINT_KEY = ""
 """No client has an empty id."""
 _CHECKPOINT_PERIOD_S = 10.0
-
-
-class Documents(Protocol):
-    """Durable key-value spaces: what `store.documents` is."""
-
-    def put_many(self, space: str, items: dict[str, bytes | None]) -> None: ...
-    def items(self, space: str) -> dict[str, bytes]: ...
 
 
 class _Stored(NamedTuple):
@@ -50,23 +43,18 @@ class Sessions:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._documents = documents
-        self._loop = loop
-        self._executor = executor
         self._receipts = receipts
         self._checkpoint: dict[str, int] = {}
         self._checkpoint_count = 0
         self._checkpoint_s = 0.0
         self._log = log
         self._clock = clock
-        self._mailbox: Mailbox[Future[None]] = Mailbox(loop, self._written)
+        self._writer = WriteBehind(documents, SPACE, loop, executor, log=log)
         self.connected: dict[str, Session] = {}
         self._away: dict[str, _Stored] = {}
         self._expiries: list[tuple[float, str]] = []
         self._scheduled: dict[str, float] = {}
         self._changed: dict[str, Session] = {}
-        self._pending: dict[str, bytes | None] = {}
-        self._waiting: list[Callable[[], None]] = []
-        self._writing: tuple[dict[str, bytes | None], list[Callable[[], None]]] | None = None
         self.expired_count = 0
 
     def __len__(self) -> int:
@@ -114,7 +102,7 @@ class Sessions:
     def discard(self, client_id: str) -> None:
         """Forget the stored session of a client, for good."""
         if self._away.pop(client_id, None) is not None:
-            self._write(client_id, None)
+            self._writer.write(client_id, None)
 
     def connect(self, session: Session) -> None:
         """The session's client is connected."""
@@ -123,7 +111,7 @@ class Sessions:
             self.changed(session)
         elif session.expiry_s:
             session.documented = True
-            self._write(session.client_id, encode_session(session, 0, self._receipts))
+            self._writer.write(session.client_id, encode_session(session, 0, self._receipts))
 
     def disconnect(self, session: Session) -> None:
         """The session's client is gone: keep what outlives the connection."""
@@ -131,12 +119,12 @@ class Sessions:
         self._changed.pop(session.client_id, None)
         if not session.expiry_s:
             if session.documented:
-                self._write(session.client_id, None)
+                self._writer.write(session.client_id, None)
             return
         now = self._clock()
         document = encode_session(session, now, self._receipts)
         self._put_away(session.client_id, document, session_lifetime(document).expires_s(now))
-        self._write(session.client_id, document)
+        self._writer.write(session.client_id, document)
 
     def changed(self, session: Session) -> None:
         """Offsets moved: worth saving with the next `save_changed`."""
@@ -151,8 +139,7 @@ class Sessions:
             then()
             return
         session.documented = True
-        self._waiting.append(then)
-        self._write(session.client_id, encode_session(session, 0, self._receipts))
+        self._writer.write(session.client_id, encode_session(session, 0, self._receipts), then)
 
     def amend(
         self, client_id: str, restore: Callable[[str, bytes], Session], change: Callable[[Session], None]
@@ -168,13 +155,13 @@ class Sessions:
         change(session)
         document = encode_session(session, session_lifetime(stored.document).ended_s, self._receipts)
         self._away[client_id] = _Stored(document, stored.expires_s)
-        self._write(client_id, document)
+        self._writer.write(client_id, document)
 
     def save_changed(self) -> None:
         """Save every session whose offsets moved since the last time."""
         self._save_checkpoint()
         for client_id, session in self._changed.items():
-            self._write(client_id, encode_session(session, 0, self._receipts))
+            self._writer.write(client_id, encode_session(session, 0, self._receipts))
         self._changed.clear()
 
     def expire(self) -> None:
@@ -214,43 +201,9 @@ class Sessions:
         if count == self._checkpoint_count and now < self._checkpoint_s + _CHECKPOINT_PERIOD_S:
             return
         self._checkpoint, self._checkpoint_count, self._checkpoint_s = settled, count, now
-        self._write(_CHECKPOINT_KEY, json.dumps(settled).encode())
-
-    # Writing: one transaction at a time; what comes meanwhile goes with the next.
-
-    def _write(self, client_id: str, document: bytes | None) -> None:
-        if not self._pending and self._writing is None:
-            self._loop.call_soon(self._start_writing)
-        self._pending[client_id] = document
-
-    def _start_writing(self) -> None:
-        if self._writing is not None or not self._pending:
-            return
-        items, waiting = self._pending, self._waiting
-        self._pending, self._waiting = {}, []
-        self._writing = (items, waiting)
-        try:
-            future = self._executor.submit(self._documents.put_many, SPACE, items)
-        except RuntimeError:  # the executor is shut down: the front has stopped
-            return
-        future.add_done_callback(self._mailbox.put)
-
-    def _written(self, futures: Iterable["Future[None]"]) -> None:
-        for future in futures:
-            assert self._writing is not None
-            (items, waiting), self._writing = self._writing, None
-            error = future.exception()
-            if error is not None:
-                # The sessions themselves go on; what is at stake is a restart before the next attempt.
-                self._log.error("%d sessions could not be saved: %s", len(items), error)
-                self._pending = items | self._pending
-                self._loop.call_later(1.0, self._start_writing)
-            for then in waiting:
-                then()
-            if error is None and self._pending:
-                self._start_writing()
+        self._writer.write(_CHECKPOINT_KEY, json.dumps(settled).encode())
 
     @property
     def saved(self) -> bool:
         """Nothing waits to be written."""
-        return not self._pending and self._writing is None
+        return self._writer.saved

@@ -1,55 +1,150 @@
 """Wills: the messages of clients that left without a word, published at once or after their delay.
 
-A will belongs to one stay of a client: a new connection of the same client cancels one that is still delayed.
+A will belongs to one stay of a client: a new connection of the same client cancels one that is still delayed. It is
+durable from before its client is told that it is connected until its message is in the log, so a server that is
+killed publishes it when it is back; killed just then, it may publish it twice.
 """
 
+import functools
 import heapq
+import itertools
+import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 from mqtt_front.codec.packets import Will
+from mqtt_front.loop import Loop
+from mqtt_front.will_document import StoredWill, UnknownWill, decode_will, encode_will
+from mqtt_front.write_behind import Documents, WriteBehind
+
+SPACE = "mqtt.will"
+_RETRY_S = 5.0
+
+Publish = Callable[[str, Will, Callable[[bool], None]], None]
+"""Client id, will, and what to call once its message is in the log (True) or could not be stored (False)."""
+
+
+class KeptWill:
+    """A will that is kept: of one stay of one client."""
+
+    __slots__ = ("client_id", "due_s", "key", "will")
+
+    def __init__(self, key: str, client_id: str, will: Will) -> None:
+        self.key = key
+        self.client_id = client_id
+        self.will = will
+        self.due_s = 0.0
+        """Seconds since 1970; 0 while the client is connected."""
 
 
 class Wills:
-    """The wills that wait for their delay. `publish` is called with the client id when one is due."""
+    """The wills of a front. All methods but `load` belong to the event loop's thread."""
 
     def __init__(
-        self, publish: Callable[[str, Will], None], clock: Callable[[], float] = time.monotonic
+        self,
+        publish: Publish,
+        documents: Documents,
+        loop: Loop,
+        executor: Executor,
+        *,
+        log: logging.Logger,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._publish = publish
+        self._documents = documents
+        self._writer = WriteBehind(documents, SPACE, loop, executor, log=log)
+        self._loop = loop
+        self._log = log
         self._clock = clock
-        self._waiting: dict[str, tuple[float, Will]] = {}
-        self._order: list[tuple[float, str]] = []
+        self._numbers = itertools.count(time.time_ns())  # above those of earlier processes
+        self._waiting: dict[str, list[KeptWill]] = {}
+        self._order: list[tuple[float, str, KeptWill]] = []
+        """By due time; the key, which nobody else has, keeps them from being compared."""
 
-    def left(self, client_id: str, will: Will, session_expiry_s: int) -> None:
+    @property
+    def saved(self) -> bool:
+        """Nothing waits to be written."""
+        return self._writer.saved
+
+    def load(self) -> None:
+        """Read what an earlier process left. Who was connected when it ended has left now. Touches the disk: call it
+        before the loop serves anybody."""
+        changed: dict[str, bytes | None] = {}
+        for key, document in self._documents.items(SPACE).items():
+            try:
+                stored = decode_will(document)
+            except UnknownWill as error:
+                self._log.error("will %r is left alone: %s", key, error)
+                continue
+            kept = KeptWill(key, stored.client_id, stored.will)
+            kept.due_s = stored.due_s
+            if not stored.due_s:
+                kept.due_s = self._clock() + _delay_s(stored.will, stored.session_expiry_s)
+                changed[key] = encode_will(stored._replace(due_s=kept.due_s))
+            self._wait(kept)
+        if changed:
+            self._documents.put_many(SPACE, changed)
+
+    def keep(self, client_id: str, will: Will, session_expiry_s: int, then: Callable[[], None]) -> KeptWill:
+        """A client with a will comes in; `then` is called once the will is durable."""
+        kept = KeptWill(f"{client_id}\0{next(self._numbers):x}", client_id, will)
+        self._writer.write(kept.key, _document(kept, session_expiry_s), then)
+        return kept
+
+    def revoke(self, kept: KeptWill) -> None:
+        """The client said goodbye: nobody will hear of its will."""
+        self._writer.write(kept.key, None)
+
+    def left(self, kept: KeptWill, session_expiry_s: int) -> None:
         """The client left without a word: the will is due after its delay or when the session ends, whichever
         is first."""
-        delay_s = min(will.properties.will_delay_interval or 0, session_expiry_s)
+        delay_s = _delay_s(kept.will, session_expiry_s)
         if delay_s == 0:
-            self._publish(client_id, will)
+            self._publish_now(kept)
             return
-        due_s = self._clock() + delay_s
-        self._waiting[client_id] = (due_s, will)
-        heapq.heappush(self._order, (due_s, client_id))
+        kept.due_s = self._clock() + delay_s
+        self._writer.write(kept.key, _document(kept, session_expiry_s))
+        self._wait(kept)
 
     def returned(self, client_id: str, *, session_continues: bool) -> None:
-        """The client is back: a delayed will is off, unless its session ended by that [MQTT-3.1.3-9]."""
-        waiting = self._waiting.pop(client_id, None)
-        if waiting is not None and not session_continues:
-            self._publish(client_id, waiting[1])
+        """The client is back: a delayed will is off, unless its session ended by that [MQTT-3.1.3-9] or its time had
+        come before."""
+        for kept in self._waiting.pop(client_id, ()):
+            if session_continues and kept.due_s > self._clock():
+                self.revoke(kept)
+            else:
+                self._publish_now(kept)
 
     def publish_due(self) -> None:
         """Publish the wills whose time has come."""
         now = self._clock()
         while self._order and self._order[0][0] <= now:
-            due_s, client_id = heapq.heappop(self._order)
-            waiting = self._waiting.get(client_id)
-            if waiting is not None and waiting[0] == due_s:
-                del self._waiting[client_id]
-                self._publish(client_id, waiting[1])
+            _, _, kept = heapq.heappop(self._order)
+            waiting = self._waiting.get(kept.client_id, [])
+            if kept in waiting:
+                waiting.remove(kept)
+                if not waiting:
+                    del self._waiting[kept.client_id]
+                self._publish_now(kept)
 
-    def publish_all(self) -> None:
-        """The server stops: better now than never."""
-        for client_id, (_, will) in self._waiting.items():
-            self._publish(client_id, will)
-        self._waiting.clear()
+    def _wait(self, kept: KeptWill) -> None:
+        self._waiting.setdefault(kept.client_id, []).append(kept)
+        heapq.heappush(self._order, (kept.due_s, kept.key, kept))
+
+    def _publish_now(self, kept: KeptWill) -> None:
+        self._publish(kept.client_id, kept.will, functools.partial(self._published, kept))
+
+    def _published(self, kept: KeptWill, stored: bool) -> None:
+        if stored:
+            self._writer.write(kept.key, None)
+        else:
+            self._loop.call_later(_RETRY_S, self._publish_now, kept)
+
+
+def _delay_s(will: Will, session_expiry_s: int) -> int:
+    return min(will.properties.will_delay_interval or 0, session_expiry_s)
+
+
+def _document(kept: KeptWill, session_expiry_s: int) -> bytes:
+    return encode_will(StoredWill(kept.client_id, kept.will, session_expiry_s, kept.due_s))

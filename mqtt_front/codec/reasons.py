@@ -56,8 +56,9 @@ class Reason(enum.IntEnum):
         return self >= 0x80
 
 
-# Which reasons each packet may carry (sections 3.4.2.1 to 3.15.2.1).
+# Which reasons each packet may carry (sections 3.2.2.2 to 3.15.2.1).
 PUBLISH_REASONS = frozenset((0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
+CONNACK_REASONS = frozenset((0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, *range(0x99, 0x9E), 0x9F))
 RELEASE_REASONS = frozenset((0x00, 0x92))
 AUTH_REASONS = frozenset((0x00, 0x18, 0x19))
 DISCONNECT_REASONS = frozenset(
@@ -79,6 +80,17 @@ _CONNACK_3 = {
     Reason.QUOTA_EXCEEDED: 3,
     Reason.CONNECTION_RATE_EXCEEDED: 3,
 }
+
+
+_CONNACK_INSTEAD = {
+    Reason.SERVER_SHUTTING_DOWN: Reason.SERVER_UNAVAILABLE,
+    Reason.SESSION_TAKEN_OVER: Reason.SERVER_BUSY,
+}
+
+
+def connack_reason(reason: Reason) -> Reason:
+    """What CONNACK says of a reason that has no place in it: a connection may end for any before it is answered."""
+    return reason if reason in CONNACK_REASONS else _CONNACK_INSTEAD.get(reason, Reason.UNSPECIFIED_ERROR)
 
 
 def connack_code_3(reason: int) -> int | None:

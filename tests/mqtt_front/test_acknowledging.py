@@ -7,8 +7,8 @@ import pytest
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Request
 from mqtt_front.codec.properties import Properties
-from tests.mqtt_front.test_front import Process
 from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import MqttServer, mqtt_server
 
 
@@ -188,7 +188,7 @@ def test_both_directions_survive_a_restart_of_the_server(tmp_path: Path, level: 
 @pytest.mark.crash
 def test_a_delivery_is_made_once_when_the_server_is_killed_at_each_step(tmp_path: Path) -> None:
     """Kill -9 after PUBLISH, after PUBREC and after PUBCOMP: the exchange goes on where it was, under the same id."""
-    server = Process(tmp_path)
+    server = MqttProcess(tmp_path)
     with RawClient(server.address) as client:
         client.connect("c", clean=False)
         assert client.subscribe(Request("t", 2)) == (2,)
@@ -196,7 +196,7 @@ def test_a_delivery_is_made_once_when_the_server_is_killed_at_each_step(tmp_path
         received = [client.next_packet(), client.next_packet()]
         (delivery,) = [one for one in received if isinstance(one, Publish)]
         server.kill()
-    server = Process(tmp_path)
+    server = MqttProcess(tmp_path)
     with RawClient(server.address) as client:
         assert client.connect("c", clean=False).session_present
         again = client.expect(Publish)
@@ -204,14 +204,14 @@ def test_a_delivery_is_made_once_when_the_server_is_killed_at_each_step(tmp_path
         client.send(Pubrec(again.packet_id))
         client.expect(Pubrel)
         server.kill()
-    server = Process(tmp_path)
+    server = MqttProcess(tmp_path)
     with RawClient(server.address) as client:
         assert client.connect("c", clean=False).session_present
         assert client.expect(Pubrel).packet_id == delivery.packet_id
         client.send(Pubcomp(delivery.packet_id))
         client.expect_silence()
         server.kill()
-    server = Process(tmp_path)
+    server = MqttProcess(tmp_path)
     with RawClient(server.address) as client:
         client.connect("c", clean=False)
         packet = None

@@ -11,8 +11,8 @@ from mqtt_front.errors import ProtocolViolation
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.exactly_once import Receipts, has_qos_2, received_since
 from mqtt_front.session import Session
-from tests.mqtt_front.test_front import Process
 from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_process import MqttProcess
 from timestone.draft import Draft
 from timestone.log import Log
 from timestone.record import HeaderKind, decode_headers
@@ -103,7 +103,7 @@ def test_killed_between_pubrec_and_the_next_save_a_repetition_is_still_known(
 ) -> None:
     """Kill -9 right after PUBREC: the session on the disk knows nothing of the id. The record does, also after the
     server was started and killed again while the client was away."""
-    server = Process(tmp_path)
+    server = MqttProcess(tmp_path)
     with RawClient(server.address) as client:
         client.connect("c", clean=False)
         client.subscribe("other")  # so that the session is durable
@@ -111,12 +111,12 @@ def test_killed_between_pubrec_and_the_next_save_a_repetition_is_still_known(
         assert client.expect(Pubrec) == Pubrec(5)
         server.kill()
     for _ in range(restarts):
-        server = Process(tmp_path)
+        server = MqttProcess(tmp_path)
         with RawClient(server.address) as other:
             other.connect("other", clean=True)
             other.publish("t", b"other")
         server.kill()
-    server = Process(tmp_path)
+    server = MqttProcess(tmp_path)
     with RawClient(server.address, 5) as client:
         wanted = Properties(session_expiry_interval=100)
         assert client.connect("c", clean=False, properties=wanted).session_present

@@ -1,10 +1,6 @@
 """The front as `serve` sees it: started, described, stopped, started again, and killed."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -17,6 +13,7 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Disconnect, Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
 from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from timestone.config import LogConfig
 
@@ -129,24 +126,6 @@ def test_what_was_missed_at_qos_0_comes_only_if_it_is_asked_for(tmp_path: Path) 
                 client.expect_silence()
 
 
-class Process:
-    """A front in a process of its own, to be killed."""
-
-    def __init__(self, path: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.mqtt_server", str(path)],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        self.address = ("127.0.0.1", int(self.process.stdout.readline()))
-
-    def kill(self) -> None:
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-
 class Publisher(threading.Thread):
     """Publishes counted payloads until the server is gone; knows which were acknowledged."""
 
@@ -182,7 +161,7 @@ def test_killed_at_any_moment_it_loses_nothing_acknowledged_and_sessions_are_com
     acknowledged: list[int] = []
     received: list[int] = []
     for round_number in range(4):
-        server = Process(tmp_path)
+        server = MqttProcess(tmp_path)
         subscriber = RawClient(server.address)
         present = subscriber.connect("subscriber", clean=False).session_present
         assert present is (round_number > 0)
@@ -218,14 +197,14 @@ def test_killed_at_any_moment_it_loses_nothing_acknowledged_and_sessions_are_com
 
 @pytest.mark.crash
 def test_a_subscription_is_durable_when_it_is_acknowledged(tmp_path: Path) -> None:
-    server = Process(tmp_path)
+    server = MqttProcess(tmp_path)
     with RawClient(server.address) as client:
         client.connect("c", clean=False)
         client.subscribe("a", "b")
         client.send(packets.Unsubscribe(1, ("b",)))
         client.expect(packets.Unsuback)
         server.kill()
-    server = Process(tmp_path)
+    server = MqttProcess(tmp_path)
     with RawClient(server.address) as client, RawClient(server.address) as other:
         assert client.connect("c", clean=False).session_present
         other.connect("other")

@@ -1,0 +1,78 @@
+"""A will as bytes: how it is kept while its client is connected or its delay runs, so that it outlives the server.
+
+Layout (little endian): magic "TWIL", version u8, QoS and RETAIN as in the first byte of a PUBLISH u8, bytes of the
+client id u16, session expiry u32 (seconds), due f64 (seconds since 1970; 0 while the client is connected), bytes of
+the topic u16, two zero bytes, bytes of the properties u32; then client id, topic, the properties as in CONNECT
+without their length, and the payload.
+"""
+
+import struct
+from typing import NamedTuple
+
+from mqtt_front.codec.fields import Fields
+from mqtt_front.codec.packets import Will
+from mqtt_front.codec.properties import Carrier, read_block, write_block
+from mqtt_front.errors import MqttError
+from timestone.errors import TimestoneError
+
+VERSION = 1
+_MAGIC = b"TWIL"
+_HEADER = struct.Struct("<4sBBHIdH2xI")
+assert _HEADER.size == 28
+
+
+class UnknownWill(TimestoneError):
+    """The document was written by a newer version, or is none. It is left alone."""
+
+
+class StoredWill(NamedTuple):
+    """A will, whose it is, and when it is due."""
+
+    client_id: str
+    will: Will
+    session_expiry_s: int
+    due_s: float
+    """Seconds since 1970; 0 while the client is connected."""
+
+
+def encode_will(stored: StoredWill) -> bytes:
+    """The document of a will."""
+    will = stored.will
+    client_id, topic, properties = (
+        stored.client_id.encode(),
+        will.topic.encode(),
+        write_block(will.properties),
+    )
+    header = _HEADER.pack(
+        _MAGIC, VERSION, will.qos << 1 | will.retain, len(client_id), stored.session_expiry_s, stored.due_s,
+        len(topic), len(properties),
+    )  # fmt: skip
+    return header + client_id + topic + properties + will.payload
+
+
+def decode_will(document: bytes) -> StoredWill:
+    """The will of a document. Raises UnknownWill."""
+    if len(document) < _HEADER.size:
+        raise UnknownWill(f"a will document of {len(document)} bytes")
+    magic, version, flags, id_bytes, expiry_s, due_s, topic_bytes, properties_bytes = _HEADER.unpack_from(
+        document
+    )
+    if magic != _MAGIC or version != VERSION:
+        raise UnknownWill(f"a will document of version {version}; this server reads version {VERSION}")
+    topic_at = _HEADER.size + id_bytes
+    properties_at = topic_at + topic_bytes
+    payload_at = properties_at + properties_bytes
+    try:
+        properties = read_block(Fields(document[properties_at:payload_at]), Carrier.WILL)
+        client_id, topic = (
+            document[_HEADER.size : topic_at].decode(),
+            document[topic_at:properties_at].decode(),
+        )
+    except (MqttError, UnicodeDecodeError) as error:
+        raise UnknownWill(f"a will document that cannot be read: {error}") from error
+    if len(document) < payload_at:
+        raise UnknownWill(
+            f"a will document that is cut short: {len(document)} of at least {payload_at} bytes"
+        )
+    will = Will(topic, document[payload_at:], flags >> 1 & 3, bool(flags & 1), properties)
+    return StoredWill(client_id, will, expiry_s, due_s)

@@ -1,0 +1,34 @@
+"""An MQTT front in a process of its own, to be killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+
+class MqttProcess:
+    """A front over the store in `path`. `address` is where clients connect; leaving the block kills it if need be."""
+
+    def __init__(self, path: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.mqtt_server", str(path)],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        self.address = ("127.0.0.1", int(self.process.stdout.readline()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone. A second time does nothing."""
+        if self.process.poll() is None:
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
