@@ -115,6 +115,11 @@ class Appender:
         for segment in segments:
             self.history = self.history.without(segment.base_offset)
 
+    def replace(self, segment: Segment, trailer: Trailer) -> None:
+        """Serve a sealed segment from the files that have taken the place of its own."""
+        fresh = self._place.segment(segment.base_offset, trailer=trailer)
+        self.history = self.history.replaced(segment, fresh)
+
     def write(self, draft: Draft) -> TailRun:
         """Write a draft, all or none, and return it as written.
 

@@ -2,7 +2,8 @@
 
 The order is the promise that a log never starts earlier than it once did:
 
-1. each pair is renamed to `.deleted`, oldest first, its index before its segment;
+1. each pair is renamed to `.deleted`, oldest first, its index before its segment (with what is left of an earlier
+   generation of that);
 2. the directory is synced; only now is anybody told of the new start;
 3. the files are unlinked, after a delay in which other processes can still open what they have just listed, or
    by the next open.
@@ -26,15 +27,23 @@ _LOGGER = logging.getLogger("timestone")
 def delete_pair(files: Files, folder: Path, base_offset: int) -> list[Path]:
     """Rename one pair; returns what is to be unlinked. The caller syncs the directory. Raises OSError when the
     pair is as it was."""
-    index, segment = names.index_path(folder, base_offset), names.segment_path(folder, base_offset)
+    index = names.index_path(folder, base_offset)
+    segments = [
+        folder / name
+        for name in files.names(folder)
+        if (segment := names.parse_segment(name)) is not None and segment[0] == base_offset
+    ]
     files.rename(index, names.deleted_path(index))
-    try:
-        files.rename(segment, names.deleted_path(segment))
-    except OSError as error:
-        # The index proves the pair deleted, so it has to stay; the next open finishes it.
-        _LOGGER.warning("%s: deleted, but still there until the next open: %s", segment, error)
-        return []
-    return [names.deleted_path(index), names.deleted_path(segment)]
+    for segment_path in segments:
+        try:
+            files.rename(segment_path, names.deleted_path(segment_path))
+        except FileNotFoundError:
+            continue  # of an earlier generation, unlinked meanwhile
+        except OSError as error:
+            # The index proves the pair deleted, so it has to stay; the next open finishes it.
+            _LOGGER.warning("%s: deleted, but still there until the next open: %s", segment_path, error)
+            return []
+    return [names.deleted_path(index), *map(names.deleted_path, segments)]
 
 
 def deleted_up_to(present: Iterable[str]) -> int:
@@ -65,7 +74,7 @@ def finish_deletions(files: Files, folder: Path) -> int:
 
 
 class DeletedFiles:
-    """Files with their delay still to run. Thread-safe."""
+    """Files that are not needed any more, with their delay still to run. Thread-safe."""
 
     def __init__(self, files: Files, delay_ms: int) -> None:
         self._files = files
@@ -100,5 +109,7 @@ class DeletedFiles:
             _, path = self._waiting.popleft()
         try:
             self._files.unlink(path)
+        except FileNotFoundError:
+            return  # an earlier generation of a segment that was deleted meanwhile, with all its files
         except OSError as error:
             _LOGGER.warning("%s: could not be unlinked, the next open tries again: %s", path, error)

@@ -85,6 +85,8 @@ class Finding:
     """More is missing than a killed process can explain."""
     unborn: bool = False
     """Its creation was cut short: the header page comes before any record and is flushed, so it never had one."""
+    generation: int = 0
+    """Of the segment file that was examined."""
     superseded: bool = False
     """A failed flush made the owner write its records again, into another segment (timestone/rescue.py)."""
 
@@ -148,20 +150,25 @@ def examine(
 
     Raises OSError, and UnsupportedFormat for files of a newer version.
     """
-    index_path, segment_path = names.index_path(folder, base_offset), names.segment_path(folder, base_offset)
+    index_path = names.index_path(folder, base_offset)
     try:
         index_fd = files.open(index_path)
     except FileNotFoundError:
-        size = files.stat(segment_path).st_size
+        size = files.stat(_any_segment_path(files, folder, base_offset)).st_size
         if size == 0:
             return Finding(base_offset, State.UNCLOSED, unborn=True)
         found = Finding(base_offset, State.ORPHAN, "the index is missing", segment_file_bytes=size)
         found.lost_bytes, found.loss_proven = size, True
         return found
     try:
+        size = files.size(index_fd)
+        trailer = read_trailer(files, index_fd, index_path, log_id, base_offset, size)
+        if trailer is not None:
+            segment_path = names.segment_path(folder, base_offset, trailer.generation)
+        else:
+            segment_path = _any_segment_path(files, folder, base_offset)
         segment_fd = _open_or_none(files, segment_path)
         if segment_fd is None:
-            size = files.size(index_fd)
             used = files.pread(index_fd, ENTRY_BYTES, HEADER_BYTES).strip(b"\0") != b""
             if not used:
                 return Finding(base_offset, State.UNCLOSED, unborn=True, index_file_bytes=size)
@@ -169,13 +176,28 @@ def examine(
                 base_offset, State.ORPHAN, "the segment is missing", index_file_bytes=size, loss_proven=True
             )
         try:
-            return _Examiner(files, folder, base_offset, log_id, topic_count, index_fd, segment_fd).run(
-                deep, expected_count, most_count
-            )
+            examiner = _Examiner(files, folder, base_offset, log_id, topic_count, index_fd, segment_fd)
+            _, examiner.finding.generation = names.parse_segment(segment_path.name) or (0, 0)
+            return examiner.run(deep, expected_count, most_count)
         finally:
             files.close(segment_fd)
     finally:
         files.close(index_fd)
+
+
+def _any_segment_path(files: Files, folder: Path, base_offset: int) -> Path:
+    """The segment file of an index that does not say which it means: the one that was never rewritten, else the
+    newest."""
+    path = names.segment_path(folder, base_offset)
+    try:
+        files.stat(path)
+    except FileNotFoundError:
+        found = [
+            segment for name in files.names(folder) if (segment := names.parse_segment(name)) is not None
+        ]
+        generations = [generation for base, generation in found if base == base_offset]
+        path = names.segment_path(folder, base_offset, max(generations, default=0))
+    return path
 
 
 def _open_or_none(files: Files, path: Path) -> int | None:

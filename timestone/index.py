@@ -19,14 +19,15 @@ touched here.
 
     trailer
      0  8  magic "TSTSEALD"                         64  8  sealed, microseconds since 1970
-     8  4  format version                           72  4  topic summary count
+     8  4  format version: 1, or 2 if rewritten     72  4  topic summary count
     12  4  flags: 1 = sealed by recovery            76  4  crc32c of the topic summary
     16  8  log id                                   80  4  crc32c of all entries
     24  8  base offset                              84  4  records with a header block
     32  8  entry count                              88  8  bytes of the segment file as stored
-    40  8  segment bytes before compression         96 28  zero
-    48  8  first timestamp                         124  4  crc32c of bytes 0 to 123
-    56  8  last timestamp
+    40  8  segment bytes before compression
+    48  8  first timestamp                          96  4  generation of the segment file, from 1; 0 if never rewritten
+    56  8  last timestamp                          100 24  zero
+                                                   124  4  crc32c of bytes 0 to 123
 
 The crc of the header page lies at byte 64 in every version to come, so a flipped bit in the version field is
 damage and not "a newer Timestone"."""
@@ -45,6 +46,8 @@ from timestone.entries import ENTRY_BYTES
 from timestone.errors import UnsupportedFormat
 
 FORMAT_VERSION = 1
+REWRITTEN_VERSION = 2
+"""Of a trailer whose segment was rewritten: a reader of version 1 would look for the records in the wrong file."""
 HEADER_BYTES = 4096
 SLOT_POSITIONS = (512, 1024)
 SLOT_BYTES = 52
@@ -55,7 +58,7 @@ _INDEX_MAGIC = b"TSTINDEX"
 _TRAILER_MAGIC = b"TSTSEALD"
 _HEADER = struct.Struct("<8sIIQQqQ16s")
 _SLOT = struct.Struct("<QQQQQQ")
-_TRAILER = struct.Struct("<8sIIQQQQqqqIIIIQ28x")
+_TRAILER = struct.Struct("<8sIIQQQQqqqIIIIQI24x")
 _CRC = struct.Struct("<I")
 SUMMARY = np.dtype([("topic", "<u4"), ("count", "<u4"), ("first_ordinal", "<u4")])
 assert _HEADER.size == 64
@@ -176,12 +179,14 @@ class Trailer:
     entries_crc: int
     headed_count: int
     stored_bytes: int
+    generation: int = 0
+    """Of the segment file: how often it was rewritten (timestone/replacement.py)."""
     recovered: bool = False
 
     def encode(self) -> bytes:
         fixed = _TRAILER.pack(
             _TRAILER_MAGIC,
-            FORMAT_VERSION,
+            REWRITTEN_VERSION if self.generation else FORMAT_VERSION,
             TRAILER_RECOVERED if self.recovered else 0,
             self.log_id,
             self.base_offset,
@@ -195,6 +200,7 @@ class Trailer:
             self.entries_crc,
             self.headed_count,
             self.stored_bytes,
+            self.generation,
         )
         return fixed + _CRC.pack(crc32c(fixed))
 
@@ -206,8 +212,8 @@ class Trailer:
         magic, version, flags, *values = _TRAILER.unpack_from(data)
         if magic != _TRAILER_MAGIC or _CRC.unpack_from(data, 124)[0] != crc32c(data[:124]):
             raise DamagedIndex("no trailer")
-        if version != FORMAT_VERSION or flags & ~TRAILER_RECOVERED:
-            raise UnsupportedFormat(path, version, FORMAT_VERSION)
+        if version not in (FORMAT_VERSION, REWRITTEN_VERSION) or flags & ~TRAILER_RECOVERED:
+            raise UnsupportedFormat(path, version, REWRITTEN_VERSION)
         return cls(*values, recovered=bool(flags & TRAILER_RECOVERED))  # type: ignore[misc]
 
     @property

@@ -24,9 +24,11 @@ from timestone.draft import Draft
 from timestone.entries import ENTRY, NO_TOPIC
 from timestone.errors import LogFailed, StorageFull, StoreClosed
 from timestone.history import History
+from timestone.index import Trailer
 from timestone.named_readers import NamedReaders
 from timestone.readable import ReadableLog
 from timestone.record import Header, HeaderKind, encode_headers
+from timestone.replacement import Replacement
 from timestone.retention import Retention
 from timestone.segment import Segment
 from timestone.submission import Submission
@@ -489,6 +491,20 @@ class Log(ReadableLog):
             self._appender.drop(segments)
         for segment in segments:
             self._store.open_segments.forget(segment)
+
+    def replace(self, segment: Segment, replacement: Replacement, trailer: Trailer) -> bool:
+        """Let prepared files take the place of a sealed segment's; False when it is no longer in the log. `trailer`
+        is that of the new index. Raises OSError: the old files serve on."""
+        with self.retention.lock:
+            if segment not in self.history.segments:
+                return False
+            unneeded = replacement.commit()
+            with self._write_lock:
+                self._appender.replace(segment, trailer)
+        self._store.open_segments.forget(segment)
+        self._store.deleted_files.add(unneeded)
+        self._store.maintenance.expect(self._store.deleted_files.unlink_due)
+        return True
 
     def _moved_on(self, history: History, offset: int, error: FileNotFoundError) -> None:
         self.retention.settle()

@@ -21,7 +21,10 @@ READER_NAME_MOST = 512
 _LOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _FOLDER = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{0,199})-(?P<partition>0|[1-9][0-9]{0,8})")
 _BASE = re.compile(r"[0-9]{20}")
-_ASIDE = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.index|\.segment)(\.lost(\.[0-9]+)?|\.tmp)")
+_SEGMENT = re.compile(r"(?P<base>[0-9]{20})(\.(?P<generation>[1-9][0-9]{0,8}))?\.segment")
+_ASIDE = re.compile(
+    r"(?P<base>[0-9]{20})(\.[1-9][0-9]{0,8})?(?P<suffix>\.index|\.segment)(\.lost(\.[0-9]+)?|\.tmp)"
+)
 
 
 def validate_log_name(name: str) -> None:
@@ -52,9 +55,10 @@ def parse_log_folder(folder: str) -> tuple[str, int] | None:
     return (match["name"], int(match["partition"])) if match else None
 
 
-def segment_path(folder: Path, base_offset: int) -> Path:
-    """Where the records from a base offset on lie."""
-    return folder / f"{base_offset:020d}{SEGMENT_SUFFIX}"
+def segment_path(folder: Path, base_offset: int, generation: int = 0) -> Path:
+    """Where the records from a base offset on lie; the generation counts how often they were rewritten."""
+    number = f".{generation}" if generation else ""
+    return folder / f"{base_offset:020d}{number}{SEGMENT_SUFFIX}"
 
 
 def index_path(folder: Path, base_offset: int) -> Path:
@@ -67,16 +71,22 @@ def with_suffix(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def parse_base_offset(name: str, suffix: str) -> int | None:
-    """The base offset in the name of a segment or index, or None when it is not one."""
-    stem = name.removesuffix(suffix)
+def parse_index(name: str) -> int | None:
+    """The base offset in the name of an index, or None when it is not one."""
+    stem = name.removesuffix(INDEX_SUFFIX)
     return int(stem) if stem != name and _BASE.fullmatch(stem) else None
+
+
+def parse_segment(name: str) -> tuple[int, int] | None:
+    """The base offset and the generation in the name of a segment, or None when it is not one."""
+    match = _SEGMENT.fullmatch(name)
+    return (int(match["base"]), int(match["generation"] or 0)) if match else None
 
 
 def parse_pair_base(name: str) -> int | None:
     """The base offset in the name of a segment or an index, or None."""
-    found = parse_base_offset(name, INDEX_SUFFIX)
-    return parse_base_offset(name, SEGMENT_SUFFIX) if found is None else found
+    segment = parse_segment(name)
+    return segment[0] if segment else parse_index(name)
 
 
 def deleted_path(path: Path) -> Path:

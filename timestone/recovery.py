@@ -27,6 +27,7 @@ from timestone.errors import CorruptLog, LogFailed
 from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
 from timestone.index import HEADER_BYTES, DamagedIndex, IndexHeader, entry_position
+from timestone.replacement import remove_replaced
 from timestone.sealing import seal_index
 from timestone.topics import LogIdentity, TopicDictionary
 
@@ -114,6 +115,8 @@ class LogRecovery:
                     self._repair(finding)
             served = [finding for finding in findings if _serves(finding) and self._repair(finding)]
             self._trust_again(served)
+            if not self._strict:
+                self._remove_replaced(served)
         last_us = max((finding.last_timestamp_us for finding in served), default=0)
         identity = self._topics.identity
         return Recovered(
@@ -222,7 +225,8 @@ class LogRecovery:
 
     def _seal(self, finding: Finding) -> None:
         assert finding.header is not None
-        self._flush_segment(names.segment_path(self._folder, finding.base_offset), finding.segment_bytes)
+        path = names.segment_path(self._folder, finding.base_offset, finding.generation)
+        self._flush_segment(path, finding.segment_bytes)
         finding.trailer = seal_index(
             self._files,
             finding.header,
@@ -231,6 +235,7 @@ class LogRecovery:
             segment_bytes=finding.segment_bytes,
             last=finding.checkpoint,
             now_us=self._now_us(),
+            generation=finding.generation,
             recovered=True,
         )
 
@@ -259,10 +264,9 @@ class LogRecovery:
 
     def _put_aside(self, finding: Finding) -> None:
         """Rename the files of a segment that serves nothing; one that never held anything is removed."""
-        pair = (
-            names.index_path(self._folder, finding.base_offset),
-            names.segment_path(self._folder, finding.base_offset),
-        )
+        present = self._files.names(self._folder)
+        mine = [name for name in present if names.parse_pair_base(name) == finding.base_offset]
+        index_first = sorted(mine, key=lambda name: names.parse_index(name) is None)
         empty = (
             not finding.loss_proven
             and not finding.lost_bytes
@@ -272,18 +276,18 @@ class LogRecovery:
         empty = empty or (
             finding.segment_file_bytes == 0 and finding.state is State.ORPHAN and not finding.loss_proven
         )
-        for path in pair:
-            if self._exists(path):
-                if empty:
-                    self._files.unlink(path)
-                else:
-                    self._files.rename(path, self._lost_name(path))
+        for path in (self._folder / name for name in index_first):
+            if empty:
+                self._files.unlink(path)
+            else:
+                self._files.rename(path, self._lost_name(path))
         self._files.sync_directory(self._folder)
 
     def _copy_tail_aside(self, finding: Finding) -> None:
         """Copy what is cut off to `.lost`, durably, before anything is cut."""
         if finding.lost_bytes:
-            self._copy_from(names.segment_path(self._folder, finding.base_offset), finding.segment_bytes)
+            path = names.segment_path(self._folder, finding.base_offset, finding.generation)
+            self._copy_from(path, finding.segment_bytes)
         if finding.lost_count:
             self._copy_from(
                 names.index_path(self._folder, finding.base_offset), entry_position(finding.count)
@@ -347,11 +351,15 @@ class LogRecovery:
                 except OSError as error:
                     self._notes.append(f"could not remove {name}: {error}")
 
+    def _remove_replaced(self, served: list[Finding]) -> None:
+        whole = [one.trailer for one in served if one.trailer and one.state is State.SEALED]
+        try:
+            remove_replaced(self._files, self._folder, whole)
+        except OSError as error:
+            self._notes.append(f"segment files that were replaced still take space: {error}")
+
     def _lost_name(self, path: Path) -> Path:
         return names.lost_path(path, set(self._files.names(self._folder)))
-
-    def _exists(self, path: Path) -> bool:
-        return path.name in self._files.names(self._folder)
 
 
 def _serves(finding: Finding) -> bool:

@@ -65,7 +65,8 @@ class Retention:
     def __init__(self, log: "Log", store: "Store") -> None:
         self._log = log
         self._store = store
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held while files of sealed segments are renamed and the history follows, by whoever does that."""
         self._growing = (-1, 0)
         self._held = False
         self._first_seen: dict[int, int] | None = None
@@ -78,14 +79,14 @@ class Retention:
     def run(self) -> float | None:
         """The task for the background: `apply`, and in how many seconds to look again. Raises OSError."""
         self.apply()
-        with self._lock:
+        with self.lock:
             return None if self._log.failure is not None else self._next_s()
 
     def apply(self) -> int:
         """Seal and delete what is due now; returns how many segments were deleted. Raises OSError when the disk
         refuses some of it; the rest is done."""
         log = self._log
-        with self._lock:
+        with self.lock:
             if log.failure is not None or not is_limited(log.config):
                 return 0
             if self._roll_in_us() == 0:
@@ -100,8 +101,8 @@ class Retention:
     def settle(self) -> None:
         """Wait while files are being renamed. For a reader that did not find one; not for ever, because the
         renaming may wait for a lock that the reader's caller holds."""
-        if self._lock.acquire(timeout=5):
-            self._lock.release()
+        if self.lock.acquire(timeout=5):
+            self.lock.release()
 
     def _sealed(self) -> list[Segment]:
         """The sealed segments in front of the first that is not."""

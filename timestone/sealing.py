@@ -44,12 +44,14 @@ def seal_index(
     segment_bytes: int,
     last: Checkpoint | None,
     now_us: int,
+    generation: int = 0,
     recovered: bool = False,
 ) -> Trailer:
     """Replace the growing index of a flushed segment by a sealed one; durable when it returns.
 
-    last: the newest checkpoint of the growing index. On OSError the growing index is as it was, and sealing
-    can be tried again."""
+    last: the newest checkpoint of the growing index. generation: of the segment file; a growing one is never
+    rewritten, but recovery also seals a rewritten segment whose trailer is damaged. On OSError the growing index
+    is as it was, and sealing can be tried again."""
     path = names.index_path(folder, header.base_offset)
     temporary = path.with_name(path.name + names.TEMPORARY_SUFFIX)
     if temporary.name in files.names(folder):
@@ -59,7 +61,7 @@ def seal_index(
         target = files.create(temporary)
         try:
             trailer = _write_sealed(
-                files, header, source, target, count, segment_bytes, last, now_us, recovered
+                files, header, source, target, count, segment_bytes, last, now_us, generation, recovered
             )
             files.fdatasync(target)
         except BaseException:
@@ -83,6 +85,7 @@ def _write_sealed(
     segment_bytes: int,
     last: Checkpoint | None,
     now_us: int,
+    generation: int,
     recovered: bool,
 ) -> Trailer:
     ceiling = last.ceiling if last else header.base_offset + count
@@ -124,6 +127,7 @@ def _write_sealed(
         entries_crc=crc,
         headed_count=headed,
         stored_bytes=segment_bytes,
+        generation=generation,
         recovered=recovered,
     )
     files.write_all(target, summary_raw + trailer.encode(), entry_position(count))

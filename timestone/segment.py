@@ -8,6 +8,7 @@ of reads; a single record is checked whenever it is read from a file. So a consu
 pays for crcs once."""
 
 import bisect
+import errno
 import threading
 from dataclasses import dataclass
 from mmap import mmap
@@ -23,7 +24,15 @@ from timestone.entries import ENTRY, ENTRY_BYTES, Entries
 from timestone.entry_seal import EntrySeal
 from timestone.errors import CorruptRecord
 from timestone.files import Files
-from timestone.index import HEADER_BYTES, SUMMARY, Summary, Trailer, entry_position
+from timestone.index import (
+    HEADER_BYTES,
+    SUMMARY,
+    TRAILER_BYTES,
+    DamagedIndex,
+    Summary,
+    Trailer,
+    entry_position,
+)
 
 if TYPE_CHECKING:
     from timestone.open_files import OpenSegments
@@ -39,6 +48,8 @@ class OpenPair:
     __slots__ = ("_files", "entry_room", "index_map", "segment_fd")
 
     def __init__(self, files: Files, index_path: Path, segment_path: Path, trailer: Trailer | None) -> None:
+        """Raises FileNotFoundError also when the segment was replaced by another generation (see
+        timestone/replacement.py): the files of two do not belong together."""
         self._files = files
         segment_fd = files.open(segment_path)
         try:
@@ -47,6 +58,11 @@ class OpenPair:
                 size = files.size(index_fd)
                 # Never beyond the file: touching a page behind its end is SIGBUS, which no program survives.
                 self.index_map: mmap = files.map(index_fd, size)
+                if _generation(self.index_map, index_path) not in (
+                    None,
+                    trailer.generation if trailer else 0,
+                ):
+                    raise FileNotFoundError(errno.ENOENT, "the segment was replaced", str(segment_path))
             finally:
                 files.close(index_fd)
         except BaseException:
@@ -91,7 +107,7 @@ class Segment:
     ) -> None:
         self.base_offset = base_offset
         self.index_path = names.index_path(folder, base_offset)
-        self.segment_path = names.segment_path(folder, base_offset)
+        self.segment_path = names.segment_path(folder, base_offset, trailer.generation if trailer else 0)
         self.count = trailer.entry_count if trailer else count
         """Published records; only ever rises."""
         self.trailer = trailer
@@ -267,6 +283,14 @@ class Segment:
     def _note_verified(self, first: int, last: int) -> None:
         lo, hi = self._verified
         self._verified = (min(lo, first), max(hi, last)) if first <= hi and lo <= last else (first, last)
+
+
+def _generation(index_map: mmap, path: Path) -> int | None:
+    """Which generation of the segment file an index means; None for one that is not sealed, or damaged."""
+    try:
+        return Trailer.decode(index_map[-TRAILER_BYTES:], path).generation
+    except DamagedIndex:
+        return None
 
 
 _RUN_RECORDS = 65_536

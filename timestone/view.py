@@ -247,7 +247,8 @@ class LogView(ReadableLog):
     def _refresh_locked(self) -> int:
         known = {segment.base_offset: segment for segment in self._history.segments}
         bases, _ = base_offsets(self._files, self.folder)
-        found = {base: self._look_at(base, known.get(base)) for base in bases}
+        newest = self._newest_generations()
+        found = {base: self._look_at(base, known.get(base), newest.get(base, 0)) for base in bases}
         deleted = self._deleted_of(found)
         segments = [segment for base, segment in found.items() if segment is not None and base > deleted]
         for segment, following in itertools.pairwise(segments):
@@ -261,6 +262,14 @@ class LogView(ReadableLog):
         self._synced_offset = max(self._synced_offset, self._start_offset)
         self._history = History(segments)
         return self._end_offset
+
+    def _newest_generations(self) -> dict[int, int]:
+        """Of the segments that were rewritten, or are being rewritten: the highest number that a file has."""
+        newest: dict[int, int] = {}
+        for name in self._files.names(self.folder):
+            if (segment := names.parse_segment(name)) is not None and segment[1]:
+                newest[segment[0]] = max(segment[1], newest.get(segment[0], 0))
+        return newest
 
     def _deleted_of(self, found: Mapping[int, Segment | None]) -> int:
         """The highest base offset that was deleted while its turn came; -1 for none. Those before it are deleted
@@ -285,9 +294,10 @@ class LogView(ReadableLog):
     def _in_tail(self, offset: int) -> TailRun | None:
         return None
 
-    def _look_at(self, base: int, known: Segment | None) -> Segment | None:
+    def _look_at(self, base: int, known: Segment | None, newest_generation: int) -> Segment | None:
         """A segment as it is now; None when its files are gone or are not the log's."""
-        if known is not None and known.trailer is not None:
+        sealed = known.trailer if known is not None else None
+        if sealed is not None and sealed.generation == newest_generation:
             return known
         try:
             fd = self._files.open(names.index_path(self.folder, base))
@@ -307,6 +317,8 @@ class LogView(ReadableLog):
             trailer = read_trailer(self._files, fd, path, self.id, base, self._files.size(fd))
             if trailer is not None:
                 self._synced_offset = max(self._synced_offset, base + trailer.entry_count)
+                if trailer == sealed:
+                    return known
                 return Segment(
                     self._files, self.folder, base, self.id, self._store.open_segments, trailer=trailer
                 )

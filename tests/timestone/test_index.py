@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from timestone.errors import UnsupportedFormat
 from timestone.index import (
     FORMAT_VERSION,
     HEADER_BYTES,
+    REWRITTEN_VERSION,
     SLOT_BYTES,
     SLOT_POSITIONS,
     TRAILER_BYTES,
@@ -109,14 +111,20 @@ def with_version(data: bytes, version: int) -> bytes:
     return fixed + struct.pack("<I", crc32c(fixed))
 
 
-@pytest.mark.parametrize(("data", "decode"), DECODERS.values(), ids=DECODERS.keys())
-@pytest.mark.parametrize("version", [0, 2, 2**32 - 1])
-def test_whole_one_of_another_version_is_its_own_error(
-    data: bytes, decode: Callable[[bytes, Path], object], version: int
-) -> None:
+@pytest.mark.parametrize(("kind", "newest"), [("header", FORMAT_VERSION), ("trailer", REWRITTEN_VERSION)])
+@pytest.mark.parametrize("version", [0, 3, 2**32 - 1])
+def test_whole_one_of_another_version_is_its_own_error(kind: str, newest: int, version: int) -> None:
+    data, decode = DECODERS[kind]
     with pytest.raises(UnsupportedFormat) as caught:
         decode(with_version(data, version), PATH)
-    assert (caught.value.path, caught.value.found, caught.value.supported) == (PATH, version, FORMAT_VERSION)
+    assert (caught.value.path, caught.value.found, caught.value.supported) == (PATH, version, newest)
+
+
+def test_trailer_of_a_rewritten_segment_is_of_a_version_that_older_readers_refuse() -> None:
+    rewritten = replace(TRAILER, generation=3)
+    data = rewritten.encode()
+    assert (data[8], data[96:100], data[100:124]) == (2, b"\3\0\0\0", bytes(24))
+    assert Trailer.decode(data, PATH) == rewritten
 
 
 def test_version_is_looked_at_before_anything_a_newer_one_may_have_changed() -> None:

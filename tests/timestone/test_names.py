@@ -6,12 +6,11 @@ from hypothesis import strategies as st
 
 from timestone.errors import InvalidName
 from timestone.names import (
-    INDEX_SUFFIX,
-    SEGMENT_SUFFIX,
     index_path,
     log_folder,
-    parse_base_offset,
+    parse_index,
     parse_log_folder,
+    parse_segment,
     segment_path,
     validate_log_name,
 )
@@ -66,8 +65,9 @@ def test_file_names_are_the_base_offset_in_twenty_digits() -> None:
 
 @given(st.integers(0, 2**64 - 1))
 def test_base_offset_comes_back_from_the_name(base: int) -> None:
-    assert parse_base_offset(segment_path(Path(), base).name, SEGMENT_SUFFIX) == base
-    assert parse_base_offset(index_path(Path(), base).name, INDEX_SUFFIX) == base
+    assert parse_segment(segment_path(Path(), base).name) == (base, 0)
+    assert parse_segment(segment_path(Path(), base, 12).name) == (base, 12)
+    assert parse_index(index_path(Path(), base).name) == base
 
 
 STRANGE_FILES = [
@@ -86,4 +86,4 @@ STRANGE_FILES = [
 
 @pytest.mark.parametrize("name", STRANGE_FILES, ids=ascii)
 def test_file_of_a_stranger_is_no_index(name: str) -> None:
-    assert parse_base_offset(name, INDEX_SUFFIX) is None
+    assert parse_index(name) is None

@@ -528,10 +528,10 @@ def test_view_that_finds_a_segment_gone_in_the_middle_of_a_refresh_shows_no_hole
         other._history = type(other._history)(())
         look_at = other._look_at
 
-        def look_and_delete(base: int, known: object) -> object:
+        def look_and_delete(base: int, known: object, newest_generation: int) -> object:
             if base == 4:
                 log.apply_retention()
-            return look_at(base, None)
+            return look_at(base, None, newest_generation)
 
         monkeypatch.setattr(other, "_look_at", look_and_delete)
         other.refresh()
