@@ -41,6 +41,11 @@ def explanations(report: StoreReport) -> Iterator[str]:
         name = f"{log.log}-{log.partition}"
         if log.error:
             yield f"{name} cannot be read: {log.error}"
+        if log.unborn:
+            yield (
+                f"{name} is being made, or the process that made it was killed before it had; it never held a record. "
+                "Next: nothing; opening the store finishes it."
+            )
         for segment in log.segments:
             if text := _about_segment(segment, report.owner_pid):
                 yield f"{name}, segment {segment.base_offset}: {text}"

@@ -4,7 +4,7 @@ Tests replace it: one twin records the operations and builds what a power loss c
 them. So nothing here knows any format, and nothing elsewhere calls `os` on a file of the store (the SQLite
 catalogue is the exception: it brings its own tested storage layer and is never on the data path).
 
-All methods raise OSError; whoever knows the path adds it.
+All methods raise OSError that names the file, also where the kernel knows only a descriptor.
 """
 
 import errno
@@ -15,6 +15,17 @@ from pathlib import Path
 from typing import TypeAlias
 
 Data: TypeAlias = bytes | bytearray | memoryview
+
+
+def _named(error: OSError, fd: int) -> OSError:
+    """The error with the path of its file, as the system tells it for a descriptor. Costs nothing until something
+    fails."""
+    if error.filename is None:
+        try:
+            error.filename = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            pass  # a system without /proc, or a descriptor that is closed
+    return error
 
 
 class Files:
@@ -37,11 +48,17 @@ class Files:
 
     def pwrite(self, fd: int, data: Data, position: int) -> int:
         """Write some of `data`; returns how many bytes. May be short, like the system call."""
-        return os.pwrite(fd, data, position)
+        try:
+            return os.pwrite(fd, data, position)
+        except OSError as error:
+            raise _named(error, fd) from None
 
     def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
         """Read up to `length_bytes`; short only at the end of the file."""
-        return os.pread(fd, length_bytes, position)
+        try:
+            return os.pread(fd, length_bytes, position)
+        except OSError as error:
+            raise _named(error, fd) from None
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
@@ -55,20 +72,31 @@ class Files:
     def reserve(self, fd: int, start: int, end: int) -> None:
         """Allocate the blocks of [start, end) as zeros and grow the file to `end`: a later pwrite there
         cannot meet ENOSPC, and a mapping of it cannot meet SIGBUS."""
-        os.posix_fallocate(fd, start, end - start)
+        try:
+            os.posix_fallocate(fd, start, end - start)
+        except OSError as error:
+            raise _named(error, fd) from None
 
     def truncate(self, fd: int, size: int) -> None:
         """Only for files that nobody maps."""
-        os.ftruncate(fd, size)
+        try:
+            os.ftruncate(fd, size)
+        except OSError as error:
+            raise _named(error, fd) from None
 
     def fdatasync(self, fd: int) -> None:
-        os.fdatasync(fd)
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            raise _named(error, fd) from None
 
     def sync_directory(self, path: Path) -> None:
         """Make creations, renames and removals in the directory durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise _named(error, fd) from None
         finally:
             os.close(fd)
 
@@ -98,13 +126,16 @@ class Files:
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 return False
-            raise
+            raise _named(error, fd) from None
         return True
 
     def map(self, fd: int, length_bytes: int) -> mmap.mmap:
         """A read-only shared mapping of the first bytes of a file. Read-only because a store through a
         mapping on a full disk is SIGBUS, which no Python program survives."""
-        return mmap.mmap(fd, length_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        try:
+            return mmap.mmap(fd, length_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        except OSError as error:
+            raise _named(error, fd) from None
 
     # Written once on top of the above, so that a twin sees each system call.
 
@@ -116,7 +147,7 @@ class Files:
         while done < len(view):
             count = self.pwrite(fd, view[done:], position + done)
             if count == 0:
-                raise OSError(errno.EIO, "pwrite wrote nothing")
+                raise _named(OSError(errno.EIO, "pwrite wrote nothing"), fd)
             done += count
 
     def read_file(self, path: Path) -> bytes:

@@ -82,6 +82,8 @@ class LogReport:
     """`.lost` files: what a recovery has cut off or could not serve."""
     error: str
     """Why the log could not be read; empty when it could."""
+    unborn: bool = False
+    """It is just being made, or the process that made it ended before: it never held a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,7 @@ def inspect_store(
     except (TimestoneError, OSError) as error:
         notes.append(f"{error}; the records do not need it")
     committed, rows, damage = catalogued
-    reports = [
-        _LogInspection(
-            files, store, one, rows[one].next_offset if one in rows else 0, deep, progress
-        ).report()
-        for one in chosen
-    ]
+    reports = [_LogInspection(files, store, one, rows.get(one), deep, progress).report() for one in chosen]
     readers = [
         _reader_report(reader, found, reports)
         for reader, found in committed.items()
@@ -202,13 +199,14 @@ class _LogInspection:
         files: Files,
         store: Path,
         log: tuple[str, int],
-        next_offset: int,
+        row: CatalogRow | None,
         deep: bool,
         progress: Progress | None,
     ) -> None:
-        """next_offset: what the catalogue says, for a log that has no segments."""
+        """row: what the catalogue says, for a log that has no segments; None when it does not know the log."""
         name, partition = log
-        self._next_offset = next_offset
+        self._known = row is not None
+        self._next_offset = row.next_offset if row else 0
         self._files = files
         self._folder = store / names.log_folder(name, partition)
         self._name = name
@@ -220,26 +218,25 @@ class _LogInspection:
         try:
             return self._report()
         except (TimestoneError, OSError) as error:
-            return LogReport(
-                self._name,
-                self._partition,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                (),
-                (),
-                self._put_aside(),
-                error=str(error),
-            )
+            return self._empty(error=str(error))
+
+    def _empty(self, *, error: str = "", unborn: bool = False) -> LogReport:
+        """The report of a log that cannot be looked into."""
+        return LogReport(
+            self._name,
+            self._partition,
+            *(0,) * 9,
+            segments=(),
+            strangers=(),
+            put_aside=self._put_aside(),
+            error=error,
+            unborn=unborn,
+        )
 
     def _report(self) -> LogReport:
         bases, strangers = base_offsets(self._files, self._folder)
+        if not bases and not self._known and names.TOPICS_NAME not in self._files.names(self._folder):
+            return self._empty(unborn=True)
         known = identity_from_indexes(self._files, self._folder, bases, self._name, self._partition)
         topics = TopicDictionary(self._files, self._folder / names.TOPICS_NAME, known=known)
         try:
@@ -337,6 +334,8 @@ def _segment_report(finding: Finding) -> SegmentReport:
 def _exit_code(report: LogReport) -> int:
     if report.error:
         return EXIT_UNREADABLE
+    if report.unborn:
+        return EXIT_UNCLOSED
     codes = [_EXIT_OF_STATE[State(segment.state)] for segment in report.segments]
     return max(codes, default=EXIT_CLEAN)
 

@@ -195,3 +195,24 @@ def test_write_all_of_nothing_writes_nothing(path: Path) -> None:
     files.write_all(fd, b"", 100)
     assert files.size(fd) == 0
     files.close(fd)
+
+
+def test_error_of_a_descriptor_names_its_file(path: Path) -> None:
+    """The kernel does not say which file it was: "[Errno 5] Input/output error" helped nobody who had a thousand."""
+    files = Files()
+    path.touch()
+    fd = files.open(path)
+    refused: list[Callable[[], object]] = [
+        lambda: files.pwrite(fd, b"x", 0),
+        lambda: files.pread(fd, 1, -1),
+        lambda: files.reserve(fd, 0, 10),
+        lambda: files.truncate(fd, -1),
+    ]
+    for call in refused:
+        with pytest.raises(OSError, match=r"\[Errno") as caught:
+            call()
+        assert caught.value.filename == str(path)
+    files.close(fd)
+    with pytest.raises(OSError, match="Bad file descriptor") as caught:
+        files.fdatasync(fd)
+    assert caught.value.filename is None, "there is no file any more"

@@ -117,6 +117,28 @@ def test_log_that_cannot_be_read_is_in_the_report_and_the_others_are_too(
     assert [bool(log.error) for log in report.logs] == [True, False]
 
 
+def test_log_whose_making_was_cut_short_is_no_fault(sealed: Specimen, quick_directory: Path) -> None:
+    """Killed between the log's folder and its topic dictionary, a sound store was called unreadable: "No such file"."""
+    sealed.write(quick_directory / "data")
+    (quick_directory / "data" / "other-0").mkdir()
+    report = inspect_store(quick_directory / "data")
+    assert report.exit_code == EXIT_UNCLOSED
+    assert [(log.log, log.unborn, log.error) for log in report.logs] == [
+        ("other", True, ""),
+        ("telemetry", False, ""),
+    ]
+
+
+def test_log_that_has_lost_all_its_files_is_not_taken_for_a_new_one(
+    sealed: Specimen, quick_directory: Path
+) -> None:
+    for path in [path for path in sealed.files if path.parent == FOLDER]:
+        sealed = sealed.without(path)
+    sealed.write(quick_directory / "data")
+    (quick_directory / "data" / FOLDER).mkdir()
+    assert inspect_store(quick_directory / "data").exit_code == EXIT_UNREADABLE
+
+
 def test_strangers_and_what_was_put_aside_are_listed(sealed: Specimen, quick_directory: Path) -> None:
     more = sealed.with_file(FOLDER / "notes.txt", b"").with_file(FOLDER / f"{SEGMENT.name}.lost", b"x")
     (log,) = inspect(more, quick_directory / "data").logs

@@ -1,0 +1,194 @@
+"""The owner of a store, for runs in which a system call fails: what it does, and what it was told.
+
+It does everything that changes the disk: open, append, roll, seal, commit a reader, change settings, delete by
+retention, close, and open again. It goes on after every error that the engine documents; anything else ends it with a
+traceback. The facts that it tells:
+
+    tried N COUNT     records N to N + COUNT - 1 are being appended
+    acked N OFFSET    that record was acknowledged at that offset
+    unknown N COUNT   these may or may not be there (LogFailed)
+    refused N COUNT   these are not there
+    committing X      the named reader is about to commit offset X; `committed X` when it has
+    deleting X        retention may delete what lies below offset X
+    error WHAT TEXT   a step failed, and what it said
+    alive             after the fault the store took an append again
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import timestone
+from tests.support.system_calls import Tell, disarm
+from timestone import Ack, LogConfig, LogFailed, StoreConfig, TimestoneError
+
+LOG_NAME = "telemetry"
+READER = "billing"
+NEVER_MS = 10**9
+CONFIG = StoreConfig(
+    min_free_bytes=0, sync_interval_ms=NEVER_MS, delete_delay_ms=0, tail_bytes=0, scrub_bytes_per_s=0,
+    log=LogConfig(segment_entries=4),
+)  # fmt: skip
+SEAL_WAIT_S = 0.2
+EVER = 10**9
+"""Above every offset of these runs."""
+
+
+def payload_of(number: int) -> bytes:
+    """Every fourth is empty, every fifth larger than a sector."""
+    return b"" if number % 4 == 3 else b"%06d-" % number * (1 + number % 5 * 40)
+
+
+def topic_of(number: int) -> str:
+    """Each record has one of its own: it says which record this is, and the dictionary grows all the time."""
+    return f"devices/{number}"
+
+
+class Owner:
+    """A store that is used until something fails, and further."""
+
+    def __init__(self, root: Path, tell: Tell, first_number: int) -> None:
+        self.root = root
+        self.tell = tell
+        self.number = first_number
+
+    def open(self) -> bool:
+        """False when it cannot be opened, not even at the second try."""
+        for _ in range(2):
+            try:
+                self.store = timestone.open(self.root, config=CONFIG)
+            except (OSError, TimestoneError) as error:
+                self.failed("open", error)
+                continue
+            try:
+                self.log = self.store.log(LOG_NAME)
+            except (OSError, TimestoneError) as error:
+                self.failed("log", error)
+                self.close()
+                continue
+            return True
+        return False
+
+    def failed(self, what: str, error: Exception) -> None:
+        name = getattr(error, "filename", None) or ""
+        self.tell("error", what, f"{type(error).__name__}: {error} {name}")
+
+    def append(self, count: int, ack: Ack) -> bool:
+        numbers = range(self.number, self.number + count)
+        self.number += count
+        was_failed = self.log.failure is not None
+        self.tell("tried", numbers.start, count)
+        try:
+            offsets = self.log.append_many(
+                [payload_of(number) for number in numbers],
+                topics=[topic_of(number) for number in numbers],
+                ack=ack,
+            )
+        except LogFailed as error:
+            self.tell("refused" if was_failed else "unknown", numbers.start, count)
+            self.failed("append", error)
+            return False
+        except (OSError, TimestoneError) as error:
+            self.tell("refused", numbers.start, count)
+            self.failed("append", error)
+            return False
+        for number, offset in zip(numbers, offsets, strict=True):
+            self.tell("acked", number, offset)
+        return True
+
+    def commit(self) -> None:
+        try:
+            reader = self.log.reader("earliest", name=READER)
+        except (OSError, TimestoneError) as error:
+            return self.failed("reader", error)
+        try:
+            reader.read()
+            self.tell("committing", reader.offset)
+            reader.commit()
+            self.tell("committed", reader.offset)
+        except (OSError, TimestoneError) as error:
+            self.failed("commit", error)
+        finally:
+            reader.close()
+
+    def delete(self) -> None:
+        self.await_seals()
+        self.tell("deleting", self.log.end_offset)
+        try:
+            self.log.configure(retention_bytes=1)
+            self.log.apply_retention()
+            self.store.deleted_files.unlink_due()
+        except (OSError, TimestoneError) as error:
+            self.failed("delete", error)
+        try:
+            self.log.configure(retention_bytes=0)
+        except (OSError, TimestoneError) as error:
+            self.failed("configure", error)
+            self.tell("deleting", EVER)  # the limit stays, and the background keeps to it
+
+    def await_seals(self) -> None:
+        """Or until it is clear that there will be none."""
+        deadline = time.monotonic() + SEAL_WAIT_S
+        while any(segment.trailer is None for segment in self.log.history.segments[:-1]):
+            if time.monotonic() > deadline or self.log.failure is not None:
+                return
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        try:
+            self.store.close()
+        except (OSError, TimestoneError) as error:
+            self.failed("close", error)
+
+
+def live(owner: Owner) -> None:
+    """A whole life: from an empty directory to a clean stop, and a second one."""
+    if not owner.open():
+        return
+    owner.append(1, Ack.SYNCED)
+    owner.append(3, Ack.WRITTEN)
+    owner.append(6, Ack.SYNCED)
+    owner.commit()
+    owner.delete()
+    owner.append(2, Ack.WRITTEN)
+    owner.close()
+    recover(owner)
+
+
+def recover(owner: Owner) -> None:
+    """Open what is there, whoever left it, and go on."""
+    if not owner.open():
+        return
+    owner.append(1, Ack.WRITTEN)
+    owner.append(5, Ack.SYNCED)
+    owner.close()
+
+
+def leave_unclosed(owner: Owner) -> None:
+    """Several segments that nobody has sealed, and a commit; the caller kills the process."""
+    assert owner.open()
+    for _ in range(4):
+        owner.append(3, Ack.WRITTEN)
+    owner.append(2, Ack.SYNCED)
+    owner.commit()
+
+
+STEPS = {step.__name__: step for step in (live, recover, leave_unclosed)}
+
+
+def main(
+    root: Path, tell: Tell, steps: str, first_number: int = 0, *, go_on: bool = False, kill: bool = False
+) -> None:
+    """Run the steps; with `go_on` the cause is gone then, and the store must work at once; with `kill` the process ends
+    as by kill -9."""
+    owner = Owner(root, tell, first_number)
+    STEPS[steps](owner)
+    if kill:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if go_on:
+        disarm()
+        assert owner.open(), "the cause is gone"
+        assert owner.append(2, Ack.SYNCED), "the cause is gone"
+        owner.close()
+        tell("alive")
