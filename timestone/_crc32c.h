@@ -6,6 +6,11 @@
  * The instruction takes eight bytes and answers three cycles later, but a new one can begin in each cycle. So long inputs
  * are cut into three pieces that are worked on side by side; the three results become one by a table that says what a
  * known number of zero bytes behind a piece would do to its checksum.
+ *
+ * Where the processor multiplies four pairs of polynomials at once (VPCLMULQDQ on 512 bits), that goes faster still from
+ * some hundred bytes on: 64 bytes at the front are replaced by 64 bytes further on that leave the same remainder, until 16
+ * are left, which the instruction above reduces (Gopal et al., "Fast CRC Computation for Generic Polynomials Using
+ * PCLMULQDQ Instruction", Intel 2009).
  */
 #ifndef TIMESTONE_CRC32C_H
 #define TIMESTONE_CRC32C_H
@@ -19,6 +24,11 @@
 #endif
 
 #if defined(__x86_64__)
+#if defined(__clang__) ? __clang_major__ >= 9 : __GNUC__ >= 9
+#include <immintrin.h>
+#define CRC32C_FOLDING 1
+#define CRC32C_FOLDING_TARGET __attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq")))
+#endif
 #include <nmmintrin.h>
 #define CRC32C_HARDWARE 1
 #define CRC32C_TARGET __attribute__((target("sse4.2")))
@@ -41,6 +51,10 @@
 #define CRC32C_BYTE(crc, byte) __crc32cb((crc), (byte))
 #else
 #define CRC32C_HARDWARE 0
+#endif
+
+#ifndef CRC32C_FOLDING
+#define CRC32C_FOLDING 0
 #endif
 
 #define CRC32C_POLYNOMIAL 0x82F63B78u /* bits reversed */
@@ -118,6 +132,67 @@ CRC32C_TARGET static uint32_t crc32c_entry_by_instruction(uint32_t state, uint32
     return CRC32C_HALF(CRC32C_WORD(CRC32C_WORD(state, second), third), last);
 }
 
+#if CRC32C_FOLDING
+#define CRC32C_FOLDED 512 /* bytes from which folding is faster than the instruction alone */
+
+/* What 64 bits are multiplied by to move them this many bits on: x to that power modulo the polynomial. The bits are
+ * reversed, which costs a factor of x in each product; so the powers are one less. Of each pair the first is for the eight
+ * bytes that come first. */
+static uint64_t crc32c_moved_128[2], crc32c_moved_256[2], crc32c_moved_512[2], crc32c_moved_2048[2];
+
+static uint32_t crc32c_power(unsigned exponent) {
+    uint32_t power = 0x80000000u; /* x to the power of 0 */
+    while (exponent--) power = power >> 1 ^ (power & 1 ? CRC32C_POLYNOMIAL : 0);
+    return power;
+}
+
+static void crc32c_fill_moved(uint64_t moved[2], unsigned bits) {
+    moved[0] = crc32c_power(bits + 32 - 1);
+    moved[1] = crc32c_power(bits - 32 - 1);
+}
+
+CRC32C_FOLDING_TARGET static inline __m512i crc32c_fold(__m512i front, __m512i moved, __m512i data) {
+    __m512i first = _mm512_clmulepi64_epi128(front, moved, 0x00), second = _mm512_clmulepi64_epi128(front, moved, 0x11);
+    return _mm512_ternarylogic_epi64(first, second, data, 0x96); /* the exclusive or of three */
+}
+
+CRC32C_FOLDING_TARGET static inline __m128i crc32c_fold_one(__m128i front, __m128i moved, __m128i data) {
+    __m128i first = _mm_clmulepi64_si128(front, moved, 0x00), second = _mm_clmulepi64_si128(front, moved, 0x11);
+    return _mm_xor_si128(_mm_xor_si128(first, second), data);
+}
+
+CRC32C_FOLDING_TARGET static inline __m128i crc32c_pair(const uint64_t moved[2]) {
+    return _mm_set_epi64x((long long)moved[1], (long long)moved[0]);
+}
+
+CRC32C_FOLDING_TARGET static uint32_t crc32c_by_folding(uint32_t state, const uint8_t *data, size_t length) {
+    if (length >= CRC32C_FOLDED) {
+        const __m512i far = _mm512_broadcast_i32x4(crc32c_pair(crc32c_moved_2048));
+        const __m512i near = _mm512_broadcast_i32x4(crc32c_pair(crc32c_moved_512));
+        __m512i lanes[4];
+        for (int lane = 0; lane < 4; lane++) lanes[lane] = _mm512_loadu_si512(data + 64 * lane);
+        lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state)));
+        for (data += 256, length -= 256; length >= 256; data += 256, length -= 256)
+            for (int lane = 0; lane < 4; lane++)
+                lanes[lane] = crc32c_fold(lanes[lane], far, _mm512_loadu_si512(data + 64 * lane));
+        __m512i all = lanes[0];
+        for (int lane = 1; lane < 4; lane++) all = crc32c_fold(all, near, lanes[lane]);
+        for (; length >= 64; data += 64, length -= 64) all = crc32c_fold(all, near, _mm512_loadu_si512(data));
+        const __m128i next = crc32c_pair(crc32c_moved_128), next_but_one = crc32c_pair(crc32c_moved_256);
+        __m128i front = crc32c_fold_one(_mm512_castsi512_si128(all), next_but_one, _mm512_extracti32x4_epi32(all, 2));
+        __m128i back = crc32c_fold_one(_mm512_extracti32x4_epi32(all, 1), next_but_one, _mm512_extracti32x4_epi32(all, 3));
+        front = crc32c_fold_one(front, next, back);
+        state = CRC32C_WORD(CRC32C_WORD(0, (uint64_t)_mm_cvtsi128_si64(front)), (uint64_t)_mm_extract_epi64(front, 1));
+    }
+    return crc32c_by_instruction(state, data, length);
+}
+
+static int crc32c_can_fold(void) {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+}
+#endif
+
 static int crc32c_has_instruction(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -164,6 +239,15 @@ static int crc32c_start(void) {
         crc32c_fill_behind(crc32c_behind_long, CRC32C_LONG);
         crc32c_fill_behind(crc32c_behind_short, CRC32C_SHORT);
         crc32c_of_run = crc32c_by_instruction;
+#if CRC32C_FOLDING
+        if (crc32c_can_fold()) {
+            crc32c_fill_moved(crc32c_moved_128, 128);
+            crc32c_fill_moved(crc32c_moved_256, 256);
+            crc32c_fill_moved(crc32c_moved_512, 512);
+            crc32c_fill_moved(crc32c_moved_2048, 2048);
+            crc32c_of_run = crc32c_by_folding;
+        }
+#endif
         crc32c_of_entry = crc32c_entry_by_instruction;
         return 1;
     }

@@ -3,7 +3,7 @@
 from timestone.pure_kernel import Buffer
 from timestone.pure_kernel import entry_crcs as entry_crcs
 from timestone.pure_kernel import fill_entries as fill_entries
-from timestone.pure_kernel import joined as joined
+from timestone.pure_kernel import measured as measured
 from timestone.pure_kernel import proven_count as proven_count
 from timestone.pure_kernel import valid_count as valid_count
 

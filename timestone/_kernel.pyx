@@ -6,11 +6,8 @@ argument, and believes no length: every place in a buffer is checked against the
 Works without the GIL once there is so much to do that another thread can use the time."""
 
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport (
-    PyBytes_AS_STRING, PyBytes_Check, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
-from cpython.sequence cimport PySequence_Fast, PySequence_Fast_GET_SIZE, PySequence_Fast_ITEMS
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -22,7 +19,16 @@ cdef extern from "_crc32c.h" nogil:
     )
     uint32_t crc32c_extend_portable(uint32_t crc, const uint8_t *data, size_t length)
 
-INTERFACE = 1  # see timestone/kernel.py
+cdef extern from "Python.h" nogil:
+    ctypedef struct PyTupleObject:
+        PyObject **ob_item
+    PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t number)
+    Py_ssize_t PyTuple_GET_SIZE(object items)
+    # The same macros as above: they look into an object that somebody else keeps, so they need no GIL.
+    char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
+    Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
+
+INTERFACE = 2  # see timestone/kernel.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits into
@@ -114,38 +120,35 @@ cdef uint32_t last_ordinal_fits(Py_ssize_t count, ordinal) except? 0xFFFFFFFF:
     return ordinal if ordinal <= U32_MAX else 0
 
 
-def joined(payloads):
-    cdef object held = PySequence_Fast(payloads, "payloads are no sequence")
-    cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(held)
-    cdef PyObject **items = PySequence_Fast_ITEMS(held)
+def measured(tuple payloads not None):
+    cdef Py_ssize_t count = PyTuple_GET_SIZE(payloads)
     cdef bytes lengths = PyBytes_FromStringAndSize(NULL, count * 4)
     cdef uint8_t *length_at = <uint8_t *>PyBytes_AS_STRING(lengths)
     cdef uint64_t total = 0
     cdef Py_ssize_t size, number
+    cdef PyObject *payload
     cdef uint32_t length
-    # Nothing of Python runs in the loops, so nobody can change the list meanwhile.
     for number in range(count):
-        if not PyBytes_Check(<object>items[number]):
-            raise TypeError(f"a payload is {type(<object>items[number]).__name__}, not bytes")
-        size = PyBytes_GET_SIZE(<object>items[number])
+        payload = piece_of(payloads, number)
+        size = PyBytes_GET_SIZE(<object>payload)
         if <uint64_t>size > U32_MAX:
             raise OverflowError(f"a payload of {size} bytes")
         length = <uint32_t>size
         memcpy(length_at + 4 * number, &length, 4)
         total += length
-    if count == 1 and PyBytes_CheckExact(<object>items[0]):
-        return <object>items[0], lengths
-    cdef bytes data = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>total)
-    cdef char *at = PyBytes_AS_STRING(data)
-    for number in range(count):
-        size = PyBytes_GET_SIZE(<object>items[number])
-        memcpy(at, PyBytes_AS_STRING(<object>items[number]), size)
-        at += size
-    return data, lengths
+    return lengths, total
+
+
+cdef inline PyObject *piece_of(tuple pieces, Py_ssize_t number) except NULL:
+    """A piece, which is bytes; borrowed from the tuple."""
+    cdef PyObject *piece = PyTuple_GET_ITEM(pieces, number)
+    if not PyBytes_Check(<object>piece):
+        raise TypeError(f"a payload is {type(<object>piece).__name__}, not bytes")
+    return piece
 
 
 def fill_entries(
-    bytes data not None, lengths, topic_ids, header_lengths, flags, *, position, int64_t timestamp_us, ordinal,
+    tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position, int64_t timestamp_us, ordinal,
     uint32_t salt_crc
 ):
     cdef View length_view = View(lengths)
@@ -155,22 +158,32 @@ def fill_entries(
     cdef Column flag_column = Column(flags, 2, count)
     cdef uint32_t first = last_ordinal_fits(count, ordinal)
     cdef uint64_t total = sum_of(length_view.data, count)
-    if total != <uint64_t>len(data):
-        raise ValueError(f"{len(data)} bytes with lengths that add up to {total}")
+    cdef uint64_t data_bytes = 0
+    cdef Py_ssize_t number
+    for number in range(PyTuple_GET_SIZE(pieces)):
+        data_bytes += <uint64_t>PyBytes_GET_SIZE(<object>piece_of(pieces, number))
+    if total != data_bytes:
+        raise ValueError(f"{data_bytes} bytes with lengths that add up to {total}")
     if position < 0 or position + total > U32_MAX:
         raise OverflowError(f"{total} bytes at position {position}")
     cdef uint32_t start = position
     cdef bytes result = PyBytes_FromStringAndSize(NULL, count * ENTRY_BYTES)
     cdef uint8_t *entries = <uint8_t *>PyBytes_AS_STRING(result)
-    cdef const uint8_t *bytes_ = <const uint8_t *>PyBytes_AS_STRING(data)
+    # The pieces are bytes in a tuple, which nobody changes; `pieces` keeps them.
+    cdef PyObject **items = &(<PyTupleObject *>pieces).ob_item[0]
+    cdef int64_t missing
     if total + count * ENTRY_BYTES < LONG_BYTES:
-        fill(entries, count, bytes_, length_view.data, topics, headers, flag_column, start, timestamp_us, first, salt_crc)
+        missing = fill(
+            entries, count, items, length_view.data, topics, headers, flag_column, start, timestamp_us, first, salt_crc
+        )
     else:
         with nogil:
-            fill(
-                entries, count, bytes_, length_view.data, topics, headers, flag_column, start, timestamp_us, first,
+            missing = fill(
+                entries, count, items, length_view.data, topics, headers, flag_column, start, timestamp_us, first,
                 salt_crc,
             )
+    if missing:
+        raise ValueError(f"a record has {missing} bytes less in its piece than its length says")
     return result
 
 
@@ -184,28 +197,39 @@ cdef uint64_t sum_of(const uint8_t *lengths, Py_ssize_t count) noexcept nogil:
     return total
 
 
-cdef void fill(
-    uint8_t *entries, Py_ssize_t count, const uint8_t *data, const uint8_t *lengths, Column topics, Column headers,
+cdef int64_t fill(
+    uint8_t *entries, Py_ssize_t count, PyObject **pieces, const uint8_t *lengths, Column topics, Column headers,
     Column flags, uint32_t position, int64_t timestamp_us, uint32_t ordinal, uint32_t salt_crc
 ) noexcept nogil:
-    """The lengths are known to add up to the size of `data`."""
+    """Returns 0, or how many bytes a record lacks in its piece. Lengths and pieces are known to add up to the same, so
+    there is a piece for each record."""
     cdef Entry entry
     cdef Py_ssize_t number
     cdef uint32_t length, topic
     cdef uint16_t header_length, flag
+    cdef const uint8_t *data = NULL
+    cdef uint64_t left = 0
     entry.timestamp_us = timestamp_us
     for number in range(count):
         memcpy(&length, lengths + 4 * number, 4)
         memcpy(&topic, topics.at + number * topics.step, 4)
         memcpy(&header_length, headers.at + number * headers.step, 2)
         memcpy(&flag, flags.at + number * flags.step, 2)
+        while left == 0 and length:
+            data = <const uint8_t *>bytes_in(pieces[0])
+            left = <uint64_t>size_of(pieces[0])
+            pieces += 1
+        if length > left:
+            return <int64_t>(length - left)
         entry.place = position | <uint64_t>length << 32
         entry.marks = topic | <uint64_t>header_length << 32 | <uint64_t>flag << 48
         entry.crcs = crc32c_extend(0, data, length)
         entry.crcs |= <uint64_t>crc_of_entry(&entry, salt_crc, ordinal + <uint32_t>number) << 32
         memcpy(entries + number * ENTRY_BYTES, &entry, ENTRY_BYTES)
         data += length
+        left -= length
         position += length
+    return 0
 
 
 def entry_crcs(entries, uint32_t salt_crc, first_ordinal):

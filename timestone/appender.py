@@ -127,18 +127,18 @@ class Appender:
         holds. RecordTooLarge: the draft does not fit into any segment."""
         now_us = max(self._last_timestamp_us, self._place.now_us())
         writer = self._writer_for(draft, now_us)
-        data, position, first = draft.data, writer.size_bytes, writer.end_offset
+        stored, position, first = draft.stored, writer.size_bytes, writer.end_offset
         entries = draft.entries(writer.seal, ordinal=writer.count, position=position, timestamp_us=now_us)
         try:
             writer.raise_ceiling(first + draft.count)
-            writer.write(data, entries)
+            writer.write(stored, entries)
         except (HalfWritten, FailedFlush) as error:
             self._rescue_marked(error)
             return self.write(draft)
-        run = TailRun(first, entries, data, position)
+        run = TailRun(first, entries, stored, position)
         self._last_timestamp_us = now_us
         self._unsynced_runs.append(run)
-        self.unsynced_bytes += len(data) + len(entries)
+        self.unsynced_bytes += stored.size_bytes + len(entries)
         self.next_offset = run.end_offset
         return run
 

@@ -14,14 +14,20 @@ from timestone import kernel
 from timestone.entries import NO_TOPIC
 from timestone.entry_seal import EntrySeal
 from timestone.errors import RecordTooLarge
+from timestone.stored_bytes import StoredBytes
 
 Numbers = npt.NDArray[np.unsignedinteger]
 Column = Sequence[int] | Numbers | int
+_LARGE_BYTES = 512
+"""From this mean size on, handing the payloads to the kernel one by one is cheaper than copying them into one
+buffer, whose pages are mostly new to the process; below it the copy is (docs/performance.md)."""
+_HUGE_BYTES = 64 * 1024
 _MOST = {np.uint32: 0xFFFF_FFFF, np.uint16: 0xFFFF}  # np.iinfo takes longer than all else about a column
 
 
 class Draft:
-    """A batch of records to append. Immutable once built; holds copies, never views of a receive buffer.
+    """A batch of records to append. Immutable once built; holds bytes objects, never views of a receive
+    buffer.
 
     payloads: the stored bytes of each record: header block, then payload. Zero-length ones are legal.
     topic_ids (u32), flags (u16), header_lengths (u16): one value for all, or one a record.
@@ -29,7 +35,7 @@ class Draft:
     Raises ValueError or OverflowError when a column does not fit.
     """
 
-    __slots__ = ("count", "data", "flags", "header_lengths", "lengths", "topic_ids")
+    __slots__ = ("count", "flags", "header_lengths", "lengths", "stored", "topic_ids")
 
     def __init__(
         self,
@@ -39,8 +45,11 @@ class Draft:
         flags: Column = 0,
         header_lengths: Column = 0,
     ) -> None:
-        data, lengths = kernel.joined(payloads)
-        self._fill(data, lengths, topic_ids, flags, header_lengths)
+        pieces = tuple(payloads)
+        lengths, size_bytes = kernel.measured(pieces)
+        if size_bytes < _LARGE_BYTES * len(pieces):
+            pieces = (b"".join(pieces),)
+        self._fill(StoredBytes(pieces, size_bytes), lengths, topic_ids, flags, header_lengths)
 
     @classmethod
     def from_columns(
@@ -56,17 +65,22 @@ class Draft:
 
         lengths: u32 each, which have to add up to the size of `data`."""
         draft = cls.__new__(cls)
-        draft._fill(data, lengths, topic_ids, flags, header_lengths)
+        draft._fill(StoredBytes((data,), len(data)), lengths, topic_ids, flags, header_lengths)
         total = int(draft._sizes().sum(dtype=np.uint64))
         if total != len(data):
             raise ValueError(f"{len(data)} bytes with lengths that add up to {total}")
         return draft
 
     def _fill(
-        self, data: bytes, lengths: bytes, topic_ids: Column, flags: Column, header_lengths: Column
+        self,
+        stored: StoredBytes,
+        lengths: bytes,
+        topic_ids: Column,
+        flags: Column,
+        header_lengths: Column,
     ) -> None:
-        self.data = data
-        """The stored bytes of all records, back to back."""
+        self.stored = stored
+        """The stored bytes of all records, in order."""
         self.lengths = lengths
         """Stored bytes of each record, u32 each."""
         self.count = count = len(lengths) // 4
@@ -80,17 +94,17 @@ class Draft:
     @property
     def size_bytes(self) -> int:
         """Stored bytes of all records."""
-        return len(self.data)
+        return self.stored.size_bytes
 
     def check(self, record_bytes: int) -> None:
         """Raise RecordTooLarge when any record is over the limit. Nothing was written then."""
-        if len(self.data) > record_bytes and (longest := int(self._sizes().max())) > record_bytes:
+        if self.size_bytes > record_bytes and (longest := int(self._sizes().max())) > record_bytes:
             raise RecordTooLarge(longest, record_bytes)
 
     def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:
         """The index entries of this draft when its first record gets `ordinal` and lies at `position`."""
         return kernel.fill_entries(
-            self.data,
+            self.stored.pieces,
             self.lengths,
             self.topic_ids,
             self.header_lengths,
@@ -109,7 +123,7 @@ class Draft:
         counts = [draft.count for draft in drafts]
         joined = cls.__new__(cls)
         joined._fill(
-            b"".join([draft.data for draft in drafts]),
+            _together([draft.stored for draft in drafts]),
             b"".join([draft.lengths for draft in drafts]),
             _joined([draft.topic_ids for draft in drafts], counts),
             _joined([draft.flags for draft in drafts], counts),
@@ -119,6 +133,16 @@ class Draft:
 
     def _sizes(self) -> Numbers:
         return np.frombuffer(self.lengths, dtype=np.uint32)
+
+
+def _together(parts: Sequence[StoredBytes]) -> StoredBytes:
+    """The bytes of several drafts. Joined unless the pieces are so large that this would cost more than it saves
+    the readers of the tail, who may be many."""
+    pieces = tuple(piece for part in parts for piece in part.pieces)
+    size_bytes = sum(part.size_bytes for part in parts)
+    if size_bytes < _HUGE_BYTES * len(pieces):
+        pieces = (b"".join(pieces),)
+    return StoredBytes(pieces, size_bytes)
 
 
 def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> int | Numbers:

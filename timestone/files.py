@@ -11,10 +11,14 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 Data: TypeAlias = bytes | bytearray | memoryview
+
+_PIECES_MOST = os.sysconf("SC_IOV_MAX")
+"""How many pieces one pwritev takes."""
 
 
 def _named(error: OSError, fd: int) -> OSError:
@@ -52,6 +56,11 @@ class Files:
             return os.pwrite(fd, data, position)
         except OSError as error:
             raise _named(error, fd) from None
+
+    def pwritev(self, fd: int, pieces: Sequence[bytes], position: int) -> int:
+        """Like `pwrite` of the pieces back to back, without copying them together. As many pieces as the
+        kernel takes in one call."""
+        return os.pwritev(fd, pieces, position)
 
     def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
         """Read up to `length_bytes`; short only at the end of the file."""
@@ -149,6 +158,19 @@ class Files:
             if count == 0:
                 raise _named(OSError(errno.EIO, "pwrite wrote nothing"), fd)
             done += count
+
+    def write_pieces(self, fd: int, pieces: Sequence[bytes], size_bytes: int, position: int) -> None:
+        """Like `write_all` of the pieces back to back; `size_bytes` is their sum."""
+        if len(pieces) == 1:
+            self.write_all(fd, pieces[0], position)
+            return
+        for first in range(0, len(pieces), _PIECES_MOST):
+            group = pieces[first : first + _PIECES_MOST]
+            wanted = size_bytes if len(group) == len(pieces) else sum(map(len, group))
+            done = self.pwritev(fd, group, position)
+            if done < wanted:  # the disk is full, or nearly: rare, and soon over
+                self.write_all(fd, b"".join(group)[done:], position + done)
+            position += wanted
 
     def read_file(self, path: Path) -> bytes:
         fd = self.open(path)

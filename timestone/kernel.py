@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from timestone import pure_kernel
 
-INTERFACE = 1
+INTERFACE = 2
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -37,13 +37,13 @@ NAME = "pure Python" if _native is None else "native"
 """Which path is in use, for a line of a report."""
 
 if TYPE_CHECKING or _native is None:
-    joined = pure_kernel.joined
+    measured = pure_kernel.measured
     fill_entries = pure_kernel.fill_entries
     entry_crcs = pure_kernel.entry_crcs
     valid_count = pure_kernel.valid_count
     proven_count = pure_kernel.proven_count
 else:
-    joined = _native.joined
+    measured = _native.measured
     fill_entries = _native.fill_entries
     entry_crcs = _native.entry_crcs
     valid_count = _native.valid_count

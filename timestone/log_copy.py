@@ -13,6 +13,7 @@ from timestone.entries import Entries
 from timestone.files import Files
 from timestone.index import IndexHeader
 from timestone.segment_writer import SegmentWriter
+from timestone.stored_bytes import StoredBytes
 from timestone.topics import LogIdentity, TopicDictionary, create_topics_file
 
 
@@ -77,7 +78,7 @@ class LogCopy:
         entries["timestamp_us"] = times
         entries["position"] = entries["position"].astype(np.int64) + writer.size_bytes
         writer.seal.close(entries, writer.count)
-        writer.write(data, entries.tobytes())
+        writer.write(StoredBytes((data,), len(data)), entries.tobytes())
         self._last_us = int(times[-1])
         self.records += len(entries)
         self.bytes += len(data)

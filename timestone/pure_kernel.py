@@ -11,7 +11,7 @@ OverflowError for a number that does not fit its field, TypeError for what is no
 import operator
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,18 +31,19 @@ _UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc
 _U32 = struct.Struct("<I")
 
 
-def joined(payloads: Sequence[bytes]) -> tuple[bytes, bytes]:
-    """The payloads back to back, and the length of each as u32. A single one is not copied."""
-    if not isinstance(payloads, (list, tuple)):
-        payloads = list(payloads)
-    if not all(issubclass(kind, bytes) for kind in set(map(type, payloads))):
-        strange = next(payload for payload in payloads if not isinstance(payload, bytes))
-        raise TypeError(f"a payload is {type(strange).__name__}, not bytes")
-    return b"".join(payloads), array("I", map(len, payloads)).tobytes()
+def measured(payloads: tuple[bytes, ...]) -> tuple[bytes, int]:
+    """The length of each payload as u32, and their sum."""
+    if not isinstance(payloads, tuple):
+        raise TypeError(f"payloads are {type(payloads).__name__}, not a tuple")
+    for kind in set(map(type, payloads)):
+        if not issubclass(kind, bytes):
+            raise TypeError(f"a payload is {kind.__name__}, not bytes")
+    lengths = array("I", map(len, payloads))
+    return lengths.tobytes(), sum(lengths)
 
 
 def fill_entries(
-    data: bytes,
+    pieces: tuple[bytes, ...],
     lengths: Buffer,
     topic_ids: Column,
     header_lengths: Column,
@@ -53,13 +54,12 @@ def fill_entries(
     ordinal: int,
     salt_crc: int,
 ) -> bytes:
-    """The index entries of a batch of records that lie back to back in `data`.
+    """The index entries of a batch of records that lie back to back in `pieces`, none across two of them.
 
-    lengths: u32 each, which have to add up to the size of `data`. topic_ids: u32; header_lengths and flags: u16.
+    lengths: u32 each, which have to add up to the size of the pieces. topic_ids: u32; header_lengths and flags: u16.
     position, ordinal: those of the first record in its segment; all positions and ordinals have to fit into 32 bits.
     salt_crc: the crc32c of what is put in front of an entry for its own crc (`EntrySeal`)."""
-    if not isinstance(data, bytes):
-        raise TypeError(f"data is {type(data).__name__}, not bytes")
+    data_bytes = measured(pieces)[1]
     _check_i64(timestamp_us)
     _check_u32(salt_crc)
     sizes = _items(lengths, np.uint32)
@@ -70,8 +70,8 @@ def fill_entries(
     _check_ordinals(count, ordinal)
     ends = np.cumsum(sizes, dtype=np.int64)
     total = int(ends[-1]) if count else 0
-    if total != len(data):
-        raise ValueError(f"{len(data)} bytes with lengths that add up to {total}")
+    if total != data_bytes:
+        raise ValueError(f"{data_bytes} bytes with lengths that add up to {total}")
     if position < 0 or position + total > _U32_MAX:
         raise OverflowError(f"{total} bytes at position {position}")
     if count == 1:  # numpy would cost more than it saves
@@ -82,7 +82,7 @@ def fill_entries(
             int(topics if topics.ndim == 0 else topics[0]),
             int(headers if headers.ndim == 0 else headers[0]),
             int(flag_column if flag_column.ndim == 0 else flag_column[0]),
-            crc32c(data),
+            *map(crc32c, _each(pieces, [total])),
         )
         return unsealed + _U32.pack(crc32c(unsealed, crc32c(_U32.pack(ordinal), salt_crc)))
     starts = ends - sizes
@@ -93,10 +93,22 @@ def fill_entries(
     entries["topic"] = topics
     entries["header_length"] = headers
     entries["flags"] = flag_column
-    crcs = (crc32c(data[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True))
+    crcs = map(crc32c, _each(pieces, sizes.tolist()))
     entries["data_crc"] = np.fromiter(crcs, dtype=np.uint32, count=count)
     entries["entry_crc"] = _entry_crcs(entries.view(np.uint8).reshape(count, ENTRY_BYTES), salt_crc, ordinal)
     return entries.tobytes()
+
+
+def _each(pieces: tuple[bytes, ...], sizes: list[int]) -> Iterator[bytes]:
+    """The stored bytes of each record. Sizes and pieces add up to the same, so there is a piece for each."""
+    following, piece, at = iter(pieces), b"", 0
+    for size in sizes:
+        while size and at == len(piece):
+            piece, at = next(following), 0
+        if size > len(piece) - at:
+            raise ValueError(f"a record of {size} bytes has {len(piece) - at} in its piece")
+        yield piece[at : at + size]
+        at += size
 
 
 def entry_crcs(entries: Buffer, salt_crc: int, first_ordinal: int) -> bytes:

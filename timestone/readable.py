@@ -206,11 +206,12 @@ class ReadableLog(ABC):
     def _from_tail(self, run: TailRun, offset: int, end: int, max_records: int, max_bytes: int) -> Batch:
         # A run may be in memory an instant before its records are published.
         entries = entries_of(run, offset, min(max_records, end - offset))
-        if len(run.data) > max_bytes:
+        if run.stored.size_bytes > max_bytes:
             ends = np.cumsum(entries["length"], dtype=np.int64)
             entries = entries[: max(1, int(np.searchsorted(ends, max_bytes, side="right")))]
         offsets = np.arange(offset, offset + len(entries), dtype=np.int64)
-        return self._batch(offsets, entries, run.data, run.position, offset + len(entries))
+        data, position = run.data_of(entries)
+        return self._batch(offsets, entries, data, position, offset + len(entries))
 
     def _matching_step(
         self, offset: int, end: int, choice: TopicChoice, max_records: int, max_bytes: int
@@ -220,7 +221,10 @@ class ReadableLog(ABC):
             entries = entries_of(run, offset, end - offset)
             chosen = _chosen(entries, choice, max_records, max_bytes)
             following = offset + (int(chosen[-1]) + 1 if _cut(chosen, entries, choice) else len(entries))
-            return self._batch(chosen + offset, entries[chosen], run.data, run.position, following)
+            if len(chosen) == 0:
+                return self._nothing(following)
+            data, position = run.data_of(entries[chosen])
+            return self._batch(chosen + offset, entries[chosen], data, position, following)
         while True:
             history = self.history
             try:

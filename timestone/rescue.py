@@ -38,7 +38,7 @@ def rewrite(files: Files, folder: Path, header: IndexHeader, runs: Sequence[Tail
     writer = SegmentWriter(files, folder, header, suffix=names.TEMPORARY_SUFFIX)
     try:
         for run in runs:
-            writer.write(run.data, _moved(run, writer.seal, writer.count, writer.size_bytes))
+            writer.write(run.stored, _moved(run, writer.seal, writer.count, writer.size_bytes))
         writer.raise_ceiling(writer.end_offset)
         writer.flush(writer.count)
         writer.note_synced(writer.count, writer.size_bytes)

@@ -132,10 +132,9 @@ class Segment:
         last = min(self.count, ordinal + min(max_records, _RUN_RECORDS))
         # A damaged entry may mislead the search to any place in range; `_checked` then cuts the run there.
         end = self._position_at(pair, ordinal) + max_bytes
-        last = bisect.bisect_right(
-            range(last), end, ordinal + 1, key=lambda one: self._position_at(pair, one)
-        )
-        entries = np.array(self.mapped_entries(pair, ordinal, last))
+        last = self._first_behind(pair, end, ordinal, last)
+        # Copied as bytes: numpy would copy a record array field by field.
+        entries = np.frombuffer(pair.index_map[entry_position(ordinal) : entry_position(last)], dtype=ENTRY)
         if last - ordinal > 1 and int(entries["position"][-1]) + int(entries["length"][-1]) > end:
             entries = entries[:-1]
         return self._checked(pair, ordinal, entries)
@@ -192,6 +191,21 @@ class Segment:
                 return None  # a damaged summary costs its speed-up, nothing else
             self._topics = np.frombuffer(raw, dtype=SUMMARY)
         return self._topics
+
+    def _first_behind(self, pair: OpenPair, position: int, first: int, last: int) -> int:
+        """The first ordinal in (first, last) whose record begins behind a position; `last` when there is none."""
+        if first + 1 >= last or self._position_at(pair, last - 1) <= position:
+            return last
+        # Records of one size are common, and then two looks do.
+        start, following = self._position_at(pair, first), self._position_at(pair, first + 1)
+        guess = first + (position - start) // max(1, following - start) + 1
+        if first < guess < last and self._position_at(pair, guess) > position >= self._position_at(
+            pair, guess - 1
+        ):
+            return guess
+        return bisect.bisect_right(
+            range(last), position, first + 1, key=lambda one: self._position_at(pair, one)
+        )
 
     def _position_at(self, pair: OpenPair, ordinal: int) -> int:
         """Where a record lies, straight from its entry: a search needs 16 of them, not the whole column."""

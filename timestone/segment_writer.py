@@ -18,6 +18,7 @@ from timestone.entry_seal import EntrySeal
 from timestone.files import Files
 from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader, Trailer, entry_position
 from timestone.sealing import seal_index
+from timestone.stored_bytes import StoredBytes
 
 _RESERVE_FIRST_BYTES = 64 * 1024
 _RESERVE_MOST_BYTES = 4 * 1024 * 1024
@@ -92,14 +93,14 @@ class SegmentWriter:
     def end_offset(self) -> int:
         return self.base_offset + self.count
 
-    def write(self, data: bytes, entries: bytes) -> None:
+    def write(self, stored: StoredBytes, entries: bytes) -> None:
         """Write records and their entries behind the last ones; they count once this returns.
 
         On OSError nothing counts and the next write goes over what was left behind. Raises HalfWritten (from
         the OSError) when entries that may look valid could not be taken back."""
         added = len(entries) // ENTRY_BYTES
         self._reserve(self.count + added)
-        self._files.write_all(self._segment_fd, data, self.size_bytes)
+        self._files.write_pieces(self._segment_fd, stored.pieces, stored.size_bytes, self.size_bytes)
         at = entry_position(self.count)
         try:
             self._files.write_all(self._index_fd, entries, at)
@@ -111,7 +112,7 @@ class SegmentWriter:
                 raise HalfWritten(f"index entries from offset {self.end_offset} on") from error
             raise
         self.count += added
-        self.size_bytes += len(data)
+        self.size_bytes += stored.size_bytes
 
     def take_name(self) -> None:
         """Give the flushed files the names of a segment, durably, in the place of any that have them."""

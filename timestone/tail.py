@@ -12,19 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from timestone.entries import ENTRY
+from timestone.stored_bytes import StoredBytes
 
 _RUN_OVERHEAD_BYTES = 400
 """What a run of any size costs in Python objects; measured with sys.getsizeof over its parts."""
 
+_PIECE_OVERHEAD_BYTES = 41
+"""What a piece of its stored bytes costs beside its bytes: a bytes object and a place in a tuple."""
+
 
 @dataclass(frozen=True, slots=True)
 class TailRun:
-    """The records of one append: entries and bytes as they were written. `position` is that of `data` in the
-    segment."""
+    """The records of one append: entries and bytes as they were written. `position` is that of the bytes in
+    the segment."""
 
     base_offset: int
     entries: bytes
-    data: bytes
+    stored: StoredBytes
     position: int
 
     @property
@@ -33,7 +37,21 @@ class TailRun:
 
     @property
     def cost_bytes(self) -> int:
-        return len(self.entries) + len(self.data) + _RUN_OVERHEAD_BYTES
+        stored = self.stored
+        return (
+            len(self.entries)
+            + stored.size_bytes
+            + _PIECE_OVERHEAD_BYTES * len(stored.pieces)
+            + _RUN_OVERHEAD_BYTES
+        )
+
+    def data_of(self, entries: "np.ndarray[tuple[int], np.dtype[np.void]]") -> tuple[bytes, int]:
+        """A buffer with the stored bytes of some entries of this run, in order and at least one, and where in the
+        segment it begins."""
+        last = entries[-1]
+        end = int(last["position"]) + int(last["length"]) - self.position
+        data, begin = self.stored.covering(int(entries["position"][0]) - self.position, end)
+        return data, self.position + begin
 
 
 class TailBudget:
@@ -93,7 +111,7 @@ class LogTail:
                 self._dropped = 0
 
 
-_NOTHING = TailRun(0, b"", b"", 0)
+_NOTHING = TailRun(0, b"", StoredBytes((b"",), 0), 0)
 
 
 def entries_of(run: TailRun, first_offset: int, count: int) -> "np.ndarray[tuple[int], np.dtype[np.void]]":

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -190,6 +190,9 @@ class FaultyFiles(Files):
             return self.inner.pwrite(fd, view[: len(view) // 2 if count is None else count], position)
 
         return self._run("pwrite", self._path(fd), write, write)
+
+    def pwritev(self, fd: int, pieces: Sequence[bytes], position: int) -> int:
+        return self.pwrite(fd, b"".join(pieces), position)  # one fault to plan, whichever call it meets
 
     def reserve(self, fd: int, start: int, end: int) -> None:
         self._run("reserve", self._path(fd), lambda: self.inner.reserve(fd, start, end))

@@ -228,6 +228,9 @@ class RecordingFiles(Files):
             self.operations.append(Written(self._open[fd], position, bytes(memoryview(data)[:count])))
             return count
 
+    def pwritev(self, fd: int, pieces: Sequence[bytes], position: int) -> int:
+        return self.pwrite(fd, b"".join(pieces), position)
+
     def reserve(self, fd: int, start: int, end: int) -> None:
         with self._recording():
             super().reserve(fd, start, end)

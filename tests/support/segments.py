@@ -33,7 +33,7 @@ def make_segment(
         draft = Draft([payload], topic)
         now_us = first_us + number * step_us
         entries = draft.entries(writer.seal, ordinal=number, position=writer.size_bytes, timestamp_us=now_us)
-        writer.write(draft.data, entries)
+        writer.write(draft.stored, entries)
     trailer: Trailer | None = writer.seal_files(2000) if sealed else None
     writer.close()
     return Segment(

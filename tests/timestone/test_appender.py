@@ -59,7 +59,7 @@ def read_all(appender: Appender) -> dict[int, bytes]:
 
 def test_records_begin_where_the_log_goes_on(appender: Appender) -> None:
     run = appender.write(Draft([b"a", b"bc"]))
-    assert (run.base_offset, run.end_offset, run.data, run.position) == (10, 12, b"abc", 0)
+    assert (run.base_offset, run.end_offset, run.stored.joined(), run.position) == (10, 12, b"abc", 0)
     assert appender.next_offset == 12
     assert appender.synced_offset == 10
     assert appender.unsynced_bytes == 3 + 64

@@ -21,7 +21,7 @@ def entries_of(draft: Draft, ordinal: int = 3, position: int = 70) -> Entries:
 def test_entries_describe_the_records_back_to_back() -> None:
     draft = Draft([b"abc", b"", b"de"], [1, NO_TOPIC, 2], flags=[1, 0, 8], header_lengths=[2, 0, 0])
     entries = entries_of(draft)
-    assert draft.data == b"abcde"
+    assert draft.stored.joined() == b"abcde"
     assert (draft.count, draft.size_bytes) == (3, 5)
     assert entries["position"].tolist() == [70, 73, 73]
     assert entries["length"].tolist() == [3, 0, 2]
@@ -67,7 +67,7 @@ def test_joined_drafts_equal_one_draft_of_all(parts: list[list[bytes]]) -> None:
         [number for number, part in enumerate(parts) for _ in part],
         flags=[number * 2 for number, part in enumerate(parts) for _ in part],
     )
-    assert joined.data == together.data
+    assert joined.stored.joined() == together.stored.joined()
     assert (joined.count, joined.size_bytes) == (together.count, together.size_bytes)
     assert entries_of(joined).tobytes() == entries_of(together).tobytes()
 
@@ -115,7 +115,7 @@ def test_draft_keeps_no_view_of_the_list_it_was_given() -> None:
     payloads = [b"a", b"b"]
     draft = Draft(payloads)
     payloads.clear()
-    assert draft.data == b"ab"
+    assert draft.stored.joined() == b"ab"
 
 
 def test_draft_of_columns_equals_the_draft_of_the_same_records() -> None:
@@ -123,7 +123,11 @@ def test_draft_of_columns_equals_the_draft_of_the_same_records() -> None:
     lengths = np.array([3, 0, 2], dtype=np.uint32).tobytes()
     made = Draft.from_columns(b"abcde", lengths, [1, 2, 3], flags=4, header_lengths=[1, 0, 0])
     same = Draft(payloads, [1, 2, 3], flags=4, header_lengths=[1, 0, 0])
-    assert (made.count, made.size_bytes, made.data) == (same.count, same.size_bytes, same.data)
+    assert (made.count, made.size_bytes, made.stored.joined()) == (
+        same.count,
+        same.size_bytes,
+        same.stored.joined(),
+    )
     assert entries_of(made).tobytes() == entries_of(same).tobytes()
     assert (
         entries_of(Draft.joined([made, same])).tobytes() == entries_of(Draft.joined([same, made])).tobytes()
@@ -157,4 +161,35 @@ def test_draft_of_no_columns_is_empty() -> None:
 
 def test_single_record_is_not_copied() -> None:
     payload = b"x" * 1000
-    assert Draft([payload]).data is payload
+    assert Draft([payload]).stored.joined() is payload
+
+
+class Text(bytes):
+    """Its own type, still bytes; numpy has one of these."""
+
+
+def test_payloads_may_be_any_iterable_of_bytes() -> None:
+    payloads: list[bytes] = [b"a", Text(b"bc")]
+    for draft in (Draft(iter(payloads)), Draft(payloads)):  # type: ignore[arg-type]
+        assert (draft.count, draft.stored.joined()) == (2, b"abc")
+
+
+def test_large_payloads_stay_in_their_pieces_and_small_ones_are_copied_together() -> None:
+    large = [bytes([number]) * 2000 for number in range(3)]
+    assert Draft(large).stored.pieces == tuple(large)
+    assert Draft([b"ab", b"c"]).stored.pieces == (b"abc",)
+    together = Draft.joined([Draft(large), Draft([b"ab", b"c"])])
+    assert together.stored.pieces == (b"".join(large) + b"abc",)
+    huge = [bytes(100_000), bytes([1]) * 100_000]
+    assert Draft.joined([Draft(huge[:1]), Draft(huge[1:])]).stored.pieces == tuple(huge)
+
+
+@given(st.lists(st.binary(max_size=2000), min_size=1, max_size=20), st.integers(1, 19))
+def test_entries_do_not_depend_on_the_pieces(payloads: list[bytes], cut: int) -> None:
+    whole = Draft.from_columns(
+        b"".join(payloads), np.array([len(one) for one in payloads], dtype="<u4").tobytes()
+    )
+    parts = [part for part in (payloads[:cut], payloads[cut:]) if part]
+    for draft in (Draft(payloads), Draft.joined([Draft(part) for part in parts])):
+        assert entries_of(draft).tobytes() == entries_of(whole).tobytes()
+        assert draft.stored.joined() == whole.stored.joined()

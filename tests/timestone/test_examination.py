@@ -27,7 +27,7 @@ def make(folder: Path, *, sealed: bool = False, topic: int = 3) -> SegmentWriter
     for number in range(COUNT):
         draft = Draft([b"record %03d" % number], topic)
         writer.write(
-            draft.data,
+            draft.stored,
             draft.entries(writer.seal, ordinal=number, position=10 * number, timestamp_us=number + 1),
         )
         if number + 1 == SYNCED:

@@ -43,6 +43,16 @@ def test_what_is_written_can_be_read_anywhere_in_the_file(files: Files, path: Pa
     assert files.read_file(path) == path.read_bytes()
 
 
+def test_pieces_are_written_back_to_back(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    many = [bytes([number % 251]) * (number % 3) for number in range(3000)]  # more than one call takes
+    for pieces in ((), (b"",), (b"one",), (b"a", b"", b"bc"), tuple(many)):
+        whole = b"".join(pieces)
+        files.write_pieces(fd, pieces, len(whole), 7)
+        assert files.pread(fd, len(whole), 7) == whole
+    files.close(fd)
+
+
 def test_create_refuses_an_existing_file_and_leaves_it_alone(files: Files, path: Path) -> None:
     path.write_bytes(b"mine")
     with pytest.raises(FileExistsError):
@@ -179,6 +189,17 @@ def test_write_all_goes_on_after_short_writes(path: Path) -> None:
     files.write_all(fd, b"0123456789", 2)
     files.close(fd)
     assert path.read_bytes() == b"\0\0" + b"0123456789"
+
+
+def test_pieces_go_on_after_short_writes(path: Path) -> None:
+    files = FaultyFiles()
+    fd = files.create(path)
+    for cut in range(1, 7):
+        fault = files.fail("pwrite", 0, written_bytes=cut)
+        files.write_pieces(fd, (b"abc", b"", b"defg"), 7, 2)
+        fault.lift()
+        assert files.pread(fd, 7, 2) == b"abcdefg"
+    files.close(fd)
 
 
 def test_write_all_ends_with_an_error_when_nothing_is_written_any_more(path: Path) -> None:

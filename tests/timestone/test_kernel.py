@@ -1,6 +1,7 @@
 """Choosing a kernel, and the two kernels against each other on inputs nobody thought of."""
 
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -21,7 +22,7 @@ BUILT = importlib.util.find_spec("timestone._kernel") is not None
 native: Any = importlib.import_module("timestone._kernel") if BUILT else SimpleNamespace(INTERFACE=0)
 needs_native = pytest.mark.skipif(not BUILT, reason="the compiled kernel was not built: make install")
 
-FUNCTIONS = ("joined", "fill_entries", "entry_crcs", "valid_count", "proven_count")
+FUNCTIONS = ("measured", "fill_entries", "entry_crcs", "valid_count", "proven_count")
 
 
 def name_in_a_new_process(**environment: str) -> str:
@@ -95,8 +96,20 @@ def columns(kind: str, count: int) -> st.SearchStrategy[Any]:
 
 @needs_native
 @given(st.lists(st.binary(max_size=40) | st.none(), max_size=30).map(tuple) | PAYLOADS)
-def test_payloads_are_joined_alike(payloads: Any) -> None:
-    assert_same("joined", payloads)
+def test_payloads_are_measured_alike(payloads: Any) -> None:
+    assert_same("measured", payloads)
+
+
+@st.composite
+def pieces_of(draw: st.DrawFn, payloads: list[bytes]) -> tuple[bytes, ...]:
+    """The payloads in pieces, mostly such that none lies across two."""
+    cuts = sorted(draw(st.sets(st.integers(0, len(payloads)), max_size=4)))
+    borders = [0, *cuts, len(payloads)]
+    pieces = [b"".join(payloads[first:last]) for first, last in itertools.pairwise(borders)]
+    if draw(st.integers(0, 9)) == 0:
+        together, cut = b"".join(payloads), draw(st.integers(0, 40))
+        pieces = [together[:cut], together[cut:]]
+    return tuple(pieces)
 
 
 @needs_native
@@ -105,7 +118,7 @@ def test_good_batches_get_the_same_entries(data: st.DataObject, payloads: list[b
     count = len(payloads)
     made = assert_same(
         "fill_entries",
-        b"".join(payloads),
+        data.draw(pieces_of(payloads)),
         np.array([len(payload) for payload in payloads], dtype="<u4"),
         data.draw(columns("<u4", count)),
         data.draw(columns("<u2", count)),
@@ -115,16 +128,26 @@ def test_good_batches_get_the_same_entries(data: st.DataObject, payloads: list[b
         ordinal=data.draw(st.integers(0, 2**32 - 40)),
         salt_crc=data.draw(st.integers(0, 2**32 - 1)),
     )
-    assert len(made) == count * ENTRY_BYTES
+    assert made is ValueError or len(made) == count * ENTRY_BYTES
 
 
 JUNK = st.binary(max_size=70) | NUMBERS | st.none() | st.just("text") | st.just(1.5)
 
 
 @needs_native
-@given(st.binary(max_size=40), JUNK, JUNK, JUNK, JUNK, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+@given(
+    st.lists(st.binary(max_size=20), max_size=3).map(tuple),
+    JUNK,
+    JUNK,
+    JUNK,
+    JUNK,
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+)
 def test_bad_batches_are_refused_alike(
-    data: bytes,
+    pieces: tuple[bytes, ...],
     lengths: Any,
     topics: Any,
     headers: Any,
@@ -135,9 +158,9 @@ def test_bad_batches_are_refused_alike(
     salt: int,
 ) -> None:
     if isinstance(lengths, int):
-        lengths = np.array([min(max(lengths, 0), len(data))], dtype="<u4").tobytes()
+        lengths = np.array([min(max(lengths, 0), sum(map(len, pieces)))], dtype="<u4").tobytes()
     options = {"position": position, "timestamp_us": time, "ordinal": ordinal, "salt_crc": salt}
-    assert_same("fill_entries", data, lengths, topics, headers, flags, **options)
+    assert_same("fill_entries", pieces, lengths, topics, headers, flags, **options)
 
 
 def mutated(made: bytes, flips: list[tuple[int, int]], cut: int) -> bytes:
@@ -166,7 +189,7 @@ def test_damaged_entries_and_records_are_found_alike(
     data = b"".join(payloads)
     lengths = np.array([len(payload) for payload in payloads], dtype="<u4")
     made = pure_kernel.fill_entries(
-        data, lengths, 1, 0, 0, position=20, timestamp_us=9, ordinal=20, salt_crc=5
+        (data,), lengths, 1, 0, 0, position=20, timestamp_us=9, ordinal=20, salt_crc=5
     )
     entries, stored = mutated(made, flips, cut), mutated(data, data_flips, data_cut)
     assert_same("entry_crcs", entries, 5, 20)
@@ -191,7 +214,7 @@ def test_noise_is_judged_alike(entries: bytes, salt: int, ordinal: int, data: by
 
 @needs_native
 @pytest.mark.parametrize(
-    "size", [*range(70), 335, 336, 1007, 1008, 1009, 2016, 12_287, 12_288, 12_289, 30_001]
+    "size", [*range(70), *range(500, 850), 335, 336, 1007, 1008, 1009, 2016, 12_287, 12_288, 12_289, 30_001]
 )
 def test_both_ways_of_the_compiled_checksum_agree_with_the_library(size: int) -> None:
     data = np.random.default_rng(size).bytes(size)

@@ -34,7 +34,7 @@ def column(kind: str, values: list[int]) -> bytes:
 
 def filled(kernel: ModuleType, payloads: list[bytes], **changes: Any) -> bytes:
     arguments: dict[str, Any] = {
-        "data": b"".join(payloads),
+        "pieces": (b"".join(payloads),),
         "lengths": column("<u4", [len(payload) for payload in payloads]),
         "topic_ids": 7,
         "header_lengths": 0,
@@ -45,7 +45,7 @@ def filled(kernel: ModuleType, payloads: list[bytes], **changes: Any) -> bytes:
         "salt_crc": SALT,
     }
     arguments.update(changes)
-    columns = [arguments.pop(name) for name in ("data", "lengths", "topic_ids", "header_lengths", "flags")]
+    columns = [arguments.pop(name) for name in ("pieces", "lengths", "topic_ids", "header_lengths", "flags")]
     entries: bytes = kernel.fill_entries(*columns, **arguments)
     return entries
 
@@ -54,33 +54,43 @@ def columns_of(entries: bytes) -> Entries:
     return np.frombuffer(entries, dtype=ENTRY)
 
 
-def test_payloads_are_joined_with_their_lengths(kernel: ModuleType) -> None:
-    data, lengths = kernel.joined([b"abc", b"", b"de"])
-    assert (data, np.frombuffer(lengths, "<u4").tolist()) == (b"abcde", [3, 0, 2])
-    assert kernel.joined(()) == (b"", b"")
-    assert kernel.joined((b"", b"")) == (b"", bytes(8))
-
-
-def test_single_payload_is_not_copied(kernel: ModuleType) -> None:
-    payload = b"x" * 1000
-    assert kernel.joined([payload])[0] is payload
+def test_payloads_are_measured_one_by_one_and_together(kernel: ModuleType) -> None:
+    lengths, total = kernel.measured((b"abc", b"", b"de"))
+    assert (np.frombuffer(lengths, "<u4").tolist(), total) == ([3, 0, 2], 5)
+    assert kernel.measured(()) == (b"", 0)
+    assert kernel.measured((b"", b"")) == (bytes(8), 0)
 
 
 class Text(bytes):
     """Its own type, still bytes; numpy has one of these."""
 
 
-def test_payloads_may_be_any_iterable_of_bytes(kernel: ModuleType) -> None:
-    assert kernel.joined(iter([b"a", b"bc"])) == kernel.joined([b"a", Text(b"bc")])
-    assert type(kernel.joined([Text(b"a")])[0]) is bytes
+def test_payloads_may_be_of_a_type_that_is_bytes(kernel: ModuleType) -> None:
+    assert kernel.measured((Text(b"abc"),)) == kernel.measured((b"abc",))
 
 
 @pytest.mark.parametrize(
-    "payloads", [[b"a", bytearray(b"b")], ["a"], [None], b"ab", "ab", 7, None, [memoryview(b"")]]
+    "payloads", [(b"a", bytearray(b"b")), ("a",), (None,), b"ab", "ab", 7, None, (memoryview(b""),), [b"a"]]
 )
 def test_payloads_that_are_no_bytes_are_refused(kernel: ModuleType, payloads: Any) -> None:
     with pytest.raises(TypeError):
-        kernel.joined(payloads)
+        kernel.measured(payloads)
+    with pytest.raises(TypeError):
+        filled(kernel, [], pieces=payloads)
+
+
+def test_entries_do_not_depend_on_how_the_records_lie_in_pieces(kernel: ModuleType) -> None:
+    payloads = [b"abc", b"", b"de", b"f" * 700, b""]
+    whole = filled(kernel, payloads)
+    for pieces in (tuple(payloads), (b"", b"abcde", b"", b"f" * 700, b"")):
+        assert filled(kernel, payloads, pieces=pieces) == whole
+
+
+@pytest.mark.parametrize("pieces", [(b"ab", b"cde"), (b"abcd", b"e"), (b"a", b"b", b"c", b"de")])
+def test_record_in_two_pieces_is_refused(kernel: ModuleType, pieces: tuple[bytes, ...]) -> None:
+    """It would be read beyond the end of the first."""
+    with pytest.raises(ValueError):
+        filled(kernel, [b"abc", b"de"], pieces=pieces)
 
 
 def test_entries_describe_records_that_lie_back_to_back(kernel: ModuleType) -> None:

@@ -24,9 +24,13 @@ def payload(offset: int) -> bytes:
     return b"%d " % offset * (offset % 4)
 
 
-@pytest.fixture(params=["in memory", "in files", "partly in memory", "view"])
-def log(request: pytest.FixtureRequest, quick_directory: Path) -> Iterator[ReadableLog]:
-    tail_bytes = {"in memory": 10**7, "partly in memory": 2500}.get(request.param, 0)
+@pytest.fixture(params=["in memory", "in memory, in pieces", "in files", "partly in memory", "view"])
+def log(
+    request: pytest.FixtureRequest, quick_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ReadableLog]:
+    if request.param == "in memory, in pieces":  # as large payloads are
+        monkeypatch.setattr("timestone.draft._LARGE_BYTES", 0)
+    tail_bytes = 2500 if request.param == "partly in memory" else 10**7 * ("memory" in request.param)
     with timestone.open(
         quick_directory / "data",
         min_free_bytes=0,

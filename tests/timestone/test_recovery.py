@@ -154,7 +154,7 @@ def test_recovery_that_cannot_write_serves_what_is_proven_or_says_why_not(
     root = quick_directory / "again"
     specimen.changed(SEGMENT, lambda data: data + b"torn").write(root)
     files = FaultyFiles()
-    files.fail(operation, 28, path="-0", forever=True)
+    files.fail(operation, 28, path="telemetry-0", forever=True)
     try:
         store = timestone.open(root, min_free_bytes=0, files=files, clock=StepClock())
     except (LogFailed, OSError) as error:

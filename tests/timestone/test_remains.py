@@ -23,7 +23,7 @@ def write_pair(folder: Path, base: int, *, epoch: int = 0, seal: bool = True, lo
     header = IndexHeader(log_id, base, 1, epoch, bytes(16))
     writer = SegmentWriter(Files(), folder, header)
     draft = Draft(PAYLOADS, NO_TOPIC)
-    writer.write(draft.data, draft.entries(EntrySeal(log_id, base), ordinal=0, position=0, timestamp_us=5))
+    writer.write(draft.stored, draft.entries(EntrySeal(log_id, base), ordinal=0, position=0, timestamp_us=5))
     writer.flush(writer.count)
     writer.note_synced(writer.count, writer.size_bytes)
     if seal:
@@ -82,7 +82,7 @@ def cut_aside(folder: Path, count: int, *, keep_trailer: bool) -> None:
         header = IndexHeader(LOG_ID, 0, 1, 0, bytes(16))
         writer = SegmentWriter(Files(), folder, header)
         draft = Draft(PAYLOADS[:count], NO_TOPIC)
-        writer.write(draft.data, draft.entries(EntrySeal(LOG_ID, 0), ordinal=0, position=0, timestamp_us=5))
+        writer.write(draft.stored, draft.entries(EntrySeal(LOG_ID, 0), ordinal=0, position=0, timestamp_us=5))
         writer.seal_files(6)
         writer.close()
 

@@ -27,7 +27,7 @@ TOPICS = [3, NO_TOPIC, 3, 1]
 def writer(quick_directory: Path) -> Iterator[SegmentWriter]:
     writer = SegmentWriter(Files(), quick_directory, HEADER)
     draft = Draft([b"one", b"", b"three", b"4"], TOPICS, header_lengths=[1, 0, 0, 0])
-    writer.write(draft.data, draft.entries(writer.seal, ordinal=0, position=0, timestamp_us=9))
+    writer.write(draft.stored, draft.entries(writer.seal, ordinal=0, position=0, timestamp_us=9))
     writer.flush(4)
     yield writer
     writer.close()

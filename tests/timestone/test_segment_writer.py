@@ -34,7 +34,7 @@ def writer(files: FaultyFiles, quick_directory: Path) -> Iterator[SegmentWriter]
 def append(writer: SegmentWriter, payloads: list[bytes]) -> None:
     draft = Draft(payloads)
     entries = draft.entries(writer.seal, ordinal=writer.count, position=writer.size_bytes, timestamp_us=9)
-    writer.write(draft.data, entries)
+    writer.write(draft.stored, entries)
 
 
 def found_count(folder: Path) -> int:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timestone.entries import ENTRY, ENTRY_BYTES
+from timestone.stored_bytes import StoredBytes
 from timestone.tail import LogTail, TailBudget, TailRun, entries_of
 
 
@@ -15,7 +16,7 @@ def run(base_offset: int, count: int, payload_bytes: int = 10) -> TailRun:
     entries["position"] = np.arange(
         base_offset, base_offset + count
     )  # so that a test can tell which one it got
-    return TailRun(base_offset, entries.tobytes(), bytes(payload_bytes), 0)
+    return TailRun(base_offset, entries.tobytes(), StoredBytes((bytes(payload_bytes),), payload_bytes), 0)
 
 
 def held(tail: LogTail, offsets: range) -> list[int]:
