@@ -9,6 +9,7 @@ pays for crcs once."""
 
 import bisect
 import errno
+import struct
 import threading
 from dataclasses import dataclass
 from mmap import mmap
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 Ordinals = npt.NDArray[np.int64]
+_POSITION = struct.Struct("<I")  # the first column of an entry
 
 
 class OpenPair:
@@ -135,7 +137,7 @@ class Segment:
         last = self._first_behind(pair, end, ordinal, last)
         # Copied as bytes: numpy would copy a record array field by field.
         entries = np.frombuffer(pair.index_map[entry_position(ordinal) : entry_position(last)], dtype=ENTRY)
-        if last - ordinal > 1 and int(entries["position"][-1]) + int(entries["length"][-1]) > end:
+        if last - ordinal > 1 and int(entries[-1]["position"]) + int(entries[-1]["length"]) > end:
             entries = entries[:-1]
         return self._checked(pair, ordinal, entries)
 
@@ -209,8 +211,8 @@ class Segment:
 
     def _position_at(self, pair: OpenPair, ordinal: int) -> int:
         """Where a record lies, straight from its entry: a search needs 16 of them, not the whole column."""
-        at = entry_position(ordinal)
-        return int.from_bytes(pair.index_map[at : at + 4], "little")
+        position: int = _POSITION.unpack_from(pair.index_map, entry_position(ordinal))[0]
+        return position
 
     def mapped_entries(self, pair: OpenPair, first: int, last: int) -> Entries:
         """A view of entries as they are on the disk, unchecked."""
@@ -255,8 +257,9 @@ class Segment:
         return run if good == len(entries) else Run(ordinal, entries[:good], run.data, run.position)
 
     def _fetched_range(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
-        position = int(entries["position"][0])
-        end = int(entries["position"][-1]) + int(entries["length"][-1])
+        first, last = entries[0], entries[-1]
+        position = int(first["position"])
+        end = int(last["position"]) + int(last["length"])
         return Run(ordinal, entries, self.read_bytes(pair, position, end - position), position)
 
     def read_bytes(self, pair: OpenPair, position: int, length_bytes: int) -> bytes:
