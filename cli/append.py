@@ -74,10 +74,10 @@ def _topic(text: str) -> str:
 def run(arguments: argparse.Namespace) -> int:
     """Append every line; prints the offsets they got, also when an interrupt or an error ends it early."""
     with (
-        _input(arguments.file) as fd,
-        timestone.open(arguments.directory) as store,
-        Interrupts() as interrupts,
         ProgressLine() as progress,
+        _input(arguments.file) as fd,
+        timestone.open(arguments.directory, progress=progress.segments) as store,
+        Interrupts() as interrupts,
     ):
         log = store.log(arguments.log)
         appender = Appender(log, topic=arguments.topic, ack=Ack(arguments.ack))

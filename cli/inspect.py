@@ -65,7 +65,5 @@ def _inspected(arguments: argparse.Namespace) -> StoreReport:
             arguments.directory,
             deep=arguments.deep,
             log=arguments.log,
-            progress=lambda log, done, count: progress.show(
-                f"{log}: {done:,} of {count:,} segments looked at"
-            ),
+            progress=progress.segments,
         )

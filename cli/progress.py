@@ -38,6 +38,10 @@ class ProgressLine:
         self._stream.write(_CLEAR + text)
         self._stream.flush()
 
+    def segments(self, log: str, done: int, count: int) -> None:
+        """How many of a log's segments have been looked at, as the engine tells it."""
+        self.show(f"{log}: {done:,} of {count:,} segments looked at")
+
     def clear(self) -> None:
         """Remove the line, so that other output can follow."""
         if self._shown:

@@ -20,15 +20,13 @@ from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.entry_seal import EntrySeal
 from timestone.errors import CorruptLog
 from timestone.files import Files
+from timestone.proving import Mask, ends, holding, pieces
 
 CHUNK_ENTRIES = 1 << 16
-WINDOW_BYTES = 4 << 20
 _PAGE_BYTES = 4096
 _UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA)
 """What a kernel says of a bad sector, a failed checksum or a damaged file system."""
 _CHANGED = "it changes while it is read: salvage from a copy"
-
-Mask = npt.NDArray[np.bool_]
 
 
 class RawFile:
@@ -102,19 +100,8 @@ class ByteSource:
     def holds(self, entries: Entries) -> Mask:
         """For each valid entry: are the bytes it points to here, and right?"""
         holds = np.zeros(len(entries), dtype=np.bool_)
-        here = np.flatnonzero(
-            (entries["position"] >= self.shift) & (_ends(entries) <= self.shift + self.file.size_bytes)
-        )
-        entries = np.ascontiguousarray(entries[here])
-        for start, count in _pieces(entries):
-            piece = entries[start : start + count]
-            first = int(piece["position"][0])
-            data = self.read(first, int(_ends(piece).max()) - first)
-            at = 0
-            while at < count:
-                good = kernel.proven_count(piece[at:], data, first)
-                holds[here[start + at : start + at + good]] = True
-                at += good + 1
+        here = (entries["position"] >= self.shift) & (ends(entries) <= self.shift + self.file.size_bytes)
+        holds[here] = holding(entries[here], self.read)
         return holds
 
     def read(self, position: int, length_bytes: int) -> bytes:
@@ -172,10 +159,10 @@ class ProvenRange:
         for ordinal, entries in self.entry_source.chunks(self.first - base, self.end - base):
             if not self.entry_source.seal.valid(entries, ordinal).all():
                 raise CorruptLog(self.entry_source.file.path, _CHANGED)
-            for start, count in _pieces(entries):
+            for start, count in pieces(entries):
                 piece = np.ascontiguousarray(entries[start : start + count])
                 position = int(piece["position"][0])
-                data = self.byte_source.read(position, int(_ends(piece).max()) - position)
+                data = self.byte_source.read(position, int(ends(piece).max()) - position)
                 if kernel.proven_count(piece, data, position) < count:
                     raise CorruptLog(self.byte_source.file.path, _CHANGED)
                 yield base + ordinal + start, piece, data, position
@@ -246,21 +233,3 @@ def _runs(found: npt.NDArray[np.int16]) -> Iterator[tuple[int, int]]:
     edges = np.flatnonzero(np.diff(found)) + 1
     starts = [0, *edges.tolist()]
     return zip(starts, [*edges.tolist(), len(found)], strict=True)
-
-
-def _ends(entries: Entries) -> npt.NDArray[np.int64]:
-    return np.asarray(entries["position"].astype(np.int64) + entries["length"], dtype=np.int64)
-
-
-def _pieces(entries: Entries) -> Iterator[tuple[int, int]]:
-    """Neighbours that lie within a few megabytes of each other: where they start, and how many."""
-    starts, ends, at = entries["position"].astype(np.int64), _ends(entries), 0
-    while at < len(entries):
-        count = _window(starts[at:], ends[at:])
-        yield at, count
-        at += count
-
-
-def _window(starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> int:
-    within = (starts >= starts[0]) & (ends <= starts[0] + WINDOW_BYTES)
-    return max(1, len(within) if within.all() else int(within.argmin()))

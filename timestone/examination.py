@@ -35,9 +35,9 @@ from timestone.index import (
     Trailer,
     entry_position,
 )
+from timestone.proving import ends, holding
 
 _CHUNK_ENTRIES = 1 << 16
-_CHUNK_BYTES = 4 << 20
 _UNKNOWN_BOOT = bytes(16)
 
 
@@ -365,11 +365,11 @@ class _Examiner:
                 finding.lost_count += int(np.count_nonzero(valid))
                 continue
             durable = np.arange(ordinal, ordinal + len(entries)) < watermark
-            within = _ends(entries) <= finding.segment_file_bytes
+            within = ends(entries) <= finding.segment_file_bytes
             suspects = valid if check_data else valid & (~durable | ~within)
             named = (entries["topic"] < self._topic_count) | (entries["topic"] == NO_TOPIC)
             good = valid & within & (named | durable)
-            good[suspects & within] &= self._data_holds(entries[suspects & within])
+            good[suspects & within] &= holding(entries[suspects & within], self._read_data)
             bad_tail = np.flatnonzero(~good & ~durable)
             kept = int(bad_tail[0]) if len(bad_tail) else len(entries)
             finding.damaged += (np.flatnonzero(~good[:kept]) + ordinal).tolist()
@@ -386,7 +386,7 @@ class _Examiner:
 
     def _account(self, entries: Entries) -> None:
         if len(entries):
-            self.finding.segment_bytes = max(self.finding.segment_bytes, int(_ends(entries).max()))
+            self.finding.segment_bytes = max(self.finding.segment_bytes, int(ends(entries).max()))
             self.finding.first_timestamp_us = self.finding.first_timestamp_us or int(
                 entries["timestamp_us"][0]
             )
@@ -404,25 +404,10 @@ class _Examiner:
             yield ordinal, np.frombuffer(raw, dtype=ENTRY, count=count)
             ordinal += count
 
-    def _data_holds(self, entries: Entries) -> npt.NDArray[np.bool_]:
-        """For each entry: do the bytes it points to match its crc? Reads neighbours together."""
-        holds = np.zeros(len(entries), dtype=np.bool_)
-        positions, lengths = entries["position"].tolist(), entries["length"].tolist()
-        crcs = entries["data_crc"].tolist()
-        window, start = b"", 0
-        for number, (position, length, crc) in enumerate(zip(positions, lengths, crcs, strict=True)):
-            if not (start <= position and position + length <= start + len(window)):
-                start = position
-                window = self._files.pread(self._segment_fd, max(length, _CHUNK_BYTES), position)
-            piece = window[position - start : position - start + length]
-            holds[number] = len(piece) == length and crc32c(piece) == crc
-        return holds
+    def _read_data(self, position: int, length_bytes: int) -> bytes:
+        return self._files.pread(self._segment_fd, length_bytes, position)
 
 
 def _topic_count(topic_ids: npt.NDArray[np.uint32]) -> int:
     named = topic_ids[topic_ids != NO_TOPIC]
     return int(named.max()) + 1 if len(named) else 0
-
-
-def _ends(entries: Entries) -> npt.NDArray[np.int64]:
-    return np.asarray(entries["position"].astype(np.int64) + entries["length"], dtype=np.int64)

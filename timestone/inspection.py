@@ -6,7 +6,6 @@ the store is asked of the lock, so that a running server is not reported as a fa
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
 from timestone.lock import read_owner
 from timestone.named_readers import Commitment, ReaderId, ReaderLag, all_committed
+from timestone.opening_progress import Progress
 from timestone.pin import Pin
 from timestone.recovery import identity_from_indexes
 from timestone.topics import TopicDictionary
@@ -32,9 +32,6 @@ _EXIT_OF_STATE = {
     State.DAMAGED: EXIT_CORRUPT,
     State.ORPHAN: EXIT_CORRUPT,
 }
-
-Progress = Callable[[str, int, int], None]
-"""Called with a log's folder name, the segments examined and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,11 @@ class StoreLock:
             raise
 
     def release(self) -> None:
-        self._files.close(self._fd)
+        """Give the store up. Releasing twice is fine: a child that was forked may fork again, and by then the number
+        of the descriptor is another file's."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._files.close(fd)
 
 
 def read_owner(files: Files, path: Path) -> tuple[int | None, str | None]:

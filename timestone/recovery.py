@@ -81,12 +81,15 @@ class LogRecovery:
         least_next_offset: int = 0,
         least_epoch: int = 0,
         remember: Callable[[int, int], bool] = lambda next_offset, epoch: True,
+        progress: Callable[[int, int], None] = lambda done, count: None,
     ) -> Recovered:
         """Examine, repair and report.
 
         remember: makes a next offset and epoch durable outside the folder; false when it cannot. Called
         before anything is changed: the segments that tell where to go on may be gone when the repair itself
         is cut short.
+        progress: called with the segments that have been examined and how many there are, before the first and
+        after each; and again after each that was repaired.
 
         Raises CorruptLog in strict mode when anything is not as a clean stop leaves it (nothing was changed
         then), UnsupportedFormat, OSError when files cannot even be read, LogFailed when what was found cannot
@@ -94,7 +97,7 @@ class LogRecovery:
         bases, strangers = base_offsets(self._files, self._folder)
         if strangers:
             self._notes.append(f"ignored foreign files: {', '.join(strangers)}")
-        findings = self._examine_all(bases)
+        findings = self._examine_all(bases, progress)
         unclean = [finding for finding in findings if finding.state is not State.SEALED]
         if self._strict and unclean:
             first = unclean[0]
@@ -109,11 +112,7 @@ class LogRecovery:
             if not self._strict:
                 self._remove_temporaries()
                 self._repair_topics(findings)
-            # First what goes, newest first: cut short, the repair leaves no record behind a hole either.
-            for finding in reversed(findings):
-                if not _serves(finding):
-                    self._repair(finding)
-            served = [finding for finding in findings if _serves(finding) and self._repair(finding)]
+            served = self._repair_all(findings, progress)
             self._trust_again(served)
             if not self._strict:
                 self._remove_replaced(served)
@@ -130,11 +129,12 @@ class LogRecovery:
             except OSError as error:
                 self._notes.append(f"could not remove {names.DOUBT_NAME}: {error}")
 
-    def _examine_all(self, bases: list[int]) -> list[Finding]:
+    def _examine_all(self, bases: list[int], progress: Callable[[int, int], None]) -> list[Finding]:
         """All segments, newest first, because a durable later one decides what a bad record in an earlier one
         means."""
         findings: list[Finding] = []
         durable = False
+        progress(0, len(bases))
         for base in reversed(bases):
             finding = self._examine(base)
             self._settle_overlaps(finding, findings)
@@ -148,6 +148,7 @@ class LogRecovery:
                     self._put_later_aside(findings)
             durable = durable or finding.watermark > 0  # a flush goes through the segments oldest first
             findings.append(finding)
+            progress(len(findings), len(bases))
         return findings[::-1]
 
     def _examine(self, base: int, *, expected_count: int = 0, most_count: int | None = None) -> Finding:
@@ -163,10 +164,11 @@ class LogRecovery:
 
     def _settle_overlaps(self, finding: Finding, later: list[Finding]) -> None:
         """Mark the later segments whose records `finding` has: the rest of a rewrite that was cut short, or what
-        a finished one has superseded."""
-        for one in later:
-            inside = finding.count and finding.base_offset <= one.base_offset < finding.end_offset
-            if inside and (not _serves(one) or _epoch(one) < _epoch(finding)):
+        a finished one has superseded. `later` begins with the newest."""
+        for one in reversed(later):
+            if one.base_offset >= finding.end_offset:
+                break
+            if not _serves(one) or _epoch(one) < _epoch(finding):
                 one.superseded, one.loss_proven, one.state = True, False, State.ORPHAN
                 one.reason = f"segment {finding.base_offset} has its records"
 
@@ -203,6 +205,19 @@ class LogRecovery:
                 f"the next offset is {next_offset} in epoch {epoch}, so that none is given out twice"
             )
         return next_offset, epoch
+
+    def _repair_all(self, findings: list[Finding], progress: Callable[[int, int], None]) -> list[Finding]:
+        """Make every segment serveable, or put it aside; returns those to serve."""
+        # First what goes, newest first: cut short, the repair leaves no record behind a hole either.
+        going = [finding for finding in reversed(findings) if not _serves(finding)]
+        served = []
+        for finding in [*going, *filter(_serves, findings)]:
+            unclean = finding.state is not State.SEALED
+            if self._repair(finding) is not None:
+                served.append(finding)
+            if unclean:
+                progress(len(findings), len(findings))
+        return served
 
     def _repair(self, finding: Finding) -> Finding | None:
         """Make one segment serveable; None when it holds nothing to serve."""

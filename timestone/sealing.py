@@ -54,8 +54,10 @@ def seal_index(
     is as it was, and sealing can be tried again."""
     path = names.index_path(folder, header.base_offset)
     temporary = path.with_name(path.name + names.TEMPORARY_SUFFIX)
-    if temporary.name in files.names(folder):
+    try:
         files.unlink(temporary)  # what an earlier try has left: this folder has one sealer
+    except FileNotFoundError:
+        pass
     source = files.open(path)
     try:
         target = files.create(temporary)

@@ -3,6 +3,7 @@
 What belongs here: opening in the right order (lock, catalogue, recovery of each log), the parts that logs
 share (committer, sealer, tail budget, open segments), and closing."""
 
+import functools
 import logging
 import os
 import secrets
@@ -38,6 +39,7 @@ from timestone.named_readers import (
     forget,
 )
 from timestone.open_files import OpenSegments
+from timestone.opening_progress import OpeningProgress, Progress
 from timestone.pin import Pin
 from timestone.recovery import LogRecovery, Recovered, identity_from_indexes
 from timestone.scrubber import Scrubber
@@ -62,7 +64,9 @@ class Store:
         create: bool = True,
         files: Files | None = None,
         clock: Clock | None = None,
+        progress: Progress | None = None,
     ) -> None:
+        opening = OpeningProgress(path, progress)
         self.path = path
         self.config = config
         self.files = files or Files()
@@ -88,7 +92,7 @@ class Store:
             self.steady_clock = SteadyClock(clock, 0)
             self._scrubber = Scrubber(self)
             try:
-                self._open_logs()
+                self._open_logs(opening)
                 self.steady_clock = SteadyClock(clock, self._newest_us)
             except BaseException:
                 self._shut_down()
@@ -229,7 +233,7 @@ class Store:
         self.path.mkdir(parents=True, exist_ok=True)
         self.files.sync_directory(self.path.parent)
 
-    def _open_logs(self) -> None:
+    def _open_logs(self, opening: Progress) -> None:
         rows = self._catalog.logs()
         recoveries = []
         for name, partition in sorted(self._present() | set(rows)):
@@ -238,7 +242,7 @@ class Store:
                 raise CorruptLog(
                     self._folder(name, partition), "the catalogue has this log, but its folder is missing"
                 )
-            log, recovered = self._open_log(name, partition, row)
+            log, recovered = self._open_log(name, partition, row, opening)
             self._logs[name, partition] = log
             self._newest_us = max(self._newest_us, recovered.last_timestamp_us)
             if recovered.notes:
@@ -248,7 +252,9 @@ class Store:
                 self._catalog.put_log(name, partition, row.config, log.end_offset, log.epoch)
         self.recoveries = tuple(recoveries)
 
-    def _open_log(self, name: str, partition: int, row: CatalogRow) -> tuple[Log, Recovered]:
+    def _open_log(
+        self, name: str, partition: int, row: CatalogRow, opening: Progress
+    ) -> tuple[Log, Recovered]:
         folder = self._folder(name, partition)
         if self.config.recovery is Recovery.REPAIR:
             self._finish_deletions(folder)
@@ -273,6 +279,7 @@ class Store:
                 least_next_offset=row.next_offset,
                 least_epoch=row.epoch,
                 remember=lambda offset, epoch: self._remember(name, partition, row.config, offset, epoch),
+                progress=functools.partial(opening, folder.name),
             )
             history = History([self._segment(folder, topics, finding) for finding in recovered.findings])
             return self._made(folder, topics, row.config, history, recovered), recovered
@@ -318,7 +325,8 @@ class Store:
         if folder not in self.files.names(self.path):  # else an earlier try got so far
             self.files.make_directory(self.path / folder)
         self.files.sync_directory(self.path)
-        log, _ = self._open_log(name, partition, CatalogRow(config, 0, 0))
+        opening = OpeningProgress(self.path / folder, None)
+        log, _ = self._open_log(name, partition, CatalogRow(config, 0, 0), opening)
         try:
             self._catalog.put_log(name, partition, config, log.end_offset, log.epoch)
         except BaseException:
@@ -381,14 +389,16 @@ def open_store(
     config: StoreConfig | None = None,
     files: Files | None = None,
     clock: Clock | None = None,
+    progress: Progress | None = None,
     **settings: Any,
 ) -> Store:
     """Open the store in a directory, which this process then owns; `settings` are fields of StoreConfig.
-    `files` and `clock` are for tests.
+    `files` and `clock` are for tests. `progress` is called, with a log's folder name, the segments looked at and
+    how many there are, when it takes longer than a second; the log then has a line every few seconds.
 
     Recovers what was not closed, by the rules of docs/durability.md; `store.recoveries` says what was found.
 
     Raises StoreLocked when another process owns it, NotAStore, UnsupportedFormat, CorruptLog
     (recovery="strict", or a damaged catalogue), OSError."""
     chosen = replace(config or StoreConfig(), **settings)
-    return Store(Path(path), chosen, create=create, files=files, clock=clock)
+    return Store(Path(path), chosen, create=create, files=files, clock=clock, progress=progress)

@@ -73,3 +73,14 @@ def test_lock_that_could_not_be_written_is_given_back(path: Path) -> None:
     with pytest.raises(OSError, match="No space"):
         StoreLock(files, path, BOOT_ID)
     StoreLock(files, path, BOOT_ID).release()
+
+
+def test_release_closes_only_its_own_descriptor(path: Path) -> None:
+    """A forked child gave its copy of the store up, opened a file that got the same number, and forked again: the
+    grandchild gave the store up once more, and closed that file."""
+    lock = StoreLock(Files(), path, BOOT_ID)
+    lock.release()
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
+    lock.release()
+    for fd in taken:
+        os.close(fd)
