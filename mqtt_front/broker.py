@@ -26,6 +26,7 @@ from mqtt_front.headers import header_block, with_publisher
 from mqtt_front.ingest import Ingest
 from mqtt_front.link import Link
 from mqtt_front.loop import Loop
+from mqtt_front.retaining import Retaining, has_retained
 from mqtt_front.routing import Router
 from mqtt_front.security.guard import Guard
 from mqtt_front.session import Session
@@ -120,17 +121,46 @@ class Broker:
             total_bytes=settings.submitted_bytes,
             client_bytes=settings.client_submitted_bytes,
             settled=self.receipts.settled,
+            appended=self._appended,
+        )
+        self.retaining = Retaining(
+            router.retained,
+            documents,
+            loop,
+            save_executor,
+            read_executor,
+            count_limit=settings.retained_count,
+            bytes_limit=settings.retained_bytes,
+            log=log,
         )
         self.wills = Wills(self._publish_will, documents, loop, save_executor, log=log)
         self.links: dict[Link, None] = {}
         self.counts = Counts()
         self.stopping = False
-        self.deadlines.on_tick += [self.sessions.expire, self.wills.publish_due]
+        self.deadlines.on_tick += [self.sessions.expire, self.wills.publish_due, self.retaining.expire]
+
+    # Across restarts.
+
+    def load(self) -> None:
+        """Read what an earlier process left. Touches the disk: before the loop serves anybody."""
+        self.sessions.load()
+        self.retaining.load()
+        self.wills.load()
+
+    def save(self) -> None:
+        """Begin to save what has changed. Called now and then, and until `saved` when the front stops."""
+        self.sessions.save_changed()
+        self.retaining.save()
+
+    def _appended(self) -> None:
+        self.retaining.follow()
+        if self.ingest.settled:
+            self.retaining.forget_expected()
 
     @property
     def idle(self) -> bool:
         """Nothing waits for the disk."""
-        return self.ingest.settled and self.sessions.saved and self.wills.saved
+        return self.ingest.settled and self.sessions.saved and self.wills.saved and self.retaining.saved
 
     # What links report.
 
@@ -186,6 +216,29 @@ class Broker:
             self.counts.forbidden += sum(run.topics[number] in forbidden for number in run.numbers())
         if link.session is not None and link.session.no_local:
             run = with_publisher(run, link.client_id)
+        if has_retained(run):
+            if link.level == MQTT_5 and not (link.session is not None and link.session.no_local):
+                run = with_publisher(run, link.client_id, only_retained=True)
+            if refused := self.retaining.over_limit(run):
+                self._publish_in_pieces(link, run, forbidden, refused)
+                return
+        self._publish(link, run, forbidden)
+
+    def _publish_in_pieces(
+        self, link: Link, run: Publishes, forbidden: Collection[bytes], refused: Collection[int]
+    ) -> None:
+        """A run some of whose publishes cannot be retained: those are refused, in the order of the answers."""
+        kept: list[PublishRow] = []
+        for place, row in enumerate(run.rows()):
+            if place not in refused:
+                kept.append(row)
+                continue
+            self._publish(link, Publishes.of(kept), forbidden)
+            kept = []
+            self.ingest.refuse(link, row, Reason.QUOTA_EXCEEDED)
+        self._publish(link, Publishes.of(kept, run.size_bytes), forbidden)
+
+    def _publish(self, link: Link, run: Publishes, forbidden: Collection[bytes]) -> None:
         if link.session is not None and has_qos_2(run):
             self._publish_once(link, link.session, run, forbidden)
             return
@@ -322,6 +375,9 @@ class Broker:
             "logins_refused": self.guard.counts.refused,
             "logins_locked_out": self.guard.counts.locked_out,
             "bytes_submitted": self.ingest.submitted_bytes,
+            "retained": self.retaining.count,
+            "retained_bytes": self.retaining.size_bytes,
+            "retained_refused": self.retaining.refused_count,
             "deliveries_sent": counts.delivered,
             "deliveries_oversize": counts.oversize,
             "deliveries_expired": counts.expired,

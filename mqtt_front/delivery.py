@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from mqtt_front.complaints import Complaints
-from mqtt_front.feed import Feed, FeedState
+from mqtt_front.feed import Cursor, Feed, FeedState
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
 from mqtt_front.packing import Packed, pack
 from mqtt_front.session import Client, Session
 from timestone.batch import Batch
 from timestone.errors import CorruptRecord, OffsetOutOfRange, StoreClosed
-from timestone.reader import Reader
 
 _STEP_RECORDS = 1024
 _STEP_BYTES = 128 * 1024
@@ -59,7 +58,7 @@ class _Step(NamedTuple):
     """What one read was about, until it is dealt with."""
 
     feed: Feed
-    reader: Reader
+    reader: Cursor
     replay_end: int | None
     """Where what was sent before the reconnect ends; None when that is over."""
     next_offset: int
@@ -76,30 +75,30 @@ class Delivery:
         self._sessions = sessions
         self._ready: deque[Feed] = deque()
         self._scheduled = False
-        self._wakes: Mailbox[tuple[Feed, Reader]] = Mailbox(loop, self._woken)
-        self._reads: Mailbox[tuple[Feed, Reader, Batch | Exception]] = Mailbox(loop, self._read)
+        self._wakes: Mailbox[tuple[Feed, Cursor]] = Mailbox(loop, self._woken)
+        self._reads: Mailbox[tuple[Feed, Cursor, Batch | Exception]] = Mailbox(loop, self._read)
         self.counts = DeliveryCounts()
 
     def start(self, session: Session) -> None:
         """The session's client is connected, or its subscriptions changed: see to feeds that nobody looks
         after."""
-        for feed in session.feeds.values():
-            if feed.reader is None:
-                feed.attach({}, self.wake)
+        for feed in session.feeds_in_order():
+            if feed.reader is None:  # it is new: nothing was published while the client was away
+                feed.attach({}, self.wake, missed_qos0=True)
             if feed.state is FeedState.DETACHED:
                 self._make_ready(feed)
 
     def resume(self, session: Session) -> None:
         """The client takes more."""
-        for feed in session.feeds.values():
+        for feed in session.feeds_in_order():
             if feed.state is FeedState.BLOCKED:
                 self._make_ready(feed)
 
-    def wake(self, feed: Feed, reader: Reader) -> None:
+    def wake(self, feed: Feed, reader: Cursor) -> None:
         """An append concerns a parked feed. Called by the committer's thread."""
         self._wakes.put((feed, reader))
 
-    def _woken(self, woken: list[tuple[Feed, Reader]]) -> None:
+    def _woken(self, woken: list[tuple[Feed, Cursor]]) -> None:
         for feed, reader in woken:
             if feed.reader is reader and feed.state is FeedState.PARKED:
                 self._make_ready(feed)
@@ -130,10 +129,10 @@ class Delivery:
         room = _STEP_RECORDS
         if feed.needs_packet_ids:
             room = min(room, client.inflight_limit - feed.session.outstanding)
-        if room <= 0 or not client.writable:
+        if room <= 0 or not client.writable or feed.session.must_wait(feed):
             feed.state = FeedState.BLOCKED
             return
-        if feed.log.in_memory(reader.offset):
+        if feed.in_memory():
             try:
                 batch = reader.read(max_records=room, max_bytes=_STEP_BYTES, max_scan=_SCAN_RECORDS)
             except Exception as error:
@@ -147,7 +146,7 @@ class Delivery:
         except RuntimeError:  # the executor is shut down: the front is stopping
             feed.state = FeedState.DETACHED
 
-    def _read_from_disk(self, feed: Feed, reader: Reader, room: int) -> None:
+    def _read_from_disk(self, feed: Feed, reader: Cursor, room: int) -> None:
         """In a thread of the executor."""
         try:
             outcome: Batch | Exception = reader.read(
@@ -157,7 +156,7 @@ class Delivery:
             outcome = error
         self._reads.put((feed, reader, outcome))
 
-    def _read(self, outcomes: list[tuple[Feed, Reader, Batch | Exception]]) -> None:
+    def _read(self, outcomes: list[tuple[Feed, Cursor, Batch | Exception]]) -> None:
         for feed, reader, outcome in outcomes:
             if feed.reader is not reader:
                 continue  # the client went, or subscribed to something else, while the disk was busy
@@ -166,7 +165,7 @@ class Delivery:
             else:
                 self._deliver(feed, reader, outcome)
 
-    def _deliver(self, feed: Feed, reader: Reader, batch: Batch) -> None:
+    def _deliver(self, feed: Feed, reader: Cursor, batch: Batch) -> None:
         session, client = feed.session, feed.session.client
         assert client is not None
         seen = feed.window.seen
@@ -203,6 +202,7 @@ class Delivery:
             feed.session.give_up(feed)
             feed.end_replay()
             self._make_ready(feed)
+            self.resume(feed.session)
         elif step.reader.caught_up and step.reader.park():
             feed.state = FeedState.PARKED
         else:
@@ -217,7 +217,7 @@ class Delivery:
             message = f"records of log {feed.log.name} are too large for client {client_id!r}"
             self._complaints.warn(f"oversize {client_id}", message)
 
-    def _failed(self, feed: Feed, reader: Reader, error: Exception) -> None:
+    def _failed(self, feed: Feed, reader: Cursor, error: Exception) -> None:
         """A read failed: go on behind what cannot be read, and say so."""
         client_id, name = feed.session.client_id, feed.log.name
         if isinstance(error, StoreClosed):
@@ -239,7 +239,7 @@ class Delivery:
             return
         self._make_ready(feed)
 
-    def _skip(self, feed: Feed, reader: Reader, offset: int) -> None:
+    def _skip(self, feed: Feed, reader: Cursor, offset: int) -> None:
         seen = feed.window.seen
         reader.seek(offset)
         if not feed.replaying:
@@ -248,3 +248,4 @@ class Delivery:
             feed.session.give_up(feed)
             feed.window.seen = offset
             feed.end_replay()
+            self.resume(feed.session)

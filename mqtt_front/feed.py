@@ -6,16 +6,17 @@ The feed knows which records the session's subscriptions grant. It does not read
 
 import enum
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mqtt_front.codec.fields import text
 from mqtt_front.codec.frame import Form
+from mqtt_front.retained import RetainedMessages
 from mqtt_front.subscription import Grant, Subscription
 from mqtt_front.window import Window
+from timestone.batch import Batch
 from timestone.errors import OffsetOutOfRange
 from timestone.filters import FilterTree
 from timestone.log import Log
-from timestone.reader import Reader
 
 if TYPE_CHECKING:
     from mqtt_front.session import Session
@@ -45,25 +46,57 @@ class LogSource(NamedTuple):
     log: Log
     heads: dict[int, bytes]
     """By topic id: the topic name behind its length, as it stands in a PUBLISH."""
+    retained: RetainedMessages
+
+    @classmethod
+    def of(cls, log: Log) -> "LogSource":
+        """Nothing is known yet but the log."""
+        return cls(log, {}, RetainedMessages(log))
+
+
+class Cursor(Protocol):
+    """What a feed reads from: a `timestone.reader.Reader`, or what behaves like one. `wake` may be called by any
+    thread, the others by the one that serves the feed."""
+
+    offset: int
+
+    @property
+    def caught_up(self) -> bool: ...
+    def read(self, *, max_records: int = ..., max_bytes: int = ..., max_scan: int | None = None) -> Batch: ...
+    def park(self) -> bool: ...
+    def seek(self, offset: int) -> None: ...
+    def close(self) -> None: ...
+
+
+OnWake = Callable[["Feed", Cursor], None]
+"""Called by the thread that appended, once after each park."""
 
 
 class Feed:
     """One session's view of one log."""
 
     __slots__ = (
-        "_acknowledged", "_grants", "_heads", "_on_wake", "_tree", "forms", "log", "qos0_from", "reader", "resend",
-        "session", "state", "subscriptions", "window",
+        "_acknowledged", "_grants", "_heads", "_on_wake", "_tree", "forms", "key", "log", "qos0_from", "reader",
+        "resend", "session", "source", "state", "subscriptions", "window",
     )  # fmt: skip
 
     def __init__(
-        self, session: "Session", source: "LogSource", seen: int, in_flight: Iterable[int] = ()
+        self,
+        session: "Session",
+        source: LogSource,
+        seen: int,
+        in_flight: Iterable[int] = (),
+        key: str | None = None,
     ) -> None:
         self.session = session
+        self.source = source
         self.log = source.log
+        self.key = source.log.name if key is None else key
+        """Its name in the session."""
         self._heads = source.heads
         self.window = Window(seen, in_flight)
         self.state = FeedState.DETACHED
-        self.reader: Reader | None = None
+        self.reader: Cursor | None = None
         self.resend: dict[int, tuple[int, int]] = {}
         """After a reconnect: packet id and QoS of each offset in flight that was not sent on this connection
         yet."""
@@ -93,6 +126,10 @@ class Feed:
         """There is nothing this feed could ever deliver or get acknowledged."""
         return not self.subscriptions and not self.window.in_flight_count
 
+    def takes(self, subscription: Subscription) -> bool:
+        """Is a subscription of the session about what this feed reads?"""
+        return self.key in subscription.since
+
     def set_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
         """Those of the session that are about this log, from now on. An attached feed is DETACHED after it,
         until it is made ready."""
@@ -108,7 +145,7 @@ class Feed:
     def attach(
         self,
         resend: dict[int, tuple[int, int]],
-        on_wake: Callable[["Feed", Reader], None],
+        on_wake: OnWake,
         missed_qos0: bool = False,
     ) -> int:
         """Get a reader that goes on at the committed offset; returns how many offsets retention has taken meanwhile.
@@ -121,7 +158,8 @@ class Feed:
         self.forms.clear()  # they were for a client of another version, perhaps
         self.qos0_from = 0 if missed_qos0 else self.log.end_offset
         start = self.window.committed
-        reached = self._open(start)
+        self.resend = resend
+        reached = self._open(start, None)
         self.resend = {offset: entry for offset, entry in resend.items() if offset >= reached}
         if not self.resend:
             self.end_replay()
@@ -139,23 +177,27 @@ class Feed:
         Not the old one with other filters: a wake-up that was meant for the old filters may still be on its
         way to it and would carry it past records that only the new ones match.
         """
-        self._open(self.window.seen)
-        assert self.reader is not None
-        self.reader.set_topics(list(self.subscriptions))
+        self._open(self.window.seen, list(self.subscriptions))
         self.state = FeedState.DETACHED
 
-    def _open(self, start: int) -> int:
-        """A reader at `start`, or at the nearest offset that is left; returns where."""
+    def _open(self, start: int, filters: Sequence[str] | None) -> int:
+        """A reader at `start`, or at the nearest offset that is left, of the topics that match a filter, None for all;
+        returns where."""
         if self.reader is not None:
             self.reader.close()
         try:
-            reader = self.log.reader(start)
+            reader = self.log.reader(start, topics=filters)
         except OffsetOutOfRange as error:
-            reader = self.log.reader("earliest" if start < error.start else "latest")
+            reader = self.log.reader("earliest" if start < error.start else "latest", topics=filters)
         on_wake = self._on_wake
         reader.on_wake = lambda woken, _: on_wake(self, woken)
         self.reader = reader
         return reader.offset
+
+    def in_memory(self) -> bool:
+        """Would the next read make no system call?"""
+        assert self.reader is not None
+        return self.log.in_memory(self.reader.offset)
 
     def detach(self) -> None:
         """Give the reader back. A read that is under way keeps its own reference and finds that it came too
@@ -177,7 +219,7 @@ class Feed:
                 if topic is None or not self.may_read(topic_id)
                 else [self.subscriptions[name] for name in self._tree.matches(topic)]
             )
-            grant = Grant(matching, self.log.name, self.head(topic_id)) if matching else None
+            grant = Grant(matching, self.key, self.head(topic_id)) if matching else None
             self._grants[topic_id] = grant
             return grant
 

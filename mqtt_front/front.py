@@ -70,8 +70,7 @@ class MqttFront:
             read_executor=self._read_executor,
             log=self._log,
         )
-        await loop.run_in_executor(self._save_executor, broker.sessions.load)
-        await loop.run_in_executor(self._save_executor, broker.wills.load)
+        await loop.run_in_executor(self._save_executor, broker.load)
         broker.wills.publish_due()
         broker.deadlines.start()
         self._saving = loop.create_task(self._save_now_and_then(broker))
@@ -134,7 +133,7 @@ class MqttFront:
     async def _save_now_and_then(self, broker: Broker) -> None:
         while True:
             await asyncio.sleep(self._settings.session_save_ms / 1000)
-            broker.sessions.save_changed()
+            broker.save()
 
     async def stop(self) -> None:
         """Accept nobody, settle and acknowledge what came, close connections, publish wills that have no delay, save

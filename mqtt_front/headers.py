@@ -90,15 +90,20 @@ def _encoded(items: Iterable[Header]) -> bytes:
         raise ProtocolViolation(f"the properties of a publish: {error}", Reason.PACKET_TOO_LARGE) from None
 
 
-def with_publisher(run: Publishes, client_id: str) -> Publishes:
-    """The publishes with their publisher's client id in each header block: a No Local subscription needs it.
+def with_publisher(run: Publishes, client_id: str, *, only_retained: bool = False) -> Publishes:
+    """The publishes with their publisher's client id in each header block: a No Local subscription needs it, also one
+    that is made long after a message was retained.
 
     Raises ProtocolViolation when a block becomes too large.
     """
     item = _encoded([Header(HeaderKind.PUBLISHER, "", client_id.encode())])
     longest = 0 if isinstance(run.header_lengths, int) else max(run.header_lengths, default=0)
     _check_size(longest + len(item))
-    return Publishes.of((row._replace(headers=item + row.headers) for row in run.rows()), run.size_bytes)
+    rows = (
+        row if only_retained and not row.first & 1 else row._replace(headers=item + row.headers)
+        for row in run.rows()
+    )
+    return Publishes.of(rows, run.size_bytes)
 
 
 def with_packet_id(row: PublishRow, client_id: str) -> PublishRow:

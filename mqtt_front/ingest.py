@@ -10,7 +10,7 @@ import errno
 import functools
 import sys
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from mqtt_front.codec.frame import frame_acknowledgements, with_reason
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.complaints import Complaints
 from mqtt_front.errors import MqttError
-from mqtt_front.events import Publishes
+from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
 from mqtt_front.routing import TOPIC_BITS, TOPIC_MASK, Router
@@ -138,10 +138,11 @@ class Ingest:
         total_bytes: int,
         client_bytes: int,
         settled: dict[str, int],
+        appended: Callable[[], None] = lambda: None,
     ) -> None:
         """`ack` is what an acknowledgement means; the bounds are on unsettled wire bytes, of all and of one
-        client. `settled` is
-        kept up to date with the offset, by log, below which everything is answered."""
+        client. `settled` is kept up to date with the offset, by log, below which everything is answered; `appended` is
+        called after something was."""
         self._router = router
         self._loop = loop
         self._complaints = complaints
@@ -149,6 +150,7 @@ class Ingest:
         self._total_bytes = total_bytes
         self._client_bytes = client_bytes
         self._settled = settled
+        self._appended = appended
         self._mailbox: Mailbox[tuple[_Turn, int, Exception | int]] = Mailbox(loop, self._resolved)
         self._turn: _Turn | None = None
         self._turns: deque[_Turn] = deque()
@@ -178,6 +180,20 @@ class Ingest:
         """Acknowledge publishes at QoS 2 that came before: after all that is not settled yet."""
         answers = frame_acknowledgements(_PUBREC, packet_ids)
         self._open_turn().answers.append((source, answers, _NO_LOG))
+
+    def refuse(self, source: Source, row: PublishRow, reason: Reason) -> None:
+        """Answer a publish that is not appended, and say so in the log."""
+        turn = self._open_turn()
+        self.received_count += 1
+        self._refuse(turn, source, row, -reason)
+        if row.acknowledgement:
+            turn.answers.append((source, row.acknowledgement, -reason))
+
+    def _refuse(self, turn: _Turn, source: Source, row: PublishRow, code: int) -> None:
+        turn.uneven = True
+        self.dropped_count += 1
+        reason, topic = Reason(-code).name, row.topic[:100]
+        self._complaints.warn(f"{reason} {source!r}", f"publish of {source!r} to {topic!r} refused: {reason}")
 
     def _open_turn(self) -> _Turn:
         if self._turn is None:
@@ -213,12 +229,7 @@ class Ingest:
                     columns = turn.columns[number] = _Columns()
                 columns.add(Publishes.of([row]), (code & TOPIC_MASK).to_bytes(4, sys.byteorder))
             else:
-                turn.uneven = True
-                self.dropped_count += 1
-                reason, topic = Reason(-code).name, row.topic[:100]
-                self._complaints.warn(
-                    f"{reason} {source!r}", f"publish of {source!r} to {topic!r} refused: {reason}"
-                )
+                self._refuse(turn, source, row, code)
             if row.acknowledgement:
                 turn.answers.append((source, row.acknowledgement, number))
 
@@ -283,6 +294,8 @@ class Ingest:
             for source, size_bytes in turn.sizes.items():
                 source.submitted_bytes -= size_bytes
                 self.submitted_bytes -= size_bytes
+        if done:
+            self._appended()
         if self._held:
             self._release()
 

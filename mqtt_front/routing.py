@@ -8,6 +8,7 @@ from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket, MqttError
 from mqtt_front.feed import LogSource
 from mqtt_front.filter_relations import overlap
+from mqtt_front.retained import RetainedMessages
 from timestone.errors import TopicLimit
 from timestone.filters import topic_matches
 from timestone.log import Log
@@ -29,7 +30,9 @@ class Router:
         """`logs[0]` is the default log; `routes` are filters with the number of their log, the first match
         wins."""
         self.logs = tuple(logs)
-        self._sources = tuple(LogSource(log, {}) for log in logs)
+        self.retained = tuple(RetainedMessages(log) for log in logs)
+        """Of each log."""
+        self._sources = tuple(LogSource(each.log, {}, each) for each in self.retained)
         self._routes = tuple(routes)
         self._topic_levels = topic_levels
         self._known: dict[bytes, int] = {}

@@ -4,16 +4,17 @@ A session stores offsets, not messages. While its client is away it is a documen
 nothing else.
 """
 
+import itertools
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from mqtt_front.codec.reasons import Reason
-from mqtt_front.feed import Feed, FeedState, LogSource
+from mqtt_front.feed import Feed, LogSource, OnWake
 from mqtt_front.packet_ids import PacketIds
+from mqtt_front.retained_feed import RetainedFeed
 from mqtt_front.security.rules import Permissions
 from mqtt_front.subscription import Subscription
-from timestone.reader import Reader
 
 
 class Target(NamedTuple):
@@ -66,7 +67,7 @@ class Session:
         """There may be a document of it on the disk."""
         self.subscriptions: dict[str, Subscription] = {}
         self.feeds: dict[str, Feed] = {}
-        """By name of the log."""
+        """By their keys: the name of the log, unless it is about one subscription only."""
         self.packet_ids = PacketIds(last_packet_id)
         self.in_flight: dict[int, InFlight] = {}
         """By packet id."""
@@ -94,7 +95,7 @@ class Session:
         """
         old = self.subscriptions.get(subscription.topic_filter)
         since = {} if old is None else dict(old.since)
-        touched = [self.feeds[name] for name in since if name in self.feeds]
+        touched = [feed for feed in self.feeds.values() if old is not None and feed.takes(old)]
         for source in sources:
             name, end = source.log.name, source.log.end_offset
             if name in self.feeds and name in since:
@@ -110,8 +111,28 @@ class Session:
         old = self.subscriptions.pop(topic_filter, None)
         if old is None:
             return False
-        self._subscriptions_changed([self.feeds[name] for name in old.since if name in self.feeds])
+        self._subscriptions_changed([feed for feed in self.feeds.values() if feed.takes(old)])
         return True
+
+    def deliver_retained(self, topic_filter: str) -> None:
+        """Send what is retained for the topics of a subscription, once. What replaces it from now on is delivered
+        live, so nothing is missed between the two, and nothing old comes after the new."""
+        self.drop_idle_feeds()
+        subscription = self.subscriptions[topic_filter]
+        for source in [feed.source for feed in self.feeds.values() if feed.key in subscription.since]:
+            for feed in self.feeds.values():
+                if (
+                    isinstance(feed, RetainedFeed)
+                    and feed.topic_filter == topic_filter
+                    and feed.source is source
+                ):
+                    feed.end()
+            if source.retained.catch_up() and not source.retained.has_any(topic_filter):
+                continue
+            key = next(one for number in itertools.count() if (one := f"retained/{number}") not in self.feeds)
+            feed = RetainedFeed(self, source, key, topic_filter, until=source.log.end_offset)
+            feed.set_subscriptions([subscription])
+            self.feeds[key] = feed
 
     def restore(
         self, subscriptions: Iterable[Subscription], sources: Callable[[str], Iterable[LogSource]]
@@ -126,9 +147,9 @@ class Session:
     def _subscriptions_changed(self, feeds: Iterable[Feed]) -> None:
         self.no_local = any(one.no_local for one in self.subscriptions.values())
         for feed in feeds:
-            feed.set_subscriptions([one for one in self.subscriptions.values() if feed.log.name in one.since])
+            feed.set_subscriptions([one for one in self.subscriptions.values() if feed.takes(one)])
 
-    def attach(self, on_wake: Callable[[Feed, Reader], None], missed_qos0: bool = False) -> dict[str, int]:
+    def attach(self, on_wake: OnWake, missed_qos0: bool = False) -> dict[str, int]:
         """A client is connected: every feed goes on at its committed offset. Returns by log the offsets that retention
         has taken meanwhile. The arguments are those of `Feed.attach`."""
         self.outstanding = len(self.released)
@@ -153,7 +174,7 @@ class Session:
         self.outstanding = 0
 
     def drop_idle_feeds(self) -> None:
-        """Forget the feeds of logs that no subscription is about any more."""
+        """Forget the feeds that no subscription is about any more."""
         for name in [name for name, feed in self.feeds.items() if feed.idle]:
             self.feeds.pop(name).detach()
 
@@ -229,11 +250,18 @@ class Session:
             feed.window.acknowledged(offset)
             feed.resend.pop(offset, None)
 
-    def blocked_feeds(self) -> list[Feed]:
-        """Feeds that wait for the client."""
-        return [feed for feed in self.feeds.values() if feed.state is FeedState.BLOCKED]
+    def feeds_in_order(self) -> list[Feed]:
+        """The feeds in the order in which they should be served: what was retained is older than what is live."""
+        return sorted(self.feeds.values(), key=lambda feed: not isinstance(feed, RetainedFeed))
+
+    def must_wait(self, feed: Feed) -> bool:
+        """Does another feed have to send again what was in flight before this one sends anything new?
+        [MQTT-4.6.0-1]"""
+        if feed.replaying or len(self.feeds) == 1:
+            return False
+        return any(other.replaying for other in self.feeds.values())
 
     @property
     def committed(self) -> Mapping[str, int]:
-        """By log: the lowest offset that is not acknowledged."""
+        """By key of the feed: the lowest offset that is not acknowledged."""
         return {name: feed.window.committed for name, feed in self.feeds.items()}

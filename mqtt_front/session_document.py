@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 
 from mqtt_front.exactly_once import Receipts
 from mqtt_front.feed import Feed, LogSource
+from mqtt_front.retained_feed import RetainedFeed
 from mqtt_front.session import InFlight, Session
 from mqtt_front.subscription import Subscription
 from timestone.errors import TimestoneError
 
-VERSION = 1
+VERSION = 2
+_READABLE = (1, 2)
+"""Version 1 knows no feeds but those of whole logs."""
 NEVER_S = 0xFFFFFFFF
 _MAGIC = b"TSES"
 _HEADER = struct.Struct("<4sB3xId")
@@ -54,19 +57,7 @@ def encode_session(session: Session, ended_s: float, receipts: Receipts) -> byte
             }
             for one in session.subscriptions.values()
         ],
-        "logs": {
-            name: {
-                "id": feed.log.id,
-                "seen": feed.window.seen,
-                "in_flight": [
-                    [packet_id, entry.offset, entry.qos]
-                    for packet_id, entry in session.in_flight.items()
-                    if entry.feed is feed
-                ],
-            }
-            for name, feed in session.feeds.items()
-            if not feed.idle
-        },
+        "logs": {key: _feed_state(session, feed) for key, feed in session.feeds.items() if not feed.idle},
         "last_packet_id": session.packet_ids.last,
         "released": list(session.released),
         "received": sorted(session.received - session.unsettled),
@@ -80,13 +71,30 @@ def encode_session(session: Session, ended_s: float, receipts: Receipts) -> byte
     )
 
 
+def _feed_state(session: Session, feed: Feed) -> dict[str, Any]:
+    state = {
+        "id": feed.log.id,
+        "seen": feed.window.seen,
+        "in_flight": [
+            [packet_id, entry.offset, entry.qos]
+            for packet_id, entry in session.in_flight.items()
+            if entry.feed is feed
+        ],
+    }
+    if isinstance(feed, RetainedFeed):
+        state |= {"log": feed.log.name, "retained": feed.topic_filter, "until": feed.until}
+    return state
+
+
 def session_lifetime(document: bytes) -> Lifetime:
     """Raises UnknownSession."""
     if len(document) < _HEADER.size:
         raise UnknownSession(f"a session document of {len(document)} bytes")
     magic, version, expiry_s, ended_s = _HEADER.unpack_from(document)
-    if magic != _MAGIC or version != VERSION:
-        raise UnknownSession(f"a session document of version {version}; this server reads version {VERSION}")
+    if magic != _MAGIC or version not in _READABLE:
+        raise UnknownSession(
+            f"a session document of version {version}; this server reads versions up to {VERSION}"
+        )
     return Lifetime(expiry_s, ended_s)
 
 
@@ -115,9 +123,9 @@ def decode_session(
             session.received |= session.unsettled
         else:
             session.received |= receipts.found(client_id, body["settled"])
-        for name, state in body["logs"].items():
-            if (found := source(name)) is not None:
-                _restore_feed(session, found, state)
+        for key, state in body["logs"].items():
+            if (found := source(state.get("log", key))) is not None:
+                _restore_feed(session, key, found, state)
         session.restore([_subscription(one, session) for one in body["subscriptions"]], sources)
     except (ValueError, KeyError, TypeError) as error:
         raise UnknownSession(f"a session document that cannot be read: {error!r}") from error
@@ -140,14 +148,24 @@ def with_found_receipts(client_id: str, document: bytes, receipts: Receipts) -> 
     return document[: _HEADER.size] + json.dumps(body, separators=(",", ":")).encode()
 
 
-def _restore_feed(session: Session, source: LogSource, state: dict[str, Any]) -> None:
+def _restore_feed(session: Session, key: str, source: LogSource, state: dict[str, Any]) -> None:
     log = source.log
-    if state["id"] != log.id:
-        session.feeds[log.name] = Feed(session, source, log.start_offset)
-        return
     entries = state["in_flight"]
-    feed = Feed(session, source, state["seen"], [offset for _, offset, _ in entries])
-    session.feeds[log.name] = feed
+    in_flight = [offset for _, offset, _ in entries]
+    feed: Feed
+    if "retained" in state:
+        if state["id"] != log.id:
+            return
+        topic_filter, until = state["retained"], state["until"]
+        feed = RetainedFeed(
+            session, source, key, topic_filter, until=until, seen=state["seen"], in_flight=in_flight
+        )
+    elif state["id"] != log.id:
+        session.feeds[key] = Feed(session, source, log.start_offset)
+        return
+    else:
+        feed = Feed(session, source, state["seen"], in_flight)
+    session.feeds[key] = feed
     for packet_id, offset, qos in entries:
         session.in_flight[packet_id] = InFlight(feed, offset, qos)
 

@@ -92,6 +92,13 @@ class MqttSettings(SecuritySettings):
         1_000_000, "sessions, connected or not; about 1 KiB of memory each while not connected", low=1
     )
 
+    retained_count: int = _setting(
+        100_000, "topics with a retained message; they are found by every new subscription", low=0
+    )
+    retained_bytes: int = _setting(
+        64 * MIB, "topics, properties and payloads of all retained messages, which are kept in memory", low=0
+    )
+
     # Limits: of one client.
     packet_bytes: int = _setting(
         MIB,

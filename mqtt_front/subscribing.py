@@ -19,16 +19,22 @@ _NOT_TOPICS = ("$stream", "$queue")
 
 
 def subscribe(broker: "Broker", link: Link, packet: Subscribe) -> None:
-    """Add subscriptions. What is appended from now on is delivered; SUBACK follows once the session is
-    durable, if it is one that outlives its connection. Deliveries may overtake it, as MQTT allows."""
+    """Add subscriptions. What is appended from now on is delivered; SUBACK follows once the session is durable, if it
+    is one that outlives its connection, and then what the subscriptions bring. Deliveries might overtake it, as MQTT
+    allows, but not every client expects that."""
     session = link.session
     assert session is not None
     identifier = next(iter(packet.properties.subscription_identifiers), None)
     reasons = [_subscribe(broker, link, session, request, identifier) for request in packet.requests]
     if link.level != MQTT_5:
         reasons = [SUBACK_FAILURE if reason >= 0x80 else reason for reason in reasons]
-    broker.delivery.start(session)
-    broker.sessions.save(session, lambda: link.send(Suback(packet.packet_id, tuple(reasons))))
+
+    def saved() -> None:
+        link.send(Suback(packet.packet_id, tuple(reasons)))
+        if session.client is link:
+            broker.delivery.start(session)
+
+    broker.sessions.save(session, saved)
 
 
 def _subscribe(
@@ -45,7 +51,9 @@ def _subscribe(
     subscription = Subscription(
         request.topic_filter, qos, request.no_local, request.retain_as_published, identifier
     )
-    session.subscribe(subscription, broker.router.sources(request.topic_filter))
+    new = session.subscribe(subscription, broker.router.sources(request.topic_filter))
+    if request.retain_handling == 0 or (request.retain_handling == 1 and new):
+        session.deliver_retained(request.topic_filter)
     return qos
 
 

@@ -19,22 +19,31 @@ class Subscription:
     retain_as_published: bool = False
     identifier: int | None = None
     since: Mapping[str, int] = field(default_factory=dict)
-    """By name of each log that may have its topics: the first offset that it is about. Earlier records were
-    there before it."""
+    """By key of each feed that reads for it: the first offset that it is about. Earlier records were there
+    before it."""
 
 
 class Grant:
-    """What the subscriptions of a session that match a topic come to, for records of one log.
+    """What the subscriptions of a session that match a topic come to, for records of one feed.
 
     Overlapping subscriptions give one copy, at the highest granted QoS, with the identifiers of all of them.
     """
 
-    __slots__ = ("_log", "_parts", "block", "head", "identifiers", "plain_from", "qos", "retain_as_published")
+    __slots__ = (
+        "_feed",
+        "_parts",
+        "block",
+        "head",
+        "identifiers",
+        "plain_from",
+        "qos",
+        "retain_as_published",
+    )
 
-    def __init__(self, subscriptions: Sequence[Subscription], log: str, head: bytes) -> None:
-        """`head` is the topic name behind its length, as it stands in a PUBLISH."""
+    def __init__(self, subscriptions: Sequence[Subscription], feed: str, head: bytes) -> None:
+        """`feed` is the key of the feed, `head` the topic name behind its length, as it stands in a PUBLISH."""
         self._parts = tuple(subscriptions)
-        self._log = log
+        self._feed = feed
         self.head = head
         self.qos = max((one.qos for one in self._parts), default=0)
         self.retain_as_published = any(one.retain_as_published for one in self._parts)
@@ -46,7 +55,7 @@ class Grant:
         """The subscription identifiers as encoded properties."""
         self.block = varint(len(self.identifiers)) + self.identifiers
         """The whole property block of a delivery whose record has no properties of its own."""
-        self.plain_from = max((one.since.get(log, 0) for one in self._parts), default=0)
+        self.plain_from = max((one.since.get(feed, 0) for one in self._parts), default=0)
         """From this offset on the grant holds as it is; below, and where No Local is asked for, `at` says
         what counts."""
         if any(one.no_local for one in self._parts):
@@ -56,6 +65,8 @@ class Grant:
         """What counts for the record at an offset below `plain_from`; `own` if the subscriber published it
         itself."""
         parts = [
-            one for one in self._parts if one.since.get(self._log, 0) <= offset and not (own and one.no_local)
+            one
+            for one in self._parts
+            if one.since.get(self._feed, 0) <= offset and not (own and one.no_local)
         ]
-        return Grant(parts, self._log, self.head) if parts else None
+        return Grant(parts, self._feed, self.head) if parts else None

@@ -32,7 +32,7 @@ class Parts:
         self.changes: list[Session] = []
         self.saves: list[Callable[[], None]] = []
         self.delivery = Delivery(self.loop, executor, Complaints(logging.getLogger("test")), self)
-        self.source = LogSource(log, {})
+        self.source = LogSource.of(log)
 
     def changed(self, session: Session) -> None:
         self.changes.append(session)

@@ -18,7 +18,7 @@ def log(store: Store) -> Log:
 def attached(log: Log, *filters: str) -> tuple[Session, Feed]:
     session = Session("c")
     for topic_filter in filters:
-        session.subscribe(Subscription(topic_filter, 1), [LogSource(log, {})])
+        session.subscribe(Subscription(topic_filter, 1), [LogSource.of(log)])
     session.attach(lambda feed, reader: None)
     return session, session.feeds["mqtt"]
 
@@ -37,7 +37,7 @@ def test_a_changed_subscription_is_worked_out_anew(log: Log) -> None:
     session, feed = attached(log, "a")
     topic_id = log.topic_id("b")
     assert feed.grant(topic_id) is None
-    session.subscribe(Subscription("b", 0), [LogSource(log, {})])
+    session.subscribe(Subscription("b", 0), [LogSource.of(log)])
     grant = feed.grant(topic_id)
     assert grant is not None and grant.qos == 0
 
@@ -47,8 +47,8 @@ def test_a_wake_up_for_old_filters_does_not_carry_the_feed_past_records_of_new_o
     the same reader gone on with other filters, the wake-up would have moved it behind the new one's first record."""
     session, feed = attached(log, "old")
     old_reader = feed.reader
-    assert old_reader is not None and old_reader.park()
-    session.subscribe(Subscription("new", 1), [LogSource(log, {})])
+    assert isinstance(old_reader, Reader) and old_reader.park()
+    session.subscribe(Subscription("new", 1), [LogSource.of(log)])
     log.append(b"1", topic="new")
     old_reader.wake(log.append(b"2", topic="old"))
     assert feed.reader is not None and feed.reader is not old_reader
@@ -68,13 +68,13 @@ def test_a_closed_reader_leaves_nothing_behind_in_the_log(log: Log) -> None:
 def test_only_feeds_that_may_be_acknowledged_need_room_in_flight(log: Log) -> None:
     session, feed = attached(log, "a")
     assert feed.needs_packet_ids
-    session.subscribe(Subscription("a", 0), [LogSource(log, {})])
+    session.subscribe(Subscription("a", 0), [LogSource.of(log)])
     assert not feed.needs_packet_ids
 
 
 def test_a_start_that_retention_has_passed_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session("c")
-    session.subscribe(Subscription("a", 1), [LogSource(log, {})])
+    session.subscribe(Subscription("a", 1), [LogSource.of(log)])
     log.append_many([b"x"] * 10, topic="a")
     monkeypatch.setattr(log, "_start_offset", 7)
     assert session.attach(lambda feed, reader: None) == {"mqtt": 7}

@@ -35,7 +35,7 @@ def append(
 def subscribed(log: Log, *subscriptions: Subscription, client_id: str = "c") -> Feed:
     session = Session(client_id)
     for subscription in subscriptions:
-        session.subscribe(subscription, [LogSource(log, {})])
+        session.subscribe(subscription, [LogSource.of(log)])
     session.attach(lambda feed, reader: None)
     return session.feeds["mqtt"]
 
@@ -101,7 +101,7 @@ def test_the_retain_flag_of_a_live_message_is_kept_only_as_published(log: Log) -
 def test_each_record_goes_to_the_subscriptions_that_were_there_before_it(log: Log) -> None:
     feed = subscribed(log, Subscription("+", 1, identifier=1))
     append(log, "t", b"1")
-    feed.session.subscribe(Subscription("t", 1, identifier=2), [LogSource(log, {})])
+    feed.session.subscribe(Subscription("t", 1, identifier=2), [LogSource.of(log)])
     append(log, "t", b"2")
     found, _ = packed(feed, V5)
     assert [(one.payload, one.properties.subscription_identifiers) for one in found] == [

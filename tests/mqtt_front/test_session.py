@@ -12,7 +12,7 @@ from timestone.store import Store
 def source(store: Store) -> LogSource:
     log = store.log("mqtt")
     log.append_many([b"before"] * 10, topic="a")
-    return LogSource(log, {})
+    return LogSource.of(log)
 
 
 @pytest.fixture

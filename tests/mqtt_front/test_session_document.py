@@ -4,6 +4,7 @@ import pytest
 
 from mqtt_front.exactly_once import Receipts
 from mqtt_front.feed import LogSource
+from mqtt_front.retained_feed import RetainedFeed
 from mqtt_front.session import InFlight, Session
 from mqtt_front.session_document import (
     NEVER_S,
@@ -22,13 +23,18 @@ GOLDEN = bytes.fromhex("54534553 01 000000 100e0000 000000000070a740") + (
     b'"released":[3],"received":[7,8],"unsettled":[9],"settled":{"mqtt":20},"run":1}'
 )
 """Version 1, with the id of the log left open."""
+GOLDEN_2 = bytes.fromhex("54534553 02 000000 100e0000 000000000070a740") + GOLDEN[20:].replace(
+    b'[6,8,2]]}},"last', b'[6,8,2]]},"retained/0":{"id":%d,"seen":2,"in_flight":[[7,1,1]],"log":"mqtt",'
+    b'"retained":"a/#","until":5}},"last',
+)  # fmt: skip
+"""Version 2 also has feeds that are about one subscription."""
 
 
 @pytest.fixture
 def source(store: Store) -> LogSource:
     log = store.log("mqtt")
     log.append_many([b"x"] * 20, topic="a/b")
-    return LogSource(log, {})
+    return LogSource.of(log)
 
 
 def receipts(*sources: LogSource, run_id: int = 2) -> Receipts:
@@ -43,7 +49,7 @@ def decoded(document: bytes, *sources: LogSource, run_id: int = 2) -> Session:
     return decode_session("c", document, by_name.get, lambda topic_filter: sources, found)
 
 
-def test_the_document_of_version_1_is_read_and_written_byte_for_byte(source: LogSource) -> None:
+def test_the_document_of_version_1_is_read(source: LogSource) -> None:
     document = GOLDEN.replace(b"%d", str(source.log.id).encode())
     session = decoded(document, source, run_id=1)
     assert session.subscriptions == {"a/#": Subscription("a/#", 1, False, True, 7, {"mqtt": 3})}
@@ -51,6 +57,17 @@ def test_the_document_of_version_1_is_read_and_written_byte_for_byte(source: Log
     assert {packet_id: entry.offset for packet_id, entry in session.in_flight.items()} == {5: 4, 6: 8}
     assert session.committed == {"mqtt": 4}
     assert (list(session.released), session.received, session.unsettled) == ([3], {7, 8, 9}, {9})
+    written = encode_session(session, 3000.0, receipts(source, run_id=1))
+    assert written == document.replace(b"TSES\1", b"TSES\2", 1)
+
+
+def test_the_document_of_version_2_is_read_and_written_byte_for_byte(source: LogSource) -> None:
+    document = GOLDEN_2.replace(b"%d", str(source.log.id).encode())
+    session = decoded(document, source, run_id=1)
+    assert session.committed == {"mqtt": 4, "retained/0": 1}
+    retained = session.feeds["retained/0"]
+    assert isinstance(retained, RetainedFeed) and (retained.until, retained.window.seen) == (5, 2)
+    assert list(retained.subscriptions) == ["a/#"]
     assert encode_session(session, 3000.0, receipts(source, run_id=1)) == document
 
 
@@ -77,7 +94,7 @@ def test_a_log_with_another_identity_is_read_from_its_beginning(source: LogSourc
 
 
 def test_a_log_that_is_gone_is_left_out_and_a_new_one_begins_now(source: LogSource, store: Store) -> None:
-    other = LogSource(store.log("other"), {})
+    other = LogSource.of(store.log("other"))
     other.log.append_many([b"x"] * 4, topic="a/b")
     document = GOLDEN.replace(b"%d", str(source.log.id).encode())
     session = decoded(document, other)
