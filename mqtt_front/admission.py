@@ -25,7 +25,7 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
 
     Raises ProtocolViolation with the reason for CONNACK when it may not come in.
     """
-    link.client_id = packet.client_id
+    introduce(link, packet)
     check(broker, link, packet)
     credentials = Credentials(
         packet.client_id, packet.user_name, packet.password, link.address, link.certificate_name
@@ -45,6 +45,12 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
     else:
         waiting = True
         link.wait("answer about its login")
+
+
+def introduce(link: Link, packet: Connect) -> None:
+    """What the client says of itself holds for the answer already, also for a refusal."""
+    link.client_id = packet.client_id
+    link.target = Target(packet.level, packet.properties.maximum_packet_size or PACKET_BYTES_MAX)
 
 
 def _decide(broker: "Broker", link: Link, packet: Connect, outcome: Identity | Refusal) -> None:
@@ -115,15 +121,15 @@ def check(broker: "Broker", link: Link, packet: Connect) -> None:
     if broker.stopping:
         raise ProtocolViolation("the server is stopping", Reason.SERVER_SHUTTING_DOWN)
     if link.refusal is not None:
-        limit = broker.settings.connection_count
-        raise ProtocolViolation(f"{limit} clients are connected, which is the limit", link.refusal)
+        raise link.refusal
     if packet.level == MQTT_5 and packet.will is not None and packet.will.qos > broker.inbound.maximum_qos:
         raise ProtocolViolation("a will at QoS 2", Reason.QOS_NOT_SUPPORTED)
     outlives = bool(_expiry_s(broker, packet))
     known = packet.client_id in broker.sessions
     if outlives and not known and len(broker.sessions) >= broker.settings.session_count:
         limit = broker.settings.session_count
-        raise ProtocolViolation(f"there are {limit} sessions, which is the limit", Reason.QUOTA_EXCEEDED)
+        message = f"there are {limit} sessions, which is the limit"
+        raise ProtocolViolation(message, Reason.QUOTA_EXCEEDED, "session_count")
 
 
 def _expiry_s(broker: "Broker", packet: Connect) -> int:
@@ -163,7 +169,6 @@ def _bind(broker: "Broker", link: Link, packet: Connect, session: Session, keep_
     """The link and the session know each other, and what the client asked for is in force."""
     wanted = packet.properties
     link.session, session.client = session, link
-    link.target = Target(packet.level, wanted.maximum_packet_size or PACKET_BYTES_MAX)
     link.inflight_limit = min(wanted.receive_maximum or 65_535, broker.settings.inflight_count)
     link.last_seen = broker.deadlines.now
     link.allowed_ticks = ticks(keep_alive_s * 1.5) if keep_alive_s else 0
@@ -189,6 +194,14 @@ def _may_have(broker: "Broker", link: Link, will: Will) -> bool:
     return False
 
 
+def _response_information(broker: "Broker", packet: Connect, session: Session) -> str | None:
+    """A topic for answers to this client, if it asks and the server is told to have one (section 3.1.2.11.6)."""
+    prefix = broker.settings.response_topic_prefix
+    if prefix is None or not packet.properties.request_response_information:
+        return None
+    return prefix + session.client_id
+
+
 def _connack_properties(broker: "Broker", packet: Connect, session: Session, keep_alive_s: int) -> Properties:
     """Exactly what is enforced, where it differs from what a client assumes."""
     if packet.level != MQTT_5:
@@ -201,6 +214,7 @@ def _connack_properties(broker: "Broker", packet: Connect, session: Session, kee
         receive_maximum=inbound.receive_maximum if inbound.receive_maximum < 65_535 else None,
         maximum_packet_size=inbound.packet_bytes,
         topic_alias_maximum=inbound.topic_alias_maximum or None,
+        response_information=_response_information(broker, packet, session),
         maximum_qos=inbound.maximum_qos if inbound.maximum_qos < 2 else None,
         shared_subscription_available=0,
     )

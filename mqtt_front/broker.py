@@ -20,12 +20,13 @@ from mqtt_front.connection import Inbound
 from mqtt_front.deadlines import Deadlines, ticks
 from mqtt_front.delivery import Delivery
 from mqtt_front.errors import MqttError, ProtocolViolation
-from mqtt_front.events import Acknowledgements, Event, Publishes, PublishRow
+from mqtt_front.events import Acknowledgements, Event, Pings, Publishes, PublishRow
 from mqtt_front.exactly_once import Receipts, has_qos_2
 from mqtt_front.headers import header_block, with_publisher
 from mqtt_front.ingest import Ingest
 from mqtt_front.link import Link
 from mqtt_front.loop import Loop
+from mqtt_front.rate import BURST_S, Rate
 from mqtt_front.retaining import Retaining, has_retained
 from mqtt_front.routing import Router
 from mqtt_front.security.guard import Guard
@@ -38,6 +39,15 @@ from mqtt_front.write_behind import Documents
 from timestone.config import Ack
 
 MAXIMUM_QOS = 2
+_PINGRESP = b"\xd0\x00"
+_REQUESTS = frozenset((Pings, packets.Subscribe, packets.Unsubscribe, packets.Auth))
+_PUBLISH_RATES = ("client_publishes_per_s", "client_bytes_per_s")
+_LIMITS = (
+    "connection_count", "connects_per_s", "connect_timeout_ms", "connect_bytes", "session_count", "packet_bytes",
+    "receive_maximum", *_PUBLISH_RATES, "client_requests_per_s", "client_topic_count", "topic_count", "topic_levels",
+    "topic_bytes", "topic_alias_maximum", "subscription_count", "unsent_bytes",
+)  # fmt: skip
+"""The settings that a client can come up against; each is counted. `topic_count` is one of the log."""
 _CLOSE_S = 5.0
 """How long a closing connection may take to read what was written to it."""
 
@@ -50,6 +60,8 @@ class Counts:
     refused: int = 0
     forbidden: int = 0
     """Publishes to topics where their client may not publish."""
+    bytes_received: int = 0
+    bytes_sent: int = 0
 
 
 class _LastWill:
@@ -104,12 +116,21 @@ class Broker:
         self.settings = settings
         self.ack = ack
         self.log = log
+        self.over = router.over
+        """By limit: how often a client met it."""
         self.buffer = memoryview(bytearray(settings.receive_bytes))
         self.inbound = Inbound(
-            settings.packet_bytes, settings.receive_maximum, settings.topic_alias_maximum, MAXIMUM_QOS
+            settings.packet_bytes,
+            settings.receive_maximum,
+            settings.topic_alias_maximum,
+            MAXIMUM_QOS,
+            settings.connect_bytes,
         )
         self.complaints = Complaints(log)
         self.deadlines = Deadlines(loop)
+        self._connects = (
+            Rate(settings.connects_per_s, self.deadlines.now) if settings.connects_per_s else None
+        )
         self.receipts = Receipts(router.logs)
         self.sessions = Sessions(documents, loop, save_executor, self.receipts, log=log)
         self.delivery = Delivery(loop, read_executor, self.complaints, self.sessions)
@@ -162,17 +183,47 @@ class Broker:
         """Nothing waits for the disk."""
         return self.ingest.settled and self.sessions.saved and self.wills.saved and self.retaining.saved
 
+    @property
+    def goodbye(self) -> Reason:
+        """What clients are told when the server stops."""
+        return (
+            Reason.SERVER_SHUTTING_DOWN
+            if self.settings.server_reference is None
+            else Reason.USE_ANOTHER_SERVER
+        )
+
     # What links report.
 
     def arrived(self, link: Link) -> None:
         """A socket was accepted."""
         self.counts.accepted += 1
-        if len(self.links) >= self.settings.connection_count:
-            link.refusal = Reason.QUOTA_EXCEEDED
+        link.refusal = self._refusal()
         self.links[link] = None
         link.last_seen = self.deadlines.now
         link.allowed_ticks = ticks(self.settings.connect_timeout_ms / 1000)
         self.deadlines.watch(link)
+
+    def _refusal(self) -> ProtocolViolation | None:
+        """Why the client of a new connection will not be let in, whoever it is."""
+        settings = self.settings
+        if settings.redirect:
+            return ProtocolViolation(f"clients go to {settings.server_reference}", Reason.SERVER_MOVED)
+        if len(self.links) >= settings.connection_count:
+            message = f"{settings.connection_count} clients are connected, which is the limit"
+            reason = Reason.QUOTA_EXCEEDED if settings.server_reference is None else Reason.USE_ANOTHER_SERVER
+            return ProtocolViolation(message, reason, "connection_count")
+        if self._connects is not None and not self._connects.spend(1, self.deadlines.now):
+            message = f"more than {settings.connects_per_s} connections a second for {BURST_S} seconds"
+            return ProtocolViolation(message, Reason.CONNECTION_RATE_EXCEEDED, "connects_per_s")
+        return None
+
+    def publish_rates(self) -> tuple[Rate | None, Rate | None] | None:
+        """The allowance of a new client to publish, in publishes and in bytes; None when there is no limit."""
+        limits = [getattr(self.settings, setting) for setting in _PUBLISH_RATES]
+        if not any(limits):
+            return None
+        count, size_bytes = (Rate(limit, self.deadlines.now) if limit else None for limit in limits)
+        return count, size_bytes
 
     def departed(self, link: Link) -> None:
         """A socket is gone."""
@@ -209,7 +260,25 @@ class Broker:
 
     def publish(self, link: Link, run: Publishes) -> None:
         """A client published. Raises MqttError for the first impossible topic; what came before it is
-        taken."""
+        taken. Raises it also when the client publishes too fast; then nothing of the run is."""
+        if link.publish_rates is not None:
+            self._spend(link, len(run.first_bytes), run.size_bytes)
+        created = self.router.created_count
+        try:
+            self._publish_permitted(link, run)
+        finally:
+            link.topics_created += self.router.created_count - created
+
+    def _spend(self, link: Link, count: int, size_bytes: int) -> None:
+        for setting, rate, amount in zip(
+            _PUBLISH_RATES, link.publish_rates or (), (count, size_bytes), strict=True
+        ):
+            if rate is not None and not rate.spend(amount, self.deadlines.now):
+                limit = getattr(self.settings, setting)
+                message = f"it publishes too fast: {setting} is {limit}"
+                raise ProtocolViolation(message, Reason.MESSAGE_RATE_TOO_HIGH, setting)
+
+    def _publish_permitted(self, link: Link, run: Publishes) -> None:
         permissions = link.permissions
         forbidden = permissions.forbidden(run.topics) if permissions is not None else ()
         if forbidden:
@@ -242,7 +311,7 @@ class Broker:
         if link.session is not None and has_qos_2(run):
             self._publish_once(link, link.session, run, forbidden)
             return
-        fault = self.ingest.add(link, run, forbidden)
+        fault = self.ingest.add(link, run, forbidden, self._room(link))
         if fault is not None:
             raise fault
 
@@ -251,16 +320,20 @@ class Broker:
     ) -> None:
         """A run with publishes at QoS 2. Their packet ids may only be taken by what is really appended."""
         link.exactly_once = True
-        codes, fault = self.router.codes(run.topics, forbidden)
+        codes, fault = self.router.codes(run.topics, forbidden, self._room(link))
         if fault is not None:
             run = run.head(run.numbers().index(len(codes)))
         run, repeated = self.receipts.once(session, run)
         if run.first_bytes:
-            self.ingest.add(link, run, forbidden)
+            self.ingest.add(link, run, forbidden, 0)  # the topics that there was room for exist by now
         if repeated:
             self.ingest.repeat(link, repeated)
         if fault is not None:
             raise fault
+
+    def _room(self, link: Link) -> int:
+        """How many new topics the client may still bring into the logs."""
+        return self.settings.client_topic_count - link.topics_created
 
     def settled(self, client_id: str, packet_ids: list[int], *, stored: bool) -> None:
         """Publishes of a client at QoS 2 are in the log, or never will be. It may be away by now, or connected
@@ -286,10 +359,20 @@ class Broker:
 
     def handle(self, link: Link, event: Event) -> None:
         """Any other event. Raises MqttError."""
+        if self.settings.client_requests_per_s and type(event) in _REQUESTS:
+            self._spend_requests(link, event.ping_count if isinstance(event, Pings) else 1)
         self._HANDLERS[type(event)](self, link, event)
 
-    def _ping(self, link: Link, event: packets.Pingreq) -> None:
-        link.send(packets.Pingresp())
+    def _spend_requests(self, link: Link, count: int) -> None:
+        limit = self.settings.client_requests_per_s
+        if link.requests is None:
+            link.requests = Rate(limit, self.deadlines.now)
+        if not link.requests.spend(count, self.deadlines.now):
+            message = f"more than {limit} requests a second for {BURST_S} seconds"
+            raise ProtocolViolation(message, Reason.MESSAGE_RATE_TOO_HIGH, "client_requests_per_s")
+
+    def _ping(self, link: Link, event: Pings) -> None:
+        link.deliver(_PINGRESP * event.ping_count)
 
     def _disconnect(self, link: Link, event: packets.Disconnect) -> None:
         session = link.session
@@ -308,7 +391,7 @@ class Broker:
 
     _HANDLERS: ClassVar[dict[type, Callable[["Broker", Link, Any], None]]] = {
         Acknowledgements: acknowledging.acknowledged,
-        packets.Pingreq: _ping,
+        Pings: _ping,
         packets.Disconnect: _disconnect,
         packets.Connect: enhanced.connect,
         packets.Subscribe: subscribing.subscribe,
@@ -383,4 +466,7 @@ class Broker:
             "deliveries_expired": counts.expired,
             "offsets_lost_to_retention": counts.gap,
             "records_corrupt": counts.corrupt,
+            "bytes_received": self.counts.bytes_received,
+            "bytes_sent": self.counts.bytes_sent,
+            **{f"over_{limit}": self.over[limit] for limit in _LIMITS},
         }

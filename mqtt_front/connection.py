@@ -13,9 +13,9 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.decode import connect_level, decode_packet, packet_end
 from mqtt_front.codec.packets import MQTT_3_1_1, MQTT_5, Packet, PacketType
 from mqtt_front.codec.reasons import Reason
-from mqtt_front.codec.scan import PublishRun, scan_acknowledgements
+from mqtt_front.codec.scan import PublishRun, scan_acknowledgements, scan_pings
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
-from mqtt_front.events import Acknowledgements, Event, Publishes, PublishRow
+from mqtt_front.events import Acknowledgements, Event, Pings, Publishes, PublishRow
 from mqtt_front.headers import publish_headers
 from mqtt_front.kernel import scan_publishes
 
@@ -31,6 +31,9 @@ _ACKNOWLEDGEMENT_TYPES: dict[type, PacketType] = {
     packets.Pubrel: PacketType.PUBREL,
     packets.Pubcomp: PacketType.PUBCOMP,
 }
+_CONNECT_HEAD_BYTES = 9
+"""Protocol name and level, in the longer of its two forms."""
+_PINGREQ = 0xC0
 _QOS_2 = bytes((0x34, 0x35, 0x3C, 0x3D))
 _FROM_SERVERS = (packets.Connack, packets.Suback, packets.Unsuback, packets.Pingresp)
 
@@ -54,6 +57,8 @@ class Inbound(NamedTuple):
     receive_maximum: int = 65_535
     topic_alias_maximum: int = 0
     maximum_qos: int = 2
+    connect_bytes: int = 128 * 1024
+    """The largest packet of a client that is not let in yet."""
 
 
 class Connection:
@@ -160,6 +165,12 @@ class Connection:
                         at = behind
                         yield Acknowledgements(_ACKNOWLEDGEMENTS[first], ids)
                         continue
+                elif first == _PINGREQ:
+                    count = scan_pings(data, at, end)
+                    if count:
+                        at += 2 * count
+                        yield Pings(count)
+                        continue
             packet_place = self._next_packet(data, at, end)
             if packet_place is None:
                 break
@@ -176,10 +187,14 @@ class Connection:
         if place is None:
             self._partial_end = 0
             return None
-        if place[1] - at > self.inbound.packet_bytes:
-            size, limit = place[1] - at, self.inbound.packet_bytes
+        setting, limit = "packet_bytes", self.inbound.packet_bytes
+        if self.state is not State.OPEN and self.inbound.connect_bytes < limit:
+            setting, limit = "connect_bytes", self.inbound.connect_bytes
+        if place[1] - at > limit:
+            if self.state is State.NEW:
+                self._see_connect(data[place[0] : place[0] + _CONNECT_HEAD_BYTES])
             raise ProtocolViolation(
-                f"a packet of {size} bytes; the limit is {limit}", Reason.PACKET_TOO_LARGE
+                f"a packet of {place[1] - at} bytes; {setting} is {limit}", Reason.PACKET_TOO_LARGE, setting
             )
         if place[1] > end:
             self._partial_end = place[1] - at
@@ -188,10 +203,7 @@ class Connection:
 
     def _event(self, first: int, body: bytes) -> Event:
         if self.state is State.NEW:
-            level = connect_level(body)
-            if level is not None:
-                self.level = min(level, MQTT_5)
-                self.saw_connect = True
+            self._see_connect(body)
         packet = decode_packet(first, body, self.level)
         if isinstance(packet, packets.Connect):
             if self.state is not State.NEW:
@@ -199,6 +211,13 @@ class Connection:
             self.state = State.OPEN
             return packet
         return self._judge(packet)
+
+    def _see_connect(self, body: bytes) -> None:
+        """The body of a CONNECT, or the front of it, whatever else is wrong with it."""
+        level = connect_level(body)
+        if level is not None:
+            self.level = min(level, MQTT_5)
+            self.saw_connect = True
 
     def _judge(self, packet: Packet) -> Event:
         """The event for a rare packet of an open connection."""
@@ -213,8 +232,8 @@ class Connection:
             return packet
         if isinstance(packet, _FROM_SERVERS):
             raise ProtocolViolation(f"{type(packet).__name__.upper()} from a client")
-        # The scanner takes every PUBLISH that `decode_packet` accepts.
-        assert not isinstance(packet, (packets.Publish, packets.Connect)), (
+        # The scanners take every PUBLISH and PINGREQ that `decode_packet` accepts.
+        assert not isinstance(packet, (packets.Publish, packets.Pingreq, packets.Connect)), (
             "the scanner and the decoder disagree"
         )
         return packet
@@ -255,7 +274,8 @@ class Connection:
             if first & 6 and self.level == MQTT_5:
                 if room == 0:
                     message = f"more than {self.inbound.receive_maximum} unacknowledged publishes"
-                    return number, ProtocolViolation(message, Reason.RECEIVE_MAXIMUM_EXCEEDED)
+                    reason = Reason.RECEIVE_MAXIMUM_EXCEEDED
+                    return number, ProtocolViolation(message, reason, "receive_maximum")
                 room -= 1
         return len(run.first_bytes), None
 
@@ -284,7 +304,8 @@ class Connection:
         """The topic of a publish with an alias, which is learned or looked up (section 3.3.2.3.4)."""
         if alias > self.inbound.topic_alias_maximum:
             limit = self.inbound.topic_alias_maximum
-            raise ProtocolViolation(f"topic alias {alias}; the limit is {limit}", Reason.TOPIC_ALIAS_INVALID)
+            message, setting = f"topic alias {alias}; the limit is {limit}", "topic_alias_maximum"
+            raise ProtocolViolation(message, Reason.TOPIC_ALIAS_INVALID, setting)
         if topic:
             self._aliases[alias] = topic
             return topic

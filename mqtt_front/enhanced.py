@@ -21,7 +21,7 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
     if method is None:
         admission.connect(broker, link, packet)
         return
-    link.client_id = packet.client_id
+    admission.introduce(link, packet)
     admission.check(broker, link, packet)
     if method != METHOD:
         raise ProtocolViolation(f"authentication method {method[:40]!r}", Reason.BAD_AUTHENTICATION_METHOD)

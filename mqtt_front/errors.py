@@ -9,23 +9,28 @@ class MqttError(Exception):
 
     `reason` is what a MQTT 5 client is told in CONNACK or DISCONNECT; older clients are closed without a
     word, except for a refused CONNECT. The message is for the server's log and never contains payloads or
-    secrets.
+    secrets. `limit` is the setting that was exceeded, if that is what happened: it is counted.
     """
 
-    def __init__(self, message: str, reason: Reason) -> None:
+    def __init__(self, message: str, reason: Reason, limit: str | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.limit = limit
 
 
 class MalformedPacket(MqttError):
     """Bytes that are not an MQTT packet."""
 
-    def __init__(self, message: str, reason: Reason = Reason.MALFORMED_PACKET) -> None:
-        super().__init__(message, reason)
+    def __init__(
+        self, message: str, reason: Reason = Reason.MALFORMED_PACKET, limit: str | None = None
+    ) -> None:
+        super().__init__(message, reason, limit)
 
 
 class ProtocolViolation(MqttError):
     """A well-formed packet that may not be sent, or not now, or not by this client."""
 
-    def __init__(self, message: str, reason: Reason = Reason.PROTOCOL_ERROR) -> None:
-        super().__init__(message, reason)
+    def __init__(
+        self, message: str, reason: Reason = Reason.PROTOCOL_ERROR, limit: str | None = None
+    ) -> None:
+        super().__init__(message, reason, limit)

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from mqtt_front.codec.packets import Auth, Connect, Disconnect, PacketType, Pingreq, Subscribe, Unsubscribe
+from mqtt_front.codec.packets import Auth, Connect, Disconnect, PacketType, Subscribe, Unsubscribe
 
 
 class Publishes(NamedTuple):
@@ -106,4 +106,10 @@ class Acknowledgements(NamedTuple):
     reason: int = 0
 
 
-Event = Connect | Publishes | Acknowledgements | Subscribe | Unsubscribe | Pingreq | Disconnect | Auth
+class Pings(NamedTuple):
+    """Consecutive PINGREQs, each of which wants its answer."""
+
+    ping_count: int
+
+
+Event = Connect | Publishes | Acknowledgements | Subscribe | Unsubscribe | Pings | Disconnect | Auth

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from mqtt_front.address import shown_address
 from mqtt_front.broker import Broker
-from mqtt_front.codec.reasons import Reason
 from mqtt_front.listener import Listener
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.routing import Router
@@ -128,7 +127,7 @@ class MqttFront:
                     f"{log.config.record_bytes} bytes, of which up to {HEADER_BLOCK_BYTES_MAX} may be headers"
                 )
         routes = [(route.filter, names.index(route.log)) for route in settings.routes]
-        return Router(logs, routes, topic_levels=settings.topic_levels)
+        return Router(logs, routes, topic_levels=settings.topic_levels, topic_bytes=settings.topic_bytes)
 
     async def _save_now_and_then(self, broker: Broker) -> None:
         while True:
@@ -150,7 +149,7 @@ class MqttFront:
             link.hold()
         await self._until(lambda: broker.ingest.settled)
         for link in list(broker.links):
-            link.end(Reason.SERVER_SHUTTING_DOWN, "the server stops")
+            link.end(broker.goodbye, "the server stops")
         await self._until(lambda: broker.idle and not broker.links)
         for link in list(broker.links):
             link.abort()

@@ -165,10 +165,12 @@ class Ingest:
         """Nothing waits for the disk."""
         return self._turn is None and not self._turns
 
-    def add(self, source: Source, run: Publishes, forbidden: Collection[bytes] = ()) -> MqttError | None:
-        """Take the publishes of one connection, but refuse those to `forbidden` topics. Returns what is wrong with
-        the first one that has an impossible topic; those before it are taken."""
-        codes, fault = self._router.codes(run.topics, forbidden)
+    def add(
+        self, source: Source, run: Publishes, forbidden: Collection[bytes] = (), room: int = 1 << 32
+    ) -> MqttError | None:
+        """Take the publishes of one connection, but refuse those to `forbidden` topics, and to new ones beyond `room`.
+        Returns what is wrong with the first one that has an impossible topic; those before it are taken."""
+        codes, fault = self._router.codes(run.topics, forbidden, room)
         if fault is not None:
             # Topics stand in the order in which they first come.
             run = run.head(run.numbers().index(len(codes)))

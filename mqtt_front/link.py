@@ -4,17 +4,21 @@ The methods in asyncio's words are what a `BufferedProtocol` is; `listener` mixe
 All links read into one buffer that the broker lends them: what arrives is copied out before the call returns.
 """
 
+import enum
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import MQTT_5, Packet
+from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.codec.reasons import Reason, connack_code_3, connack_reason
 from mqtt_front.connection import Connection
-from mqtt_front.errors import MqttError
+from mqtt_front.errors import MqttError, ProtocolViolation
 from mqtt_front.events import Event, Publishes
 from mqtt_front.loop import Transport
+from mqtt_front.rate import Rate
 from mqtt_front.security.identity import Identity
 from mqtt_front.security.rules import Permissions
 from mqtt_front.security.scram import ScramExchange
@@ -27,6 +31,29 @@ if TYPE_CHECKING:
 PACKET_BYTES_MAX = 5 + 268_435_455
 """The largest packet that MQTT can frame."""
 _UNCONNECTED = Target(packets.MQTT_3_1_1, PACKET_BYTES_MAX)
+
+
+_REDIRECTS = (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED)
+_REASON_STRING_MAX = 200
+_NOT_EXPLAINED = frozenset((
+    Reason.BAD_USER_NAME_OR_PASSWORD,
+    Reason.NOT_AUTHORIZED,
+    Reason.BANNED,
+    Reason.BAD_AUTHENTICATION_METHOD,
+    Reason.SESSION_TAKEN_OVER,
+))  # fmt: skip
+"""Whoever is not let in learns nothing about others, nor why."""
+
+
+class Hold(enum.Flag):
+    """Why nothing is read from a client."""
+
+    UNDECIDED = enum.auto()
+    """Its CONNECT is not answered yet."""
+    UNSETTLED = enum.auto()
+    """The disk has not settled enough of its publishes."""
+    UNREAD = enum.auto()
+    """It does not read its answers."""
 
 
 class Exchange(NamedTuple):
@@ -67,18 +94,23 @@ class Link:
         "connection",
         "exactly_once",
         "exchange",
+        "holds",
         "identity",
         "inflight_limit",
         "last_seen",
         "looked_at",
         "peer",
         "permissions",
+        "publish_rates",
         "refusal",
+        "requests",
         "session",
         "stay",
         "submitted_bytes",
         "target",
+        "topics_created",
         "transport",
+        "unread_bytes",
         "will",
         "writable",
     )  # fmt: skip
@@ -109,8 +141,18 @@ class Link:
         """An enhanced authentication that is under way."""
         self.stay: Stay | None = None
         """How long the client may stay connected, if not for ever."""
-        self.refusal: Reason | None = None
+        self.refusal: ProtocolViolation | None = None
         """Why a CONNECT on this link will be refused, known since it was accepted."""
+        self.publish_rates = broker.publish_rates()
+        """How fast the client may publish, if there is a limit to it: publishes and bytes."""
+        self.requests: Rate | None = None
+        """How often the client may ask for something that is answered one by one, once it did."""
+        self.topics_created = 0
+        """Topics that the client brought into the logs."""
+        self.holds = Hold(0)
+        """Why nothing is read from the client, if nothing is."""
+        self.unread_bytes = 0
+        """What was sent since the socket took no more."""
         self.submitted_bytes = 0
         self.exactly_once = False
         """The client publishes at QoS 2."""
@@ -161,6 +203,7 @@ class Link:
 
     def receive(self, data: bytes) -> None:
         """Bytes of MQTT came in."""
+        self.broker.counts.bytes_received += len(data)
         self.last_seen = self.broker.deadlines.now
         self._take(self.connection.receive_data(data))
 
@@ -188,6 +231,8 @@ class Link:
 
     def resume_writing(self) -> None:
         self.writable = True
+        self.unread_bytes = 0
+        self._read_on(Hold.UNREAD)
         if self.session is not None:
             self.broker.delivery.resume(self.session)
 
@@ -199,8 +244,16 @@ class Link:
 
     def deliver(self, data: bytes) -> None:
         """Send packets that are bytes already. Dropped when the link is closing."""
-        if self.transport is not None and not self.closing:
-            self.transport.write(data)
+        if self.transport is None or self.closing:
+            return
+        self.broker.counts.bytes_sent += len(data)
+        self.transport.write(data)
+        if not self.writable:
+            self.unread_bytes += len(data)
+            if self.unread_bytes > self.broker.settings.unsent_bytes and Hold.UNREAD not in self.holds:
+                # It asks on and reads no answers: without this, they would fill our memory.
+                self.broker.over["unsent_bytes"] += 1
+                self._read_no_more(Hold.UNREAD)
 
     def acknowledge(self, data: bytes, count: int) -> None:
         self.connection.unacknowledged -= count
@@ -216,11 +269,20 @@ class Link:
         self.end(Reason.IMPLEMENTATION_SPECIFIC_ERROR, message)
 
     def hold(self) -> None:
-        if self.transport is not None and not self.closing:
-            self.transport.pause_reading()
+        self._read_no_more(Hold.UNSETTLED)
 
     def release(self) -> None:
-        if self.transport is not None and not self.closing:
+        self._read_on(Hold.UNSETTLED)
+
+    def _read_no_more(self, why: Hold) -> None:
+        if not self.holds and self.transport is not None and not self.closing:
+            self.transport.pause_reading()
+        self.holds |= why
+
+    def _read_on(self, why: Hold) -> None:
+        before = self.holds
+        self.holds &= ~why
+        if before and not self.holds and self.transport is not None and not self.closing:
             self.transport.resume_reading()
 
     def overdue(self) -> None:
@@ -228,6 +290,7 @@ class Link:
         if self.closing:
             self.abort()
         elif not self.connected:
+            self.broker.over["connect_timeout_ms"] += 1
             self.end(Reason.KEEP_ALIVE_TIMEOUT, f"no {self.awaited} in time")
         else:
             self.end(Reason.KEEP_ALIVE_TIMEOUT, "nothing received within 1.5 times the keep alive")
@@ -238,7 +301,7 @@ class Link:
         """Take nothing from the client until `go_on`. What it sent already is kept."""
         self.awaited = awaited
         self.connection.hold()
-        self.hold()
+        self._read_no_more(Hold.UNDECIDED)
 
     def go_on(self, decide: Callable[[], None]) -> None:
         """What was waited for is there: `decide` answers the CONNECT, then what was sent meanwhile is served."""
@@ -250,7 +313,7 @@ class Link:
         except MqttError as error:
             self.fail(error)
         if not self.connection.held:  # or there is something else to wait for
-            self.release()
+            self._read_on(Hold.UNDECIDED)
             self._take(events)
 
     # Ending.
@@ -263,6 +326,8 @@ class Link:
 
     def fail(self, error: MqttError) -> None:
         """The client broke the protocol: tell it what MQTT has a word for, and close."""
+        if error.limit is not None:
+            self.broker.over[error.limit] += 1
         self.end(error.reason, str(error))
 
     def end(self, reason: Reason, message: str) -> None:
@@ -270,20 +335,31 @@ class Link:
         if self.closing or self.transport is None:
             return
         if not self.connected:
-            self._refuse_connect(reason)
+            self._refuse_connect(reason, message)
         elif self.connection.level == MQTT_5:
-            self.send(packets.Disconnect(reason))
+            self._tell(functools.partial(packets.Disconnect, reason), reason, message)
         self.broker.gone(self, f"{message} ({reason.name})")
         self.close()
 
-    def _refuse_connect(self, reason: Reason) -> None:
+    def _refuse_connect(self, reason: Reason, message: str) -> None:
         """CONNACK with failure, once a CONNECT came that says what version the client speaks."""
         if not self.connection.saw_connect:
             return
         if self.connection.level == MQTT_5:
-            self.send(packets.Connack(False, connack_reason(reason)))
+            self._tell(functools.partial(packets.Connack, False, connack_reason(reason)), reason, message)
         elif (code := connack_code_3(reason)) is not None:
             self.send(packets.Connack(False, code))
+
+    def _tell(self, packet: Callable[[Properties], Packet], reason: Reason, message: str) -> None:
+        """Send a packet with what else a client of MQTT 5 should know, as far as there is room for it in the largest
+        packet that the client takes [MQTT-3.2.2-19, MQTT-3.14.2-3]."""
+        reference = self.broker.settings.server_reference if reason in _REDIRECTS else None
+        text = None if reason in _NOT_EXPLAINED else message[:_REASON_STRING_MAX].replace("\0", "")
+        for properties in (Properties(reason_string=text, server_reference=reference), NO_PROPERTIES):
+            data = encode_packet(packet(properties), MQTT_5)
+            if len(data) <= self.target.packet_bytes:
+                self.deliver(data)
+                return
 
     def abort(self) -> None:
         """Close now, whatever is still to be written."""

@@ -1,6 +1,7 @@
 """Which log takes a topic. Topics arrive as bytes; each is validated and looked up once, then known by its
 bytes."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from mqtt_front.codec.fields import decode_text
@@ -26,7 +27,14 @@ class Router:
     What is remembered is bounded by the topic limits of the logs: refused topics are not.
     """
 
-    def __init__(self, logs: Sequence[Log], routes: Sequence[tuple[str, int]], *, topic_levels: int) -> None:
+    def __init__(
+        self,
+        logs: Sequence[Log],
+        routes: Sequence[tuple[str, int]],
+        *,
+        topic_levels: int,
+        topic_bytes: int = 65_535,
+    ) -> None:
         """`logs[0]` is the default log; `routes` are filters with the number of their log, the first match
         wins."""
         self.logs = tuple(logs)
@@ -35,22 +43,27 @@ class Router:
         self._sources = tuple(LogSource(each.log, {}, each) for each in self.retained)
         self._routes = tuple(routes)
         self._topic_levels = topic_levels
+        self._topic_bytes = topic_bytes
+        self.created_count = 0
+        """Topics that no log knew before."""
+        self.over: Counter[str] = Counter()
+        """By limit: how often a topic was refused because of it."""
         self._known: dict[bytes, int] = {}
 
     def codes(
-        self, topics: Sequence[bytes], forbidden: Collection[bytes] = ()
+        self, topics: Sequence[bytes], forbidden: Collection[bytes] = (), room: int = 1 << 32
     ) -> tuple[list[int], MqttError | None]:
         """The code of each topic, up to the first that is no topic name, and what is wrong with that one.
 
-        Those that are `forbidden` get NOT_AUTHORIZED and are not learned.
+        Those that are `forbidden` get NOT_AUTHORIZED and are not learned; at most `room` are brought into a log.
         """
         known = self._known
         if forbidden:
-            return self._learn_all(topics, forbidden)
+            return self._learn_all(topics, forbidden, room)
         try:
             return [known[topic] for topic in topics], None
         except KeyError:
-            return self._learn_all(topics)
+            return self._learn_all(topics, forbidden, room)
 
     def code(self, topic: str) -> int:
         """The code of one topic that did not come from a PUBLISH: of a will. Raises MalformedPacket."""
@@ -66,32 +79,46 @@ class Router:
         return next((one for one in self._sources if one.log.name == name), None)
 
     def _learn_all(
-        self, topics: Sequence[bytes], forbidden: Collection[bytes] = ()
+        self, topics: Sequence[bytes], forbidden: Collection[bytes], room: int
     ) -> tuple[list[int], MqttError | None]:
         codes: list[int] = []
+        full = self.created_count + room
         for topic in topics:
             if topic in forbidden:
                 codes.append(-Reason.NOT_AUTHORIZED)
                 continue
             try:
                 code = self._known.get(topic)
-                codes.append(self._learn(topic) if code is None else code)
+                codes.append(self._learn(topic, full) if code is None else code)
             except MqttError as error:
                 return codes, error
         return codes, None
 
-    def _learn(self, raw: bytes) -> int:
+    def _learn(self, raw: bytes, full: int = 1 << 62) -> int:
+        """The code of a topic that is not remembered; a new one is refused once `full` were created."""
         topic = decode_text(raw)
         if not topic or "+" in topic or "#" in topic:
             raise MalformedPacket("a topic name is empty or has a wildcard")
         if topic.startswith("$") and topic.partition("/")[0] in RESERVED:
             return -Reason.TOPIC_NAME_INVALID
         if topic.count("/") >= self._topic_levels:
-            return -Reason.TOPIC_NAME_INVALID
+            return self._refuse("topic_levels", Reason.TOPIC_NAME_INVALID)
+        if len(raw) > self._topic_bytes:
+            return self._refuse("topic_bytes", Reason.TOPIC_NAME_INVALID)
         number = next((log for filter_, log in self._routes if topic_matches(filter_, topic)), 0)
-        try:
-            topic_id = self.logs[number].topic_id(topic)
-        except TopicLimit:
-            return -Reason.QUOTA_EXCEEDED
+        log = self.logs[number]
+        topic_id = log.topics.find(topic)
+        if topic_id is None:
+            if self.created_count >= full:
+                return self._refuse("client_topic_count", Reason.QUOTA_EXCEEDED)
+            try:
+                topic_id = log.topic_id(topic)
+            except TopicLimit:
+                return self._refuse("topic_count", Reason.QUOTA_EXCEEDED)
+            self.created_count += 1
         code = self._known[raw] = number << TOPIC_BITS | topic_id
         return code
+
+    def _refuse(self, limit: str, reason: Reason) -> int:
+        self.over[limit] += 1
+        return -reason

@@ -69,6 +69,23 @@ class MqttSettings(SecuritySettings):
         low=0,
         high=0xFFFFFFFF,
     )
+    server_reference: str | None = field(
+        default=None,
+        metadata={
+            "help": "another server, as HOST:PORT: where MQTT 5 clients are sent that are too many here, or when this "
+            "one stops; none: nowhere"
+        },
+    )
+    redirect: bool = field(
+        default=False, metadata={"help": "let nobody in and send all clients to server_reference for good"}
+    )
+    response_topic_prefix: str | None = field(
+        default=None,
+        metadata={
+            "help": "an MQTT 5 client that asks for response information is told this with its client id behind it; "
+            "none: nobody is told anything"
+        },
+    )
     deliver_missed_qos0: bool = field(
         default=False,
         metadata={
@@ -80,8 +97,22 @@ class MqttSettings(SecuritySettings):
     connection_count: int = _setting(
         10_000, "clients at a time; each takes a file descriptor and some KiB", low=1
     )
+    connects_per_s: int = _setting(
+        1000,
+        "clients let in each second in the long run, ten seconds' worth at once: a fleet may come back, and clients "
+        "that connect again and again do not keep others out; 0: any number",
+        low=0,
+    )
     connect_timeout_ms: int = _setting(
-        10_000, "until a new connection has sent CONNECT; protects against those that never do", low=100
+        10_000,
+        "until a new connection has shaken hands and sent CONNECT; protects against those that never do",
+        low=100,
+    )
+    connect_bytes: int = _setting(
+        128 * KIB,
+        "the largest packet of a client that is not let in yet: anybody could make the server hold one",
+        low=KIB,
+        high=256 * MIB,
     )
     submitted_bytes: int = _setting(
         64 * MIB,
@@ -128,6 +159,25 @@ class MqttSettings(SecuritySettings):
         "deliveries waiting in memory for a slow client; above it nothing more is read for it",
         low=KIB,
     )
+    client_publishes_per_s: int = _setting(
+        0,
+        "publishes of one client each second in the long run, ten seconds' worth at once; 0: as many as the disk "
+        "takes, which slows the client down by TCP",
+        low=0,
+    )
+    client_bytes_per_s: int = _setting(0, "the same for the bytes of its publishes", low=0)
+    client_requests_per_s: int = _setting(
+        1000,
+        "PINGREQ, SUBSCRIBE, UNSUBSCRIBE and AUTH of one client each second in the long run, ten seconds' worth at "
+        "once: each is answered one by one; 0: any number",
+        low=0,
+    )
+    client_topic_count: int = _setting(
+        100_000,
+        "new topics that one connection may bring into the logs, which remember them for ever; random topics use "
+        "up the limit of the log for all",
+        low=0,
+    )
     subscription_count: int = _setting(1000, "subscriptions of one client; each filters what it reads", low=1)
     topic_alias_maximum: int = _setting(
         32, "topic aliases that one client may set on its publishes", low=0, high=65_535
@@ -137,6 +187,9 @@ class MqttSettings(SecuritySettings):
         "levels of a topic or filter; deep ones cost time to match and mean a mistake",
         low=1,
         high=65_536,
+    )
+    topic_bytes: int = _setting(
+        4096, "the longest topic or filter; logs and subscriptions keep them in memory", low=1, high=65_535
     )
     keep_alive_max_s: int = _setting(
         0,
@@ -170,6 +223,8 @@ class MqttSettings(SecuritySettings):
         validate_log_name(self.default_log)
         if self.listen is not None:
             parse_address(self.listen, setting="listen")
+        if self.redirect and self.server_reference is None:
+            raise ValueError("redirect needs server_reference: where should clients go?")
         if not self.all_listeners:
             raise ValueError("listen is none and there are no listeners: nobody could connect")
         for listener in self.all_listeners:

@@ -66,7 +66,13 @@ def _refusal(broker: "Broker", session: Session, request: Request) -> Reason | N
         if request.no_local:
             raise ProtocolViolation("No Local on a shared subscription")
         return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-    if first in _NOT_TOPICS or topic_filter.count("/") >= broker.settings.topic_levels:
+    if first in _NOT_TOPICS:
+        return Reason.TOPIC_FILTER_INVALID
+    if topic_filter.count("/") >= broker.settings.topic_levels:
+        broker.over["topic_levels"] += 1
+        return Reason.TOPIC_FILTER_INVALID
+    if len(topic_filter.encode()) > broker.settings.topic_bytes:
+        broker.over["topic_bytes"] += 1
         return Reason.TOPIC_FILTER_INVALID
     try:
         validate_filter(topic_filter)
@@ -74,6 +80,7 @@ def _refusal(broker: "Broker", session: Session, request: Request) -> Reason | N
         return Reason.TOPIC_FILTER_INVALID
     new = topic_filter not in session.subscriptions
     if new and len(session.subscriptions) >= broker.settings.subscription_count:
+        broker.over["subscription_count"] += 1
         return Reason.QUOTA_EXCEEDED
     return None
 

@@ -79,6 +79,8 @@ _CONNACK_3 = {
     Reason.SERVER_SHUTTING_DOWN: 3,
     Reason.QUOTA_EXCEEDED: 3,
     Reason.CONNECTION_RATE_EXCEEDED: 3,
+    Reason.USE_ANOTHER_SERVER: 3,
+    Reason.SERVER_MOVED: 3,
 }
 
 

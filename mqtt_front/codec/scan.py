@@ -164,6 +164,13 @@ def scan_acknowledgements(data: bytes, position: int, end: int) -> tuple[list[in
     return found, position + len(found) * 4
 
 
+def scan_pings(data: bytes, position: int, end: int) -> int:
+    """How many PINGREQs stand at `position`, one behind the other."""
+    whole = (end - position) // 2 * 2
+    stop = position + whole
+    return min(_leading(data[position:stop:2], 0xC0), _leading(data[position + 1 : stop : 2], 0))
+
+
 def _leading(column: bytes, value: int) -> int:
     """How many bytes at the front of `column` are `value`."""
     return len(column) - len(column.lstrip(bytes((value,))))

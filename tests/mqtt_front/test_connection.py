@@ -13,7 +13,7 @@ from mqtt_front.codec.properties import Properties
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.connection import Connection, Inbound, State
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
-from mqtt_front.events import Acknowledgements, Event, Publishes
+from mqtt_front.events import Acknowledgements, Event, Pings, Publishes
 from tests.support.mqtt_packets import CUTS, any_packet, byte_by_byte, in_halves
 
 ANYTHING = Inbound(packet_bytes=1 << 20, topic_alias_maximum=65_535)
@@ -41,6 +41,8 @@ def flat(events: list[Event]) -> list[object]:
             rows += event.rows()
         elif isinstance(event, Acknowledgements):
             rows += [(event.kind, packet_id, event.reason) for packet_id in event.packet_ids]
+        elif isinstance(event, Pings):
+            rows += [packets.Pingreq()] * event.ping_count
         else:
             rows.append(event)
     return rows
@@ -151,10 +153,35 @@ def test_nothing_after_disconnect_is_looked_at() -> None:
 def test_ending_it_between_two_events_stops_the_rest() -> None:
     connection = opened()
     seen = []
-    for event in connection.receive_data(encoded(packets.Pingreq(), packets.Pingreq())):
+    ask = packets.Subscribe(1, (packets.Request("a"),))
+    for event in connection.receive_data(encoded(ask, ask)):
         seen.append(event)
         connection.end()
-    assert seen == [packets.Pingreq()]
+    assert seen == [ask]
+
+
+def test_pings_in_numbers_are_one_event() -> None:
+    ping = encoded(packets.Pingreq())
+    assert feed(opened(), [ping * 1000 + encoded(packets.Puback(1)) + ping]) == (
+        [Pings(1000), Acknowledgements(PacketType.PUBACK, [1]), Pings(1)], None
+    )  # fmt: skip
+    events, error = feed(opened(), [ping * 2 + b"\xc0\x01x"])
+    assert events == [Pings(2)] and error is not None and error.reason is Reason.MALFORMED_PACKET
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_before_a_client_is_let_in_its_packets_have_a_limit_of_their_own(level: int) -> None:
+    inbound = Inbound(packet_bytes=1000, connect_bytes=100)
+    connection = Connection(inbound)
+    _, error = feed(connection, [encoded(Connect("c" * 100, level))[:20]])
+    assert error is not None and (error.reason, error.limit) == (Reason.PACKET_TOO_LARGE, "connect_bytes")
+    assert connection.saw_connect and connection.level == level, (
+        "the rest of it need not come to know whom to answer"
+    )
+    connection = opened(level, inbound)
+    assert feed(connection, [encoded(Publish("t", bytes(900)), level=level)])[1] is None
+    _, error = feed(connection, [encoded(Publish("t", bytes(1000)), level=level)])
+    assert error is not None and error.limit == "packet_bytes"
 
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS.keys())

@@ -1,15 +1,22 @@
 """One socket: bytes in, packets out, and every way it can end."""
 
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
+from mqtt_front.broker import Counts
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connack, Connect, Disconnect
+from mqtt_front.codec.properties import Properties
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.connection import Inbound
 from mqtt_front.errors import MalformedPacket
 from mqtt_front.events import Event, Publishes
 from mqtt_front.link import Link
+from mqtt_front.session import Target
 from mqtt_front.settings import MqttSettings
 from tests.support.mqtt_clients import parse
 
@@ -53,13 +60,18 @@ class Broker:
 
     def __init__(self) -> None:
         self.inbound = Inbound()
-        self.settings = MqttSettings()
+        self.settings = MqttSettings(server_reference="other:1883")
+        self.counts = Counts()
+        self.over: Counter[str] = Counter()
         self.buffer = memoryview(bytearray(65_536))
         self.deadlines = self
         self.delivery = self
         self.now = 17
         self.events: list[object] = []
         self.told: list[str] = []
+
+    def publish_rates(self) -> None:
+        """No limit."""
 
     def arrived(self, link: Link) -> None:
         self.told.append("arrived")
@@ -129,7 +141,8 @@ def test_a_link_is_called_by_its_address_and_client_id() -> None:
 
 def test_an_error_of_the_protocol_ends_the_link_with_its_reason(linked: Linked) -> None:
     linked.receive(packets.Subscribe(1, (packets.Request("a"),)), packets.Pingreq())
-    assert linked.written == ([Disconnect(Reason.MALFORMED_PACKET)] if linked.level == 5 else [])
+    told = Properties(reason_string="not today")
+    assert linked.written == ([Disconnect(Reason.MALFORMED_PACKET, told)] if linked.level == 5 else [])
     assert linked.transport.ended == "closed"
     assert linked.broker.told[1:] == ["gone: not today (MALFORMED_PACKET)", "closing"]
     assert linked.broker.events[-1] != packets.Pingreq(), "nothing after it is looked at"
@@ -146,7 +159,56 @@ def test_a_refused_connect_gets_a_connack(level: int) -> None:
     linked = Linked(level)
     linked.receive(Connect("c", level))
     linked.link.end(Reason.SERVER_BUSY, "busy")
-    assert linked.written == [Connack(False, 3 if level == 4 else Reason.SERVER_BUSY)]
+    told = Properties(reason_string="busy")
+    assert linked.written == [Connack(False, 3) if level == 4 else Connack(False, Reason.SERVER_BUSY, told)]
+
+
+def test_what_a_refused_client_is_told_depends_on_the_reason() -> None:
+    told = {}
+    for reason in (
+        Reason.NOT_AUTHORIZED,
+        Reason.SERVER_MOVED,
+        Reason.KEEP_ALIVE_TIMEOUT,
+        Reason.SERVER_SHUTTING_DOWN,
+    ):
+        linked = Linked(5)
+        linked.receive(Connect("c", 5))
+        linked.link.end(reason, "why")
+        (answer,) = linked.written
+        assert isinstance(answer, Connack)
+        told[reason] = (answer.reason, answer.properties)
+    why = Properties(reason_string="why")
+    assert told == {
+        Reason.NOT_AUTHORIZED: (0x87, Properties()),
+        Reason.SERVER_MOVED: (0x9D, Properties(reason_string="why", server_reference="other:1883")),
+        Reason.KEEP_ALIVE_TIMEOUT: (0x80, why),  # which CONNACK has no word for
+        Reason.SERVER_SHUTTING_DOWN: (0x88, why),
+    }
+
+
+def test_the_reason_is_not_explained_to_a_client_that_takes_no_packet_of_that_size() -> None:
+    linked = Linked(5).connected()
+    linked.link.target = Target(5, 10)
+    linked.link.end(Reason.PROTOCOL_ERROR, "a long story")
+    assert linked.written == [Disconnect(Reason.PROTOCOL_ERROR)]
+
+
+def test_a_client_that_asks_on_and_reads_no_answers_is_not_read_from(linked: Linked) -> None:
+    limit = linked.broker.settings.unsent_bytes
+    linked.link.pause_writing()
+    reading = []
+    steps: list[Callable[[], None]] = [
+        partial(linked.link.deliver, bytes(limit)),
+        partial(linked.link.deliver, b"x"),
+        linked.link.hold,  # the disk has not settled its publishes, either
+        linked.link.resume_writing,
+        linked.link.release,
+    ]
+    for step in steps:
+        step()
+        reading.append(linked.transport.reading)
+    assert reading == [True, False, False, False, True]
+    assert linked.broker.over["unsent_bytes"] == 1
 
 
 def test_a_closing_link_sends_nothing_and_reads_nothing(linked: Linked) -> None:
@@ -173,7 +235,8 @@ def test_silence_ends_it_before_and_after_connect(linked: Linked) -> None:
     assert "no CONNECT" in fresh.broker.told[1]
     linked.link.overdue()
     assert "keep alive" in linked.broker.told[1]
-    assert linked.written == ([Disconnect(Reason.KEEP_ALIVE_TIMEOUT)] if linked.level == 5 else [])
+    told = Properties(reason_string="nothing received within 1.5 times the keep alive")
+    assert linked.written == ([Disconnect(Reason.KEEP_ALIVE_TIMEOUT, told)] if linked.level == 5 else [])
 
 
 def test_the_broker_hears_of_a_lost_connection_once_and_of_its_socket(linked: Linked) -> None:

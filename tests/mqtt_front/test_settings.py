@@ -74,7 +74,7 @@ def test_ack_may_be_a_word() -> None:
 
 
 def test_the_page_lists_every_limit_with_its_default() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "mqtt.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "limits.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
     security = {setting.name for setting in dataclasses.fields(SecuritySettings)}
     numbers = {

@@ -14,7 +14,7 @@ from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.fields import Fields, decode_text, varint
 from mqtt_front.codec.packets import Puback, Publish
 from mqtt_front.codec.properties import Carrier, read_block
-from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS, PublishRun, scan_acknowledgements
+from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS, PublishRun, scan_acknowledgements, scan_pings
 from mqtt_front.errors import MalformedPacket, MqttError
 from tests.support.mqtt_kernels import each_kernel
 from tests.support.mqtt_packets import any_packet, publishes
@@ -203,3 +203,12 @@ def test_takes_a_run_of_acknowledgements(ids: list[int], tail: bytes) -> None:
 def test_a_run_of_acknowledgements_ends_where_they_differ(data: str, ids: list[int], position: int) -> None:
     encoded = bytes.fromhex(data)
     assert scan_acknowledgements(encoded, 0, len(encoded)) == (ids, position)
+
+
+def test_counts_the_pings_in_front_and_nothing_else() -> None:
+    ping = b"\xc0\x00"
+    assert scan_pings(ping * 3, 0, 6) == 3
+    assert scan_pings(b"x" + ping * 3 + b"\xc0\x01", 1, 9) == 3
+    assert scan_pings(ping * 2 + b"\xc0", 0, 5) == 2
+    assert scan_pings(b"\x30" + ping, 0, 3) == 0
+    assert scan_pings(b"\xc0", 0, 1) == 0
