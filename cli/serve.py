@@ -98,6 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         own.ready_file.unlink(missing_ok=True)  # of a server that was killed: nobody may take it for ours
     store = timestone.open(own.data, config=config)
     try:
+        store.accept_postings()
         _say_what_was_opened(store)
         running = [_created(fronts[name], store, of_front) for name, of_front in settings_by_front.items()]
     except BaseException:

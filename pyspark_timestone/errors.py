@@ -18,7 +18,7 @@ class JavaFailed(SparkSourceError):
 
 
 class InvalidOption(SparkSourceError, ValueError):
-    """An option of the reader that is unknown, contradicts another one, or has an impossible value."""
+    """An option of the source or the sink that is unknown, contradicts another one, or has an impossible value."""
 
 
 class InvalidOffsets(SparkSourceError, ValueError):
@@ -26,7 +26,16 @@ class InvalidOffsets(SparkSourceError, ValueError):
 
 
 class SchemaMismatch(SparkSourceError, ValueError):
-    """A schema given with `.schema(...)` that asks for columns the source does not have."""
+    """A schema given with `.schema(...)` that asks for columns the source does not have, or a frame with columns that
+    the sink does not take."""
+
+
+class InvalidRow(SparkSourceError, ValueError):
+    """A row that cannot be a record: a topic with a wildcard, headers that are too large."""
+
+
+class SinkFailed(SparkSourceError):
+    """Spark does not give the sink what it needs to append a batch exactly once."""
 
 
 class DataLoss(SparkSourceError):

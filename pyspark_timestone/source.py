@@ -6,7 +6,13 @@ them. Only Spark's interface is there for certain when Spark looks for it.
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +53,28 @@ class DefaultSource(DataSource):
 
         check_schema(schema)
         return TimestoneStreamReader(read_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
+        """For `df.write`. Raises InvalidOption, SchemaMismatch."""
+        from pyspark_timestone.errors import InvalidOption
+        from pyspark_timestone.sink import TimestoneWriter
+        from pyspark_timestone.sink_options import check_columns, sink_options
+
+        if overwrite:
+            raise InvalidOption("a log is only ever appended to: .mode('append')")
+        check_columns(schema)
+        return TimestoneWriter(sink_options(self.options, streaming=False))
+
+    def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:
+        """For `df.writeStream`. Raises InvalidOption, SchemaMismatch."""
+        from pyspark_timestone.errors import InvalidOption
+        from pyspark_timestone.sink import TimestoneStreamWriter
+        from pyspark_timestone.sink_options import check_columns, sink_options
+
+        if overwrite:
+            raise InvalidOption("a log is only ever appended to: .outputMode('append') or 'update'")
+        check_columns(schema)
+        return TimestoneStreamWriter(sink_options(self.options, streaming=True))
 
 
 def register(spark: "SparkSession") -> None:

@@ -88,6 +88,16 @@ class ReaderInUse(TimestoneError):
         self.name = name
 
 
+class PostingRefused(TimestoneError):
+    """The owner of the store will never append this posting; nothing of it is in the log. The message says what is
+    wrong with it."""
+
+
+class PostingNotTaken(TimestoneError):
+    """Nobody has appended the posting in the time that was given. Post it again under the same producer and number:
+    it is appended once."""
+
+
 class ReadOnlyStore(TimestoneError):
     """What a reader of this view commits cannot be kept. Have the owner of the store commit it, or keep it
     elsewhere."""

@@ -119,6 +119,10 @@ class Files:
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name; FileExistsError if something has that name."""
+        os.link(source, target)
+
     def unlink(self, path: Path) -> None:
         os.unlink(path)
 

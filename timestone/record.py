@@ -48,6 +48,8 @@ class HeaderKind(enum.IntEnum):
     """The client id of the publisher; only where a No Local subscription needs it."""
     PACKET_ID = 8
     """The packet id of a QoS 2 publish, kept with the append so that exactly once survives a crash."""
+    POSTING = 9
+    """In the first record of each frame of a posting: which one, so that it is appended once."""
 
 
 class Header(NamedTuple):

@@ -26,6 +26,7 @@ from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
 from timestone.examination import Finding, base_offsets
 from timestone.files import Files
 from timestone.history import History
+from timestone.inbox import Inbox
 from timestone.lock import StoreLock
 from timestone.log import Log
 from timestone.maintenance import Maintenance
@@ -91,6 +92,7 @@ class Store:
             self.deleted_files = DeletedFiles(self.files, config.delete_delay_ms)
             self.steady_clock = SteadyClock(clock, 0)
             self._scrubber = Scrubber(self)
+            self._inbox = Inbox(self)
             try:
                 self._open_logs(opening)
                 self.steady_clock = SteadyClock(clock, self._newest_us)
@@ -104,6 +106,8 @@ class Store:
         for log in self._logs.values():
             log.retention.expect()
         self._scrubber.expect()
+        # What was handed over while nobody owned the store, and what its last owner was in the middle of.
+        self._inbox.take_all()
 
     def __enter__(self) -> Self:
         return self
@@ -182,6 +186,13 @@ class Store:
             raise StoreClosed(f"store {self.path} is closed")
         return Scrubber(self).scrub()
 
+    def accept_postings(self) -> None:
+        """From now on append what other processes hand over (`timestone.poster`), as it comes, in a thread of its
+        own. Without this call a posting waits for the next `timestone.open`. Raises OSError, StoreClosed."""
+        if self._closed:
+            raise StoreClosed(f"store {self.path} is closed")
+        self._inbox.listen()
+
     def close(self) -> None:
         """Write and sync what was submitted, seal all segments, give up the lock. Closing twice is fine.
 
@@ -189,6 +200,7 @@ class Store:
         """
         if self._closed:
             return
+        self._inbox.close()
         self._closed = True
         _open_stores.discard(self)
         self.maintenance.stop()
@@ -216,6 +228,7 @@ class Store:
     def abandon(self) -> None:
         """Stop using the store without writing anything: what happens to the copy in a forked child."""
         self._closed = True
+        self._inbox.abandon()
         for log in self._logs.values():
             log.abandon()
         # Only this copy of the descriptor: the lock stays the parent's, and ends with the parent.

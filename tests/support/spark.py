@@ -21,7 +21,8 @@ CONF = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Started by the first test that asks for it; takes about six seconds."""
-    session = spark_session("timestone-tests", master="local[2]", conf=CONF)
+    # A task may fail twice: some tests kill what runs it.
+    session = spark_session("timestone-tests", master="local[2,3]", conf=CONF)
     yield session
     session.stop()
 

@@ -51,6 +51,7 @@ def test_numbers_of_the_kinds_never_change() -> None:
         "MESSAGE_EXPIRY": 6,
         "PUBLISHER": 7,
         "PACKET_ID": 8,
+        "POSTING": 9,
     }
 
 

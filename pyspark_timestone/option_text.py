@@ -1,0 +1,86 @@
+"""Options as text by their proper names, and how each kind of value is read. Knows no option by name but `path`."""
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyspark_timestone.errors import InvalidOption
+
+Value = TypeVar("Value")
+
+
+class OptionText(dict[str, str]):
+    """What the user gave, in whatever case, under the names of `known`."""
+
+    def __init__(self, given: Mapping[str, str], known: Sequence[str]) -> None:
+        """Raises InvalidOption for a name that is not known."""
+        super().__init__()
+        names = {name.lower(): name for name in known}
+        for key, text in given.items():
+            if key.lower() not in names:
+                raise InvalidOption(_unknown(key, names))
+            self[names[key.lower()]] = text
+
+    def path(self) -> Path:
+        """The folder of the store. Raises InvalidOption."""
+        if not self.get("path"):
+            raise InvalidOption(
+                "the folder of the store is missing: .load('data') or .option('path', 'data')"
+            )
+        return self.folder("path")
+
+    def folder(self, name: str) -> Path:
+        """A folder that driver and workers can open. Raises InvalidOption."""
+        path = self[name]
+        if "://" in path and not path.startswith("file://"):
+            raise InvalidOption(
+                f"{name} {path!r}: the source reads a folder that driver and workers can open"
+            )
+        # Tasks may run in another working directory.
+        return Path(path.removeprefix("file://").removeprefix("file:")).absolute()
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        """`true` or `false`. Raises InvalidOption."""
+        return self.one_of(name, {"true": True, "false": False}, default=default)
+
+    def one_of(self, name: str, words: Mapping[str, Value], *, default: Value) -> Value:
+        """What one of `words` stands for. Raises InvalidOption."""
+        if name not in self:
+            return default
+        try:
+            return words[self[name].strip().lower()]
+        except KeyError:
+            raise InvalidOption(f"{name} is {' or '.join(words)}, not {self[name]!r}") from None
+
+    def count(self, name: str, *, least: int = 1) -> int | None:
+        """A whole number; None when it is not given. Raises InvalidOption."""
+        if name not in self:
+            return None
+        text = self[name].strip()
+        if not text.isdecimal() or int(text) < least:
+            raise InvalidOption(f"{name} is a whole number from {least} on, not {text!r}")
+        return int(text)
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Words between commas; none when it is not given."""
+        return tuple(word for part in self.get(name, "").split(",") if (word := part.strip()))
+
+    def parsed(self, name: str) -> Any:
+        """A JSON value. Raises InvalidOption."""
+        try:
+            return json.loads(self[name])
+        except json.JSONDecodeError as error:
+            raise InvalidOption(f"{name} is no JSON: {error}") from None
+
+
+def _unknown(key: str, names: Mapping[str, str]) -> str:
+    if key.lower().startswith("kafka."):
+        return (
+            f"unknown option {key!r}: there is no broker to configure, the source reads the files in `path`"
+        )
+    if key.lower() == "paths":
+        return "load() takes one path, the folder of one store"
+    near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0)
+    return f"unknown option {key!r}; did you mean {names[near[0]]!r}?"

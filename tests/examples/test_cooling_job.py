@@ -1,0 +1,61 @@
+"""Devices report over MQTT, a query answers through the sink, and each device gets each answer once."""
+
+import json
+import queue
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from examples.cooling_job import start
+from examples.server import Server
+from tests.support.paho_client import PahoClient
+
+pytestmark = pytest.mark.spark
+
+TEMPERATURES = [20.0, 31.0, 30.0, 35.5]
+DEVICES = ("kiln", "oven")
+
+
+def report(device: PahoClient, name: str, sequence: int, temperature: float) -> None:
+    message = json.dumps({"seq": sequence, "temperature": temperature})
+    device.publish(f"devices/{name}/telemetry", message.encode(), 1)
+
+
+def answers(device: PahoClient, count: int) -> list[int]:
+    """The reports that the next `count` commands answer."""
+    return [json.loads(device.messages.get(timeout=30).payload)["seq"] for _ in range(count)]
+
+
+@pytest.mark.timeout(200)
+def test_each_device_gets_each_command_once_also_when_a_batch_is_run_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    with (
+        Server(tmp_path / "data", tmp_path / "log") as server,
+        PahoClient("kiln") as kiln,
+        PahoClient("oven") as oven,
+    ):
+        devices = dict(zip(DEVICES, (kiln, oven), strict=True))
+        for name, device in devices.items():
+            assert device.connect((server.host, server.port)) == 0
+            device.subscribe(f"devices/{name}/cmd", 1)
+            for sequence, temperature in enumerate(TEMPERATURES):
+                report(device, name, sequence, temperature)
+        start(spark, server.data, checkpoint, once=True).awaitTermination()
+        assert {name: answers(device, 2) for name, device in devices.items()} == {
+            "kiln": [1, 3],
+            "oven": [1, 3],
+        }
+
+        # As if the driver had died when the commands were on their way, and Spark did not know.
+        for path in (checkpoint / "commits").glob("*0*"):
+            path.unlink()
+        report(kiln, "kiln", 4, 99.0)
+        start(spark, server.data, checkpoint, once=True).awaitTermination()
+        assert answers(kiln, 1) == [4]
+        with pytest.raises(queue.Empty):
+            oven.messages.get(timeout=1)
+        assert kiln.messages.empty()
+        server.stop()

@@ -1,0 +1,63 @@
+"""Options as text: found in any case, read as what they are, refused with the one thing to change."""
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_timestone.errors import InvalidOption
+from pyspark_timestone.option_text import OptionText
+
+KNOWN = ("path", "maxOffsets", "mode", "failOnDataLoss", "topics", "assign")
+
+
+def text(**given: str) -> OptionText:
+    return OptionText(given, KNOWN)
+
+
+def test_names_are_found_in_any_case_and_strange_ones_get_a_hint() -> None:
+    assert OptionText({"MAXOFFSETS": "5"}, KNOWN).count("maxOffsets") == 5
+    with pytest.raises(InvalidOption, match="did you mean 'maxOffsets'"):
+        text(maxOffset="5")
+    with pytest.raises(InvalidOption, match="there is no broker"):
+        OptionText({"kafka.acks": "all"}, KNOWN)
+    with pytest.raises(InvalidOption, match="load\\(\\) takes one path"):
+        text(paths="[]")
+
+
+def test_a_path_is_a_folder_on_this_machine() -> None:
+    assert text(path="file:///data").path() == text(path="/data").path() == Path("/data")
+    assert text(path="data").path().is_absolute()
+    with pytest.raises(InvalidOption, match="is missing"):
+        text().path()
+    with pytest.raises(InvalidOption, match="driver and workers can open"):
+        text(path="s3://bucket").path()
+
+
+def test_values_are_read_or_refused() -> None:
+    given = text(maxOffsets=" 7 ", mode="Fast", failOnDataLoss="FALSE", topics="a, b,,c", assign="[1]")
+    assert given.count("maxOffsets") == 7
+    assert given.one_of("mode", {"fast": 1, "slow": 2}, default=3) == 1
+    assert given.boolean("failOnDataLoss", default=True) is False
+    assert given.words("topics") == ("a", "b", "c")
+    assert given.parsed("assign") == [1]
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    given = text()
+    assert given.count("maxOffsets") is None
+    assert given.one_of("mode", {"fast": 1}, default=3) == 3
+    assert given.boolean("failOnDataLoss", default=True) is True
+    assert given.words("topics") == ()
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "1.5", "many"])
+def test_numbers_that_count_nothing_are_refused(number: str) -> None:
+    with pytest.raises(InvalidOption, match="maxOffsets is a whole number from 1 on"):
+        text(maxOffsets=number).count("maxOffsets")
+
+
+def test_other_values_are_refused_with_what_they_may_be() -> None:
+    with pytest.raises(InvalidOption, match="mode is fast or slow, not 'x'"):
+        text(mode="x").one_of("mode", {"fast": 1, "slow": 2}, default=1)
+    with pytest.raises(InvalidOption, match="assign is no JSON"):
+        text(assign="{").parsed("assign")

@@ -1,0 +1,137 @@
+"""Taking postings: once, in order, whole, and whatever moment the owner dies at."""
+
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.child_process import in_child
+from tests.support.faulty_files import FaultyFiles, kill_process
+from tests.support.postings import LOG, frame, staged
+from tests.support.seeds import rounds, run_seed, told_on_failure
+from timestone.inbox import LEFT_OVER_S, POSTED_SUFFIX
+from timestone.poster import Poster
+
+WANTED = [b"a" * 5000, b"b", b"c", b"d" * 9000, b"e", b"f"]
+KILLS = rounds(8, "TIMESTONE_CRASH_ROUNDS")
+
+
+def hand_over(store: Path, number: int = 0) -> None:
+    """Leave a posting of three frames where the next owner finds it."""
+    parts = [[frame(WANTED[:3]), frame(WANTED[3:5])], [frame(WANTED[5:], topic=None)]]
+    posting = staged(store, parts, number=number)
+    (store / "inbox" / (posting.id.stem + POSTED_SUFFIX)).write_bytes(posting.encode())
+
+
+def payloads(path: Path) -> list[bytes]:
+    with timestone.view(path) as view:
+        return [record.payload for record in view.log(LOG).reader()]
+
+
+@pytest.fixture
+def store(quick_directory: Path) -> Path:
+    """A store with a record of its own, and a posting that waits."""
+    path = quick_directory / "data"
+    with timestone.open(path) as opened:
+        opened.log(LOG).append(b"before", topic="devices/1/cmd")
+    hand_over(path)
+    return path
+
+
+def killed_at(store: Path, number: int, moment: str) -> bool:
+    """Let a process open the store, which takes what waits, and die at one of its operations; was there one?"""
+
+    def run(report: int) -> None:
+        files = FaultyFiles()
+        files.kill(number, moment, kill_process)
+        timestone.open(store, files=files).close()
+
+    status, _ = in_child(run)
+    assert status in (0, signal.SIGKILL)
+    return status != 0
+
+
+@pytest.mark.crash
+def test_each_record_is_there_once_whatever_the_owner_dies_at(store: Path, quick_directory: Path) -> None:
+    number, dying = 0, True
+    while dying:
+        number += 1
+        copy = quick_directory / str(number)
+        shutil.copytree(store, copy)
+        # Half of what is written, and of other operations nothing: which is where the one before is over.
+        dying = killed_at(copy, number, "middle")
+        with timestone.open(copy) as opened:
+            opened.log(LOG).append(b"after")
+        assert payloads(copy) == [b"before", *WANTED, b"after"], number
+        shutil.rmtree(copy)
+    assert number > 20
+
+
+@pytest.mark.crash
+def test_and_also_when_its_successors_die_too(store: Path, quick_directory: Path) -> None:
+    seed = run_seed("postings")
+    dice = random.Random(seed)
+    for turn in range(KILLS):
+        copy = quick_directory / str(turn)
+        shutil.copytree(store, copy)
+        deaths = [(dice.randint(1, 45), dice.choice(["before", "middle", "after"])) for _ in range(3)]
+        with told_on_failure(TIMESTONE_SEED=seed, turn=turn, deaths=deaths):
+            for number, moment in deaths:
+                killed_at(copy, number, moment)
+            with timestone.open(copy):
+                pass
+            assert payloads(copy) == [b"before", *WANTED]
+
+
+def test_postings_that_waited_are_taken_in_order_of_their_numbers(tmp_path: Path) -> None:
+    with timestone.open(tmp_path):
+        pass
+    for number in (2, 0, 1):
+        posting = staged(tmp_path, [[frame([b"%d" % number])]], number=number)
+        (tmp_path / "inbox" / (posting.id.stem + POSTED_SUFFIX)).write_bytes(posting.encode())
+    with timestone.open(tmp_path):
+        pass
+    assert payloads(tmp_path) == [b"0", b"1", b"2"]
+
+
+def test_a_posting_waits_while_the_disk_refuses_and_is_appended_later(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyFiles()
+    fault = files.fail("pwrite", forever=True, path=".segment")
+    with timestone.open(store, files=files) as opened:
+        assert "a posting has to wait" in caplog.text
+        fault.lift()
+        opened.accept_postings()
+        Poster(store).post(staged(store, [[frame([b"next"])]], number=1))
+    assert payloads(store) == [b"before", *WANTED, b"next"]
+
+
+def test_a_posting_under_a_wrong_name_or_without_its_parts_is_refused(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(store / "inbox" / "staging")
+    (store / "inbox" / f"{0:020}-0{POSTED_SUFFIX}").write_bytes(b"{}")
+    with timestone.open(store):
+        pass
+    assert payloads(store) == [b"before"]
+    assert "a part of the posting is missing" in caplog.text
+    assert "it is no posting" in caplog.text
+
+
+def test_parts_that_nobody_posts_are_removed_after_a_day(tmp_path: Path) -> None:
+    with timestone.open(tmp_path):
+        pass
+    poster = Poster(tmp_path)
+    for group in ("old", "new"):
+        poster.stage(group, [frame([b"a"])])
+    old_s = time.time() - LEFT_OVER_S - 60
+    os.utime(tmp_path / "inbox" / "staging" / "old", (old_s, old_s))
+    with timestone.open(tmp_path):
+        pass
+    assert [path.name for path in (tmp_path / "inbox" / "staging").iterdir()] == ["new"]
