@@ -8,8 +8,10 @@ import json
 import sys
 from pathlib import Path
 
+from timestone.errors import UnknownLog
 from timestone.inspection import StoreReport, inspect_store
 
+from .errors import UsageError
 from .inspect_entries import entries_json, print_entries
 from .inspect_table import print_report
 from .progress import ProgressLine
@@ -61,9 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _inspected(arguments: argparse.Namespace) -> StoreReport:
     with ProgressLine() as progress:
-        return inspect_store(
-            arguments.directory,
-            deep=arguments.deep,
-            log=arguments.log,
-            progress=progress.segments,
-        )
+        try:
+            return inspect_store(
+                arguments.directory,
+                deep=arguments.deep,
+                log=arguments.log,
+                progress=progress.segments,
+            )
+        except UnknownLog as error:
+            raise UsageError(str(error)) from error

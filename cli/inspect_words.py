@@ -37,10 +37,19 @@ def verdict(report: StoreReport) -> str:
 def explanations(report: StoreReport) -> Iterator[str]:
     """A sentence or three for everything that is not as a clean stop leaves it."""
     yield from report.notes
+    if report.copied_from_pid is not None:
+        yield (
+            f"its LOCK names process {report.copied_from_pid}, which runs here but does not hold this directory: these "
+            "files are a copy of a store in use, or that process has let go of them without closing the store."
+        )
     for log in report.logs:
         name = f"{log.log}-{log.partition}"
         if log.error:
-            yield f"{name} cannot be read: {log.error}"
+            yield (
+                f"{name} cannot be read: {log.error} (a copy of a store in use may lack what was made meanwhile: then "
+                "copy again). Next: bring the file back, or save what can be proved with `timestone salvage`; a newer "
+                "format needs the Timestone that wrote it."
+            )
         if log.unborn:
             yield (
                 f"{name} is being made, or the process that made it was killed before it had; it never held a record. "
@@ -86,50 +95,76 @@ def _about_segment(segment: SegmentReport, owner_pid: int | None) -> str:
             return f"being written by process {owner_pid}. Nothing is wrong."
         case State.UNCLOSED:
             return (
-                "unclosed: its process ended without closing the store. All its records hold. "
-                "Next: open the store (serve or append); that seals the segment."
+                "unclosed: its process ended without closing the store, or this is a copy of a store in use. All its "
+                "records hold. Next: open the store (serve or append); that seals the segment."
             )
         case State.TORN:
-            return (
-                f"torn tail: behind offset {segment.next_offset} lie {_loss(segment)} that prove nothing; "
-                f"they were never acknowledged as synced. {_torn_next(owner_pid)}"
-            )
+            return _about_torn_tail(segment, owner_pid)
         case State.DAMAGED:
             return _about_damage(segment)
         case State.ORPHAN:
             return (
-                f"nothing can be served: {segment.reason}. Next: bring the missing file back from a copy, or save "
-                "what can be proved with `timestone salvage`; "
+                f"nothing can be served: {segment.reason} (a copy of a store in use lacks what was made or deleted "
+                "meanwhile: then copy again). Next: bring the missing file back, or save what can be proved with "
+                "`timestone salvage`; "
                 "opening the store without it renames what is there to .lost."
             )
         case _:
             return ""
 
 
-def _torn_next(owner_pid: int | None) -> str:
+def _about_torn_tail(segment: SegmentReport, owner_pid: int | None) -> str:
+    found = f"torn tail: behind offset {segment.next_offset} lie {_loss(segment)} that prove nothing"
     if owner_pid is not None:
-        return f"Process {owner_pid} is writing here, so look again before you worry."
-    return "Next: open the store (serve or append); that keeps them in .lost files and goes on before them."
+        return (
+            f"{found}; they were never acknowledged as synced. Process {owner_pid} is writing here, so look again "
+            "before you worry."
+        )
+    late, early = ("index", "segment") if segment.missing_bytes else ("segment", "index")
+    return (
+        f"{found}: an append that was cut short, never acknowledged as synced; or, if this is a copy of a store in "
+        f"use, the {early} was copied before the {late}. Next: open the store (serve or append); that keeps them in "
+        ".lost files and goes on before them."
+    )
 
 
 def _about_damage(segment: SegmentReport) -> str:
+    if segment.missing_bytes:
+        return (
+            f"damaged: the segment file is {format_bytes(segment.missing_bytes)} short of what its index knows"
+            f"{_at_offsets(segment)}: it was cut, or copied from a store in use before the index was. "
+            "Next: copy again, each index before its segment, or bring the file back; all other records are readable."
+        )
     if not segment.damaged_offsets:
         return (
             f"damaged: {segment.reason}. "
             "Next: bring the files back from a copy if there is one; what holds is served all the same."
         )
-    count, offsets = len(segment.damaged_offsets), _listed(segment.damaged_offsets)
+    count = len(segment.damaged_offsets)
     return (
-        f"damaged: the record{'s' * (count > 1)} at offset{'s' * (count > 1)} {offsets} cannot be proved any more; "
+        f"damaged: the record{'s' * (count > 1)}{_at_offsets(segment)} cannot be proved any more; "
         "all others are readable, and `timestone read` names the damaged ones and goes on. "
         "Next: bring the files back from a copy if there is one; `timestone salvage` copies out all that holds."
     )
 
 
+def _at_offsets(segment: SegmentReport) -> str:
+    offsets = segment.damaged_offsets
+    return f" at offset{'s' * (len(offsets) > 1)} {_listed(offsets)}" if offsets else ""
+
+
 def _about_folder(log: LogReport) -> Iterator[str]:
+    if log.topics_reason:
+        yield (
+            f"{log.topics_reason}; the records are whole (a copy of a store in use may lack it: then copy it, last). "
+            "Next: bring it back from a copy, or open the store (serve or append), which writes what it can anew."
+        )
     if log.topic_names_lost:
         lost = format_count(log.topic_names_lost, "topic")
-        yield f"the names of {lost} are lost; their records are readable without a topic."
+        yield (
+            f"the names of {lost} are lost; their records are readable without a topic. "
+            "Next: bring the file `topics` back from a copy if there is one."
+        )
     if log.put_aside:
         yield (
             f"an earlier recovery put aside {_listed(log.put_aside)}. Nothing reads these files; "

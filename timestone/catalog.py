@@ -124,6 +124,14 @@ class Catalog:
                 (name, partition, json.dumps(asdict(config), sort_keys=True), next_offset, epoch),
             )
 
+    def check(self) -> None:
+        """Look at the whole file. Raises CorruptLog when it is no sound database, OSError. (SQLite keeps no checksums:
+        this finds pages that do not fit together, not every flipped bit in a value.)"""
+        with self._lock, self._told():
+            ((found,), *_) = self._connection.execute("PRAGMA integrity_check(1)").fetchall()
+        if found != "ok":
+            raise CorruptLog(self.path, f"the catalogue is damaged: {' '.join(found.split())}")
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()

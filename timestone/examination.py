@@ -28,6 +28,7 @@ from timestone.index import (
     HEADER_BYTES,
     SUMMARY,
     TRAILER_BYTES,
+    TRAILER_MAGIC,
     Checkpoint,
     DamagedIndex,
     IndexHeader,
@@ -35,9 +36,11 @@ from timestone.index import (
     Trailer,
     entry_position,
 )
+from timestone.index_check import damaged_parts
 from timestone.proving import ends, holding
 
 _CHUNK_ENTRIES = 1 << 16
+_PAGE_BYTES = 4096
 _UNKNOWN_BOOT = bytes(16)
 
 
@@ -77,6 +80,10 @@ class Finding:
     """Entries behind `count` that look like records."""
     lost_bytes: int = 0
     """Bytes of the segment behind the last served record."""
+    missing_bytes: int = 0
+    """Bytes that the index knows and the segment file does not have."""
+    named_topics: int = 0
+    """Distinct topics of a sealed segment."""
     topic_count: int = 0
     """One more than the highest topic id in use."""
     first_timestamp_us: int = 0
@@ -290,14 +297,27 @@ class _Examiner:
         finding.count, finding.segment_bytes = trailer.entry_count, trailer.segment_bytes
         finding.last_timestamp_us = trailer.last_timestamp_us
         finding.topic_count = self._sealed_topic_count(trailer)
+        finding.named_topics = self._named_topics(trailer)
         finding.state = State.SEALED
         if finding.segment_file_bytes < trailer.stored_bytes:
+            finding.missing_bytes = trailer.stored_bytes - finding.segment_file_bytes
             finding.reason = (
                 f"the segment has {finding.segment_file_bytes} of its {trailer.stored_bytes} bytes"
             )
         if deep or finding.reason:
             self._check_entries(trailer.entry_count, trailer.entry_count, check_data=True)
             self._say_damaged()
+        if deep and not finding.reason:
+            finding.reason = "; ".join(damaged_parts(self._read_index, self._path, trailer))
+
+    def _read_index(self, position: int, length_bytes: int) -> bytes:
+        return self._files.pread(self._index_fd, length_bytes, position)
+
+    def _named_topics(self, trailer: Trailer) -> int:
+        """The rows of the summary are sorted, and records without a topic have the highest id."""
+        end = entry_position(trailer.entry_count) + trailer.summary_count * SUMMARY.itemsize
+        last = self._summary_rows(end - min(trailer.summary_count, 1) * SUMMARY.itemsize, end)
+        return trailer.summary_count - int(np.count_nonzero(last["topic"] == NO_TOPIC))
 
     def _sealed_topic_count(self, trailer: Trailer) -> int:
         """One more than the highest topic id of a sealed segment. Its last rows tell; only when they tell of ids
@@ -337,7 +357,17 @@ class _Examiner:
         if (rest and not superseded) or finding.lost_count:
             finding.lost_bytes = rest
             finding.state = State.TORN
+        if not finding.reason and not finding.lost_count and finding.count < room and self._was_sealed():
+            finding.reason = "the index was sealed, but its trailer does not hold any more"
         self._say_damaged()
+        if deep and not finding.reason and finding.state is State.UNCLOSED and finding.count:
+            finding.reason = "; ".join(damaged_parts(self._read_index, self._path, None))
+
+    def _was_sealed(self) -> bool:
+        """Does a trailer that cannot be believed end the file? A growing index ends with zeros, and with a page."""
+        size = self.finding.index_file_bytes
+        tail = self._read_index(size - TRAILER_BYTES, TRAILER_BYTES)
+        return tail.strip(b"\0") != b"" and (size % _PAGE_BYTES != 0 or tail.startswith(TRAILER_MAGIC))
 
     def _is_valid(self, ordinal: int) -> bool:
         raw = self._files.pread(self._index_fd, ENTRY_BYTES, entry_position(ordinal))
@@ -365,7 +395,10 @@ class _Examiner:
                 finding.lost_count += int(np.count_nonzero(valid))
                 continue
             durable = np.arange(ordinal, ordinal + len(entries)) < watermark
-            within = ends(entries) <= finding.segment_file_bytes
+            record_ends = ends(entries)
+            within = record_ends <= finding.segment_file_bytes
+            if not within[valid].all():
+                finding.missing_bytes = int(record_ends[valid].max()) - finding.segment_file_bytes
             suspects = valid if check_data else valid & (~durable | ~within)
             named = (entries["topic"] < self._topic_count) | (entries["topic"] == NO_TOPIC)
             good = valid & within & (named | durable)

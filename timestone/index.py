@@ -49,13 +49,15 @@ FORMAT_VERSION = 1
 REWRITTEN_VERSION = 2
 """Of a trailer whose segment was rewritten: a reader of version 1 would look for the records in the wrong file."""
 HEADER_BYTES = 4096
+INDEX_HEADER_BYTES = 68
+"""Of the header page; the rest but the slots is zeros."""
 SLOT_POSITIONS = (512, 1024)
 SLOT_BYTES = 52
 TRAILER_BYTES = 128
 TRAILER_RECOVERED = 1
 
 _INDEX_MAGIC = b"TSTINDEX"
-_TRAILER_MAGIC = b"TSTSEALD"
+TRAILER_MAGIC = b"TSTSEALD"
 _HEADER = struct.Struct("<8sIIQQqQ16s")
 _SLOT = struct.Struct("<QQQQQQ")
 _TRAILER = struct.Struct("<8sIIQQQQqqqIIIIQI24x")
@@ -106,7 +108,7 @@ class IndexHeader:
     @classmethod
     def decode(cls, page: bytes, path: Path) -> Self:
         """Raises DamagedIndex, or UnsupportedFormat for a whole header of a newer version."""
-        if len(page) < 68:
+        if len(page) < INDEX_HEADER_BYTES:
             raise DamagedIndex(f"only {len(page)} bytes of header")
         magic, version, entry_bytes, log_id, base, created_us, epoch, boot_id = _HEADER.unpack_from(page)
         if _CRC.unpack_from(page, 64)[0] != crc32c(page[:64]):
@@ -148,6 +150,11 @@ class Checkpoint:
         return max(found, key=lambda checkpoint: checkpoint.sequence, default=None)
 
     @staticmethod
+    def holds(slot: bytes) -> bool:
+        """Do these bytes match their checksum?"""
+        return len(slot) == SLOT_BYTES and bool(_CRC.unpack_from(slot, 48)[0] == crc32c(slot[:48]))
+
+    @staticmethod
     def log_ids(page: bytes) -> list[int]:
         """Whose checkpoints are on a header page, for when it does not say itself."""
         return [owner for *_, owner, _ in _slots(page)]
@@ -157,7 +164,7 @@ def _slots(page: bytes) -> Iterator[tuple[int, ...]]:
     """The fields of the slots that hold."""
     for position in SLOT_POSITIONS:
         slot = page[position : position + SLOT_BYTES]
-        if len(slot) == SLOT_BYTES and _CRC.unpack_from(slot, 48)[0] == crc32c(slot[:48]):
+        if Checkpoint.holds(slot):
             values = _SLOT.unpack_from(slot)
             if values[0] > 0:
                 yield values
@@ -185,7 +192,7 @@ class Trailer:
 
     def encode(self) -> bytes:
         fixed = _TRAILER.pack(
-            _TRAILER_MAGIC,
+            TRAILER_MAGIC,
             REWRITTEN_VERSION if self.generation else FORMAT_VERSION,
             TRAILER_RECOVERED if self.recovered else 0,
             self.log_id,
@@ -210,7 +217,7 @@ class Trailer:
         if len(data) != TRAILER_BYTES:
             raise DamagedIndex("no room for a trailer")
         magic, version, flags, *values = _TRAILER.unpack_from(data)
-        if magic != _TRAILER_MAGIC or _CRC.unpack_from(data, 124)[0] != crc32c(data[:124]):
+        if magic != TRAILER_MAGIC or _CRC.unpack_from(data, 124)[0] != crc32c(data[:124]):
             raise DamagedIndex("no trailer")
         if version not in (FORMAT_VERSION, REWRITTEN_VERSION) or flags & ~TRAILER_RECOVERED:
             raise UnsupportedFormat(path, version, REWRITTEN_VERSION)

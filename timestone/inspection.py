@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 from timestone import names
 from timestone.catalog import Catalog, CatalogRow
 from timestone.damage import Damage, known_damage
-from timestone.errors import NotAStore, TimestoneError
+from timestone.entries import NO_TOPIC
+from timestone.errors import NotAStore, TimestoneError, UnknownLog
 from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
-from timestone.lock import read_owner
+from timestone.lock import owner_elsewhere, read_owner
 from timestone.named_readers import Commitment, ReaderId, ReaderLag, all_committed
 from timestone.opening_progress import Progress
 from timestone.pin import Pin
 from timestone.recovery import identity_from_indexes
-from timestone.topics import TopicDictionary
+from timestone.topics import LogIdentity, TopicDictionary
 
 EXIT_CLEAN, EXIT_UNCLOSED, EXIT_TORN, EXIT_CORRUPT, EXIT_UNREADABLE = range(5)
 
@@ -55,6 +56,8 @@ class SegmentReport:
     lost_records: int
     lost_bytes: int
     reason: str
+    missing_bytes: int = 0
+    """Bytes that the index knows and the segment file does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class LogReport:
     """Why the log could not be read; empty when it could."""
     unborn: bool = False
     """It is just being made, or the process that made it ended before: it never held a record."""
+    topics_reason: str = ""
+    """What is wrong with the topic dictionary; empty when it is whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +123,17 @@ class StoreReport:
     damage: tuple[Damage, ...] = ()
     """What the owner's scrubber has found in segments that are still there; empty when `deep`, which looks for
     itself."""
+    copied_from_pid: int | None = None
+    """The owner that the files name, when it is alive here but holds another directory or none, and the files are not
+    as a stop leaves them."""
 
     def to_json(self) -> dict[str, Any]:
-        """The report in plain values, ready for `json.dumps`."""
-        return asdict(self)
+        """The report in plain values, ready for `json.dumps`. A log's id is sixteen hex digits: as a number it would
+        not survive readers of JSON that know 53 bits."""
+        found = asdict(self)
+        for log in found["logs"]:
+            log["id"] = f"{log['id']:016x}"
+        return found
 
 
 def inspect_store(
@@ -132,10 +144,10 @@ def inspect_store(
     files: Files | None = None,
     progress: Progress | None = None,
 ) -> StoreReport:
-    """Look at every file of a store. deep: check the bytes of every record. log: only the partitions of this
-    log, or one folder such as `telemetry-0`.
+    """Look at every file of a store. deep: check every byte that a checksum covers. log: only the partitions of
+    this log, or one folder such as `telemetry-0`.
 
-    Raises NotAStore when there is nothing to look at; everything else that is wrong is in the report.
+    Raises NotAStore when there is nothing to look at, UnknownLog; everything else that is wrong is in the report.
     """
     store, files = Path(path), files or Files()
     if not store.is_dir():
@@ -149,13 +161,14 @@ def inspect_store(
         raise NotAStore(store, f"it has neither logs nor a {names.CATALOG_NAME}")
     chosen = [one for one in sorted(logs) if log is None or log in (one[0], names.log_folder(*one))]
     if log is not None and not chosen:
-        raise NotAStore(store, f"it has no log named {log!r}")
+        raise UnknownLog(log, tuple(names.log_folder(*one) for one in sorted(logs)))
     owner, notes = _owner(files, store / names.LOCK_NAME), []
-    catalogued = _Catalogued({}, {}, [])
+    catalogued, catalog_sound = _Catalogued({}, {}, []), True
     try:
-        catalogued = _catalogued(store / names.CATALOG_NAME)
+        catalogued = _catalogued(store / names.CATALOG_NAME, deep)
     except (TimestoneError, OSError) as error:
-        notes.append(f"{error}; the records do not need it")
+        catalog_sound = False
+        notes.append(f"{error}. {_CATALOG_NEXT}")
     committed, rows, damage = catalogued
     reports = [_LogInspection(files, store, one, rows.get(one), deep, progress).report() for one in chosen]
     readers = [
@@ -165,11 +178,25 @@ def inspect_store(
     ]
     still_there = tuple(one for one in damage if not deep and _is_there(one, reports))
     code = max((_exit_code(report) for report in reports), default=EXIT_CLEAN)
-    if still_there:
+    if still_there or not catalog_sound:
         code = max(code, EXIT_CORRUPT)
     return StoreReport(
-        str(store), owner, deep, tuple(reports), tuple(readers), tuple(notes), code, still_there
+        str(store),
+        owner,
+        deep,
+        tuple(reports),
+        tuple(readers),
+        tuple(notes),
+        code,
+        still_there,
+        None if owner is not None or code == EXIT_CLEAN else owner_elsewhere(files, store / names.LOCK_NAME),
     )
+
+
+_CATALOG_NEXT = (
+    "The records do not need it: it holds settings, named readers and MQTT sessions. Next: bring it back from a copy, "
+    "or let `timestone salvage` save the records without it."
+)
 
 
 class _Catalogued(NamedTuple):
@@ -235,14 +262,17 @@ class _LogInspection:
         if not bases and not self._known and names.TOPICS_NAME not in self._files.names(self._folder):
             return self._empty(unborn=True)
         known = identity_from_indexes(self._files, self._folder, bases, self._name, self._partition)
-        topics = TopicDictionary(self._files, self._folder / names.TOPICS_NAME, known=known)
+        log_id, topics, reason = self._topics(known)
         try:
-            findings = self._examine(bases, topics)
+            findings = self._examine(bases, log_id, topics)
+            used_count = max((finding.topic_count for finding in findings), default=0)
+            if topics is not None:
+                topics.take_up_to(used_count)
             served = [finding for finding in findings if finding.state is not State.ORPHAN]
             return LogReport(
                 log=self._name,
                 partition=self._partition,
-                id=topics.identity.log_id,
+                id=log_id,
                 epoch=max((one.header.epoch for one in findings if one.header), default=0),
                 start_offset=served[0].base_offset if served else self._next_offset,
                 end_offset=max((finding.end_offset for finding in served), default=self._next_offset),
@@ -252,22 +282,35 @@ class _LogInspection:
                 ),
                 records=sum(finding.count for finding in served),
                 bytes=sum(finding.segment_bytes for finding in served),
-                topics=len(topics),
-                topic_names_lost=topics.lost_count,
+                topics=used_count if topics is None else len(topics),
+                topic_names_lost=used_count if topics is None else topics.lost_count,
                 segments=tuple(map(_segment_report, findings)),
                 strangers=tuple(strangers),
                 put_aside=self._put_aside(),
                 error="",
+                topics_reason=reason,
             )
         finally:
-            topics.close()
+            if topics is not None:
+                topics.close()
 
-    def _examine(self, bases: list[int], topics: TopicDictionary) -> list[Finding]:
+    def _topics(self, known: LogIdentity | None) -> tuple[int, TopicDictionary | None, str]:
+        """The log's id, its topic dictionary if there is one, and what is wrong with that."""
+        try:
+            topics = TopicDictionary(self._files, self._folder / names.TOPICS_NAME, known=known)
+        except FileNotFoundError:
+            if known is None:
+                raise
+            return known.log_id, None, "the topic dictionary is missing"
+        damaged = "the header page of the topic dictionary does not match its checksum"
+        return topics.identity.log_id, topics, damaged if topics.damaged_header else ""
+
+    def _examine(self, bases: list[int], log_id: int, topics: TopicDictionary | None) -> list[Finding]:
         findings = []
         for number, base in enumerate(bases):
             next_base = bases[number + 1] if number + 1 < len(bases) else None
             try:
-                findings.append(self._examine_one(base, next_base, topics))
+                findings.append(self._examine_one(base, next_base, log_id, topics))
             except FileNotFoundError:
                 if self._is_there(base):
                     raise
@@ -280,18 +323,21 @@ class _LogInspection:
     def _is_there(self, base: int) -> bool:
         return base in base_offsets(self._files, self._folder)[0]
 
-    def _examine_one(self, base: int, next_base: int | None, topics: TopicDictionary) -> Finding:
+    def _examine_one(
+        self, base: int, next_base: int | None, log_id: int, topics: TopicDictionary | None
+    ) -> Finding:
         """A segment, and again when it looks torn: on a live store the owner may be in the middle of an
         append or a seal."""
         attempt = 1
         while True:
-            topics.refresh()
+            if topics is not None:
+                topics.refresh()
             finding = examine(
                 self._files,
                 self._folder,
                 base,
-                topics.identity.log_id,
-                topic_count=len(topics),
+                log_id,
+                topic_count=NO_TOPIC if topics is None else len(topics),
                 most_count=next_base - base if next_base is not None else None,
                 deep=self._deep,
             )
@@ -320,11 +366,12 @@ def _segment_report(finding: Finding) -> SegmentReport:
         last_timestamp_us=finding.last_timestamp_us,
         state=str(finding.state),
         checkpoint=finding.watermark,
-        topics=trailer.summary_count if trailer else None,
+        topics=finding.named_topics if trailer else None,
         damaged_offsets=tuple(finding.base_offset + ordinal for ordinal in finding.damaged),
         lost_records=finding.lost_count,
         lost_bytes=finding.lost_bytes,
         reason=finding.reason,
+        missing_bytes=finding.missing_bytes,
     )
 
 
@@ -334,6 +381,8 @@ def _exit_code(report: LogReport) -> int:
     if report.unborn:
         return EXIT_UNCLOSED
     codes = [_EXIT_OF_STATE[State(segment.state)] for segment in report.segments]
+    if report.topics_reason or report.topic_names_lost:
+        codes.append(EXIT_CORRUPT)
     return max(codes, default=EXIT_CLEAN)
 
 
@@ -349,11 +398,13 @@ def _owner(files: Files, lock: Path) -> int | None:
         files.close(fd)
 
 
-def _catalogued(path: Path) -> _Catalogued:
+def _catalogued(path: Path, deep: bool) -> _Catalogued:
     if not path.exists():
         return _Catalogued({}, {}, [])
     catalog = Catalog(path, read_only=True)
     try:
+        if deep:
+            catalog.check()
         return _Catalogued(all_committed(catalog), catalog.logs(), known_damage(catalog))
     finally:
         catalog.close()

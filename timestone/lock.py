@@ -6,6 +6,7 @@ import os
 import platform
 from pathlib import Path
 
+from timestone.clock import Clock
 from timestone.errors import StoreLocked
 from timestone.files import Files
 
@@ -35,6 +36,18 @@ class StoreLock:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._files.close(fd)
+
+
+def owner_elsewhere(files: Files, path: Path) -> int | None:
+    """The owner that the file names, when it is alive on this machine though it does not hold this lock (which the
+    caller has seen): it has let go of the store, or this is a copy of the store it has. None otherwise."""
+    try:
+        owner = json.loads(files.read_file(path))
+        pid, boot_id = int(owner["pid"]), bytes.fromhex(owner["boot_id"])
+        os.kill(pid, 0)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if any(boot_id) and boot_id == Clock().boot_id() else None
 
 
 def read_owner(files: Files, path: Path) -> tuple[int | None, str | None]:

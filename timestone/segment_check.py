@@ -8,8 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from timestone.crc import crc32c
-from timestone.errors import UnsupportedFormat
 from timestone.evidence import (
     NO_BYTES,
     NO_ENTRY,
@@ -20,15 +18,8 @@ from timestone.evidence import (
     UnprovenRange,
 )
 from timestone.files import Files
-from timestone.index import (
-    HEADER_BYTES,
-    SUMMARY,
-    TRAILER_BYTES,
-    DamagedIndex,
-    IndexHeader,
-    Trailer,
-    entry_position,
-)
+from timestone.index import HEADER_BYTES, TRAILER_BYTES
+from timestone.index_check import damaged_parts
 from timestone.segment import Segment
 
 
@@ -87,21 +78,8 @@ class SegmentCheck:
 
     def _check_pages(self) -> None:
         """The parts of the index that no record depends on."""
-        trailer, size = self._trailer, self._index.size_bytes
-        try:
-            IndexHeader.decode(self._index.read(0, HEADER_BYTES), self._index.path)
-        except (DamagedIndex, UnsupportedFormat) as error:
-            self._note_page(f"the header page of the index: {error}")
-        at = entry_position(trailer.entry_count)
-        summary = self._index.read(at, trailer.summary_count * SUMMARY.itemsize)
-        if crc32c(summary) != trailer.summary_crc:
-            self._note_page("the topic summary of the index does not match its checksum")
-        try:
-            raw = self._index.read(max(0, size - TRAILER_BYTES), TRAILER_BYTES)
-            if Trailer.decode(raw, self._index.path) != trailer:
-                self._note_page("the trailer of the index is not the one that was written")
-        except (DamagedIndex, UnsupportedFormat):
-            self._note_page("the trailer of the index does not match its checksum")
+        for reason in damaged_parts(self._index.read, self._index.path, self._trailer):
+            self._note_page(reason)
 
     def _note_page(self, reason: str) -> None:
         base = self.segment.base_offset

@@ -61,19 +61,15 @@ def test_each_flipped_bit_of_a_record_costs_that_record(segment: Segment, slice_
 
 def test_each_flipped_bit_of_an_index_is_found(segment: Segment) -> None:
     size = segment.index_path.stat().st_size
-    silent = []
-    for position in [*range(0, 80), *range(HEADER_BYTES, size, 5)]:
+    for position in [*range(0, 80), *range(500, 600), *range(1020, 1080), *range(HEADER_BYTES - 2, size, 5)]:
         flip(segment.index_path, position, position % 8)
         found = checked(segment)
-        if not found:
-            silent.append(position)
-        elif HEADER_BYTES <= position < HEADER_BYTES + 32 * COUNT:
+        if HEADER_BYTES <= position < HEADER_BYTES + 32 * COUNT:
             ordinal = (position - HEADER_BYTES) // 32
             assert found == [(ordinal, ordinal + 1, "the index entry does not hold")]
         else:
-            assert [(first, end) for first, end, _ in found] == [(0, 0)]
+            assert [(first, end) for first, end, _ in found] == [(0, 0)], position
         flip(segment.index_path, position, position % 8)
-    assert silent == list(range(68, 80)), "only the zeros behind the header are without a checksum"
 
 
 def test_neighbours_that_are_damaged_are_one_run(segment: Segment) -> None:

@@ -1,0 +1,201 @@
+"""Copies of a store in use, whose files are of different moments: `inspect --deep` and a view work on them and say what
+they are.
+
+A copy takes time, and the owner goes on: what was copied last is newer. Every moment of a recorded run is tried with
+later ones, so that there are copies from half-way through each append, roll, seal and stop.
+"""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.crash_oracle import Promises
+from tests.support.power_loss import Disk, Image, Loss
+from tests.support.seeds import told_on_failure
+from tests.support.specimen import FOLDER
+from tests.support.stores import LOG, value_of
+from tests.support.workload import LOG_NAME, Content, Workload, crash_config
+from timestone import Ack, CorruptLog, CorruptRecord, LogView, view
+from timestone.inspection import EXIT_TORN, LogReport, inspect_store
+from timestone_cli.inspect_words import explanations
+
+pytestmark = pytest.mark.faults
+
+ROOT = Path(__file__).parents[2]
+APART = (1, 2, 3, 5, 8, 13, 30, 60)
+"""How many operations of the owner lie between the two halves of a copy."""
+
+
+def steps(work: Workload) -> None:
+    for number in range(6):
+        ack = Ack.SYNCED if number % 2 else Ack.WRITTEN
+        work.append_many(ack, 2 + number % 3, topic=f"devices/{number}")
+        work.wait_for_seals()
+    work.reopen()
+    work.append_many(Ack.SYNCED, 3, topic="devices/1")
+
+
+@pytest.fixture(scope="module")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Image, int]]:
+    """The files after each operation, and below which offset all was synced then."""
+    work = Workload(tmp_path_factory.mktemp("run") / "store", crash_config(segment_entries=5))
+    work.run(steps)
+    disk, promises, found = Disk(work.recorder), Promises(), []
+    for number, operation in enumerate(work.recorder.operations):
+        disk.apply(number, operation)
+        promises.note(operation)
+        found.append((disk.image(random.Random(0), Loss.NOTHING), promises.synced))
+    global EXPECTED
+    EXPECTED = [content for attempt in work.attempts for content in attempt.contents]
+    return found
+
+
+EXPECTED: list[Content] = []
+
+
+def is_index(path: Path) -> bool:
+    return ".index" in path.name
+
+
+def mixed(first: Image, then: Image, *, index_first: bool) -> Image:
+    """A copy whose indexes, or all but them, are of the first moment, and the rest of the other."""
+    files = {path: data for path, data in first.files.items() if is_index(path) == index_first}
+    files |= {path: data for path, data in then.files.items() if is_index(path) != index_first}
+    return Image(then.directories, files)
+
+
+def copies(moments: list[tuple[Image, int]], *, index_first: bool) -> Iterator[tuple[int, int, Image, int]]:
+    for number, (first, synced) in enumerate(moments):
+        for apart in APART:
+            if number + apart < len(moments) and first.files:
+                image = mixed(first, moments[number + apart][0], index_first=index_first)
+                if any(is_index(path) for path in image.files):
+                    yield number, number + apart, image, synced
+
+
+def readable(log: LogView) -> dict[int, Content]:
+    """Everything that a reader gets, stepping over what is corrupt."""
+    found: dict[int, Content] = {}
+    offset = log.start_offset
+    while offset < log.end_offset:
+        try:
+            batch = log.read(offset)
+        except CorruptRecord:
+            offset += 1
+            continue
+        except CorruptLog:
+            break  # its segment was made after the copy of the segments
+        found |= {record.offset: Content(record.payload, record.topic) for record in batch}
+        offset = batch.next_offset
+    return found
+
+
+def look(root: Path) -> tuple[int, LogReport, dict[int, Content]]:
+    report = inspect_store(root, deep=True)
+    (log,) = report.logs
+    sentences = list(explanations(report))
+    assert all("Next: " in sentence for sentence in sentences)
+    if report.exit_code:
+        assert any("a store in use" in sentence for sentence in sentences)
+    if not (root / FOLDER / "topics").exists():
+        assert "topics" in log.error or log.topics_reason == "the topic dictionary is missing"
+        return report.exit_code, log, {}
+    assert not log.error
+    with view(root) as found:
+        records = readable(found.log(LOG_NAME))
+    for offset, content in records.items():
+        # The dictionary may be older than the index: then the names of new topics are lost to the copy, and told.
+        told = log.topic_names_lost or any(one.lost_records or one.damaged_offsets for one in log.segments)
+        assert content.payload == EXPECTED[offset].payload
+        assert content.topic == EXPECTED[offset].topic or (told and content.topic is None)
+    return report.exit_code, log, records
+
+
+@pytest.mark.timeout(600)
+def test_copy_with_the_indexes_first_has_all_that_was_synced_when_it_began(
+    moments: list[tuple[Image, int]], quick_directory: Path
+) -> None:
+    count = 0
+    for first, then, image, synced in copies(moments, index_first=True):
+        root = quick_directory / f"{first} {then}"
+        image.write(root)
+        with told_on_failure(first=first, then=then):
+            code, log, records = look(root)
+            assert not [segment for segment in log.segments if segment.damaged_offsets]
+            orphans = [segment for segment in log.segments if segment.state == "orphan"]
+            assert all(segment.reason == "the index is missing" for segment in orphans)
+            assert code <= EXIT_TORN or orphans
+            assert set(range(synced)) <= set(records)
+            assert not log.topic_names_lost
+        count += 1
+    assert count > 300
+
+
+@pytest.mark.timeout(600)
+def test_copy_with_the_segments_first_says_which_records_it_lacks(
+    moments: list[tuple[Image, int]], quick_directory: Path
+) -> None:
+    lacking = 0
+    for first, then, image, _ in copies(moments, index_first=False):
+        root = quick_directory / f"{first} {then}"
+        image.write(root)
+        with told_on_failure(first=first, then=then):
+            _, log, records = look(root)
+            for segment in log.segments:
+                if segment.damaged_offsets:
+                    assert segment.missing_bytes > 0
+                    # Records without bytes can be read wherever their segment ends.
+                    readable_all_the_same = set(segment.damaged_offsets) & set(records)
+                    assert not any(records[offset].payload for offset in readable_all_the_same)
+                    lacking += 1
+    assert lacking > 30, "the two halves are of different moments"
+
+
+@pytest.mark.timeout(120)
+def test_copies_made_beside_a_process_that_writes(quick_directory: Path) -> None:
+    root = quick_directory / "store"
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.writer", root],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert writer.stdin and writer.stdout
+    writer.stdout.readline()
+    while not list(root.glob(f"{LOG}-0/*.index")):
+        time.sleep(0.01)
+    try:
+        for number, order in enumerate(["index segment topics", "segment index topics"] * 6):
+            copy = quick_directory / f"copy{number}"
+            (copy / f"{LOG}-0").mkdir(parents=True)
+            subprocess.run(["cp", root / "LOCK", copy], check=True)
+            end = inspect_store(root).logs[0].end_offset
+            for kind in order.split():
+                subprocess.run(f"cp {root}/{LOG}-0/*{kind} {copy}/{LOG}-0", shell=True, check=True)
+            report = inspect_store(copy, deep=True)
+            assert report.copied_from_pid == writer.pid
+            assert f"names process {writer.pid}, which runs here" in next(explanations(report))
+            if order.startswith("index"):
+                reasons = {found.reason for found in report.logs[0].segments if found.state == "orphan"}
+                assert report.exit_code <= EXIT_TORN or reasons == {"the index is missing"}
+                with view(copy) as found:
+                    records = [record.payload for record in found.log(LOG).reader("earliest")]
+                assert records == [value_of(offset) for offset in range(len(records))]
+                assert len(records) >= end
+    finally:
+        writer.stdin.close()
+        writer.wait(20)
+        writer.stdout.close()
+
+
+def test_a_store_that_was_stopped_is_no_copy(quick_directory: Path) -> None:
+    """The process that closed it may live on, and its number stays in the LOCK."""
+    root = quick_directory / "store"
+    work = Workload(root, crash_config())
+    work.run(lambda work: work.append(Ack.SYNCED))
+    assert inspect_store(root).copied_from_pid is None
