@@ -10,7 +10,7 @@ KERNELS := $(wildcard timestone/*.pyx timestone/*.h mqtt_front/*.pyx mqtt_front/
 FAST := not spark and not slow and not crash and not faults
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint format types unit crash sanitize faults bench wheel clean distclean
+.PHONY: help install demo test check lint format types unit crash fuzz sanitize faults bench wheel clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -48,6 +48,10 @@ crash: $(INSTALLED) ## just the tests that kill processes and cut power (TIMESTO
 
 faults: $(INSTALLED) ## just the tests in which the disk fails, fills up or flips bits
 	@$(PYTEST) -m faults
+
+fuzz: $(INSTALLED) ## random and broken MQTT, ten million inputs (TIMESTONE_FUZZ_INPUTS=1000 for fewer)
+	@TIMESTONE_FUZZ_INPUTS=$${TIMESTONE_FUZZ_INPUTS:-10000000} TIMESTONE_SEED=$${TIMESTONE_SEED:-random} \
+	  $(PYTEST) --timeout 0 tests/mqtt_front/test_fuzz.py
 
 # Python itself is not built with the sanitizer, so that has to be loaded first; its own allocator would hide the borders of
 # small objects. Works on a copy: a kernel built like this loads nowhere else.

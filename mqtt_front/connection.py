@@ -204,10 +204,10 @@ class Connection:
     def _event(self, first: int, body: bytes) -> Event:
         if self.state is State.NEW:
             self._see_connect(body)
+        elif first >> 4 == PacketType.CONNECT:
+            raise ProtocolViolation("a second CONNECT")  # whatever else is wrong with it
         packet = decode_packet(first, body, self.level)
         if isinstance(packet, packets.Connect):
-            if self.state is not State.NEW:
-                raise ProtocolViolation("a second CONNECT")
             self.state = State.OPEN
             return packet
         return self._judge(packet)

@@ -1,0 +1,160 @@
+"""Whatever a client sends: no exception but the two protocol errors escapes, memory stays bounded, and the connection
+answers as the specification says. `make fuzz` runs ten million inputs; TIMESTONE_FUZZ_INPUTS says how many here."""
+
+import logging
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from mqtt_front.broker import Broker
+from mqtt_front.codec import packets
+from mqtt_front.codec.packets import Connack, Disconnect
+from mqtt_front.connection import Connection, Inbound, State
+from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
+from mqtt_front.events import Acknowledgements, Pings, Publishes
+from mqtt_front.link import Link
+from mqtt_front.routing import Router
+from mqtt_front.security.guard import Guard
+from mqtt_front.settings import MqttSettings
+from tests.support.manual_loop import ManualLoop
+from tests.support.mqtt_clients import parse
+from tests.support.mqtt_fuzz import cuts, inputs
+from tests.support.mqtt_kernels import each_kernel
+from tests.support.seeds import rounds, run_seed, told_on_failure
+from timestone.config import Ack
+from timestone.store import Store
+
+INPUTS = rounds(default=6_000, variable="TIMESTONE_FUZZ_INPUTS")
+LEVELS = (3, 4, 5)
+INBOUND = Inbound(packet_bytes=2048, receive_maximum=20, topic_alias_maximum=8, connect_bytes=1024)
+
+
+def heard(connection: Connection, pieces: list[bytes]) -> tuple[list[object], MqttError | None]:
+    """The events, whatever the runs they come in, and the error that ended them."""
+    events: list[object] = []
+    try:
+        for piece in pieces:
+            for event in connection.receive_data(piece):
+                if isinstance(event, Publishes):
+                    events += event.rows()
+                elif isinstance(event, Acknowledgements):
+                    events += [(event.kind, one, event.reason) for one in event.packet_ids]
+                elif isinstance(event, Pings):
+                    events += [Pings(1)] * event.ping_count
+                else:
+                    events.append(event)
+            assert connection.buffered_bytes <= INBOUND.packet_bytes
+    except (MalformedPacket, ProtocolViolation) as error:
+        fault = error
+    else:
+        return events, None
+    assert connection.state is State.ENDED
+    assert fault.reason.is_error
+    return events, fault
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_any_bytes_are_events_or_one_of_two_errors_however_they_are_cut(level: int) -> None:
+    seed = run_seed(f"connection {level}")
+    chance = random.Random(seed)
+    for number, data in zip(range(INPUTS // 4), inputs(chance, level), strict=False):
+        with told_on_failure(TIMESTONE_SEED=seed, number=number, data=data.hex()):
+            events, error = heard(Connection(INBOUND), [data])
+            again, other = heard(Connection(INBOUND), cuts(chance, data))
+            assert again == events, "the same events, however the bytes arrive"
+            assert (error is None) == (other is None)
+            if error is not None and other is not None:
+                assert error.reason is other.reason
+
+
+def test_both_kernels_scan_any_bytes_alike() -> None:
+    kernels = each_kernel("scan_publishes")
+    seed = run_seed("kernels")
+    chance = random.Random(seed)
+    streams = [inputs(chance, level) for level in LEVELS]
+    for number in range(INPUTS // 4):
+        level = LEVELS[number % 3]
+        data = next(streams[number % 3])
+        start = chance.randrange(len(data) + 1)
+        with told_on_failure(TIMESTONE_SEED=seed, number=number, data=data.hex(), start=start):
+            first, *others = (kernel.values[0](data, start, len(data), level, 2048) for kernel in kernels)
+            for other in others:
+                assert tuple(other) == tuple(first)
+
+
+class Wire:
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.ended = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.ended = True
+
+    def abort(self) -> None:
+        self.ended = True
+
+    def is_closing(self) -> bool:
+        return self.ended
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("192.0.2.1", 1) if name == "peername" else default
+
+
+@pytest.fixture
+def broker(store: Store) -> Iterator[Broker]:
+    loop, settings = ManualLoop(), MqttSettings(topic_levels=5, connects_per_s=0, packet_bytes=2048)
+    log = logging.getLogger("timestone.fuzz")
+    log.setLevel(logging.CRITICAL)
+    with ThreadPoolExecutor(1) as executor:
+        guard = Guard(settings, loop, executor, log=log)
+        guard.use(guard.read())
+        router = Router([store.log("mqtt")], [], topic_levels=settings.topic_levels)
+        yield Broker(
+            router, store.documents, loop, settings, Ack.WRITTEN,
+            guard=guard, save_executor=executor, read_executor=executor, log=log,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_any_bytes_are_answered_as_the_specification_says(broker: Broker, level: int) -> None:
+    """A whole server without sockets: it answers in packets of the client's version, tells MQTT 5 what was wrong, and
+    ends older clients without a word."""
+    seed = run_seed(f"answers {level}")
+    chance = random.Random(seed)
+    loop = broker.deadlines._loop
+    assert isinstance(loop, ManualLoop)
+    for number, data in zip(range(INPUTS // 12), inputs(chance, level), strict=False):
+        with told_on_failure(TIMESTONE_SEED=seed, number=number, data=data.hex()):
+            wire = Wire()
+            link = Link(broker)
+            link.connection_made(wire)
+            for piece in cuts(chance, data):
+                link.receive(piece)
+                loop.settle()
+            spoken = link.connection.level
+            answers, rest = parse(wire.written, spoken)
+            assert rest == b""
+            if answers:
+                assert isinstance(answers[0], (Connack, packets.Auth))
+                assert not any(isinstance(one, Connack) for one in answers[1:]) or isinstance(
+                    answers[0], packets.Auth
+                )
+            if spoken < 5:
+                assert not any(isinstance(one, Disconnect) for one in answers)
+            elif wire.ended and link.connected and isinstance(answers[-1], Disconnect):
+                assert answers[-1].reason >= 0x80
+            link.connection_lost(None)
+            loop.settle()
+    assert not broker.links and not broker.sessions.connected
