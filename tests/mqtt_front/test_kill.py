@@ -1,0 +1,97 @@
+"""Kill -9 of the server at random moments under mixed QoS load with persistent sessions.
+
+TIMESTONE_KILL_ROUNDS=50 TIMESTONE_SEED=random pytest tests/mqtt_front/test_kill.py
+"""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.mqtt_clients import wait_for
+from tests.support.mqtt_lasting import LastingClient, LastingPublisher, LastingSubscriber
+from tests.support.mqtt_process import MqttProcess
+from tests.support.seeds import rounds, run_seed, told_on_failure
+
+ROUNDS = rounds(default=3, variable="TIMESTONE_KILL_ROUNDS")
+
+
+def run_until_killed(path: Path, clients: Sequence[LastingClient], seconds: float) -> None:
+    with MqttProcess(path) as server:
+        threads = [threading.Thread(target=client.run, args=(server.address,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        time.sleep(seconds)
+        server.kill()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def run_until_drained(
+    path: Path, publishers: list[LastingPublisher], subscribers: list[LastingSubscriber]
+) -> None:
+    """A last time, until everything is acknowledged and everybody has the last message."""
+    for publisher in publishers:
+        publisher.stopping = True
+    done = threading.Event()
+    with MqttProcess(path) as server:
+        threads = [
+            threading.Thread(target=client.run, args=(server.address, done.is_set))
+            for client in [*publishers, *subscribers]
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_for(lambda: all(publisher.idle for publisher in publishers), 60)
+            end = LastingPublisher("last", 4, 10**9, random.Random(0))
+            end.go_on = lambda client: None  # type: ignore[method-assign]
+            end._in_flight = {1: (10**9, 1)}
+            end.run(server.address, lambda: end.idle)
+            wait_for(lambda: all(b"1:1000000000" in one.received[-3:] for one in subscribers), 60)
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join(30)
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(0)
+def test_nothing_acknowledged_is_missing_no_qos_2_twice_every_session_complete_in_order(
+    tmp_path: Path,
+) -> None:
+    seed = run_seed("kill")
+    chance = random.Random(seed)
+    publishers = [LastingPublisher(f"p{level}", level, level * 100_000_000, chance) for level in (4, 5)]
+    subscribers = [LastingSubscriber(f"s{level}-{qos}", level, qos) for level in (4, 5) for qos in (1, 2)]
+    with told_on_failure(TIMESTONE_SEED=seed, TIMESTONE_KILL_ROUNDS=ROUNDS):
+        run_until_killed(tmp_path, subscribers, 0.3)
+        for _ in range(ROUNDS):
+            run_until_killed(tmp_path, [*subscribers, *publishers], chance.uniform(0.02, 0.8))
+        run_until_drained(tmp_path, publishers, subscribers)
+        with timestone.open(tmp_path) as store:
+            log = [record.payload for record in store.log("mqtt").reader()]
+        count = Counter(log)
+        acknowledged = [number for one in publishers for number in one.acknowledged]
+        numbers = {int(payload[2:]) for payload in log}
+        assert acknowledged, "the test did nothing"
+        assert not set(acknowledged) - numbers, "an acknowledged publish is missing"
+        assert [p for p, times in count.items() if p[:1] == b"2" and times > 1] == [], (
+            "QoS 2 twice in the log"
+        )
+        for publisher in publishers:
+            mine = [int(p[2:]) for p in log if p[:1] != b"0" and int(p[2:]) // 100_000_000 == publisher.level]
+            assert list(dict.fromkeys(mine)) == sorted(set(mine)), "a publisher's order is not kept"
+        promised = list(dict.fromkeys(payload for payload in log if payload[:1] != b"0"))
+        for subscriber in subscribers:
+            received = [payload for payload in subscriber.received if payload[:1] != b"0"]
+            assert list(dict.fromkeys(received)) == promised, "a session is not complete in order"
+            if subscriber.qos == 2:
+                twice = [p for p, times in Counter(received).items() if p[:1] == b"2" and times > 1]
+                assert twice == [], "QoS 2 was delivered twice"
+        print(f"{ROUNDS} kills: {len(log)} records, {len(acknowledged)} acknowledged at QoS 1 and 2")

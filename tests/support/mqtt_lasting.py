@@ -1,0 +1,132 @@
+"""Clients that survive the server: they keep what a session keeps, connect again and go on, as section 4.4 asks."""
+
+import random
+from collections.abc import Callable
+
+from mqtt_front.codec import packets
+from mqtt_front.codec.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from mqtt_front.codec.properties import Properties
+from tests.support.mqtt_clients import RawClient
+
+_LASTING = Properties(session_expiry_interval=0xFFFFFFFF)
+_WINDOW = 20
+
+
+class LastingClient:
+    """One client id over many connections. `run` serves one connection until the server is gone or `done` says so."""
+
+    def __init__(self, client_id: str, level: int) -> None:
+        self.client_id = client_id
+        self.level = level
+        self.met = False
+        """The server had the chance to know this session."""
+
+    def run(self, address: tuple[str, int], done: Callable[[], bool] = lambda: False) -> None:
+        try:
+            with RawClient(address, self.level) as client:
+                properties = _LASTING if self.level == 5 else None
+                present = client.connect(self.client_id, clean=False, properties=properties).session_present
+                assert present or not self.met, "the session was lost"
+                self.begin(client, present)
+                self.met = True
+                self.go_on(client)
+                while not done():
+                    try:
+                        packet = client.next_packet(timeout_s=0.2)
+                    except TimeoutError:
+                        continue
+                    if packet is None:
+                        return
+                    self.take(client, packet)
+                    self.go_on(client)
+        except OSError:
+            return  # the server is gone
+
+    def begin(self, client: RawClient, present: bool) -> None:
+        """Connected: send again what was not finished."""
+
+    def go_on(self, client: RawClient) -> None:
+        """Send something of one's own."""
+
+    def take(self, client: RawClient, packet: Packet) -> None:
+        """A packet came."""
+
+
+class LastingPublisher(LastingClient):
+    """Publishes counted payloads to `k` at random QoS, a window at a time, and sends unfinished ones again."""
+
+    def __init__(self, client_id: str, level: int, first: int, chance: random.Random) -> None:
+        super().__init__(client_id, level)
+        self.number = first
+        self.acknowledged: list[int] = []
+        self.stopping = False
+        self._chance = chance
+        self._in_flight: dict[int, tuple[int, int]] = {}
+        self._released: dict[int, None] = {}
+        self._packet_id = 0
+
+    @property
+    def idle(self) -> bool:
+        """Everything is acknowledged."""
+        return not self._in_flight and not self._released
+
+    def begin(self, client: RawClient, present: bool) -> None:
+        again = [self._publish(packet_id, duplicate=True) for packet_id in self._in_flight]
+        client.send(*again, *map(Pubrel, self._released))
+
+    def go_on(self, client: RawClient) -> None:
+        fresh = []
+        while not self.stopping and len(self._in_flight) + len(self._released) < _WINDOW:
+            qos = self._chance.randrange(3)
+            self.number += 1
+            if qos == 0:
+                fresh.append(Publish("k", b"0:%d" % self.number))
+                continue
+            self._packet_id = self._packet_id % 60_000 + 1
+            self._in_flight[self._packet_id] = (self.number, qos)
+            fresh.append(self._publish(self._packet_id))
+        if fresh:
+            client.send(*fresh)
+
+    def _publish(self, packet_id: int, *, duplicate: bool = False) -> Publish:
+        number, qos = self._in_flight[packet_id]
+        return Publish("k", b"%d:%d" % (qos, number), qos, False, duplicate, packet_id)
+
+    def take(self, client: RawClient, packet: Packet) -> None:
+        if isinstance(packet, Pubcomp):
+            self._released.pop(packet.packet_id, None)
+        elif isinstance(packet, (Puback, Pubrec)):
+            entry = self._in_flight.pop(packet.packet_id, None)
+            if entry is not None:
+                self.acknowledged.append(entry[0])
+            if isinstance(packet, Pubrec):
+                self._released[packet.packet_id] = None
+                client.send(Pubrel(packet.packet_id))
+
+
+class LastingSubscriber(LastingClient):
+    """Receives `k` at a QoS and keeps the promise of QoS 2: a packet id that is not released is no new message."""
+
+    def __init__(self, client_id: str, level: int, qos: int) -> None:
+        super().__init__(client_id, level)
+        self.qos = qos
+        self.received: list[bytes] = []
+        self._held: set[int] = set()
+
+    def begin(self, client: RawClient, present: bool) -> None:
+        if not present:
+            client.send(packets.Subscribe(77, (packets.Request("k", self.qos),)))
+            client.expect(packets.Suback)
+
+    def take(self, client: RawClient, packet: Packet) -> None:
+        if isinstance(packet, Publish):
+            if packet.qos < 2 or packet.packet_id not in self._held:
+                self.received.append(packet.payload)
+            if packet.qos == 1:
+                client.send(Puback(packet.packet_id))
+            elif packet.qos == 2:
+                self._held.add(packet.packet_id)
+                client.send(Pubrec(packet.packet_id))
+        elif isinstance(packet, Pubrel):
+            self._held.discard(packet.packet_id)
+            client.send(Pubcomp(packet.packet_id))
