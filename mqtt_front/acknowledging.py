@@ -41,7 +41,7 @@ def acknowledged(broker: "Broker", link: Link, event: Acknowledgements) -> None:
 
 def release_again(link: Link, session: Session) -> None:
     """After a reconnect: PUBREL for what the client has and was perhaps not told to forget [MQTT-4.4.0-1]."""
-    link.deliver(frame_acknowledgements(_PUBREL, _raw(list(session.released))))
+    link.deliver(frame_acknowledgements(_PUBREL, _raw(list(session.released))), len(session.released))
 
 
 def _moved(broker: "Broker", session: Session, count: int) -> None:
@@ -66,9 +66,9 @@ def _answer(
             parts.append(frame_acknowledgements(first, _raw([packet_id]), reason))
         data = b"".join(parts)
     if known:
-        broker.sessions.save(session, lambda: link.deliver(data))
+        broker.sessions.save(session, lambda: link.deliver(data, len(packet_ids)))
     else:
-        link.deliver(data)
+        link.deliver(data, len(packet_ids))
 
 
 def _raw(packet_ids: Sequence[int]) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 import functools
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -87,13 +88,32 @@ def enter(
     )
     answer = Connack(present, Reason.SUCCESS, properties)
     welcome = functools.partial(_welcome, broker, link, session, packet, answer)
-    if packet.will is None or not _may_have(broker, link, packet.will):
+    if not _save(broker, link, packet, session, present, functools.partial(link.go_on, welcome)):
         welcome()
-    else:
-        # A client that knows that it is connected relies on its will, also when the server is killed at once.
-        link.wait("answer about its will")
-        then = functools.partial(link.go_on, welcome)
-        link.will = broker.wills.keep(client_id, packet.will, session.expiry_s, then)
+
+
+def _save(
+    broker: "Broker", link: Link, packet: Connect, session: Session, present: bool, then: Callable[[], None]
+) -> bool:
+    """A client that knows that it is connected relies on its will and on its session, also when the server is killed at
+    once: if there is anything to save, the link waits, and `then` is called when it is durable. Is there?"""
+    missing = 0
+
+    def saved() -> None:
+        nonlocal missing
+        missing -= 1
+        if not missing:
+            then()
+
+    if packet.will is not None and _may_have(broker, link, packet.will):
+        missing += 1
+        link.will = broker.wills.keep(session.client_id, packet.will, session.expiry_s, saved)
+    if session.expiry_s and not present:
+        missing += 1
+        broker.sessions.save(session, saved)
+    if missing:
+        link.wait("answer about its session or will")
+    return missing > 0
 
 
 def _welcome(broker: "Broker", link: Link, session: Session, packet: Connect, answer: Connack) -> None:

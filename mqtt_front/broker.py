@@ -34,8 +34,10 @@ from mqtt_front.session import Session
 from mqtt_front.session_document import decode_session
 from mqtt_front.sessions import Sessions
 from mqtt_front.settings import MqttSettings
+from mqtt_front.system_topics import SystemTopics
 from mqtt_front.wills import Wills
 from mqtt_front.write_behind import Documents
+from timestone import __version__
 from timestone.config import Ack
 
 MAXIMUM_QOS = 2
@@ -60,6 +62,9 @@ class Counts:
     refused: int = 0
     forbidden: int = 0
     """Publishes to topics where their client may not publish."""
+    packets_received: int = 0
+    packets_sent: int = 0
+    """Without deliveries, which are counted where they are made."""
     bytes_received: int = 0
     bytes_sent: int = 0
 
@@ -157,8 +162,10 @@ class Broker:
         self.wills = Wills(self._publish_will, documents, loop, save_executor, log=log)
         self.links: dict[Link, None] = {}
         self.counts = Counts()
+        self.system = SystemTopics(self.system_counters, __version__, settings.system_interval_s)
         self.stopping = False
         self.deadlines.on_tick += [self.sessions.expire, self.wills.publish_due, self.retaining.expire]
+        self.deadlines.on_tick.append(lambda: self.system.tick(self.sessions.connected.values()))
 
     # Across restarts.
 
@@ -372,7 +379,7 @@ class Broker:
             raise ProtocolViolation(message, Reason.MESSAGE_RATE_TOO_HIGH, "client_requests_per_s")
 
     def _ping(self, link: Link, event: Pings) -> None:
-        link.deliver(_PINGRESP * event.ping_count)
+        link.deliver(_PINGRESP * event.ping_count, event.ping_count)
 
     def _disconnect(self, link: Link, event: packets.Disconnect) -> None:
         session = link.session
@@ -442,6 +449,14 @@ class Broker:
         """A client id for a client that has none; nobody else's."""
         return f"auto-{secrets.token_hex(12)}"
 
+    def system_counters(self) -> dict[str, int]:
+        """The counters of `status`, and those that cost a look at every session."""
+        connected = self.sessions.connected.values()
+        return self.status() | {
+            "subscriptions": sum(len(session.subscriptions) for session in connected),
+            "records": sum(log.end_offset - log.start_offset for log in self.router.logs),
+        }
+
     def status(self) -> dict[str, int]:
         """Counters, for whoever monitors the front."""
         counts = self.delivery.counts
@@ -451,6 +466,8 @@ class Broker:
             "connections_refused": self.counts.refused,
             "sessions": len(self.sessions),
             "sessions_connected": len(self.sessions.connected),
+            "sessions_connected_maximum": self.sessions.connected_maximum,
+            "sessions_away": len(self.sessions) - len(self.sessions.connected),
             "sessions_expired": self.sessions.expired_count,
             "publishes_received": self.ingest.received_count,
             "publishes_dropped": self.ingest.dropped_count,
@@ -466,6 +483,8 @@ class Broker:
             "deliveries_expired": counts.expired,
             "offsets_lost_to_retention": counts.gap,
             "records_corrupt": counts.corrupt,
+            "packets_received": self.counts.packets_received,
+            "packets_sent": self.counts.packets_sent + counts.delivered,
             "bytes_received": self.counts.bytes_received,
             "bytes_sent": self.counts.bytes_sent,
             **{f"over_{limit}": self.over[limit] for limit in _LIMITS},

@@ -112,4 +112,11 @@ class Pings(NamedTuple):
     ping_count: int
 
 
+def packet_count(event: "Event") -> int:
+    """How many packets an event stands for."""
+    if isinstance(event, Acknowledgements):
+        return len(event.packet_ids)
+    return event.ping_count if isinstance(event, Pings) else 1
+
+
 Event = Connect | Publishes | Acknowledgements | Subscribe | Unsubscribe | Pings | Disconnect | Auth

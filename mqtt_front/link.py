@@ -16,7 +16,7 @@ from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.codec.reasons import Reason, connack_code_3, connack_reason
 from mqtt_front.connection import Connection
 from mqtt_front.errors import MqttError, ProtocolViolation
-from mqtt_front.events import Event, Publishes
+from mqtt_front.events import Event, Publishes, packet_count
 from mqtt_front.loop import Transport
 from mqtt_front.rate import Rate
 from mqtt_front.security.identity import Identity
@@ -212,8 +212,10 @@ class Link:
         try:
             for event in events:
                 if type(event) is Publishes:
+                    broker.counts.packets_received += len(event.first_bytes)
                     broker.publish(self, event)
                 else:
+                    broker.counts.packets_received += packet_count(event)
                     broker.handle(self, event)
         except MqttError as error:
             self.fail(error)
@@ -240,12 +242,14 @@ class Link:
 
     def send(self, packet: Packet) -> None:
         """Send one packet."""
-        self.deliver(encode_packet(packet, self.connection.level))
+        self.deliver(encode_packet(packet, self.connection.level), 1)
 
-    def deliver(self, data: bytes) -> None:
-        """Send packets that are bytes already. Dropped when the link is closing."""
+    def deliver(self, data: bytes, count: int = 0) -> None:
+        """Send packets that are bytes already. Dropped when the link is closing. `count` of them are not counted
+        elsewhere."""
         if self.transport is None or self.closing:
             return
+        self.broker.counts.packets_sent += count
         self.broker.counts.bytes_sent += len(data)
         self.transport.write(data)
         if not self.writable:
@@ -257,7 +261,7 @@ class Link:
 
     def acknowledge(self, data: bytes, count: int) -> None:
         self.connection.unacknowledged -= count
-        self.deliver(data)
+        self.deliver(data, count)
 
     def settled(self, acknowledgements: bytes, reason: int) -> None:
         at_qos_2 = [at for at in range(0, len(acknowledgements), 4) if acknowledgements[at] == 0x50]
@@ -358,7 +362,7 @@ class Link:
         for properties in (Properties(reason_string=text, server_reference=reference), NO_PROPERTIES):
             data = encode_packet(packet(properties), MQTT_5)
             if len(data) <= self.target.packet_bytes:
-                self.deliver(data)
+                self.deliver(data, 1)
                 return
 
     def abort(self) -> None:

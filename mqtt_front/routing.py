@@ -70,7 +70,9 @@ class Router:
         return self._learn(topic.encode())
 
     def sources(self, topic_filter: str) -> list[LogSource]:
-        """The logs that may hold topics matching a filter; the default log always may."""
+        """The logs that may hold topics matching a filter: always the default log, unless the server speaks there."""
+        if topic_filter.partition("/")[0] == "$SYS":
+            return []
         numbers = {number for filter_, number in self._routes if overlap(filter_, topic_filter)}
         return [self._sources[number] for number in sorted(numbers | {0})]
 

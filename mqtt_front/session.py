@@ -55,7 +55,7 @@ class Session:
     __slots__ = (
         "client", "client_id", "documented", "expiry_s", "feeds", "in_flight", "no_local",
         "outstanding", "packet_ids", "permissions", "received", "released", "saving_count",
-        "subscriptions", "unsettled",
+        "subscriptions", "system_filters", "unsettled",
     )  # fmt: skip
 
     def __init__(self, client_id: str, expiry_s: int = 0, last_packet_id: int = 0) -> None:
@@ -84,6 +84,8 @@ class Session:
         """What its client may receive, while one is connected; None for everything."""
         self.saving_count = 0
         """Deliveries that wait until the session is durable; everything for its client queues behind them."""
+        self.system_filters: tuple[str, ...] = ()
+        """Those of its filters that are about what the server says of itself."""
         self.no_local = False
         """Some subscription wants to know who published a record."""
 
@@ -145,6 +147,7 @@ class Session:
             self.subscribe(one, sources(one.topic_filter))
 
     def _subscriptions_changed(self, feeds: Iterable[Feed]) -> None:
+        self.system_filters = tuple(one for one in self.subscriptions if one.partition("/")[0] == "$SYS")
         self.no_local = any(one.no_local for one in self.subscriptions.values())
         for feed in feeds:
             feed.set_subscriptions([one for one in self.subscriptions.values() if feed.takes(one)])

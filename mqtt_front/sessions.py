@@ -56,6 +56,8 @@ class Sessions:
         self._scheduled: dict[str, float] = {}
         self._changed: dict[str, Session] = {}
         self.expired_count = 0
+        self.connected_maximum = 0
+        """The most that were connected at a time."""
 
     def __len__(self) -> int:
         return len(self.connected) + len(self._away)
@@ -107,11 +109,12 @@ class Sessions:
     def connect(self, session: Session) -> None:
         """The session's client is connected."""
         self.connected[session.client_id] = session
+        self.connected_maximum = max(self.connected_maximum, len(self.connected))
         if session.documented:
             self.changed(session)
         elif session.expiry_s:
-            session.documented = True
             self._writer.write(session.client_id, encode_session(session, 0, self._receipts))
+            session.documented = True
 
     def disconnect(self, session: Session) -> None:
         """The session's client is gone: keep what outlives the connection."""

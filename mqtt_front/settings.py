@@ -199,6 +199,10 @@ class MqttSettings(SecuritySettings):
         high=65_535,
     )
 
+    system_interval_s: int = _setting(
+        10, "how often subscribers of $SYS are told what has changed; 0: there is nothing under $SYS", low=0
+    )
+
     # Performance.
     receive_bytes: int = _setting(256 * KIB, "the receive buffer, one for all connections", low=4 * KIB)
     session_save_ms: int = _setting(

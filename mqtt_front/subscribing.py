@@ -25,7 +25,14 @@ def subscribe(broker: "Broker", link: Link, packet: Subscribe) -> None:
     session = link.session
     assert session is not None
     identifier = next(iter(packet.properties.subscription_identifiers), None)
+    known = session.system_filters
     reasons = [_subscribe(broker, link, session, request, identifier) for request in packet.requests]
+    greeted = [
+        one
+        for one in packet.requests
+        if one.topic_filter in session.system_filters
+        and (one.retain_handling == 0 or (one.retain_handling == 1 and one.topic_filter not in known))
+    ]
     if link.level != MQTT_5:
         reasons = [SUBACK_FAILURE if reason >= 0x80 else reason for reason in reasons]
 
@@ -33,6 +40,8 @@ def subscribe(broker: "Broker", link: Link, packet: Subscribe) -> None:
         link.send(Suback(packet.packet_id, tuple(reasons)))
         if session.client is link:
             broker.delivery.start(session)
+            for request in greeted:
+                broker.system.greet(session, request.topic_filter)
 
     broker.sessions.save(session, saved)
 

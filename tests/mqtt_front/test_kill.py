@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,12 +21,12 @@ from tests.support.seeds import rounds, run_seed, told_on_failure
 ROUNDS = rounds(default=3, variable="TIMESTONE_KILL_ROUNDS")
 
 
-def run_until_killed(path: Path, clients: Sequence[LastingClient], seconds: float) -> None:
+def run_until_killed(path: Path, clients: Sequence[LastingClient], enough: Callable[[], object]) -> None:
     with MqttProcess(path) as server:
         threads = [threading.Thread(target=client.run, args=(server.address,)) for client in clients]
         for thread in threads:
             thread.start()
-        time.sleep(seconds)
+        enough()
         server.kill()
         for thread in threads:
             thread.join(30)
@@ -70,9 +70,13 @@ def test_nothing_acknowledged_is_missing_no_qos_2_twice_every_session_complete_i
     publishers = [LastingPublisher(f"p{level}", level, level * 100_000_000, chance) for level in (4, 5)]
     subscribers = [LastingSubscriber(f"s{level}-{qos}", level, qos) for level in (4, 5) for qos in (1, 2)]
     with told_on_failure(TIMESTONE_SEED=seed, TIMESTONE_KILL_ROUNDS=ROUNDS):
-        run_until_killed(tmp_path, subscribers, 0.3)
+        run_until_killed(
+            tmp_path, subscribers, lambda: wait_for(lambda: all(one.subscribed for one in subscribers))
+        )
         for _ in range(ROUNDS):
-            run_until_killed(tmp_path, [*subscribers, *publishers], chance.uniform(0.02, 0.8))
+            run_until_killed(
+                tmp_path, [*subscribers, *publishers], lambda: time.sleep(chance.uniform(0.02, 0.8))
+            )
         run_until_drained(tmp_path, publishers, subscribers)
         with timestone.open(tmp_path) as store:
             log = [record.payload for record in store.log("mqtt").reader()]

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 from mqtt_front.codec import packets
-from mqtt_front.codec.packets import Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from mqtt_front.codec.packets import Connack, Connect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from mqtt_front.codec.properties import Properties
 from tests.support.mqtt_clients import RawClient
 
@@ -24,10 +24,14 @@ class LastingClient:
     def run(self, address: tuple[str, int], done: Callable[[], bool] = lambda: False) -> None:
         try:
             with RawClient(address, self.level) as client:
-                properties = _LASTING if self.level == 5 else None
-                present = client.connect(self.client_id, clean=False, properties=properties).session_present
-                assert present or not self.met, "the session was lost"
-                self.begin(client, present)
+                properties = _LASTING if self.level == 5 else Properties()
+                client.send(Connect(self.client_id, self.level, False, properties=properties))
+                answer = client.next_packet()
+                if answer is None:
+                    return
+                assert isinstance(answer, Connack) and answer.reason == 0
+                assert answer.session_present or not self.met, "the session was lost"
+                self.begin(client, answer.session_present)
                 self.met = True
                 self.go_on(client)
                 while not done():
@@ -111,12 +115,12 @@ class LastingSubscriber(LastingClient):
         super().__init__(client_id, level)
         self.qos = qos
         self.received: list[bytes] = []
+        self.subscribed = False
         self._held: set[int] = set()
 
     def begin(self, client: RawClient, present: bool) -> None:
-        if not present:
+        if not self.subscribed:
             client.send(packets.Subscribe(77, (packets.Request("k", self.qos),)))
-            client.expect(packets.Suback)
 
     def take(self, client: RawClient, packet: Packet) -> None:
         if isinstance(packet, Publish):
@@ -127,6 +131,8 @@ class LastingSubscriber(LastingClient):
             elif packet.qos == 2:
                 self._held.add(packet.packet_id)
                 client.send(Pubrec(packet.packet_id))
+        elif isinstance(packet, packets.Suback):
+            self.subscribed = True
         elif isinstance(packet, Pubrel):
             self._held.discard(packet.packet_id)
             client.send(Pubcomp(packet.packet_id))
