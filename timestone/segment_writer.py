@@ -144,8 +144,7 @@ class SegmentWriter:
         This is where an acknowledged record reaches the disk. Called by one thread at a time, while others
         may write. Raises OSError; after one, no later success means anything for this segment."""
         sequence = self.checkpoint.sequence
-        self._files.fdatasync(self._segment_fd)
-        self._files.fdatasync(self._index_fd)
+        self._files.fdatasync_both(self._segment_fd, self._index_fd)
         self._durable_sequence = max(self._durable_sequence, sequence)
         self.synced_count = count
 

@@ -208,6 +208,11 @@ class FaultyFiles(Files):
                 self.inner.fail_sync(fd)
             raise
 
+    def fdatasync_both(self, one: int, other: int) -> None:
+        """One after the other: a test that plans the nth operation means the same one each time."""
+        self.fdatasync(one)
+        self.fdatasync(other)
+
     def sync_directory(self, path: Path) -> None:
         self._run("sync_directory", str(path), lambda: self.inner.sync_directory(path))
 

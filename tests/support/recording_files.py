@@ -242,14 +242,22 @@ class RecordingFiles(Files):
             self.operations.append(Truncated(self._open[fd], size))
 
     def fdatasync(self, fd: int) -> None:
+        self._sync([fd])
+
+    def fdatasync_both(self, one: int, other: int) -> None:
+        self._sync([one, other])  # both under way before either is done, in the same order each time
+
+    def _sync(self, fds: list[int]) -> None:
         with self._recording():
-            file, started = self._open[fd], len(self.operations)
-            self.operations.append(SyncStarted(file))
-        super().fdatasync(
+            started = [(self._open[fd], len(self.operations) + place) for place, fd in enumerate(fds)]
+            self.operations.extend(SyncStarted(file) for file, _ in started)
+        for (
             fd
-        )  # not under the lock: other threads write meanwhile, and that has to show in the record
-        with self._recording():
-            self.operations.append(SyncEnded(file, started))
+        ) in fds:  # not under the lock: other threads write meanwhile, and that has to show in the record
+            super().fdatasync(fd)
+        for file, since in started:
+            with self._recording():
+                self.operations.append(SyncEnded(file, since))
 
     def fail_sync(self, fd: int) -> None:
         """What `FaultyFiles` calls instead of `fdatasync` when it lets one fail."""

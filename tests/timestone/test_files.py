@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,6 +128,54 @@ def test_syncs_succeed_on_a_working_disk(files: Files, quick_directory: Path, pa
     files.fdatasync(fd)
     files.sync_directory(quick_directory)
     files.close(fd)
+
+
+def test_two_files_are_flushed_together(files: Files, path: Path) -> None:
+    one, other = files.create(path), files.create(path.with_name("other"))
+    for _ in range(3):
+        files.fdatasync_both(one, other)
+    files.close(one)
+    files.close(other)
+
+
+@pytest.mark.parametrize("failing", ["one", "other"])
+def test_flush_of_two_files_that_fails_for_either_is_an_error_once_both_are_done(
+    quick_directory: Path, failing: str
+) -> None:
+    done: list[int] = []
+
+    class Slow(Files):
+        def fdatasync(self, fd: int) -> None:
+            if fd == (one if failing == "one" else other):
+                raise OSError(errno.EIO, "no")
+            time.sleep(0.05)
+            done.append(fd)
+
+    files = Slow()
+    one, other = files.create(quick_directory / "one"), files.create(quick_directory / "other")
+    with pytest.raises(OSError, match="no"):
+        files.fdatasync_both(one, other)
+    assert done == [other if failing == "one" else one]
+    files.close(one)
+    files.close(other)
+
+
+def test_flush_of_two_files_works_in_a_forked_child(quick_directory: Path) -> None:
+    """The helping thread of the parent is not there any more, and waiting for it would never end."""
+    files = Files()
+    one, other = files.create(quick_directory / "one"), files.create(quick_directory / "other")
+    files.fdatasync_both(one, other)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            files.fdatasync_both(one, other)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    files.close(one)
+    files.close(other)
 
 
 def test_syncing_a_missing_directory_is_an_error(files: Files, quick_directory: Path) -> None:
