@@ -15,11 +15,15 @@ from mqtt_front.subscription import Grant, Subscription
 from mqtt_front.window import Window
 from timestone.batch import Batch
 from timestone.errors import OffsetOutOfRange
-from timestone.filters import FilterTree
+from timestone.filters import FilterTree, topic_matches
 from timestone.log import Log
 
 if TYPE_CHECKING:
     from mqtt_front.session import Session
+
+
+_FEW_FILTERS = 8
+"""Up to so many are tried one by one on a new topic: ten thousand clients with one each need no trees."""
 
 
 class FeedState(enum.Enum):
@@ -105,7 +109,7 @@ class Feed:
         away."""
         self.subscriptions: dict[str, Subscription] = {}
         self._acknowledged = False
-        self._tree: FilterTree[str] = FilterTree()
+        self._tree: FilterTree[str] | None = None
         self._grants: dict[int, Grant | None] = {}
         self.forms: dict[int, Form | None] = {}
         """What `form` said, by topic id, for whoever asks often; forgotten when it may say something else."""
@@ -134,9 +138,11 @@ class Feed:
         """Those of the session that are about this log, from now on. An attached feed is DETACHED after it,
         until it is made ready."""
         self.subscriptions = {one.topic_filter: one for one in subscriptions}
-        self._tree = FilterTree()
-        for topic_filter in self.subscriptions:
-            self._tree.add(topic_filter, topic_filter)
+        self._tree = None
+        if len(self.subscriptions) > _FEW_FILTERS:
+            self._tree = FilterTree()
+            for topic_filter in self.subscriptions:
+                self._tree.add(topic_filter, topic_filter)
         self._acknowledged = any(one.qos for one in subscriptions)
         self.forget_grants()
         if self.reader is not None and not self.replaying:
@@ -217,11 +223,16 @@ class Feed:
             matching = (
                 []
                 if topic is None or not self.may_read(topic_id)
-                else [self.subscriptions[name] for name in self._tree.matches(topic)]
+                else [self.subscriptions[name] for name in self._matching(topic)]
             )
             grant = Grant(matching, self.key, self.head(topic_id)) if matching else None
             self._grants[topic_id] = grant
             return grant
+
+    def _matching(self, topic: str) -> Iterable[str]:
+        if self._tree is not None:
+            return self._tree.matches(topic)
+        return [one for one in self.subscriptions if topic_matches(one, topic)]
 
     def may_read(self, topic_id: int) -> bool:
         """May the session's client receive what is published to this topic?"""

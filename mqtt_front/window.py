@@ -4,6 +4,9 @@ them."""
 from collections import deque
 from collections.abc import Iterable
 
+_NONE_SENT: deque[int] = deque(maxlen=0)
+"""What a window begins with: an empty deque of its own would be a tenth of an idle client's memory."""
+
 
 class Window:
     """Offsets sent at QoS 1 or 2 and not acknowledged, in the order of sending, which is that of the log.
@@ -17,8 +20,9 @@ class Window:
     def __init__(self, seen: int, in_flight: Iterable[int] = ()) -> None:
         self.seen = seen
         """Everything below was sent, acknowledged, or not meant for this client."""
-        self._order: deque[int] = deque(sorted(in_flight))
-        self._early: set[int] = set()
+        order = sorted(in_flight)
+        self._order: deque[int] = deque(order) if order else _NONE_SENT
+        self._early: set[int] | None = None
 
     @property
     def committed(self) -> int:
@@ -26,16 +30,20 @@ class Window:
 
     @property
     def in_flight_count(self) -> int:
-        return len(self._order) - len(self._early)
+        return len(self._order) - len(self._early or ())
 
     def sent(self, offsets: Iterable[int]) -> None:
         """These offsets, all above earlier ones, went out and will be acknowledged."""
+        if self._order is _NONE_SENT:
+            self._order = deque()
         self._order.extend(offsets)
 
     def acknowledged(self, offset: int) -> None:
         """One of the offsets in flight was acknowledged."""
         order, early = self._order, self._early
         if order[0] != offset:
+            if early is None:
+                early = self._early = set()
             early.add(offset)
             return
         order.popleft()

@@ -55,7 +55,8 @@ class Reader:
         self._choice: TopicChoice | None = None
         self._registered = False
         self._closed = False
-        self._woken = threading.Event()
+        self._woken: threading.Event | None = None
+        """For `wait`, made by its first call: most of ten thousand readers have `on_wake` instead."""
         self._filters: tuple[str, ...] | None = None
         if topics is not None:
             self.set_topics(topics)
@@ -131,14 +132,16 @@ class Reader:
         with wakeups.lock:
             if self.offset < self.log.end_offset:
                 return False
-            self._woken.clear()
+            if self._woken is not None:
+                self._woken.clear()
             wakeups.park(self)
             return True
 
     def wake(self, first_offset: int) -> None:
         """Called by the log. What lies before `first_offset` was not for this reader."""
         self.offset = max(self.offset, first_offset)
-        self._woken.set()
+        if self._woken is not None:
+            self._woken.set()
         if self.on_wake is not None:
             self.on_wake(self, first_offset)
 
@@ -148,10 +151,13 @@ class Reader:
 
         Only for a store this process owns: a view has nobody to wake it (`LogView.refresh`).
         """
-        if self.park() and not self._woken.wait(timeout_s):
+        woken = self._woken
+        if woken is None:
+            woken = self._woken = threading.Event()
+        if self.park() and not woken.wait(timeout_s):
             # Taken back out, or a late wake would move the offset while this thread reads.
             self.log.wakeups.unpark(self)
-            return self._woken.is_set()
+            return woken.is_set()
         self._check_open()
         return True
 

@@ -33,6 +33,16 @@ def test_what_a_topic_is_granted_is_worked_out_once(log: Log) -> None:
     assert feed.grant(0xFFFFFFFF) is None, "a record without a topic is for nobody here"
 
 
+@pytest.mark.parametrize("others", [0, 7, 8, 100])
+def test_grants_do_not_depend_on_how_many_filters_there_are(log: Log, others: int) -> None:
+    """Few are tried one by one, many are found in a tree."""
+    _, feed = attached(log, "a/#", "+/b", "#", *(f"other/{number}" for number in range(others)))
+    for topic, matching in (("a/b", 3), ("a", 2), ("x/b", 2), ("y", 1), ("$x/b", 0), ("other/6", 2)):
+        found = feed.grant(log.topic_id(topic))
+        wanted = matching - (topic == "other/6" and others <= 6)
+        assert (found is not None, len(list(feed._matching(topic)))) == (wanted > 0, wanted)
+
+
 def test_a_changed_subscription_is_worked_out_anew(log: Log) -> None:
     session, feed = attached(log, "a")
     topic_id = log.topic_id("b")
