@@ -1,7 +1,5 @@
 """A process that appends until it is killed, and says through a pipe what was acknowledged.
 
-    python -m tests.support.killed_appender STORE FIRST_NUMBER PIPE_FD
-
 What belongs here: the victim of the kill -9 loop, and how a record proves that it is the one with its number. Several
 appends are in flight at once, at both levels, in batches and one by one; segments are small, so that most kills hit a
 roll, a seal or a recovery.
@@ -12,7 +10,6 @@ import itertools
 import os
 import random
 import struct
-import sys
 import threading
 from pathlib import Path
 
@@ -22,6 +19,8 @@ from timestone import Ack, Draft, LogConfig, StoreConfig, Submission
 LOG_NAME = "telemetry"
 ACKNOWLEDGED = struct.Struct("<QQ")
 """The number of a record and its offset. Shorter than PIPE_BUF, so the pipe takes it whole or not at all."""
+STARTED = ACKNOWLEDGED.pack(2**64 - 2, 0)
+"""Sent before the store is opened: from here on it recovers."""
 READY = ACKNOWLEDGED.pack(2**64 - 1, 0)
 """Sent when the store is open: recovery is over."""
 CONFIG = StoreConfig(
@@ -48,6 +47,7 @@ class Appender:
     def __init__(self, root: Path, first_number: int, pipe: int) -> None:
         self.pipe = pipe
         self.numbers = itertools.count(first_number)
+        os.write(pipe, STARTED)
         self.store = timestone.open(root, config=CONFIG)
         self.log = self.store.log(LOG_NAME)
         self.room = threading.Semaphore(_IN_FLIGHT)
@@ -83,12 +83,3 @@ class Appender:
     def append_waiting(self, number: int, ack: Ack) -> None:
         offset = self.log.append(expected_payload(number), topic=topic_of(number), ack=ack)
         os.write(self.pipe, ACKNOWLEDGED.pack(number, offset))
-
-
-def main() -> None:
-    root, first_number, pipe = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    Appender(root, first_number, pipe).run()
-
-
-if __name__ == "__main__":
-    main()
