@@ -14,6 +14,8 @@ BENCHMARKS = {
         "timestone_bench.segment_throughput",
         "appends and reads of one log against pwrite and pread of the same bytes",
     ),
+    "opening": ("timestone_bench.opening", "opening a store whose owner was killed"),
+    "many-topics": ("timestone_bench.many_topics", "a log with many topics against one with a single topic"),
     "kernels": ("timestone_bench.kernels", "the compiled per-record loops against their twins in Python"),
 }
 

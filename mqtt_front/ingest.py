@@ -25,7 +25,7 @@ from mqtt_front.mailbox import Mailbox
 from mqtt_front.routing import TOPIC_BITS, TOPIC_MASK, Router
 from timestone.config import Ack
 from timestone.draft import Draft
-from timestone.errors import StorageFull, TimestoneError
+from timestone.errors import QueueFull, StorageFull, TimestoneError
 from timestone.submission import Submission
 
 _PUBREC = 0x50
@@ -340,7 +340,7 @@ def _reason(turn: _Turn, number: int) -> int:
     error = turn.errors.get(number)
     if error is None:
         return 0
-    full = isinstance(error, StorageFull) or (isinstance(error, OSError) and error.errno in _FULL)
+    full = isinstance(error, StorageFull | QueueFull) or (isinstance(error, OSError) and error.errno in _FULL)
     return Reason.QUOTA_EXCEEDED if full else Reason.IMPLEMENTATION_SPECIFIC_ERROR
 
 

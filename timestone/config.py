@@ -94,6 +94,9 @@ class LogConfig(_Checked):
     topic_count: int = _setting(
         1_000_000, "the most topics of a log; about 200 bytes of memory each", low=0, high=2**32 - 2
     )
+    topic_bytes: int = _setting(
+        256 * MIB, "the most bytes of the names of a log's topics together; they are kept in memory", low=0
+    )
 
     @property
     def roll_age_ms(self) -> int:
@@ -117,6 +120,11 @@ class StoreConfig(_Checked):
     min_free_bytes: int = _setting(64 * MIB, "appends are refused below this much free space", low=0)
     sync_interval_ms: int = _setting(
         1000, "written data is synced at the latest after this time, whatever the ack level", low=1
+    )
+    queue_bytes: int = _setting(
+        256 * MIB,
+        "the most memory of what was submitted to a log and waits for the disk; more is refused",
+        low=1,
     )
     delete_delay_ms: int = _setting(
         60_000,

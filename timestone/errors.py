@@ -50,10 +50,11 @@ class RecordTooLarge(TimestoneError, ValueError):
 
 
 class TopicLimit(TimestoneError):
-    """The log has as many topics as it may. Known topics can still be appended to."""
+    """The log has as many topics as it may, or as many bytes of their names. Known topics can still be appended
+    to."""
 
-    def __init__(self, log: str, limit: int) -> None:
-        super().__init__(f"log {log!r} already has its limit of {limit} topics")
+    def __init__(self, log: str, limit: int, what: str = "topics (topic_count)") -> None:
+        super().__init__(f"log {log!r} already has its limit of {limit} {what}")
         self.log = log
         self.limit = limit
 
@@ -122,6 +123,19 @@ class StorageFull(TimestoneError):
         )
         self.path = path
         self.free_bytes = free_bytes
+        self.limit_bytes = limit_bytes
+
+
+class QueueFull(TimestoneError):
+    """More than `queue_bytes` of a log wait for the disk, so a submission was refused. Wait for an earlier one, or
+    refuse your own clients."""
+
+    def __init__(self, log: str, queued_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"log {log}: {queued_bytes} bytes wait for the disk, the limit is {limit_bytes} (queue_bytes)"
+        )
+        self.log = log
+        self.queued_bytes = queued_bytes
         self.limit_bytes = limit_bytes
 
 

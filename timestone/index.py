@@ -232,26 +232,41 @@ class Trailer:
 class TopicCounts:
     """Gathers the topic summary of a segment from chunks of its topic column.
 
-    In chunks, because sorting four million ids at once would hold the interpreter for half a second.
-    """
+    In chunks and without a Python step for each topic: a hundred thousand topics would hold the interpreter for a
+    second, and with it whoever appends meanwhile."""
 
     def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self._firsts: dict[int, int] = {}
+        self._gathered = np.zeros(0, dtype=SUMMARY)
+        self._chunks: list[Summary] = []
+        self._chunk_rows = 0
 
     def add(self, topic_ids: npt.NDArray[np.uint32], first_ordinal: int) -> None:
         """Count a chunk whose first record has this ordinal. Damaged records may be left out: the first
         ordinal of a topic is then a lower bound, never too high."""
-        ids, firsts, counts = np.unique(topic_ids, return_index=True, return_counts=True)
-        for topic, at, count in zip(ids.tolist(), firsts.tolist(), counts.tolist(), strict=True):
-            self._counts[topic] = self._counts.get(topic, 0) + count
-            self._firsts.setdefault(topic, first_ordinal + at)
+        # Topic and place in one number: sorting those is five times as fast as finding the order of the topics.
+        keys = np.sort(topic_ids.astype(np.uint64) << 32 | np.arange(len(topic_ids), dtype=np.uint64))
+        starts = np.flatnonzero(np.diff(keys >> 32, prepend=np.uint64(1 << 32)))
+        chunk = np.zeros(len(starts), dtype=SUMMARY)
+        chunk["topic"] = keys[starts] >> 32
+        chunk["count"] = np.diff(starts, append=len(keys))
+        chunk["first_ordinal"] = (keys[starts] & 0xFFFF_FFFF) + first_ordinal
+        self._chunks.append(chunk)
+        self._chunk_rows += len(chunk)
+        if self._chunk_rows > _GATHERED_ROWS:
+            self.summary()
 
     def summary(self) -> Summary:
         """Sorted by topic id."""
-        order = sorted(self._counts)
-        summary = np.zeros(len(order), dtype=SUMMARY)
-        summary["topic"] = order
-        summary["count"] = [self._counts[topic] for topic in order]
-        summary["first_ordinal"] = [self._firsts[topic] for topic in order]
-        return summary
+        rows = np.concatenate([self._gathered, *self._chunks])
+        self._chunks, self._chunk_rows = [], 0
+        # Stable: of each topic, the chunk that came first stays in front.
+        rows = rows[np.argsort(rows["topic"], kind="stable")]
+        starts = np.flatnonzero(np.diff(rows["topic"].astype(np.int64), prepend=-1))
+        self._gathered = rows[starts]
+        if len(starts):
+            self._gathered["count"] = np.add.reduceat(rows["count"], starts)
+        return self._gathered
+
+
+_GATHERED_ROWS = 1 << 19
+"""Rows of chunks that may wait to be added up: 6 MiB."""

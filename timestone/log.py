@@ -32,6 +32,7 @@ from timestone.replacement import Replacement
 from timestone.retention import Retention
 from timestone.segment import Segment
 from timestone.submission import Submission
+from timestone.submission_queue import SubmissionQueue
 from timestone.tail import LogTail, TailRun
 from timestone.topics import TopicDictionary
 from timestone.wakeups import Waiter, Wakeups
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from timestone.store import Store
 
 _LOGGER = logging.getLogger("timestone")
-_COMBINED_BYTES = 8 * 1024 * 1024
-"""Drafts that wait together are written together up to this size: more would only delay the first of them."""
 _FREE_CHECK_BYTES = 4 * 1024 * 1024
 """Free space is looked at once per this much written: a statvfs a batch would cost as much as the batch."""
 
@@ -79,7 +78,7 @@ class Log(ReadableLog):
         self._start_offset = start_offset
         self._end_offset = next_offset
         self._tail = LogTail(store.tail_budget)
-        self._queue: collections.deque[Submission] = collections.deque()
+        self._queue = SubmissionQueue(folder.name, store.config.queue_bytes)
         self._unsynced: collections.deque[Submission] = collections.deque()
         self._unchecked_bytes = _FREE_CHECK_BYTES
         self._write_lock = threading.Lock()
@@ -169,7 +168,7 @@ class Log(ReadableLog):
         if topics is not None and len(topics) != len(payloads):
             raise ValueError(f"{len(payloads)} payloads with {len(topics)} topics")
         if topics is not None:
-            draft = Draft(payloads, [self.topics.add(one) for one in topics])
+            draft = Draft(payloads, self.topics.add_all(topics))
         else:
             draft = Draft(payloads, NO_TOPIC if topic is None else self.topics.add(topic))
         return self.append_draft(draft, ack=ack)
@@ -198,16 +197,22 @@ class Log(ReadableLog):
         `done` is called once the level is reached or the append failed (`submission.error`): for `memory` at
         once by the caller's thread, else by the committer's, which it must not block.
 
-        Raises RecordTooLarge, LogFailed, StoreClosed; nothing was submitted then.
+        Raises QueueFull while more than `queue_bytes` wait for the disk (`queued_bytes` says how much), whatever
+        the level; RecordTooLarge, LogFailed, StoreClosed. Nothing was submitted then.
         """
         self._check_appendable()
         draft.check(self.config.record_bytes)
         submission = Submission(draft, Ack(ack), done)
-        self._queue.append(submission)
+        self._queue.put(submission)
         self._store.committer.expect_write(self)
         if submission.ack is Ack.MEMORY:
             submission.resolve()
         return submission
+
+    @property
+    def queued_bytes(self) -> int:
+        """What was submitted and is not written yet, as memory."""
+        return self._queue.queued_bytes
 
     def topic_id(self, topic: str) -> int:
         """The id of a topic in this log, a new one when needed. Raises InvalidName, TopicLimit."""
@@ -288,10 +293,7 @@ class Log(ReadableLog):
 
     def _write_queued_locked(self) -> None:
         """Write what was submitted: neighbours together, one system call for records and one for entries."""
-        while self._queue:
-            group, size_bytes = [self._queue.popleft()], 0
-            while self._queue and (size_bytes := size_bytes + group[-1].draft.size_bytes) < _COMBINED_BYTES:
-                group.append(self._queue.popleft())
+        for group in self._queue.groups():
             try:
                 first = self._write_locked(Draft.joined([submission.draft for submission in group]))
             except BaseException as error:
@@ -413,9 +415,9 @@ class Log(ReadableLog):
         return self._failure.again()
 
     def _fail_waiting(self, error: Exception) -> None:
-        for waiting in (self._unsynced, self._queue):
-            while waiting:
-                waiting.popleft().resolve(error)
+        while self._unsynced:
+            self._unsynced.popleft().resolve(error)
+        self._queue.fail(error)
 
     @property
     def failure(self) -> LogFailed | None:
@@ -439,8 +441,8 @@ class Log(ReadableLog):
     # Keeping and deleting: see Retention.
 
     def configure(self, **settings: Any) -> LogConfig:
-        """Change settings of this log for good, fields of LogConfig, and return all of them. `topic_count` counts
-        from the next open on, a limit of segments from the next append on.
+        """Change settings of this log for good, fields of LogConfig, and return all of them. `topic_count`
+        and `topic_bytes` count from the next open on, a limit of segments from the next append on.
 
         Raises ValueError or TypeError for what is no setting, OSError, StoreClosed; nothing has changed then.
         """

@@ -282,7 +282,12 @@ class Store:
             create_topics_file(self.files, topics_path, identity)
             self.files.sync_directory(folder)
         topics = TopicDictionary(
-            self.files, topics_path, writable=True, limit=row.config.topic_count, known=known
+            self.files,
+            topics_path,
+            writable=True,
+            limit=row.config.topic_count,
+            limit_bytes=row.config.topic_bytes,
+            known=known,
         )
         try:
             recovery = LogRecovery(

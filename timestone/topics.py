@@ -17,9 +17,10 @@ use them and flushed before the index is, so no synced record lacks its topic.""
 import errno
 import struct
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 from timestone.crc import crc32c
 from timestone.doubt import copy_anew
@@ -109,10 +110,12 @@ class TopicDictionary:
         *,
         writable: bool = False,
         limit: int = NO_TOPIC,
+        limit_bytes: int | None = None,
         known: LogIdentity | None = None,
     ) -> None:
-        """Reads the whole file. `known` is who the log is as told by its other files, in case the header page
-        is damaged.
+        """Reads the whole file. `limit` is the most names that `add` lets in, `limit_bytes` the most bytes of them
+        all; a file that has more is read all the same. `known` is who the log is as told by its other files, in case
+        the header page is damaged.
 
         Raises OSError, CorruptLog or UnsupportedFormat.
         """
@@ -123,9 +126,11 @@ class TopicDictionary:
         stopped."""
         self._files = files
         self._limit = limit
+        self._limit_bytes = limit_bytes
         self._fd: int | None = files.open(path, write=writable)
         self._names: list[str | None] = []
         self._ids: dict[str, int] = {}
+        self._name_bytes = 0
         self._lock = threading.Lock()
         self._written_count = 0
         self._end = HEADER_BYTES
@@ -164,7 +169,7 @@ class TopicDictionary:
     def add(self, name: str) -> int:
         """The id of a name, a new one when it has none yet. In memory until the log's next write.
 
-        Raises InvalidName, or TopicLimit when the log has as many as it may.
+        Raises InvalidName, or TopicLimit when the log has as many as it may, or as many bytes of them.
         """
         known = self._ids.get(name)
         if known is not None:
@@ -176,9 +181,21 @@ class TopicDictionary:
                 return known
             if len(self._names) >= self._limit:
                 raise TopicLimit(self.identity.name, self._limit)
+            size_bytes = self._name_bytes + len(name.encode())
+            if self._limit_bytes is not None and size_bytes > self._limit_bytes:
+                raise TopicLimit(self.identity.name, self._limit_bytes, "bytes of topic names (topic_bytes)")
+            self._name_bytes = size_bytes
             self._names.append(name)
             self._ids[name] = len(self._names) - 1
             return len(self._names) - 1
+
+    def add_all(self, names: Sequence[str]) -> list[int]:
+        """The ids of many names, in their order; see `add`. Names in front of one that is refused may have been
+        added."""
+        ids = list(map(self._ids.get, names))
+        if None in ids:
+            return [self.add(name) for name in names]
+        return cast(list[int], ids)
 
     def write_added(self) -> None:
         """Write the names added since the last call. On an error nothing has changed and the next call tries
@@ -295,7 +312,9 @@ class TopicDictionary:
             if name:
                 self._ids.setdefault(name, len(self._names))
             self._names.append(name or None)
-            at += _ENTRY.size + len(name.encode())
+            size_bytes = len(name.encode())
+            self._name_bytes += size_bytes
+            at += _ENTRY.size + size_bytes
         return at
 
     def _resync(self, data: bytes) -> tuple[int, int] | None:

@@ -94,6 +94,35 @@ def test_limit_refuses_new_names_and_serves_known_ones(path: Path) -> None:
     topics.close()
 
 
+def test_bytes_of_names_have_a_limit_too(path: Path) -> None:
+    """A million topics of 64 KiB each would be within the limit of a million."""
+    topics = TopicDictionary(Files(), path, writable=True, limit_bytes=10)
+    assert [topics.add("four"), topics.add("föur")] == [0, 1]
+    with pytest.raises(TopicLimit, match=r"10 bytes of topic names \(topic_bytes\)"):
+        topics.add("xx")
+    assert [topics.add("x"), topics.add("four")] == [2, 0]
+    topics.write_added()
+    topics.close()
+    again = TopicDictionary(Files(), path, writable=True, limit_bytes=5)
+    assert len(again) == 3, "what is there is read whatever the limit says"
+    with pytest.raises(TopicLimit):
+        again.add("y")
+    assert again.add("x") == 2
+    again.close()
+
+
+def test_many_names_get_their_ids_in_order(path: Path) -> None:
+    topics = TopicDictionary(Files(), path, writable=True, limit=3)
+    assert topics.add_all(["b", "a", "b"]) == [0, 1, 0]
+    assert topics.add_all(["a", "b"]) == [1, 0]
+    assert topics.add_all(["c", "a"]) == [2, 1]
+    with pytest.raises(TopicLimit):
+        topics.add_all(["a", "d"])
+    with pytest.raises(InvalidName):
+        topics.add_all(["a", "#"])
+    topics.close()
+
+
 def test_reader_of_another_process_sees_names_after_refresh(path: Path) -> None:
     owner, reader = TopicDictionary(Files(), path, writable=True), TopicDictionary(Files(), path)
     owner.add("a")

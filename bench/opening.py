@@ -1,0 +1,151 @@
+"""How long until a store is open again after its owner was killed, and how much of that is the size of the store?
+
+A child process fills a store and kills itself in the middle of it, as an out-of-memory killer would. Then the store is
+opened and the first and the last record are read. What was not sealed yet is put back as it was and the same is
+measured again with the store's pages dropped from the page cache, as after a reboot.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import timestone
+from timestone import Draft
+from timestone.files import Files
+from timestone.inspection import inspect_store
+
+from .environment import probe_environment
+from .errors import BenchmarkError
+from .workload import Workload
+
+__all__ = ["BenchmarkError", "add_arguments", "run"]
+
+Progress = Callable[[str], None]
+_LOG = "telemetry"
+_RECORD_BYTES = 100
+_BATCH = 4096
+_TOPICS = 1000
+_GB = 10**9
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.description = "Opening a store whose owner was killed."
+    parser.add_argument(
+        "--gigabytes", type=float, default=1.0, metavar="N", help="10^9 bytes of records (default: 1)"
+    )
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="opens of each kind (default: 3)")
+    parser.add_argument(
+        "--dir", type=Path, default=Path(), metavar="DIR", help="measure the disk that holds DIR (default: .)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+
+
+def run(arguments: argparse.Namespace, progress: Progress) -> int:
+    """Measure and report. Raises BenchmarkError when it cannot run here."""
+    if arguments.gigabytes <= 0 or arguments.repeat < 1:
+        raise BenchmarkError("--gigabytes and --repeat are above 0")
+    if not arguments.dir.is_dir():
+        raise BenchmarkError(f"{arguments.dir} is not a directory")
+    needed = int(arguments.gigabytes * _GB * 1.5) + _GB
+    if Files().free_bytes(arguments.dir) < needed:
+        raise BenchmarkError(f"{arguments.dir} has no {needed / _GB:.1f} GB free")
+    with tempfile.TemporaryDirectory(prefix="timestone-bench-", dir=arguments.dir) as name:
+        root = Path(name)
+        progress("filling a store")
+        _fill(root / "data", int(arguments.gigabytes * _GB))
+        shutil.copytree(root / "data", root / "unclosed", ignore=_closed)
+        result: dict[str, float] = _facts(root / "data")
+        for kind, prepare in (("warm", _nothing), ("cold", _drop)):
+            times = []
+            for number in range(arguments.repeat):
+                progress(f"{kind}, open {number + 1} of {arguments.repeat}")
+                shutil.copytree(root / "unclosed", root / "data", dirs_exist_ok=True)
+                prepare(root / "data")
+                times.append(_open_s(root / "data"))
+            result[f"{kind}_open_s"] = statistics.median(times)
+        environment = probe_environment(root)
+    progress("")
+    if arguments.json:
+        print(json.dumps({"benchmark": "opening", "result": result}, indent=2))
+        return 0
+    for line in environment.lines():
+        print(line)
+    print(
+        f"{result['gigabytes']:.1f} GB in {result['segments']:.0f} segments, "
+        f"{result['unclosed_megabytes']:.0f} MB of it not sealed"
+    )
+    print(
+        f"open and first read: {result['warm_open_s']:.2f} s, nothing cached: {result['cold_open_s']:.2f} s"
+    )
+    return 0
+
+
+def _fill(path: Path, size_bytes: int) -> None:
+    # Spawned: a forked copy of a process with threads of its own is no clean start.
+    process = multiprocessing.get_context("spawn").Process(target=_fill_and_die, args=(path, size_bytes))
+    process.start()
+    process.join()
+    if process.exitcode != -signal.SIGKILL:
+        raise BenchmarkError(f"the store could not be filled: exit code {process.exitcode}")
+
+
+def _fill_and_die(path: Path, size_bytes: int) -> None:
+    log = timestone.open(path, ack="written").log(_LOG)
+    ids = [log.topic_id(f"devices/{number}/state") for number in range(_TOPICS)]
+    topics = [ids[number % _TOPICS] for number in range(_BATCH)]
+    for chunk in Workload(_RECORD_BYTES, size_bytes // _RECORD_BYTES).chunks(_BATCH):
+        log.append_draft(Draft(chunk, topics[: len(chunk)]))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _facts(path: Path) -> dict[str, float]:
+    (log,) = inspect_store(path).logs
+    unclosed = [segment for segment in log.segments if segment.state != "sealed"]
+    return {
+        "gigabytes": log.bytes / _GB,
+        "segments": len(log.segments),
+        "unclosed_megabytes": sum(segment.bytes for segment in unclosed) / 1e6,
+    }
+
+
+def _closed(folder: str, present: list[str]) -> list[str]:
+    """The files of sealed segments, which opening does not change."""
+    if not folder.endswith(f"{_LOG}-0"):
+        return []
+    (log,) = inspect_store(Path(folder).parent).logs
+    sealed = [f"{segment.base_offset:020d}" for segment in log.segments if segment.state == "sealed"]
+    return [name for name in present if name.partition(".")[0] in sealed]
+
+
+def _nothing(path: Path) -> None:
+    """The page cache is as the killed process has left it."""
+
+
+def _drop(path: Path) -> None:
+    """As after a reboot: none of the store's pages are cached. Flushed first, or they could not be dropped."""
+    for file in path.rglob("*"):
+        if file.is_file():
+            fd = os.open(file, os.O_RDONLY)
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+
+
+def _open_s(path: Path) -> float:
+    start = time.perf_counter()
+    store = timestone.open(path)
+    log = store.log(_LOG, create=False)
+    log.read(log.start_offset, max_records=1)
+    log.read(log.end_offset - 1, max_records=1)
+    elapsed_s = time.perf_counter() - start
+    store.close()
+    return elapsed_s

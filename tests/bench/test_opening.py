@@ -1,0 +1,34 @@
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from timestone_bench import opening
+from timestone_bench.errors import BenchmarkError
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    opening.add_arguments(parser)
+    return opening.run(parser.parse_args(list(words)), lambda text: None)
+
+
+def test_store_of_a_killed_owner_is_opened_warm_and_cold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--gigabytes", "0.002", "--repeat", "1", "--dir", str(tmp_path), "--json") == 0
+    result = json.loads(capsys.readouterr().out)["result"]
+    assert result["gigabytes"] == pytest.approx(0.002)
+    assert (result["segments"], result["unclosed_megabytes"]) == (1, pytest.approx(2))
+    assert 0 < result["warm_open_s"] < 5
+    assert 0 < result["cold_open_s"] < 5
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("--gigabytes", "0"), ("--repeat", "0"), ("--gigabytes", "1e9")])
+def test_what_makes_no_sense_is_refused(tmp_path: Path, words: tuple[str, str]) -> None:
+    with pytest.raises(BenchmarkError):
+        run(*words, "--dir", str(tmp_path))
+    with pytest.raises(BenchmarkError):
+        run("--dir", str(tmp_path / "missing"))

@@ -1,0 +1,61 @@
+"""What was submitted to a log and is not written yet: in order, and bounded.
+
+An event loop hands drafts over without waiting for anything, so a disk that is slower than the network would fill
+the memory. Beyond the bound nothing is taken: the caller decides what that means for its clients."""
+
+import collections
+import threading
+from collections.abc import Iterator
+
+from timestone.entries import ENTRY_BYTES
+from timestone.errors import QueueFull
+from timestone.submission import Submission
+
+_COMBINED_BYTES = 8 * 1024 * 1024
+"""Drafts that wait together are written together up to this size: more would only delay the first of them."""
+_SUBMISSION_BYTES = 1024
+"""What a submission of any size takes in Python objects, roughly; so empty drafts are bounded as well."""
+
+
+class SubmissionQueue:
+    """The queue of one log. `put` may be called by any thread; one at a time takes out and settles."""
+
+    def __init__(self, log: str, limit_bytes: int) -> None:
+        self._log = log
+        self._limit_bytes = limit_bytes
+        self._waiting: collections.deque[Submission] = collections.deque()
+        self._lock = threading.Lock()
+        self.queued_bytes = 0
+        """What waits or is just being written, as memory."""
+
+    def put(self, submission: Submission) -> None:
+        """Take a submission in. Raises QueueFull; whatever its size, one is taken while there is no other."""
+        size_bytes = _memory_bytes(submission)
+        with self._lock:
+            if self.queued_bytes and self.queued_bytes + size_bytes > self._limit_bytes:
+                raise QueueFull(self._log, self.queued_bytes, self._limit_bytes)
+            self.queued_bytes += size_bytes
+            self._waiting.append(submission)
+
+    def groups(self) -> Iterator[list[Submission]]:
+        """Take out everything that waits, neighbours together; a group counts as queued until the next is asked
+        for."""
+        while self._waiting:
+            group, size_bytes = [self._waiting.popleft()], 0
+            while self._waiting and (size_bytes := size_bytes + group[-1].draft.size_bytes) < _COMBINED_BYTES:
+                group.append(self._waiting.popleft())
+            try:
+                yield group
+            finally:
+                with self._lock:
+                    self.queued_bytes -= sum(map(_memory_bytes, group))
+
+    def fail(self, error: Exception) -> None:
+        """Nothing of what waits will ever be written."""
+        for group in self.groups():
+            for submission in group:
+                submission.resolve(error)
+
+
+def _memory_bytes(submission: Submission) -> int:
+    return submission.draft.size_bytes + submission.draft.count * ENTRY_BYTES + _SUBMISSION_BYTES
