@@ -137,7 +137,7 @@ class Broker:
             Rate(settings.connects_per_s, self.deadlines.now) if settings.connects_per_s else None
         )
         self.receipts = Receipts(router.logs)
-        self.sessions = Sessions(documents, loop, save_executor, self.receipts, log=log)
+        self.sessions = Sessions(documents, loop, save_executor, self.receipts, groups=router.groups, log=log)
         self.delivery = Delivery(loop, read_executor, self.complaints, self.sessions)
         self.ingest = Ingest(
             router,
@@ -475,6 +475,7 @@ class Broker:
             "logins_refused": self.guard.counts.refused,
             "logins_locked_out": self.guard.counts.locked_out,
             "bytes_submitted": self.ingest.submitted_bytes,
+            "shared_subscriptions": len(self.router.groups),
             "retained": self.retaining.count,
             "retained_bytes": self.retaining.size_bytes,
             "retained_refused": self.retaining.refused_count,

@@ -131,20 +131,24 @@ class Delivery:
             room = min(room, client.inflight_limit - feed.session.outstanding)
         if room <= 0 or not client.writable or feed.session.must_wait(feed):
             feed.state = FeedState.BLOCKED
+            feed.passed()
             return
-        if feed.in_memory():
+        in_memory = feed.prepare()
+        if in_memory is None:
+            feed.state = FeedState.PARKED
+        elif in_memory:
             try:
                 batch = reader.read(max_records=room, max_bytes=_STEP_BYTES, max_scan=_SCAN_RECORDS)
             except Exception as error:
                 self._failed(feed, reader, error)
             else:
                 self._deliver(feed, reader, batch)
-            return
-        feed.state = FeedState.READING
-        try:
-            self._executor.submit(self._read_from_disk, feed, reader, room)
-        except RuntimeError:  # the executor is shut down: the front is stopping
-            feed.state = FeedState.DETACHED
+        else:
+            feed.state = FeedState.READING
+            try:
+                self._executor.submit(self._read_from_disk, feed, reader, room)
+            except RuntimeError:  # the executor is shut down: the front is stopping
+                feed.state = FeedState.DETACHED
 
     def _read_from_disk(self, feed: Feed, reader: Cursor, room: int) -> None:
         """In a thread of the executor."""
@@ -168,6 +172,7 @@ class Delivery:
     def _deliver(self, feed: Feed, reader: Cursor, batch: Batch) -> None:
         session, client = feed.session, feed.session.client
         assert client is not None
+        batch = feed.took(batch)
         seen = feed.window.seen
         step = _Step(feed, reader, seen if feed.replaying else None, batch.next_offset)
         if not len(batch):
@@ -175,6 +180,7 @@ class Delivery:
             self._go_on(step)
             return
         packed = pack(feed, batch, client.target, time.time_ns() // 1000)
+        feed.gave(batch)
         self._count(feed, packed)
         if not packed.exactly_once and not session.saving_count:
             if packed.data:
@@ -220,6 +226,7 @@ class Delivery:
     def _failed(self, feed: Feed, reader: Cursor, error: Exception) -> None:
         """A read failed: go on behind what cannot be read, and say so."""
         client_id, name = feed.session.client_id, feed.log.name
+        feed.failed()
         if isinstance(error, StoreClosed):
             feed.state = FeedState.DETACHED
             return

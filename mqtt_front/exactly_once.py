@@ -39,11 +39,12 @@ class Receipts:
     """Which publishes at QoS 2 were received before. One instance a front."""
 
     def __init__(self, logs: Sequence[Log]) -> None:
-        self._logs = tuple(logs)
+        self.logs = tuple(logs)
+        """The logs that publishes go to."""
         self._found: dict[str, list[ReceivedId]] = {}
         self.run_id = secrets.randbits(52)
         """Tells documents of this process from those of earlier ones."""
-        self.settled = {log.name: log.end_offset for log in self._logs}
+        self.settled = {log.name: log.end_offset for log in self.logs}
         """By log: sessions know about everything below that this process appended. Kept by `Ingest`."""
         self.count = 0
         """Publishes at QoS 2 of sessions that outlive their connections."""
@@ -80,7 +81,7 @@ class Receipts:
     def recover(self, since: Mapping[str, int]) -> None:
         """Find the packet ids of records appended at or after an offset of each log, all of a log that is not
         mentioned. Reads the disk: before the loop serves anybody."""
-        self._found = received_since(self._logs, since)
+        self._found = received_since(self.logs, since)
 
     def found(self, client_id: str, until: Mapping[str, int]) -> set[int]:
         """Packet ids of a client's records that an earlier process appended at or after `until` of each log."""

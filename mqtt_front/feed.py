@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mqtt_front.codec.fields import text
 from mqtt_front.codec.frame import Form
+from mqtt_front.groups import Groups
 from mqtt_front.retained import RetainedMessages
 from mqtt_front.subscription import Grant, Subscription
 from mqtt_front.window import Window
@@ -51,25 +52,31 @@ class LogSource(NamedTuple):
     heads: dict[int, bytes]
     """By topic id: the topic name behind its length, as it stands in a PUBLISH."""
     retained: RetainedMessages
+    groups: Groups
 
     @classmethod
-    def of(cls, log: Log) -> "LogSource":
+    def of(cls, log: Log, groups: Groups | None = None) -> "LogSource":
         """Nothing is known yet but the log."""
-        return cls(log, {}, RetainedMessages(log))
+        return cls(log, {}, RetainedMessages(log), Groups() if groups is None else groups)
 
 
 class Cursor(Protocol):
     """What a feed reads from: a `timestone.reader.Reader`, or what behaves like one. `wake` may be called by any
     thread, the others by the one that serves the feed."""
 
-    offset: int
-
+    @property
+    def offset(self) -> int: ...
     @property
     def caught_up(self) -> bool: ...
     def read(self, *, max_records: int = ..., max_bytes: int = ..., max_scan: int | None = None) -> Batch: ...
     def park(self) -> bool: ...
     def seek(self, offset: int) -> None: ...
     def close(self) -> None: ...
+
+
+def own_key(source: LogSource, topic_filter: str) -> str:
+    """The name that a feed of one subscription only has in its session."""
+    return f"{source.log.name}/{topic_filter}"
 
 
 OnWake = Callable[["Feed", Cursor], None]
@@ -130,6 +137,11 @@ class Feed:
         """There is nothing this feed could ever deliver or get acknowledged."""
         return not self.subscriptions and not self.window.in_flight_count
 
+    @property
+    def patterns(self) -> list[str]:
+        """The filters that topics have to match."""
+        return [one.pattern for one in self.subscriptions.values()]
+
     def takes(self, subscription: Subscription) -> bool:
         """Is a subscription of the session about what this feed reads?"""
         return self.key in subscription.since
@@ -141,8 +153,8 @@ class Feed:
         self._tree = None
         if len(self.subscriptions) > _FEW_FILTERS:
             self._tree = FilterTree()
-            for topic_filter in self.subscriptions:
-                self._tree.add(topic_filter, topic_filter)
+            for one in subscriptions:
+                self._tree.add(one.pattern, one.topic_filter)
         self._acknowledged = any(one.qos for one in subscriptions)
         self.forget_grants()
         if self.reader is not None and not self.replaying:
@@ -183,7 +195,7 @@ class Feed:
         Not the old one with other filters: a wake-up that was meant for the old filters may still be on its
         way to it and would carry it past records that only the new ones match.
         """
-        self._open(self.window.seen, list(self.subscriptions))
+        self._open(self.window.seen, self.patterns)
         self.state = FeedState.DETACHED
 
     def _open(self, start: int, filters: Sequence[str] | None) -> int:
@@ -200,10 +212,26 @@ class Feed:
         self.reader = reader
         return reader.offset
 
-    def in_memory(self) -> bool:
-        """Would the next read make no system call?"""
+    # Around each read, in the event loop's thread. The read itself may happen in another one.
+
+    def prepare(self) -> bool | None:
+        """A read is next: True when it makes no system call, None when there is nothing to read until the feed is
+        woken."""
         assert self.reader is not None
         return self.log.in_memory(self.reader.offset)
+
+    def passed(self) -> None:
+        """It would be this feed's turn, but its client takes nothing."""
+
+    def took(self, batch: Batch) -> Batch:
+        """A batch was read; returns what of it is to be delivered."""
+        return batch
+
+    def gave(self, batch: Batch) -> None:
+        """The batch was packed: what is not in flight by now never will be."""
+
+    def failed(self) -> None:
+        """The read failed."""
 
     def detach(self) -> None:
         """Give the reader back. A read that is under way keeps its own reference and finds that it came too
@@ -232,7 +260,7 @@ class Feed:
     def _matching(self, topic: str) -> Iterable[str]:
         if self._tree is not None:
             return self._tree.matches(topic)
-        return [one for one in self.subscriptions if topic_matches(one, topic)]
+        return [name for name, one in self.subscriptions.items() if topic_matches(one.pattern, topic)]
 
     def may_read(self, topic_id: int) -> bool:
         """May the session's client receive what is published to this topic?"""

@@ -125,11 +125,11 @@ class RetainedFeed(Feed):
             self.reader.close()
         until = max(self.until, self.window.seen)
         on_wake = self._on_wake
-        patterns = list(self.subscriptions) if filters is None else filters
+        patterns = self.patterns if filters is None else filters
         self.reader = RetainedCursor(
             self.source.retained, patterns, start, until, self.resend, lambda cursor: on_wake(self, cursor)
         )
         return start
 
-    def in_memory(self) -> bool:
+    def prepare(self) -> bool | None:
         return True

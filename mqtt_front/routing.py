@@ -8,7 +8,9 @@ from mqtt_front.codec.fields import decode_text
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket, MqttError
 from mqtt_front.feed import LogSource
+from mqtt_front.filter_form import parse_filter
 from mqtt_front.filter_relations import overlap
+from mqtt_front.groups import Groups
 from mqtt_front.retained import RetainedMessages
 from timestone.errors import TopicLimit
 from timestone.filters import topic_matches
@@ -40,7 +42,9 @@ class Router:
         self.logs = tuple(logs)
         self.retained = tuple(RetainedMessages(log) for log in logs)
         """Of each log."""
-        self._sources = tuple(LogSource(each.log, {}, each) for each in self.retained)
+        self.groups = Groups()
+        """The shared subscriptions."""
+        self._sources = tuple(LogSource(each.log, {}, each, self.groups) for each in self.retained)
         self._routes = tuple(routes)
         self._topic_levels = topic_levels
         self._topic_bytes = topic_bytes
@@ -70,10 +74,15 @@ class Router:
         return self._learn(topic.encode())
 
     def sources(self, topic_filter: str) -> list[LogSource]:
-        """The logs that may hold topics matching a filter: always the default log, unless the server speaks there."""
-        if topic_filter.partition("/")[0] == "$SYS":
+        """The logs that may hold topics matching a filter: always the default log, unless the server speaks there. Only
+        one if the filter names it; none if there is none of that name."""
+        form = parse_filter(topic_filter)
+        if form.log is not None:
+            named = self.source(form.log)
+            return [] if named is None else [named]
+        if form.pattern.partition("/")[0] == "$SYS":
             return []
-        numbers = {number for filter_, number in self._routes if overlap(filter_, topic_filter)}
+        numbers = {number for filter_, number in self._routes if overlap(filter_, form.pattern)}
         return [self._sources[number] for number in sorted(numbers | {0})]
 
     def source(self, name: str) -> LogSource | None:

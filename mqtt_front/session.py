@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from mqtt_front.codec.reasons import Reason
-from mqtt_front.feed import Feed, LogSource, OnWake
+from mqtt_front.feed import Feed, LogSource, OnWake, own_key
+from mqtt_front.filter_form import Kind
 from mqtt_front.packet_ids import PacketIds
 from mqtt_front.retained_feed import RetainedFeed
 from mqtt_front.security.rules import Permissions
+from mqtt_front.shared_feed import SharedFeed
 from mqtt_front.subscription import Subscription
 
 
@@ -89,24 +91,56 @@ class Session:
         self.no_local = False
         """Some subscription wants to know who published a record."""
 
-    def subscribe(self, subscription: Subscription, sources: Iterable[LogSource]) -> bool:
+    def subscribe(
+        self,
+        subscription: Subscription,
+        sources: Iterable[LogSource],
+        starts: Mapping[str, int] | None = None,
+    ) -> bool:
         """Add or replace the subscription for its filter; True when the filter is new in this session.
 
-        It is about what is appended from now on to the logs of `sources`; one that replaces another goes on
-        where that one was, so that nothing is missed or doubled.
+        It is about what is appended from now on to the logs of `sources`, or, if it is a shared one or a replay, from
+        an offset of each log in `starts`; one that replaces another goes on where that one was, so that nothing is
+        missed or doubled.
         """
         old = self.subscriptions.get(subscription.topic_filter)
         since = {} if old is None else dict(old.since)
         touched = [feed for feed in self.feeds.values() if old is not None and feed.takes(old)]
         for source in sources:
-            name, end = source.log.name, source.log.end_offset
-            if name in self.feeds and name in since:
-                continue
-            since[name] = end
-            touched.append(self.feeds.setdefault(name, Feed(self, source, end)))
+            if subscription.form.kind is Kind.PLAIN:
+                touched += self._share_feed(source, since)
+            else:
+                start = None if starts is None else starts.get(source.log.name)
+                touched += self._own_feed(subscription, source, start, since)
         self.subscriptions[subscription.topic_filter] = replace(subscription, since=since)
         self._subscriptions_changed(touched)
         return old is None
+
+    def _share_feed(self, source: LogSource, since: dict[str, int]) -> list[Feed]:
+        """See to it that the feed of a log, which all plain subscriptions have in common, is there."""
+        name, end = source.log.name, source.log.end_offset
+        if name in self.feeds and name in since:
+            return []
+        since[name] = end
+        return [self.feeds.setdefault(name, Feed(self, source, end))]
+
+    def _own_feed(
+        self, subscription: Subscription, source: LogSource, start: int | None, since: dict[str, int]
+    ) -> list[Feed]:
+        """See to it that the feed which only this subscription has is there."""
+        key = own_key(source, subscription.topic_filter)
+        if key in self.feeds and key in since:
+            return []
+        if key in self.feeds:  # of a subscription that has ended, and left something in flight
+            ended = self.feeds.pop(key)
+            ended.key = self._free_key("ended")
+            self.feeds[ended.key] = ended
+        since[key] = 0
+        self.feeds[key] = SharedFeed(self, source, subscription.topic_filter, start=start)
+        return [self.feeds[key]]
+
+    def _free_key(self, kind: str) -> str:
+        return next(key for number in itertools.count() if (key := f"{kind}/{number}") not in self.feeds)
 
     def unsubscribe(self, topic_filter: str) -> bool:
         """End a subscription; False when there was none. What is in flight goes on."""
@@ -131,7 +165,7 @@ class Session:
                     feed.end()
             if source.retained.catch_up() and not source.retained.has_any(topic_filter):
                 continue
-            key = next(one for number in itertools.count() if (one := f"retained/{number}") not in self.feeds)
+            key = self._free_key("retained")
             feed = RetainedFeed(self, source, key, topic_filter, until=source.log.end_offset)
             feed.set_subscriptions([subscription])
             self.feeds[key] = feed

@@ -7,13 +7,14 @@ front, so that a million of them can be loaded without parsing each.
 
 import json
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple
 
 from mqtt_front.exactly_once import Receipts
 from mqtt_front.feed import Feed, LogSource
 from mqtt_front.retained_feed import RetainedFeed
 from mqtt_front.session import InFlight, Session
+from mqtt_front.shared_feed import SharedFeed
 from mqtt_front.subscription import Subscription
 from timestone.errors import TimestoneError
 
@@ -72,15 +73,18 @@ def encode_session(session: Session, ended_s: float, receipts: Receipts) -> byte
 
 
 def _feed_state(session: Session, feed: Feed) -> dict[str, Any]:
+    shared = isinstance(feed, SharedFeed)
     state = {
         "id": feed.log.id,
         "seen": feed.window.seen,
         "in_flight": [
             [packet_id, entry.offset, entry.qos]
             for packet_id, entry in session.in_flight.items()
-            if entry.feed is feed
+            if entry.feed is feed and (entry.qos == 2 or not shared)
         ],
     }
+    if isinstance(feed, SharedFeed):
+        state |= {"log": feed.log.name, "shared": feed.group.topic_filter}
     if isinstance(feed, RetainedFeed):
         state |= {"log": feed.log.name, "retained": feed.topic_filter, "until": feed.until}
     return state
@@ -123,9 +127,10 @@ def decode_session(
             session.received |= session.unsettled
         else:
             session.received |= receipts.found(client_id, body["settled"])
+        wanted = {one["filter"] for one in body["subscriptions"]}
         for key, state in body["logs"].items():
             if (found := source(state.get("log", key))) is not None:
-                _restore_feed(session, key, found, state)
+                _restore_feed(session, key, found, state, wanted)
         session.restore([_subscription(one, session) for one in body["subscriptions"]], sources)
     except (ValueError, KeyError, TypeError) as error:
         raise UnknownSession(f"a session document that cannot be read: {error!r}") from error
@@ -148,12 +153,21 @@ def with_found_receipts(client_id: str, document: bytes, receipts: Receipts) -> 
     return document[: _HEADER.size] + json.dumps(body, separators=(",", ":")).encode()
 
 
-def _restore_feed(session: Session, key: str, source: LogSource, state: dict[str, Any]) -> None:
+def _restore_feed(
+    session: Session, key: str, source: LogSource, state: dict[str, Any], wanted: Container[str]
+) -> None:
     log = source.log
     entries = state["in_flight"]
     in_flight = [offset for _, offset, _ in entries]
     feed: Feed
-    if "retained" in state:
+    if "shared" in state:
+        if state["id"] != log.id:
+            return
+        if state["shared"] in wanted:
+            feed = SharedFeed(session, source, state["shared"], in_flight)
+        else:
+            feed = Feed(session, source, max(in_flight, default=-1) + 1, in_flight, key)
+    elif "retained" in state:
         if state["id"] != log.id:
             return
         topic_filter, until = state["retained"], state["until"]

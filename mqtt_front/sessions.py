@@ -13,10 +13,13 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 from mqtt_front.exactly_once import Receipts
+from mqtt_front.groups import KEY_PREFIX, Groups
 from mqtt_front.loop import Loop
 from mqtt_front.session import Session
 from mqtt_front.session_document import UnknownSession, encode_session, session_lifetime, with_found_receipts
+from mqtt_front.shared_feed import SharedFeed
 from mqtt_front.write_behind import Documents, WriteBehind
+from timestone import named_readers
 
 SPACE = "mqtt.session"
 _CHECKPOINT_KEY = ""
@@ -39,10 +42,14 @@ class Sessions:
         executor: Executor,
         receipts: Receipts,
         *,
+        groups: Groups | None = None,
         log: logging.Logger,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`groups` are saved together with the sessions, and told when one ends."""
         self._documents = documents
+        self._groups = Groups() if groups is None else groups
+        self._readers = WriteBehind(documents, named_readers.SPACE, loop, executor, log=log)
         self._receipts = receipts
         self._checkpoint: dict[str, int] = {}
         self._checkpoint_count = 0
@@ -71,6 +78,7 @@ class Sessions:
         now = self._clock()
         documents = self._documents.items(SPACE)
         checkpoint = documents.pop(_CHECKPOINT_KEY, None)
+        groups = {key: documents.pop(key) for key in list(documents) if key.startswith(KEY_PREFIX)}
         self._receipts.recover(json.loads(checkpoint) if checkpoint is not None else {})
         written: dict[str, bytes | None] = {_CHECKPOINT_KEY: json.dumps(self._receipts.settled).encode()}
         for client_id, document in documents.items():
@@ -84,6 +92,8 @@ class Sessions:
                 self._put_away(client_id, document, session_lifetime(document).expires_s(now))
             except UnknownSession as error:
                 self._log.error("session of %r is left alone: %s", client_id, error)
+        logs = {log.name: log for log in self._receipts.logs}
+        self._groups.restore(groups, logs.get, self._away, self._log)
 
     def take(self, client_id: str, restore: Callable[[str, bytes], Session]) -> Session | None:
         """The session that waits for a client, made from its document by `restore`; None when there is none.
@@ -104,7 +114,12 @@ class Sessions:
     def discard(self, client_id: str) -> None:
         """Forget the stored session of a client, for good."""
         if self._away.pop(client_id, None) is not None:
-            self._writer.write(client_id, None)
+            self._end(client_id)
+
+    def _end(self, client_id: str) -> None:
+        self._groups.session_ended(client_id)
+        self._save_groups()
+        self._writer.write(client_id, None)
 
     def connect(self, session: Session) -> None:
         """The session's client is connected."""
@@ -122,11 +137,14 @@ class Sessions:
         self._changed.pop(session.client_id, None)
         if not session.expiry_s:
             if session.documented:
-                self._writer.write(session.client_id, None)
+                self._end(session.client_id)
+            else:
+                self._groups.session_ended(session.client_id)
             return
         now = self._clock()
         document = encode_session(session, now, self._receipts)
         self._put_away(session.client_id, document, session_lifetime(document).expires_s(now))
+        self._save_groups()
         self._writer.write(session.client_id, document)
 
     def changed(self, session: Session) -> None:
@@ -136,10 +154,14 @@ class Sessions:
             session.documented = True
 
     def save(self, session: Session, then: Callable[[], None]) -> None:
-        """Save now; `then` is called once it is durable, at once for a session that ends with its
-        connection."""
-        if not session.expiry_s:
+        """Save now; `then` is called once it is durable, at once for a session that ends with its connection and shares
+        nothing."""
+        shares = any(isinstance(feed, SharedFeed) and feed.group.changed for feed in session.feeds.values())
+        if shares:  # in the same transaction: a record at QoS 2 is this session's, or the group's
+            self._save_groups(then if not session.expiry_s else None)
+        elif not session.expiry_s:
             then()
+        if not session.expiry_s:
             return
         session.documented = True
         self._writer.write(session.client_id, encode_session(session, 0, self._receipts), then)
@@ -163,6 +185,7 @@ class Sessions:
     def save_changed(self) -> None:
         """Save every session whose offsets moved since the last time."""
         self._save_checkpoint()
+        self._save_groups()
         for client_id, session in self._changed.items():
             self._writer.write(client_id, encode_session(session, 0, self._receipts))
         self._changed.clear()
@@ -206,7 +229,16 @@ class Sessions:
         self._checkpoint, self._checkpoint_count, self._checkpoint_s = settled, count, now
         self._writer.write(_CHECKPOINT_KEY, json.dumps(settled).encode())
 
+    def _save_groups(self, then: Callable[[], None] | None = None) -> None:
+        documents, readers = self._groups.changes(int(self._clock() * 1_000_000))
+        for key, document in documents.items():
+            self._writer.write(key, document, then)
+            then = None
+        for key, document in readers.items():
+            self._readers.write(key, document)
+
     @property
     def saved(self) -> bool:
-        """Nothing waits to be written."""
-        return self._writer.saved
+        """Nothing waits to be written; what has to be is on its way."""
+        self._save_groups()
+        return self._writer.saved and self._readers.saved

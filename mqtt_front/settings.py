@@ -130,6 +130,10 @@ class MqttSettings(SecuritySettings):
         64 * MIB, "topics, properties and payloads of all retained messages, which are kept in memory", low=0
     )
 
+    shared_count: int = _setting(
+        10_000, "shared subscriptions and queues, each counted once a log; they are saved together", low=0
+    )
+
     # Limits: of one client.
     packet_bytes: int = _setting(
         MIB,

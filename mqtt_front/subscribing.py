@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 from mqtt_front.codec.packets import MQTT_5, Request, Suback, Subscribe, Unsuback, Unsubscribe
 from mqtt_front.codec.reasons import SUBACK_FAILURE, Reason
 from mqtt_front.errors import MalformedPacket, ProtocolViolation
+from mqtt_front.filter_form import FilterForm, Kind, parse_filter
 from mqtt_front.link import Link
 from mqtt_front.session import Session
 from mqtt_front.subscription import Subscription
 from timestone.errors import InvalidName
-from timestone.filters import validate_filter
 
 if TYPE_CHECKING:
     from mqtt_front.broker import Broker
-
-_NOT_TOPICS = ("$stream", "$queue")
 
 
 def subscribe(broker: "Broker", link: Link, packet: Subscribe) -> None:
@@ -52,7 +50,8 @@ def _subscribe(
     """The reason code for one filter."""
     refusal = _refusal(broker, session, request)
     if refusal is None and link.permissions is not None:
-        refusal = None if link.permissions.may_subscribe(request.topic_filter) else Reason.NOT_AUTHORIZED
+        pattern = parse_filter(request.topic_filter).pattern
+        refusal = None if link.permissions.may_subscribe(pattern) else Reason.NOT_AUTHORIZED
     if refusal is not None:
         broker.log.warning("%r may not subscribe to %r: %s", link, request.topic_filter[:200], refusal.name)
         return refusal
@@ -61,7 +60,9 @@ def _subscribe(
         request.topic_filter, qos, request.no_local, request.retain_as_published, identifier
     )
     new = session.subscribe(subscription, broker.router.sources(request.topic_filter))
-    if request.retain_handling == 0 or (request.retain_handling == 1 and new):
+    if subscription.form.kind is Kind.PLAIN and (
+        request.retain_handling == 0 or (request.retain_handling == 1 and new)
+    ):
         session.deliver_retained(request.topic_filter)
     return qos
 
@@ -70,25 +71,34 @@ def _refusal(broker: "Broker", session: Session, request: Request) -> Reason | N
     topic_filter = request.topic_filter
     if not topic_filter:
         raise MalformedPacket("an empty topic filter")
-    first = topic_filter.partition("/")[0]
-    if first == "$share":
-        if request.no_local:
-            raise ProtocolViolation("No Local on a shared subscription")
-        return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-    if first in _NOT_TOPICS:
+    if request.no_local and topic_filter.startswith(("$share/", "$queue/")):
+        raise ProtocolViolation("No Local on a shared subscription")  # [MQTT-3.8.3-4]
+    try:
+        form = parse_filter(topic_filter)
+    except InvalidName:
         return Reason.TOPIC_FILTER_INVALID
-    if topic_filter.count("/") >= broker.settings.topic_levels:
+    if form.pattern.count("/") >= broker.settings.topic_levels:
         broker.over["topic_levels"] += 1
         return Reason.TOPIC_FILTER_INVALID
     if len(topic_filter.encode()) > broker.settings.topic_bytes:
         broker.over["topic_bytes"] += 1
         return Reason.TOPIC_FILTER_INVALID
-    try:
-        validate_filter(topic_filter)
-    except InvalidName:
+    if form.log is not None:
         return Reason.TOPIC_FILTER_INVALID
-    new = topic_filter not in session.subscriptions
-    if new and len(session.subscriptions) >= broker.settings.subscription_count:
+    sources = broker.router.sources(topic_filter)
+    if form.shared and not sources:
+        return Reason.TOPIC_FILTER_INVALID  # what the server says of itself is said to everybody
+    return None if topic_filter in session.subscriptions else _over_limit(broker, session, form, request)
+
+
+def _over_limit(broker: "Broker", session: Session, form: FilterForm, request: Request) -> Reason | None:
+    """Why there may not be one more subscription, or None."""
+    groups, sources = broker.router.groups, broker.router.sources(request.topic_filter)
+    added = [one for one in sources if form.shared and groups.find(one.log, request.topic_filter) is None]
+    if added and len(groups) + len(added) > broker.settings.shared_count:
+        broker.over["shared_count"] += 1
+        return Reason.QUOTA_EXCEEDED
+    if len(session.subscriptions) >= broker.settings.subscription_count:
         broker.over["subscription_count"] += 1
         return Reason.QUOTA_EXCEEDED
     return None

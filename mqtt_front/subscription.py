@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mqtt_front.codec.fields import varint
+from mqtt_front.filter_form import FilterForm, parse_filter
 
 _SUBSCRIPTION_IDENTIFIER = b"\x0b"
 _NEVER = (1 << 63) - 1
@@ -21,6 +22,16 @@ class Subscription:
     since: Mapping[str, int] = field(default_factory=dict)
     """By key of each feed that reads for it: the first offset that it is about. Earlier records were there
     before it."""
+
+    @property
+    def form(self) -> FilterForm:
+        """What the topic filter asks for."""
+        return parse_filter(self.topic_filter)
+
+    @property
+    def pattern(self) -> str:
+        """The filter that topics have to match."""
+        return self.form.pattern
 
 
 class Grant:

@@ -100,7 +100,6 @@ def test_connack_says_what_is_enforced(tmp_path: Path) -> None:
         told = client.connect("a", keep_alive=60, properties=Properties(session_expiry_interval=5)).properties
         assert told == Properties(
             receive_maximum=7, maximum_packet_size=1000, topic_alias_maximum=3,
-            shared_subscription_available=0,
         )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def test_one_reason_for_each_filter_in_order(client: RawClient) -> None:
         Request("$share/g/t", 1),
         Request("+x", 0),
     )
-    assert reasons == ((0, 0x8F, 1, 2, 0x9E, 0x8F) if new else (0, 0x80, 1, 2, 0x80, 0x80))
+    assert reasons == ((0, 0x8F, 1, 2, 1, 0x8F) if new else (0, 0x80, 1, 2, 1, 0x80))
 
 
 def test_unsubscribe_is_answered_once_with_a_reason_for_each_filter(client: RawClient) -> None:

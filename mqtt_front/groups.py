@@ -1,0 +1,179 @@
+"""All shared subscriptions of a front, and how they survive the process.
+
+A group is one document, in the same space and the same transactions as the sessions: what one of them has taken at
+QoS 2 and what the group has given away are durable together. Besides, where a group is stands in the catalogue as a
+named reader of its log, for whoever looks at lag from outside.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
+
+from mqtt_front.filter_form import Kind, parse_filter
+from mqtt_front.shared_group import SharedGroup
+from timestone.errors import InvalidName
+from timestone.log import Log
+from timestone.named_readers import Commitment, ReaderId
+from timestone.names import validate_reader_name
+
+VERSION = 1
+KEY_PREFIX = "\0group/"
+"""No client id contains U+0000."""
+
+
+class Groups:
+    """By log and topic filter. All methods belong to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, SharedGroup] = {}
+        self._of_client: dict[str, set[str]] = {}
+        self._gone: dict[str, SharedGroup] = {}
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def find(self, log: Log, topic_filter: str) -> SharedGroup | None:
+        """The group, if there is one."""
+        return self._groups.get(_key(log.name, topic_filter))
+
+    def get(self, log: Log, topic_filter: str, start: int | None = None) -> SharedGroup:
+        """The group; a new one begins at `start`, by default at the end of the log."""
+        key = _key(log.name, topic_filter)
+        group = self._groups.get(key)
+        if group is None:
+            form = parse_filter(topic_filter)
+            begin = log.end_offset if start is None else start
+            durable = form.kind is Kind.QUEUE
+            group = SharedGroup(log, topic_filter, form.pattern, begin, durable=durable)
+            self._groups[key] = group
+            self._gone.pop(key, None)
+        return group
+
+    def joined(self, group: SharedGroup, client_id: str) -> None:
+        """A session has the subscription."""
+        group.join(client_id)
+        self._of_client.setdefault(client_id, set()).add(_key(group.log.name, group.topic_filter))
+
+    def leave(self, group: SharedGroup, client_id: str) -> None:
+        """A session has the subscription no more; with the last of them the group ends, unless it is durable."""
+        key = _key(group.log.name, group.topic_filter)
+        group.leave(client_id)
+        keys = self._of_client.get(client_id, set())
+        keys.discard(key)
+        if not keys:
+            self._of_client.pop(client_id, None)
+        if not group.members and not group.durable and self._groups.get(key) is group:
+            del self._groups[key]
+            self._gone[key] = group
+            group.close()
+
+    def session_ended(self, client_id: str) -> None:
+        """A session is no more."""
+        for key in list(self._of_client.get(client_id, ())):
+            self.leave(self._groups[key], client_id)
+
+    # Across restarts.
+
+    def restore(
+        self,
+        documents: Mapping[str, bytes],
+        logs: Callable[[str], Log | None],
+        sessions: Container[str],
+        complain: logging.Logger,
+    ) -> None:
+        """Take over what an earlier process left. `sessions` has the client ids whose sessions are left: what others
+        had taken at QoS 2 is for nobody."""
+        for key, document in documents.items():
+            name, _, topic_filter = key.removeprefix(KEY_PREFIX).partition("/")
+            log = logs(name)
+            if log is None:
+                continue
+            try:
+                self._restore(log, topic_filter, json.loads(document), sessions)
+            except (ValueError, KeyError, TypeError, InvalidName) as error:
+                complain.error("shared subscription %r begins anew: %r", topic_filter[:200], error)
+
+    def _restore(self, log: Log, topic_filter: str, body: dict[str, Any], sessions: Container[str]) -> None:
+        if body["version"] != VERSION:
+            raise ValueError(f"version {body['version']}; this server reads version {VERSION}")
+        if body["id"] != log.id:
+            self.get(log, topic_filter, log.start_offset)
+            return
+        held = {client_id: set(offsets) for client_id, offsets in body["held"].items()}
+        open_offsets = {offset for first, end in body["open"] for offset in range(first, end)}
+        for client_id in [one for one in held if one not in sessions]:
+            open_offsets -= held.pop(client_id)
+        seen = min(int(body["seen"]), log.end_offset)
+        group = self.get(log, topic_filter, seen)
+        group.restore(seen, open_offsets, held)
+        for client_id in body["members"]:
+            if client_id in sessions:
+                self.joined(group, client_id)
+        if not group.members:
+            self.leave(group, "")
+
+    def changes(self, now_us: int) -> tuple[dict[str, bytes | None], dict[str, bytes | None]]:
+        """What has changed since the last call: the documents of groups, and those of their named readers."""
+        documents: dict[str, bytes | None] = {}
+        readers: dict[str, bytes | None] = {}
+        for key, group in self._gone.items():
+            documents[KEY_PREFIX + key] = None
+            if (reader := _reader(group)) is not None:
+                readers[reader.key] = None
+        self._gone.clear()
+        for key, group in self._groups.items():
+            if not group.changed:
+                continue
+            group.changed = False
+            documents[KEY_PREFIX + key] = encode_group(group)
+            if (reader := _reader(group)) is not None:
+                readers[reader.key] = Commitment(group.committed, now_us).encode()
+        return documents, readers
+
+
+def encode_group(group: SharedGroup) -> bytes:
+    """The document of a group."""
+    held = {client_id: sorted(offsets) for client_id, offsets in group.held.items()}
+    for client_id, feed in group.members.items():
+        if feed is not None:
+            at_qos_2 = sorted(
+                entry.offset
+                for entry in feed.session.in_flight.values()
+                if entry.feed is feed and entry.qos == 2
+            )
+            if at_qos_2:
+                held[client_id] = at_qos_2
+    body = {
+        "version": VERSION,
+        "id": group.log.id,
+        "seen": group.seen,
+        "open": _ranges(group.open_offsets),
+        "held": held,
+        "members": list(group.members),
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _ranges(offsets: Iterable[int]) -> list[list[int]]:
+    """Offsets as half-open ranges."""
+    ranges: list[list[int]] = []
+    for offset in sorted(offsets):
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([offset, offset + 1])
+    return ranges
+
+
+def _key(log: str, topic_filter: str) -> str:
+    return f"{log}/{topic_filter}"
+
+
+def _reader(group: SharedGroup) -> ReaderId | None:
+    """The named reader that stands for the group; None when its filter is no name."""
+    try:
+        validate_reader_name(group.topic_filter)
+    except InvalidName:
+        return None
+    return ReaderId(group.log.name, group.log.partition, group.topic_filter)

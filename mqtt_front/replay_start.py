@@ -1,0 +1,78 @@
+"""Where a replay begins, as clients write it: in a topic filter, or in the user property `stream-offset`."""
+
+import datetime
+import enum
+from typing import NamedTuple
+
+from timestone.errors import InvalidName
+
+_NUMBER_MAX = (1 << 63) - 1
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class StartKind(enum.Enum):
+    """What the number of a start means."""
+
+    EARLIEST = enum.auto()
+    """Nothing: the oldest record that is left."""
+    LATEST = enum.auto()
+    """Nothing: what is appended from now on."""
+    OFFSET = enum.auto()
+    TIME = enum.auto()
+    """Microseconds since 1970: the first record appended then or later."""
+
+
+class Start(NamedTuple):
+    """A place in a log."""
+
+    kind: StartKind
+    number: int = 0
+
+
+EARLIEST = Start(StartKind.EARLIEST)
+LATEST = Start(StartKind.LATEST)
+
+
+def parse_property_start(text: str) -> Start:
+    """`earliest`, `latest`, microseconds since 1970, or `offset:<n>`. Raises InvalidName."""
+    if (word := _word(text)) is not None:
+        return word
+    return Start(StartKind.TIME, _number(text, text))
+
+
+def parse_topic_start(text: str) -> Start:
+    """`@earliest`, `@latest`, `@offset:<n>`, or `@time:` and a time as in RFC 3339. Raises InvalidName."""
+    if (word := _word(text[1:])) is not None:
+        return word
+    name, colon, value = text.partition(":")
+    if name != "@time" or not colon:
+        raise InvalidName(
+            f"{text!r} is no place in a log: @earliest, @latest, @offset:<n> or @time:<RFC 3339>"
+        )
+    try:
+        time = datetime.datetime.fromisoformat(value)
+    except ValueError as error:
+        raise InvalidName(f"{text!r} has no time as in RFC 3339: {error}") from None
+    if time.tzinfo is None:
+        raise InvalidName(f"{text!r} has a time without its zone: end it with Z")
+    return Start(StartKind.TIME, max(0, (time - _EPOCH) // _MICROSECOND))
+
+
+def _word(text: str) -> Start | None:
+    """The forms that both ways of writing have."""
+    if text == "earliest":
+        return EARLIEST
+    if text == "latest":
+        return LATEST
+    if text.startswith("offset:"):
+        return Start(StartKind.OFFSET, _number(text[len("offset:") :], text))
+    return None
+
+
+def _number(digits: str, text: str) -> int:
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19 and int(digits) <= _NUMBER_MAX):
+        raise InvalidName(
+            f"{text!r} is no place in a log: earliest, latest, microseconds since 1970, or offset:<n>"
+        )
+    return int(digits)

@@ -1,0 +1,85 @@
+"""Groups across restarts: what is whose, and which are left."""
+
+import json
+import logging
+
+import pytest
+
+from mqtt_front.groups import KEY_PREFIX, Groups
+from timestone.log import Log
+from timestone.store import Store
+
+LOG = logging.getLogger("test")
+
+
+@pytest.fixture
+def log(store: Store) -> Log:
+    made = store.log("mqtt")
+    made.append_many([b"x"] * 20, topic="a")
+    return made
+
+
+def saved(groups: Groups) -> dict[str, bytes]:
+    documents, _ = groups.changes(0)
+    return {key: document for key, document in documents.items() if document is not None}
+
+
+def restored(documents: dict[str, bytes], log: Log, *sessions: str) -> Groups:
+    groups = Groups()
+    groups.restore(documents, {"mqtt": log}.get, set(sessions), LOG)
+    return groups
+
+
+def test_the_document_of_version_1_is_read_and_written(log: Log) -> None:
+    document = (
+        b'{"version":1,"id":%d,"seen":9,"open":[[2,4],[7,8]],"held":{"a":[3]},"members":["a","b"]}' % log.id
+    )
+    key = KEY_PREFIX + "mqtt/$share/g/a"
+    groups = restored({key: document}, log, "a", "b")
+    group = groups.find(log, "$share/g/a")
+    assert group is not None and (group.seen, group.committed) == (9, 2)
+    assert group.next_returned() == [2, 7] and group.held == {"a": {3}}
+    assert saved(groups) == {key: document}
+
+
+def test_what_a_session_held_that_is_gone_is_for_nobody(log: Log) -> None:
+    document = b'{"version":1,"id":%d,"seen":9,"open":[[2,4]],"held":{"a":[3]},"members":["a","b"]}' % log.id
+    groups = restored({KEY_PREFIX + "mqtt/$share/g/a": document}, log, "b")
+    group = groups.find(log, "$share/g/a")
+    assert group is not None and group.open_offsets == {2} and list(group.members) == ["b"]
+
+
+@pytest.mark.parametrize(("kind", "left"), [("$share", 0), ("$queue", 1)])
+def test_a_group_without_sessions_is_left_only_if_it_is_a_queue(log: Log, kind: str, left: int) -> None:
+    document = b'{"version":1,"id":%d,"seen":9,"open":[],"held":{},"members":["a"]}' % log.id
+    groups = restored({KEY_PREFIX + f"mqtt/{kind}/g/a": document}, log)
+    assert len(groups) == left
+
+
+def test_a_log_with_another_identity_is_read_from_its_beginning(log: Log) -> None:
+    document = b'{"version":1,"id":1,"seen":9,"open":[],"held":{},"members":["a"]}'
+    group = restored({KEY_PREFIX + "mqtt/$queue/g/a": document}, log, "a").find(log, "$queue/g/a")
+    assert group is not None and group.seen == 0
+
+
+@pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"version":2}'])
+def test_a_document_that_cannot_be_read_is_said_and_passed(
+    log: Log, document: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert len(restored({KEY_PREFIX + "mqtt/$share/g/a": document}, log)) == 0
+    assert "begins anew" in caplog.text
+
+
+def test_a_group_that_ends_takes_its_documents_with_it(log: Log) -> None:
+    groups = Groups()
+    group = groups.get(log, "$share/g/a")
+    groups.joined(group, "c")
+    documents, readers = groups.changes(5)
+    assert list(documents) == [KEY_PREFIX + "mqtt/$share/g/a"]
+    assert {key: json.loads(one or b"")["offset"] for key, one in readers.items()} == {
+        "mqtt-0/$share/g/a": 20
+    }
+    assert groups.changes(5) == ({}, {})
+    groups.session_ended("c")
+    assert groups.changes(5) == ({KEY_PREFIX + "mqtt/$share/g/a": None}, {"mqtt-0/$share/g/a": None})
+    assert len(groups) == 0
