@@ -1,4 +1,4 @@
-"""How fast does Spark read a log, beside Parquet of the same rows?
+"""How fast does Spark read a log, beside Parquet and text of the same rows, and how fast does it get typed columns?
 
 One core for everything: Spark's tasks, its Python worker and this program. Each row of the result is a whole scan
 into Spark's `noop` sink, which takes every row and keeps none. The cases take turns, so that what the machine does
@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import timestone
+from pyspark_timestone.errors import SparkSourceError
 from pyspark_timestone.session import spark_session
 
 from .errors import BenchmarkError
@@ -34,6 +35,14 @@ _BATCH = 10_000
 _COUNT, _QUICK_COUNT = 1_000_000, 200_000
 _COLUMNS = "log,partition,offset,timestamp,topic,value,flags"
 """What both sides carry; the headers of these records are null."""
+_FIELDS = "device string, seq bigint, temperature double"
+_PARQUET, _FROM_JSON = "Parquet", "from_json"
+_PEERS = {
+    "Timestone, value only": "Parquet, value only",
+    "payload=json": _FROM_JSON,
+    "payload=json, aggregated": "from_json, aggregated",
+}
+"""Who is compared with whom; the others with Parquet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +53,10 @@ class Row:
     seconds: float
     records_per_s: float
     mb_per_s: float
+    peer: str
+    """The case it is compared with."""
     ratio: float
-    """To Parquet without compression."""
+    """How many times as fast as its peer."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +84,9 @@ def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
     os.sched_setaffinity(0, {max(before)})
     directory = Path(tempfile.mkdtemp(prefix="timestone-bench-", dir=arguments.dir)).absolute()
     try:
-        rows = _measure(directory, count, arguments.record_bytes, arguments.repeat, progress)
+        start_s, rows = _measure(directory, count, arguments.record_bytes, arguments.repeat, progress)
+    except SparkSourceError as error:
+        raise BenchmarkError(str(error)) from error
     finally:
         os.sched_setaffinity(0, before)
         shutil.rmtree(directory, ignore_errors=True)
@@ -84,26 +97,28 @@ def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
             "record_bytes": arguments.record_bytes,
             "repeat": arguments.repeat,
             "cores": 1,
+            "start_s": start_s,
         }
         Console().print_json(json.dumps(setting | {"rows": [asdict(row) for row in rows]}))
     else:
-        _print(rows, count, arguments.record_bytes)
+        _print(rows, count, arguments.record_bytes, start_s)
     return 0
 
 
 def _measure(
     directory: Path, count: int, size: int, repeat: int, progress: Callable[[str], None]
-) -> list[Row]:
+) -> tuple[float, list[Row]]:
+    """Seconds until Spark was there, and the rows."""
     progress(f"appending {count:,} records")
     store = directory / "data"
     fill(store, count, size)
     progress("starting Spark")
     started = time.perf_counter()
     spark = spark_session("timestone-bench", master="local[1]", conf={"spark.driver.memory": "2g"})
+    start_s = time.perf_counter() - started
     try:
         cases = _cases(spark, directory, store)
         taken: dict[str, list[float]] = {name: [] for name in cases}
-        progress(f"Spark started in {time.perf_counter() - started:.1f} s")
         # The first round compiles; it does not count.
         for turn in range(repeat + 1):
             for name, load in cases.items():
@@ -114,10 +129,10 @@ def _measure(
     finally:
         spark.stop()
     middle = {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
-    reference = middle["Parquet"]
-    return [
-        Row(name, seconds, count / seconds, count * size / seconds / 1e6, reference / seconds)
+    return start_s, [
+        Row(name, seconds, count / seconds, count * size / seconds / 1e6, peer, middle[peer] / seconds)
         for name, seconds in middle.items()
+        for peer in [_PEERS.get(name, _PARQUET)]
     ]
 
 
@@ -127,16 +142,33 @@ def _cases(spark: Any, directory: Path, store: Path) -> Mapping[str, Callable[[]
     def log(**options: str) -> Any:
         return spark.read.format("timestone").options(**options).load(str(store))
 
-    plain, packed = str(directory / "plain.parquet"), str(directory / "zstd.parquet")
+    def from_json() -> Any:
+        message = f"from_json(cast(value as string), '{_FIELDS}') as payload"
+        return log(columns="offset,value").selectExpr("offset", message).selectExpr("offset", "payload.*")
+
+    def typed() -> Any:
+        options = {"payload": "json", "payloadSchema": _FIELDS, "columns": "offset,payload"}
+        return log(**options).selectExpr("offset", "payload.*")
+
+    def aggregated(frame: Any) -> Any:
+        return frame.groupBy("device").agg({"temperature": "avg", "seq": "max", "offset": "count"})
+
+    plain, packed, lines = (str(directory / name) for name in ("plain.parquet", "zstd.parquet", "lines"))
     log(columns=_COLUMNS).write.option("compression", "uncompressed").parquet(plain)
     log(columns=_COLUMNS).write.option("compression", "zstd").parquet(packed)
+    log(columns="value").selectExpr("cast(value as string)").write.text(lines)
     return {
-        "Parquet": lambda: spark.read.parquet(plain),
+        _PARQUET: lambda: spark.read.parquet(plain),
         "Parquet, zstd": lambda: spark.read.parquet(packed),
         "Timestone": lambda: log(columns=_COLUMNS),
         "Timestone, all columns": lambda: log(),
-        "Timestone, value only": lambda: log(columns="value"),
         "Parquet, value only": lambda: spark.read.parquet(plain).select("value"),
+        "Timestone, value only": lambda: log(columns="value"),
+        "text": lambda: spark.read.text(lines),
+        _FROM_JSON: from_json,
+        "payload=json": typed,
+        "from_json, aggregated": lambda: aggregated(from_json()),
+        "payload=json, aggregated": lambda: aggregated(typed()),
     }
 
 
@@ -159,13 +191,13 @@ def message(number: int, size: int) -> bytes:
     return text.encode().ljust(size - 2, b"x")[: size - 2] + b'"}'
 
 
-def _print(rows: list[Row], count: int, size: int) -> None:
-    table = Table(
-        title=f"{count:,} records of {size} bytes, one core", box=box.SIMPLE_HEAD, title_justify="left"
-    )
+def _print(rows: list[Row], count: int, size: int, start_s: float) -> None:
+    title = f"{count:,} records of {size} bytes, one core; Spark started in {start_s:.1f} s"
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     table.add_column("scan")
-    for heading in ("seconds", "records/s", "MB/s", "of Parquet"):
+    for heading in ("seconds", "records/s", "MB/s", "times"):
         table.add_column(heading, justify="right")
+    table.add_column("of")
     for row in rows:
         table.add_row(
             row.case,
@@ -173,6 +205,7 @@ def _print(rows: list[Row], count: int, size: int) -> None:
             f"{row.records_per_s:,.0f}",
             f"{row.mb_per_s:.0f}",
             f"{row.ratio:.2f}",
+            row.peer,
         )
     Console().print(table)
 

@@ -16,6 +16,7 @@ BENCHMARKS = {
     ),
     "opening": ("timestone_bench.opening", "opening a store whose owner was killed"),
     "many-topics": ("timestone_bench.many_topics", "a log with many topics against one with a single topic"),
+    "spark": ("timestone_bench.spark_read", "scans by Spark, against Parquet and text of the same rows"),
     "kernels": ("timestone_bench.kernels", "the compiled per-record loops against their twins in Python"),
 }
 
@@ -24,6 +25,7 @@ examples:
   timestone bench segment-throughput
   timestone bench segment-throughput --record-bytes 100 --count 1000000 --json > result.json
   timestone bench segment-throughput --quick --plot throughput.png
+  timestone bench spark --quick
 """
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_timestone.errors import SchemaMismatch
+from pyspark_timestone.payload import COLUMN, ERROR_COLUMN, check_nullable
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -40,15 +41,44 @@ def source_schema(names: Sequence[str] = NAMES) -> StructType:
     return StructType([StructField(name, *_COLUMNS[name]) for name in names])
 
 
-def check_schema(schema: StructType) -> None:
-    """Raise SchemaMismatch unless every field of `schema` is a column of the source with its type.
+def schema_with_payload(names: Sequence[str], payload: StructType | str) -> StructType | str:
+    """The schema of the columns `names` with those that decoding adds; `payload` are the fields of the payload.
+
+    When these are Spark's DDL, which only Spark can read, all of it is DDL."""
+    if not isinstance(payload, str):
+        return StructType([_field(name, payload) for name in names])
+    return ", ".join(
+        f"`{COLUMN}` struct<{payload}>" if name == COLUMN else _ddl(_field(name)) for name in names
+    )
+
+
+def _field(name: str, payload: StructType | None = None) -> StructField:
+    if name == ERROR_COLUMN:
+        return StructField(name, StringType())
+    return StructField(name, payload) if name == COLUMN and payload else StructField(name, *_COLUMNS[name])
+
+
+def _ddl(field: StructField) -> str:
+    return f"`{field.name}` {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+
+
+def check_schema(schema: StructType, added: Sequence[str] = ()) -> None:
+    """Raise SchemaMismatch unless every field of `schema` is a column of the source with its type, or one of those
+    that decoding has `added`.
 
     Spark does not ask the source for its schema when the user gives one with `.schema(...)`, and then expects
     exactly that.
     """
     for field in schema.fields:
+        if field.name == COLUMN and COLUMN in added:
+            check_nullable(field.dataType)
+            continue
+        if field.name == ERROR_COLUMN and ERROR_COLUMN in added and field.dataType == StringType():
+            continue
         if field.name not in _COLUMNS:
-            raise SchemaMismatch(f"the source has no column {field.name!r}; it has {', '.join(NAMES)}")
+            raise SchemaMismatch(
+                f"the source has no column {field.name!r}; it has {', '.join((*NAMES, *added))}"
+            )
         expected, _ = _COLUMNS[field.name]
         if field.dataType.simpleString() != expected.simpleString():
             raise SchemaMismatch(

@@ -34,6 +34,10 @@ class InvalidRow(SparkSourceError, ValueError):
     """A row that cannot be a record: a topic with a wildcard, headers that are too large."""
 
 
+class BadPayload(SparkSourceError, ValueError):
+    """A payload that is not of the format and schema that the options say."""
+
+
 class SinkFailed(SparkSourceError):
     """Spark does not give the sink what it needs to append a batch exactly once."""
 

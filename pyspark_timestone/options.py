@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from pyspark.sql.types import StructType
+
 from pyspark_timestone.bounds import EARLIEST, LATEST, Bound, Unmatched
-from pyspark_timestone.columns import NAMES
+from pyspark_timestone.columns import NAMES, schema_with_payload, source_schema
 from pyspark_timestone.errors import InvalidOffsets, InvalidOption
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 from pyspark_timestone.option_text import OptionText
+from pyspark_timestone.payload import OPTIONS as PAYLOAD_OPTIONS
+from pyspark_timestone.payload import PayloadOptions, payload_module, payload_options
 from pyspark_timestone.selection import Selection
 from timestone.errors import InvalidName
 from timestone.filters import validate_filter
@@ -21,6 +25,7 @@ OPTIONS = (
     "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "startingOffsets",
     "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets",
     "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "columns", "includeHeaders",
+    *PAYLOAD_OPTIONS,
 )  # fmt: skip
 
 RECORDS_PER_TASK = 1 << 20
@@ -43,6 +48,7 @@ class ReadOptions:
     records_per_task: int
     fail_on_data_loss: bool
     columns: tuple[str, ...]
+    payload: PayloadOptions | None
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -62,18 +68,32 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         partition_count=texts.count("minPartitions") or 1,
         records_per_task=texts.count("maxRecordsPerPartition") or RECORDS_PER_TASK,
         fail_on_data_loss=texts.boolean("failOnDataLoss", default=True),
-        columns=columns_option(given),
+        columns=_columns(texts, payload_options(texts)),
+        payload=payload_options(texts),
     )
 
 
-def columns_option(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns to read, in order."""
+def schema_option(given: Mapping[str, str]) -> StructType | str:
+    """The schema of the columns to read. Raises InvalidOption, MissingRequirement."""
     texts = OptionText(given, OPTIONS)
+    payload = payload_options(texts)
+    columns = _columns(texts, payload)
+    if payload is None:
+        return source_schema(columns)
+    return schema_with_payload(columns, payload_module(payload).spark_type(payload))
+
+
+def _columns(texts: OptionText, payload: PayloadOptions | None) -> tuple[str, ...]:
+    """The columns to read, in order. A decoded payload takes the place of the bytes."""
     headers = texts.boolean("includeHeaders", default=True)
-    chosen = texts.words("columns") or tuple(name for name in NAMES if headers or name != "headers")
+    known = NAMES if payload is None else (*NAMES, *payload.columns)
+    left_out = {"headers"} if not headers else set()
+    if payload is not None and payload.bad_records != "column":
+        left_out.add("value")
+    chosen = texts.words("columns") or tuple(name for name in known if name not in left_out)
     for name in chosen:
-        if name not in NAMES:
-            raise InvalidOption(f"columns: the source has no column {name!r}; it has {', '.join(NAMES)}")
+        if name not in known:
+            raise InvalidOption(f"columns: the source has no column {name!r}; it has {', '.join(known)}")
     if len(set(chosen)) != len(chosen):
         raise InvalidOption(f"columns names a column twice: {', '.join(chosen)}")
     return chosen

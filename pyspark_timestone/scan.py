@@ -13,6 +13,7 @@ from pyspark_timestone.arrow import record_batch
 from pyspark_timestone.continuity import Continuity
 from pyspark_timestone.offsets import LogPartition, OffsetRange
 from pyspark_timestone.options import ReadOptions
+from pyspark_timestone.payload_columns import PayloadColumns
 from pyspark_timestone.planning import cut, within
 from timestone import LogView
 from timestone.batch import Batch
@@ -59,10 +60,14 @@ def scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa
         if log.id != task.log_id:
             continuity.lost(f"{key}: the log was deleted and made again while it was read")
             return
+        payloads = None if options.payload is None else PayloadColumns(options.payload, schema, task.range)
         for part in _present(log, task.range, continuity):
             for batch in _batches(log, part, options.topics, continuity):
+                batch, added = (batch, {}) if payloads is None or not batch else payloads.of(batch)
                 if batch:
-                    yield record_batch(batch, schema)
+                    yield record_batch(batch, schema, added)
+        if payloads is not None:
+            payloads.finish()
 
 
 def _present(log: LogView, wanted: OffsetRange, continuity: Continuity) -> list[OffsetRange]:

@@ -29,12 +29,11 @@ class DefaultSource(DataSource):
         """What `format(…)` is given."""
         return "timestone"
 
-    def schema(self) -> "StructType":
-        """The columns; fewer with the options `columns` and `includeHeaders`."""
-        from pyspark_timestone.columns import source_schema
-        from pyspark_timestone.options import columns_option
+    def schema(self) -> "StructType | str":
+        """The columns; fewer with the options `columns` and `includeHeaders`, others with `payload`."""
+        from pyspark_timestone.options import schema_option
 
-        return source_schema(columns_option(self.options))
+        return schema_option(self.options)
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """For `spark.read`. Raises InvalidOption, SchemaMismatch."""
@@ -42,8 +41,9 @@ class DefaultSource(DataSource):
         from pyspark_timestone.columns import check_schema
         from pyspark_timestone.options import read_options
 
-        check_schema(schema)
-        return TimestoneReader(read_options(self.options, streaming=False), schema)
+        options = read_options(self.options, streaming=False)
+        check_schema(schema, options.payload.columns if options.payload else ())
+        return TimestoneReader(options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         """For `spark.readStream`. Raises InvalidOption, SchemaMismatch."""
@@ -51,8 +51,9 @@ class DefaultSource(DataSource):
         from pyspark_timestone.options import read_options
         from pyspark_timestone.stream_reader import TimestoneStreamReader
 
-        check_schema(schema)
-        return TimestoneStreamReader(read_options(self.options, streaming=True), schema)
+        options = read_options(self.options, streaming=True)
+        check_schema(schema, options.payload.columns if options.payload else ())
+        return TimestoneStreamReader(options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """For `df.write`. Raises InvalidOption, SchemaMismatch."""

@@ -34,6 +34,9 @@ def test_it_measures_every_case_and_leaves_nothing_behind(tmp_path: Path) -> Non
     done = subprocess.run([*command, *words], stdout=subprocess.PIPE, text=True, check=True, env=os.environ)
     result = json.loads(done.stdout)
     assert result["count"] == 2000
-    assert {row["case"]: row["ratio"] for row in result["rows"]}["Parquet"] == 1.0
+    rows = {row["case"]: row for row in result["rows"]}
+    assert rows["Parquet"]["ratio"] == 1.0
+    assert rows["payload=json"]["peer"] == "from_json"
+    assert result["start_s"] > 0
     assert all(row["records_per_s"] > 0 for row in result["rows"])
     assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader
+from pyspark.sql.types import StructType
 
 import pyspark_timestone
 from pyspark_timestone import DefaultSource
@@ -23,10 +24,21 @@ def test_the_format_is_called_timestone() -> None:
     assert pyspark_timestone.DefaultSource is DefaultSource
 
 
+def columns(**options: str) -> list[str]:
+    schema = source(path="data", **options).schema()
+    assert isinstance(schema, StructType)
+    return list(schema.names)
+
+
 def test_options_choose_the_schema() -> None:
-    assert source(path="data").schema().names == list(NAMES)
-    assert source(path="data", COLUMNS="value,topic").schema().names == ["value", "topic"]
-    assert "headers" not in source(path="data", includeHeaders="false").schema().names
+    assert columns() == list(NAMES)
+    assert columns(COLUMNS="value,topic") == ["value", "topic"]
+    assert "headers" not in columns(includeHeaders="false")
+
+
+def test_a_schema_of_payloads_is_handed_to_spark_as_it_was_written() -> None:
+    written = source(path="data", payload="json", payloadSchema="t double", columns="offset,payload").schema()
+    assert written == "`offset` bigint NOT NULL, `payload` struct<t double>"
 
 
 def test_each_kind_of_read_has_its_reader(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""Payloads that are MessagePack maps. Needs the module msgpack.
+
+As strict as JSON payloads: a field of the schema has the schema's type, or is null or missing; other fields are passed
+over. Timestamps are MessagePack's own extension type."""
+
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from pyspark_timestone.payload import PayloadOptions
+from pyspark_timestone.payload_json import spark_type as json_spark_type
+from pyspark_timestone.payload_rows import Row, RowPayload
+
+_TIMESTAMP_AS_DATETIME = 3
+_ERRORS = (ValueError, TypeError, msgpack.exceptions.UnpackException)
+
+
+def spark_type(options: PayloadOptions) -> StructType | str:
+    """The fields, written as for JSON."""
+    return json_spark_type(options)
+
+
+def payload_format(options: PayloadOptions, type: pa.StructType) -> RowPayload:
+    """The decoder."""
+
+    def decode(value: bytes) -> Row:
+        row = msgpack.unpackb(value, timestamp=_TIMESTAMP_AS_DATETIME, strict_map_key=False)
+        if not isinstance(row, dict):
+            raise ValueError(f"no map, but {row!r:.40}")
+        _check(row, type, "payload")
+        return row
+
+    return RowPayload(type, decode, _ERRORS)
+
+
+def _check(value: Any, kind: pa.DataType, name: str) -> None:
+    """Raise ValueError where Arrow would change a value silently: 1.5 into an integer, bytes into a string, true into
+    a number."""
+    if value is None:
+        return
+    if pa.types.is_struct(kind):
+        if isinstance(value, dict):
+            for field in kind:
+                _check(value.get(field.name), field.type, f"{name}.{field.name}")
+    elif pa.types.is_list(kind):
+        for item in value if isinstance(value, list) else ():
+            _check(item, kind.value_type, name)
+    elif not _fits(value, kind):
+        raise ValueError(f"{name} is {value!r:.40}, not {kind}")
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    if pa.types.is_integer(kind):
+        return type(value) is int
+    if pa.types.is_floating(kind):
+        return type(value) in (int, float)
+    if pa.types.is_string(kind):
+        return isinstance(value, str)
+    if pa.types.is_binary(kind):
+        return isinstance(value, bytes)
+    if pa.types.is_temporal(kind):
+        return not isinstance(value, (int, float))
+    return True
