@@ -6,7 +6,7 @@ only.
 
 import logging
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ from mqtt_front.errors import MqttError, ProtocolViolation
 from mqtt_front.events import Acknowledgements, Event, Pings, Publishes, PublishRow
 from mqtt_front.exactly_once import Receipts, has_qos_2
 from mqtt_front.headers import header_block, with_publisher
-from mqtt_front.ingest import Ingest
+from mqtt_front.ingest import Appended, Ingest
 from mqtt_front.link import Link
 from mqtt_front.loop import Loop
 from mqtt_front.rate import BURST_S, Rate
@@ -180,8 +180,8 @@ class Broker:
         self.sessions.save_changed()
         self.retaining.save()
 
-    def _appended(self) -> None:
-        self.retaining.follow()
+    def _appended(self, appended: Sequence[Appended]) -> None:
+        self.retaining.follow(appended)
         if self.ingest.settled:
             self.retaining.forget_expected()
 

@@ -10,8 +10,8 @@ import errno
 import functools
 import sys
 from collections import deque
-from collections.abc import Callable, Collection
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from mqtt_front.errors import MqttError
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
+from mqtt_front.retaining import has_retained
 from mqtt_front.routing import TOPIC_BITS, TOPIC_MASK, Router
 from timestone.config import Ack
 from timestone.draft import Draft
@@ -64,13 +65,26 @@ class Source(Protocol):
     def release(self) -> None: ...
 
 
+class Appended(NamedTuple):
+    """What one turn appended to a log."""
+
+    log: str
+    offsets: range
+    retained: bool
+    """Some of it is to be retained."""
+
+
 class _Columns:
     """The records that go into one log, as they gather in a turn: the columns of whole runs, joined at the end."""
 
-    __slots__ = ("acknowledged", "count", "data", "flags", "header_lengths", "lengths", "topic_ids")
+    __slots__ = (
+        "acknowledged", "count", "data", "flags", "header_lengths", "lengths", "retained", "topic_ids",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.count = 0
+        self.retained = False
+        """Some of them are to be retained."""
         self.data: list[bytes] = []
         self.lengths: list[bytes] = []
         self.topic_ids: list[bytes] = []
@@ -93,6 +107,7 @@ class _Columns:
         self.flags.append(run.first_bytes.translate(_FLAGS))
         if run.acknowledgements:
             self.acknowledged = True
+        self.retained = self.retained or has_retained(run)
 
     def draft(self) -> Draft:
         flags = b"".join(self.flags)
@@ -138,11 +153,11 @@ class Ingest:
         total_bytes: int,
         client_bytes: int,
         settled: dict[str, int],
-        appended: Callable[[], None] = lambda: None,
+        appended: Callable[[Sequence[Appended]], None] = lambda appended: None,
     ) -> None:
         """`ack` is what an acknowledgement means; the bounds are on unsettled wire bytes, of all and of one
         client. `settled` is kept up to date with the offset, by log, below which everything is answered; `appended` is
-        called after something was."""
+        called with what was."""
         self._router = router
         self._loop = loop
         self._complaints = complaints
@@ -286,9 +301,12 @@ class Ingest:
         while self._turns and self._turns[0].open_count == 0:
             done.append(self._turns.popleft())
         self._answer(done)
+        appended: list[Appended] = []
         for turn in done:
             for number, end in turn.ends.items():
-                self._settled[self._router.logs[number].name] = end
+                log, columns = self._router.logs[number], turn.columns[number]
+                self._settled[log.name] = end
+                appended.append(Appended(log.name, range(end - columns.count, end), columns.retained))
             for number, error in turn.errors.items():
                 count = turn.columns[number].count
                 self.dropped_count += count
@@ -297,7 +315,7 @@ class Ingest:
                 source.submitted_bytes -= size_bytes
                 self.submitted_bytes -= size_bytes
         if done:
-            self._appended()
+            self._appended(appended)
         if self._held:
             self._release()
 

@@ -12,7 +12,7 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from mqtt_front.write_behind import Documents, WriteBehind
 from timestone.batch import Batch
 from timestone.errors import CorruptRecord, OffsetOutOfRange, StoreClosed
 from timestone.record import FLAG_RETAIN
+
+if TYPE_CHECKING:
+    from mqtt_front.ingest import Appended
 
 SPACE = "mqtt.retained"
 _CHECKPOINT_KEY = ""
@@ -138,8 +141,12 @@ class Retaining:
 
     # Following the logs.
 
-    def follow(self) -> None:
-        """Take into account what was appended. Called after each turn of the loop that appended something."""
+    def follow(self, appended: "Sequence[Appended]" = ()) -> None:
+        """Take into account what was appended. Called after each turn of the loop that appended something, with what
+        it was: where nothing of it is retained, it need not be read."""
+        for one in appended:
+            if not one.retained and self._logs[one.log].position == one.offsets.start:
+                self._logs[one.log].position = one.offsets.stop
         for messages in self._logs.values():
             if messages.lagging:
                 self.catch_up(messages)

@@ -28,6 +28,7 @@ class TopicChoice:
         self._missing = {one for one in filters if not is_wildcard(one)}
         self._topic_count = 0
         self._ids = np.zeros(0, dtype=np.uint32)
+        self._few_ids: tuple[int, ...] = ()
         self._verdicts = np.zeros(0, dtype=np.uint8)
 
     def mask(self, topic_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
@@ -40,6 +41,18 @@ class TopicChoice:
         else:
             mask = np.isin(topic_ids, self._ids)
         return mask | self._matching(topic_ids) if self._patterns else mask
+
+    def wants(self, topic_id: int) -> bool:
+        """What `mask` says of one id, without the fixed costs of a column: most appends to a log of devices are of one
+        record."""
+        self._find_missing()
+        if topic_id in self._few_ids:
+            return True
+        if not self._patterns and len(self._ids) <= _FEW:
+            return False
+        if topic_id < len(self._verdicts) and self._verdicts[topic_id]:
+            return bool(self._verdicts[topic_id] == _WANTED)
+        return bool(self.mask(np.array([topic_id], dtype=np.uint32))[0])
 
     def in_segment(self, segment: Segment) -> bool:
         """May the segment hold a wanted topic? A sealed one says so in its summary."""
@@ -58,6 +71,7 @@ class TopicChoice:
         if found:
             self._missing -= found.keys()
             self._ids = np.sort(np.append(self._ids, np.array(list(found.values()), dtype=np.uint32)))
+            self._few_ids = tuple(self._ids[:_FEW].tolist())
 
     def _matching(self, topic_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
         """For each id: does a filter with wildcards match its topic?"""

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -45,6 +46,18 @@ def test_all_fronts_listen_when_it_is_ready_and_the_store_is_closed_at_the_end(
     assert len(said) == count
     assert len(set(said)) == count, "each has a port of its own"
     assert is_closed(store)
+
+
+def test_the_garbage_collector_is_spared_while_it_serves_and_only_then(tmp_path: Path) -> None:
+    before, meanwhile = gc.get_threshold(), []
+
+    def ready() -> None:
+        meanwhile.append((gc.get_threshold()[0], gc.get_freeze_count()))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asyncio.run(Server(timestone.open(tmp_path / "data"), [], stop_timeout_s=1).run(ready))
+    assert meanwhile[0] > (before[0], 10_000)
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
 
 def test_a_front_that_does_not_stop_is_abandoned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

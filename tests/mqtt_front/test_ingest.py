@@ -10,7 +10,7 @@ import timestone
 from mqtt_front.codec.packets import Packet, Puback, Pubrec
 from mqtt_front.complaints import Complaints
 from mqtt_front.events import Publishes, PublishRow
-from mqtt_front.ingest import Ingest
+from mqtt_front.ingest import Appended, Ingest
 from mqtt_front.routing import Router
 from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import parse
@@ -66,6 +66,7 @@ class Parts:
         self.loop = ManualLoop()
         self.logs = [store.log("mqtt"), store.log("alarms")]
         self.settled: dict[str, int] = {}
+        self.appended: list[Appended] = []
         self.ingest = Ingest(
             Router(self.logs, [("alarms/#", 1)], topic_levels=10),
             self.loop,
@@ -74,6 +75,7 @@ class Parts:
             total_bytes=total_bytes,
             client_bytes=client_bytes,
             settled=self.settled,
+            appended=self.appended.extend,
         )
 
     def settle(self) -> None:
@@ -104,6 +106,17 @@ def run(*rows: tuple[str, bytes, int], qos: int = 1, size_bytes: int = 10) -> Pu
         ],
         size_bytes,
     )
+
+
+def test_what_was_appended_is_told_and_whether_any_of_it_is_to_be_retained(parts: Parts) -> None:
+    retained = PublishRow(0x33, b"alarms/x", b"", b"1", b"\x40\x02\0\1")
+    parts.ingest.add(Source(), run(("t", b"1", 1), ("alarms/x", b"2", 2), ("t", b"3", 3)))
+    parts.ingest.add(Source(), Publishes.of([retained], 10))
+    parts.settle()
+    assert sorted(parts.appended) == [
+        Appended("alarms", range(2), True),
+        Appended("mqtt", range(2), False),
+    ]
 
 
 def test_one_turn_of_all_connections_is_one_draft_a_log(

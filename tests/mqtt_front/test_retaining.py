@@ -10,6 +10,7 @@ import pytest
 from mqtt_front.codec.properties import Properties
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.headers import header_block
+from mqtt_front.ingest import Appended
 from mqtt_front.retained import RetainedMessages
 from mqtt_front.retained_document import decode_checkpoint
 from mqtt_front.retaining import SPACE, Retaining, has_retained
@@ -55,6 +56,22 @@ class Parts:
 def append(log: Log, topic: str, payload: bytes, retain: bool = True, block: bytes = b"") -> None:
     draft = Draft([block + payload], log.topic_id(topic), flags=2 | retain, header_lengths=len(block))
     log.append_draft(draft, ack="written")
+
+
+def test_what_is_known_to_hold_nothing_retained_is_not_read(
+    store: Store, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = Parts(store, executor)
+    log = parts.logs[0].log
+    append(log, "a", b"1", retain=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "read", lambda offset: pytest.fail("it was read"))
+        parts.retaining.follow([Appended("mqtt", range(0, 1), False)])
+    append(log, "b", b"2")  # by somebody else, in front of what the front appends
+    append(log, "c", b"3", retain=False)
+    parts.retaining.follow([Appended("mqtt", range(2, 3), False)])
+    assert parts.values() == {"b": b"2"}
+    assert parts.logs[0].position == 3
 
 
 def test_the_last_retained_record_of_each_topic_counts(store: Store, executor: ThreadPoolExecutor) -> None:

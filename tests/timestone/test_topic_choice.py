@@ -27,15 +27,21 @@ def wanted(filters: list[str], topic: str | None) -> bool:
 
 
 @given(
-    st.lists(st.sampled_from(FILTERS), max_size=12), st.lists(st.sampled_from([*TOPICS, None]), max_size=30)
+    st.lists(st.sampled_from(FILTERS), max_size=12),
+    st.lists(st.sampled_from([*TOPICS, None]), max_size=30),
+    st.booleans(),
 )
 def test_it_chooses_what_the_filters_match(
-    log: timestone.Log, filters: list[str], topics: list[str | None]
+    log: timestone.Log, filters: list[str], topics: list[str | None], one_by_one_first: bool
 ) -> None:
     choice = TopicChoice(log.topics, filters)
     for part in (topics[:3], topics):  # twice, with topics that are new the second time
         ids = np.array([NO_TOPIC if one is None else log.topic_id(one) for one in part], dtype=np.uint32)
-        assert choice.mask(ids).tolist() == [wanted(filters, one) for one in part]
+        expected = [wanted(filters, one) for one in part]
+        if one_by_one_first:
+            assert [choice.wants(one) for one in ids.tolist()] == expected
+        assert choice.mask(ids).tolist() == expected
+        assert [choice.wants(one) for one in ids.tolist()] == expected
 
 
 def test_a_topic_that_appears_later_is_chosen(log: timestone.Log) -> None:
