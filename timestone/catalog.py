@@ -33,6 +33,12 @@ CREATE TABLE IF NOT EXISTS documents (
 """
 
 
+_WITHOUT_IT = (
+    "Next: bring it back from a copy, or move it away: the records do not need it, but settings, named readers and "
+    "sessions are in it"
+)
+
+
 class CatalogRow(NamedTuple):
     """What the catalogue knows of a log. The offsets count only when the log has no segment that says
     more."""
@@ -106,15 +112,18 @@ class Catalog:
                 connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
 
     def logs(self) -> dict[tuple[str, int], CatalogRow]:
-        """All logs by name and partition."""
+        """All logs by name and partition. Raises CorruptLog also for settings that no log can have."""
         with self._lock, self._told():
             rows = self._connection.execute(
                 "SELECT name, partition, settings, next_offset, epoch FROM logs"
             ).fetchall()
-        return {
-            (name, number): CatalogRow(_config(text), offset, epoch)
-            for name, number, text, offset, epoch in rows
-        }
+        try:
+            return {
+                (str(name), int(number)): CatalogRow(_config(text), int(offset), int(epoch))
+                for name, number, text, offset, epoch in rows
+            }
+        except (ValueError, TypeError) as error:
+            raise CorruptLog(self.path, f"the catalogue says nonsense: {error}. {_WITHOUT_IT}") from error
 
     def put_log(self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int) -> None:
         """Add or update a log."""
@@ -130,7 +139,7 @@ class Catalog:
         with self._lock, self._told():
             ((found,), *_) = self._connection.execute("PRAGMA integrity_check(1)").fetchall()
         if found != "ok":
-            raise CorruptLog(self.path, f"the catalogue is damaged: {' '.join(found.split())}")
+            raise CorruptLog(self.path, f"the catalogue is damaged: {' '.join(found.split())}. {_WITHOUT_IT}")
 
     def close(self) -> None:
         with self._lock:
@@ -146,10 +155,14 @@ class Catalog:
         except sqlite3.ProgrammingError as error:
             raise StoreClosed(f"the catalogue {self.path} is closed") from error
         except sqlite3.OperationalError as error:
+            if "decode to UTF-8" in str(error):
+                raise CorruptLog(
+                    self.path, f"the catalogue cannot be read: {error}. {_WITHOUT_IT}"
+                ) from error
             number = _ERRNO_OF.get(getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE, errno.EIO)
             raise OSError(number, f"the catalogue: {error}", str(self.path)) from error
         except sqlite3.DatabaseError as error:
-            raise CorruptLog(self.path, f"the catalogue cannot be read: {error}") from error
+            raise CorruptLog(self.path, f"the catalogue cannot be read: {error}. {_WITHOUT_IT}") from error
 
     # Documents: the surface that fronts get as `store.documents`.
 
@@ -199,4 +212,7 @@ def _config(text: str) -> LogConfig:
     """Settings as stored; ones that this version does not know are left out, missing ones have their
     default."""
     known = {setting.name for setting in fields(LogConfig)}
-    return LogConfig(**{name: value for name, value in json.loads(text).items() if name in known})
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise TypeError(f"settings are {values!r}")
+    return LogConfig(**{name: value for name, value in values.items() if name in known})

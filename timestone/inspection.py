@@ -14,7 +14,7 @@ from timestone import names
 from timestone.catalog import Catalog, CatalogRow
 from timestone.damage import Damage, known_damage
 from timestone.entries import NO_TOPIC
-from timestone.errors import NotAStore, TimestoneError, UnknownLog
+from timestone.errors import CorruptLog, NotAStore, TimestoneError, UnknownLog
 from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
 from timestone.lock import owner_elsewhere, read_owner
@@ -168,7 +168,8 @@ def inspect_store(
         catalogued = _catalogued(store / names.CATALOG_NAME, deep)
     except (TimestoneError, OSError) as error:
         catalog_sound = False
-        notes.append(f"{error}. {_CATALOG_NEXT}")
+        next_step = "" if isinstance(error, CorruptLog) else ". Next: look again; the records do not need it"
+        notes.append(f"{error}{next_step}.")
     committed, rows, damage = catalogued
     reports = [_LogInspection(files, store, one, rows.get(one), deep, progress).report() for one in chosen]
     readers = [
@@ -191,12 +192,6 @@ def inspect_store(
         still_there,
         None if owner is not None or code == EXIT_CLEAN else owner_elsewhere(files, store / names.LOCK_NAME),
     )
-
-
-_CATALOG_NEXT = (
-    "The records do not need it: it holds settings, named readers and MQTT sessions. Next: bring it back from a copy, "
-    "or let `timestone salvage` save the records without it."
-)
 
 
 class _Catalogued(NamedTuple):

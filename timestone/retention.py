@@ -245,12 +245,15 @@ class Retention:
 
     def _seen(self) -> dict[int, int]:
         if self._first_seen is None:
+            self._first_seen = {}
             prefix = self._key("")
-            self._first_seen = {
-                int(key.removeprefix(prefix)): int(json.loads(document)["seen_us"])
-                for key, document in self._store.documents.items(SPACE).items()
-                if key.startswith(prefix)
-            }
+            for key, document in self._store.documents.items(SPACE).items():
+                if not key.startswith(prefix):
+                    continue
+                try:
+                    self._first_seen[int(key.removeprefix(prefix))] = int(json.loads(document)["seen_us"])
+                except (ValueError, KeyError, TypeError) as error:
+                    _LOGGER.warning("%s: %r is as if never seen: %r", self._log.folder, key, error)
         return self._first_seen
 
     def _forget_seen(self, gone: Sequence[Segment]) -> None:

@@ -32,7 +32,17 @@ from tests.support.killed_appender import (
 )
 from tests.support.recording_files import Noted
 from tests.support.seeds import rounds, run_seed, told_on_failure
-from tests.support.workload import Attempted, Fact, Promised, Refused, Shown, Workload, crash_config
+from tests.support.workload import (
+    Attempted,
+    Deleted,
+    Deleting,
+    Fact,
+    Promised,
+    Refused,
+    Shown,
+    Workload,
+    crash_config,
+)
 from timestone import Ack, Log, LogView
 
 pytestmark = pytest.mark.crash
@@ -46,6 +56,8 @@ _KINDS: list[Callable[[int], Fact]] = [
     lambda end: Promised(Ack.WRITTEN, end),
     lambda end: Promised(Ack.SYNCED, end),
     Refused,
+    Deleting,
+    Deleted,
 ]
 
 
@@ -59,10 +71,14 @@ def _encode(fact: Fact) -> bytes:
             return _MESSAGE.pack(4, number)
         case Promised(level, end):
             return _MESSAGE.pack(3 if level is Ack.SYNCED else 2, end)
+        case Deleting(end):
+            return _MESSAGE.pack(5, end)
+        case Deleted(start):
+            return _MESSAGE.pack(6, start)
 
 
 def steps(work: Workload) -> None:
-    """Everything that changes the disk: append, batch, roll, seal, close, open."""
+    """Everything that changes the disk: append, batch, roll, seal, delete, close, open."""
     work.append(Ack.WRITTEN, topic="devices/1")
     work.append_many(Ack.WRITTEN, 3, topic="devices/2")
     work.append_many(Ack.SYNCED, 2)
@@ -72,6 +88,7 @@ def steps(work: Workload) -> None:
     work.append_many(Ack.WRITTEN, 5, topic="devices/1")
     work.append_many(Ack.WRITTEN, 5)
     work.wait_for_seals()
+    work.delete()
 
 
 @pytest.mark.parametrize("moment", ["before", "middle"])

@@ -5,7 +5,8 @@
 (iii) what is there is a prefix: no record behind a lost one;
 (iv)  opening a second time finds the same;
 (v)   a crash during recovery recovers too (the caller repeats the whole check on images of the recovery);
-(vi)  the next offset was never shown to a reader.
+(vi)  the next offset was never shown to a reader;
+(vii) the log begins where somebody was told that it does or later, and no later than retention may have deleted.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from tests.support.workload import (
     Attempt,
     Attempted,
     Content,
+    Deleted,
+    Deleting,
     Promised,
     Refused,
     Shown,
@@ -40,6 +43,8 @@ class Promises:
     written: int = 0
     synced: int = 0
     shown: int = 0
+    start: int = 0
+    deletable: int = 0
 
     def note(self, operation: Operation) -> None:
         if not isinstance(operation, Noted):
@@ -55,6 +60,10 @@ class Promises:
                     self.synced = max(self.synced, end)
             case Shown(end):
                 self.shown = max(self.shown, end)
+            case Deleting(end):
+                self.deletable = max(self.deletable, end)
+            case Deleted(start):
+                self.start = max(self.start, start)
 
 
 def check_store(root: Path, attempts: Sequence[Attempt], promises: Promises, *, power_lost: bool) -> None:
@@ -62,9 +71,14 @@ def check_store(root: Path, attempts: Sequence[Attempt], promises: Promises, *, 
     boot_id = NEXT_BOOT_ID if power_lost else BOOT_ID
     store = Store(root, crash_config(), clock=StepClock(START_US + DAY_US, boot_id))
     try:
+        store.maintenance.stop()
         log = store.log(LOG_NAME)
+        if log.config.retention_bytes:
+            log.configure(retention_bytes=0)  # cut short between these two: see Workload.delete
         found = read_all(store)
-        _check_contents(found, attempts, promises, power_lost=power_lost)
+        assert log.start_offset >= promises.start, "(vii) what was deleted is back"
+        assert log.start_offset <= promises.deletable or not found, "(vii) more is gone than was deleted"
+        _check_contents(found, attempts, promises, log.start_offset, power_lost=power_lost)
         marker = log.append(MARKER, ack="written")
         assert marker >= promises.shown, f"(vi) {marker} was given out though {promises.shown - 1} was shown"
         assert marker > max(found, default=-1)
@@ -81,12 +95,19 @@ def check_store(root: Path, attempts: Sequence[Attempt], promises: Promises, *, 
 
 
 def _check_contents(
-    found: dict[int, Content], attempts: Sequence[Attempt], promises: Promises, *, power_lost: bool
+    found: dict[int, Content],
+    attempts: Sequence[Attempt],
+    promises: Promises,
+    start: int,
+    *,
+    power_lost: bool,
 ) -> None:
     expected: dict[int, Content] = {}
     refused: dict[int, list[Content]] = {}
     for number, attempt in enumerate(attempts[: promises.attempted]):
         for offset, content in enumerate(attempt.contents, attempt.first_offset):
+            if offset < min(start, promises.deletable):
+                continue
             if number in promises.refused:
                 refused.setdefault(offset, []).append(content)
             else:

@@ -63,11 +63,25 @@ class Shown:
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class Deleting:
+    """Retention is about to delete, nothing from `end` on."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Somebody was told that the log begins at `start`."""
+
+    start: int
+
+
 class RunEnded(Exception):
     """The store could not be opened again: the steps end here."""
 
 
-Fact = Attempted | Refused | Promised | Shown
+Fact = Attempted | Refused | Promised | Shown | Deleting | Deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +142,7 @@ class Workload:
         except OSError as error:
             self.store.close()
             raise RunEnded from error
+        self.store.maintenance.stop()  # it deletes when it is told to, so that operations can be counted
         self.log_is_open = True
         reader.on_wake = self._show
         assert reader.park()
@@ -178,6 +193,18 @@ class Workload:
             self._note(Promised(Ack.SYNCED, self.log.sync()))
         except LogFailed:
             return
+
+    def roll(self) -> None:
+        self.log.roll()
+
+    def delete(self) -> None:
+        """What retention does that keeps only the newest segment."""
+        self._note(Deleting(self.log.end_offset))
+        self.log.configure(retention_bytes=1)
+        self.log.apply_retention()
+        self._note(Deleted(self.log.start_offset))
+        self.store.deleted_files.unlink_all()
+        self.log.configure(retention_bytes=0)
 
     def wait_for_seals(self) -> None:
         """Until the background has sealed all segments but the newest, so that runs differ little."""

@@ -453,6 +453,20 @@ def test_clock_set_back_pins_nothing(place: Place, caplog: pytest.LogCaptureFixt
     assert place.store.documents.items(SPACE) == {}
 
 
+def test_nonsense_in_the_catalogue_is_as_if_never_seen(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A flipped bit in one of these documents ended the background thread with a traceback, and with it retention."""
+    log = place.log(retention_ms=DAY_MS)
+    place.fill(log, 5)
+    place.store.documents.put_many(SPACE, {"a-0/0": b'{"seen_uz": 1}', "a-0/4": b"\xff", "a-0/x": b"{}"})
+    place.seal(log)
+    place.clock.advance(2 * DAY_MS)
+    with caplog.at_level(logging.WARNING):
+        assert log.apply_retention() == 2
+    assert caplog.text.count("as if never seen") == 3
+
+
 def test_clock_set_back_wipes_nothing(place: Place) -> None:
     log = place.log(retention_ms=DAY_MS)
     place.fill(log, 5)
