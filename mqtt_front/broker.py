@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from mqtt_front import acknowledging, enhanced, subscribing
 from mqtt_front.codec import packets
@@ -26,6 +26,7 @@ from mqtt_front.headers import header_block, with_publisher
 from mqtt_front.ingest import Appended, Ingest
 from mqtt_front.link import Link
 from mqtt_front.loop import Loop
+from mqtt_front.mailbox import Mailbox
 from mqtt_front.rate import BURST_S, Rate
 from mqtt_front.retaining import Retaining, has_retained
 from mqtt_front.routing import Router
@@ -40,6 +41,7 @@ from mqtt_front.write_behind import Documents
 from timestone import __version__
 from timestone.config import Ack
 
+Value = TypeVar("Value")
 MAXIMUM_QOS = 2
 _PINGRESP = b"\xd0\x00"
 _REQUESTS = frozenset((Pings, packets.Subscribe, packets.Unsubscribe, packets.Auth))
@@ -100,6 +102,11 @@ class _LastWill:
         """Nothing was held."""
 
 
+def _call_all(calls: list[Callable[[], None]]) -> None:
+    for call in calls:
+        call()
+
+
 class Broker:
     """The parts, and the wiring between them."""
 
@@ -138,6 +145,8 @@ class Broker:
         )
         self.receipts = Receipts(router.logs)
         self.sessions = Sessions(documents, loop, save_executor, self.receipts, groups=router.groups, log=log)
+        self._read_executor = read_executor
+        self._reads: Mailbox[Callable[[], None]] = Mailbox(loop, _call_all)
         self.delivery = Delivery(loop, read_executor, self.complaints, self.sessions)
         self.ingest = Ingest(
             router,
@@ -198,6 +207,22 @@ class Broker:
             if self.settings.server_reference is None
             else Reason.USE_ANOTHER_SERVER
         )
+
+    def read(self, work: Callable[[], Value], then: Callable[[Value | Exception], None]) -> None:
+        """Let a thread read something from the disk, and go on with what it found, or why it did not."""
+
+        def run() -> None:
+            outcome: Value | Exception
+            try:
+                outcome = work()
+            except Exception as error:
+                outcome = error
+            self._reads.put(lambda: then(outcome))
+
+        try:
+            self._read_executor.submit(run)
+        except RuntimeError:  # it is shut down: the front is stopping, and its clients go with it
+            return
 
     # What links report.
 

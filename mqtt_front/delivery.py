@@ -234,6 +234,7 @@ class Delivery:
             self.counts.gap += max(0, error.start - reader.offset)
             message = f"log {name}: retention took offsets {reader.offset} to {error.start - 1} before {client_id!r}"
             self._complaints.warn(f"gap {client_id}", message)
+            feed.lost(error.start)
             self._skip(feed, reader, error.start)
         elif isinstance(error, CorruptRecord):
             self.counts.corrupt += 1

@@ -87,8 +87,8 @@ class Feed:
     """One session's view of one log."""
 
     __slots__ = (
-        "_acknowledged", "_grants", "_heads", "_on_wake", "_tree", "forms", "key", "log", "qos0_from", "reader",
-        "resend", "session", "source", "state", "subscriptions", "window",
+        "_acknowledged", "_grants", "_heads", "_on_wake", "_tree", "forms", "gap", "key", "log", "qos0_from", "reader",
+        "resend", "session", "source", "state", "subscriptions", "tells_place", "window",
     )  # fmt: skip
 
     def __init__(
@@ -115,6 +115,11 @@ class Feed:
         """What would be sent at QoS 0 is left out below this offset: it was published while the client was
         away."""
         self.subscriptions: dict[str, Subscription] = {}
+        self.gap: int | None = None
+        """The first offset that is left, when retention has taken some that were asked for and the client was not told
+        yet."""
+        self.tells_place = False
+        """Deliveries to MQTT 5 say where in the log their record is: that is what the client asked about."""
         self._acknowledged = False
         self._tree: FilterTree[str] | None = None
         self._grants: dict[int, Grant | None] = {}
@@ -156,6 +161,7 @@ class Feed:
             for one in subscriptions:
                 self._tree.add(one.pattern, one.topic_filter)
         self._acknowledged = any(one.qos for one in subscriptions)
+        self.tells_place = any(one.form.log is not None for one in subscriptions)
         self.forget_grants()
         if self.reader is not None and not self.replaying:
             self._renew()
@@ -232,6 +238,9 @@ class Feed:
 
     def failed(self) -> None:
         """The read failed."""
+
+    def lost(self, first_left: int) -> None:
+        """Retention has taken what lies between the next record to be read and this offset."""
 
     def detach(self) -> None:
         """Give the reader back. A read that is under way keeps its own reference and finds that it came too

@@ -14,6 +14,7 @@ from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.feed import Feed
 from mqtt_front.headers import NO_HEADERS, StoredHeaders, stored_headers
 from mqtt_front.kernel import frame_records
+from mqtt_front.places import Places
 from mqtt_front.session import InFlight, Target
 from mqtt_front.subscription import Grant
 from timestone.batch import Batch
@@ -42,11 +43,12 @@ def pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
     The caller has seen to it that the batch has no more records than there is room for in flight.
     """
     first, plain = 0, Packed(b"", 0, 0, 0)
-    if batch.plain and not feed.replaying:
+    places = target.level == MQTT_5 and feed.tells_place
+    if batch.plain and not feed.replaying and not places:
         first, plain = _pack_plain(feed, batch, target)
     if first < len(batch):
         rest = batch.select(np.arange(len(batch)) >= first) if first else batch
-        packed = _pack_each(feed, rest, target, now_us)
+        packed = _pack_each(feed, rest, target, now_us, Places(feed.log.name) if places else None)
         plain = Packed(
             plain.data + packed.data,
             plain.delivered_count + packed.delivered_count,
@@ -80,9 +82,9 @@ def _pack_plain(feed: Feed, batch: Batch, target: Target) -> tuple[int, Packed]:
     return framed.end, Packed(framed.data, framed.packet_count, 0, 0, 2 in framed.qos)
 
 
-def _pack_each(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
+def _pack_each(feed: Feed, batch: Batch, target: Target, now_us: int, places: Places | None = None) -> Packed:
     """One by one: records with header blocks, those sent before a reconnect, and what is special about a client."""
-    rows = _Rows(feed, target)
+    rows = _Rows(feed, target, places)
     rows.gather(batch, feed.window.seen if feed.replaying else 0, now_us)
     rows.number()
     exactly_once = any(qos == 2 for _, _, qos in rows.new)
@@ -94,12 +96,13 @@ class _Rows:
 
     __slots__ = (
         "blocks", "expired_count", "feed", "firsts", "heads", "new", "oversize_count", "packet_ids", "payloads",
-        "target",
+        "places", "target",
     )  # fmt: skip
 
-    def __init__(self, feed: Feed, target: Target) -> None:
+    def __init__(self, feed: Feed, target: Target, places: Places | None) -> None:
         self.feed = feed
         self.target = target
+        self.places = places
         self.firsts: list[int] = []
         self.heads: list[bytes] = []
         self.packet_ids: list[int] = []
@@ -126,24 +129,34 @@ class _Rows:
             if grant is not None and offset < grant.plain_from:
                 grant = grant.at(offset, stored.publisher == client_id)
             if offset < replay_until:
-                self._resend(offset, topic_id, flags, payload, grant, _forwarded(stored, left_s))
+                properties = _forwarded(stored, left_s) + (b"" if grant is None else grant.identifiers)
+                if self.places is not None:
+                    properties += self.places.of(offset, timestamp_us)
+                self._resend(offset, topic_id, flags, payload, grant, properties)
             elif left_s is not None and left_s <= 0:
                 self.expired_count += 1
             elif grant is not None:
-                self._add(offset, flags, payload, grant, _forwarded(stored, left_s) + grant.identifiers)
+                properties = _forwarded(stored, left_s) + grant.identifiers
+                if self.places is None:
+                    self._add(offset, flags, payload, grant, properties)
+                else:
+                    properties += self.places.of(offset, timestamp_us, feed.gap)
+                    if self._add(offset, flags, payload, grant, properties):
+                        feed.gap = None
 
-    def _add(self, offset: int, flags: int, payload: bytes, grant: Grant, properties: bytes) -> None:
+    def _add(self, offset: int, flags: int, payload: bytes, grant: Grant, properties: bytes) -> bool:
         """One delivery, unless it is too large for the client or was missed at QoS 0."""
         qos = min(flags >> 1 & 3, grant.qos)
         if qos == 0 and offset < self.feed.qos0_from:
-            return
+            return False
         block = varint(len(properties)) + properties
         if self._oversize(grant.head, block, payload, qos):
-            return
+            return False
         if qos:
             self.new.append((len(self.payloads), offset, qos))
         retain = flags & FLAG_RETAIN if grant.retain_as_published else 0
         self._row(0x30 | qos << 1 | retain, grant.head, 0, block, payload)
+        return True
 
     def _oversize(self, head: bytes, block: bytes, payload: bytes, qos: int) -> bool:
         size = publish_size(head, block if self.target.level == MQTT_5 else b"", len(payload), qos > 0)
@@ -165,7 +178,6 @@ class _Rows:
             self.feed.session.acknowledged([packet_id], qos)
             return
         retain = flags & FLAG_RETAIN if grant is not None and grant.retain_as_published else 0
-        properties += grant.identifiers if grant is not None else b""
         block, head = varint(len(properties)) + properties, self.feed.head(topic_id)
         if self._oversize(head, block, payload, qos):  # for a client that takes less than it did before
             self.feed.session.acknowledged([packet_id], qos)

@@ -13,9 +13,11 @@ from mqtt_front.codec.reasons import Reason
 from mqtt_front.feed import Feed, LogSource, OnWake, own_key
 from mqtt_front.filter_form import Kind
 from mqtt_front.packet_ids import PacketIds
+from mqtt_front.replaying import Beginning
 from mqtt_front.retained_feed import RetainedFeed
 from mqtt_front.security.rules import Permissions
 from mqtt_front.shared_feed import SharedFeed
+from mqtt_front.stream_feed import StreamFeed
 from mqtt_front.subscription import Subscription
 
 
@@ -95,12 +97,12 @@ class Session:
         self,
         subscription: Subscription,
         sources: Iterable[LogSource],
-        starts: Mapping[str, int] | None = None,
+        starts: Mapping[str, Beginning] | None = None,
     ) -> bool:
         """Add or replace the subscription for its filter; True when the filter is new in this session.
 
         It is about what is appended from now on to the logs of `sources`, or, if it is a shared one or a replay, from
-        an offset of each log in `starts`; one that replaces another goes on where that one was, so that nothing is
+        where `starts` says by name of the log; one that replaces another goes on where that one was, so that nothing is
         missed or doubled.
         """
         old = self.subscriptions.get(subscription.topic_filter)
@@ -110,7 +112,7 @@ class Session:
             if subscription.form.kind is Kind.PLAIN:
                 touched += self._share_feed(source, since)
             else:
-                start = None if starts is None else starts.get(source.log.name)
+                start = (starts or {}).get(source.log.name, Beginning(source.log.end_offset, False))
                 touched += self._own_feed(subscription, source, start, since)
         self.subscriptions[subscription.topic_filter] = replace(subscription, since=since)
         self._subscriptions_changed(touched)
@@ -125,7 +127,7 @@ class Session:
         return [self.feeds.setdefault(name, Feed(self, source, end))]
 
     def _own_feed(
-        self, subscription: Subscription, source: LogSource, start: int | None, since: dict[str, int]
+        self, subscription: Subscription, source: LogSource, start: Beginning, since: dict[str, int]
     ) -> list[Feed]:
         """See to it that the feed which only this subscription has is there."""
         key = own_key(source, subscription.topic_filter)
@@ -136,8 +138,15 @@ class Session:
             ended.key = self._free_key("ended")
             self.feeds[ended.key] = ended
         since[key] = 0
-        self.feeds[key] = SharedFeed(self, source, subscription.topic_filter, start=start)
-        return [self.feeds[key]]
+        feed: Feed
+        if subscription.form.shared:
+            feed = SharedFeed(self, source, subscription.topic_filter, start=start.offset)
+        else:
+            feed = StreamFeed(self, source, subscription.topic_filter, start.offset)
+            if start.missed:
+                feed.lost(start.offset)
+        self.feeds[key] = feed
+        return [feed]
 
     def _free_key(self, kind: str) -> str:
         return next(key for number in itertools.count() if (key := f"{kind}/{number}") not in self.feeds)

@@ -15,6 +15,7 @@ from mqtt_front.feed import Feed, LogSource
 from mqtt_front.retained_feed import RetainedFeed
 from mqtt_front.session import InFlight, Session
 from mqtt_front.shared_feed import SharedFeed
+from mqtt_front.stream_feed import StreamFeed
 from mqtt_front.subscription import Subscription
 from timestone.errors import TimestoneError
 
@@ -83,10 +84,14 @@ def _feed_state(session: Session, feed: Feed) -> dict[str, Any]:
             if entry.feed is feed and (entry.qos == 2 or not shared)
         ],
     }
+    if feed.key != feed.log.name:
+        state["log"] = feed.log.name
     if isinstance(feed, SharedFeed):
-        state |= {"log": feed.log.name, "shared": feed.group.topic_filter}
+        state["shared"] = feed.group.topic_filter
+    if isinstance(feed, StreamFeed):
+        state |= {"stream": feed.topic_filter} | ({} if feed.gap is None else {"gap": feed.gap})
     if isinstance(feed, RetainedFeed):
-        state |= {"log": feed.log.name, "retained": feed.topic_filter, "until": feed.until}
+        state |= {"retained": feed.topic_filter, "until": feed.until}
     return state
 
 
@@ -167,6 +172,18 @@ def _restore_feed(
             feed = SharedFeed(session, source, state["shared"], in_flight)
         else:
             feed = Feed(session, source, max(in_flight, default=-1) + 1, in_flight, key)
+    elif "stream" in state and state["stream"] in wanted:
+        same = state["id"] == log.id
+        feed = StreamFeed(
+            session,
+            source,
+            state["stream"],
+            state["seen"] if same else log.start_offset,
+            in_flight if same else (),
+        )
+        feed.gap = state.get("gap") if same else log.start_offset
+        if not same:
+            entries = []
     elif "retained" in state:
         if state["id"] != log.id:
             return
@@ -175,10 +192,11 @@ def _restore_feed(
             session, source, key, topic_filter, until=until, seen=state["seen"], in_flight=in_flight
         )
     elif state["id"] != log.id:
-        session.feeds[key] = Feed(session, source, log.start_offset)
+        if key == log.name:
+            session.feeds[key] = Feed(session, source, log.start_offset)
         return
     else:
-        feed = Feed(session, source, state["seen"], in_flight)
+        feed = Feed(session, source, state["seen"], in_flight, key)
     session.feeds[key] = feed
     for packet_id, offset, qos in entries:
         session.in_flight[packet_id] = InFlight(feed, offset, qos)

@@ -1,13 +1,17 @@
 """SUBSCRIBE and UNSUBSCRIBE: a reason for each filter, and the session changed and saved before the answer
 goes out."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mqtt_front.codec.packets import MQTT_5, Request, Suback, Subscribe, Unsuback, Unsubscribe
 from mqtt_front.codec.reasons import SUBACK_FAILURE, Reason
 from mqtt_front.errors import MalformedPacket, ProtocolViolation
+from mqtt_front.feed import LogSource
 from mqtt_front.filter_form import FilterForm, Kind, parse_filter
 from mqtt_front.link import Link
+from mqtt_front.replay_start import Start, StartKind
+from mqtt_front.replaying import Beginning, Wishes, beginning, start_of, times, wishes
 from mqtt_front.session import Session
 from mqtt_front.subscription import Subscription
 from timestone.errors import InvalidName
@@ -17,14 +21,35 @@ if TYPE_CHECKING:
 
 
 def subscribe(broker: "Broker", link: Link, packet: Subscribe) -> None:
-    """Add subscriptions. What is appended from now on is delivered; SUBACK follows once the session is durable, if it
-    is one that outlives its connection, and then what the subscriptions bring. Deliveries might overtake it, as MQTT
-    allows, but not every client expects that."""
+    """Add subscriptions. What is appended from now on is delivered, or the history from where the client asked; SUBACK
+    follows once the session is durable, if it is one that outlives its connection, and then what the subscriptions
+    bring. Deliveries might overtake it, as MQTT allows, but not every client expects that."""
+    wished = wishes(packet, link.level)
+    asked = times(packet.requests, wished)
+    if not asked:
+        _subscribe_all(broker, link, packet, wished, {})
+        return
+    link.wait("answer about where its replay begins")
+    broker.read(
+        lambda: {(log.name, time): beginning(log, time) for log in broker.router.logs for time in asked},
+        lambda found: link.go_on(lambda: _subscribe_all(broker, link, packet, wished, found)),
+    )
+
+
+Found = Mapping[tuple[str, Start], Beginning]
+"""By name of the log and time: what was looked up on the disk."""
+
+
+def _subscribe_all(
+    broker: "Broker", link: Link, packet: Subscribe, wished: Wishes, found: Found | Exception
+) -> None:
     session = link.session
     assert session is not None
     identifier = next(iter(packet.properties.subscription_identifiers), None)
     known = session.system_filters
-    reasons = [_subscribe(broker, link, session, request, identifier) for request in packet.requests]
+    reasons = [
+        _subscribe(broker, link, session, request, identifier, wished, found) for request in packet.requests
+    ]
     greeted = [
         one
         for one in packet.requests
@@ -45,7 +70,13 @@ def subscribe(broker: "Broker", link: Link, packet: Subscribe) -> None:
 
 
 def _subscribe(
-    broker: "Broker", link: Link, session: Session, request: Request, identifier: int | None
+    broker: "Broker",
+    link: Link,
+    session: Session,
+    request: Request,
+    identifier: int | None,
+    wished: Wishes,
+    found: Found | Exception,
 ) -> int:
     """The reason code for one filter."""
     refusal = _refusal(broker, session, request)
@@ -59,12 +90,35 @@ def _subscribe(
     subscription = Subscription(
         request.topic_filter, qos, request.no_local, request.retain_as_published, identifier
     )
-    new = session.subscribe(subscription, broker.router.sources(request.topic_filter))
-    if subscription.form.kind is Kind.PLAIN and (
-        request.retain_handling == 0 or (request.retain_handling == 1 and new)
-    ):
+    form, sources = subscription.form, broker.router.sources(request.topic_filter)
+    goes_on = request.topic_filter in session.subscriptions and not wished.reset
+    try:
+        starts = {} if goes_on else _starts(sources, form, wished, found)
+    except (InvalidName, OSError) as error:
+        broker.log.warning("%r may not subscribe to %r: %s", link, request.topic_filter[:200], error)
+        return Reason.IMPLEMENTATION_SPECIFIC_ERROR
+    if form.kind is Kind.STREAM and wished.reset:
+        session.unsubscribe(request.topic_filter)
+    new = session.subscribe(subscription, sources, starts)
+    if form.kind is Kind.PLAIN and (request.retain_handling == 0 or (request.retain_handling == 1 and new)):
         session.deliver_retained(request.topic_filter)
     return qos
+
+
+def _starts(
+    sources: Sequence[LogSource], form: FilterForm, wished: Wishes, found: Found | Exception
+) -> dict[str, Beginning]:
+    """Where the subscription begins in each log. Raises InvalidName for a place that is in none of them, OSError."""
+    if form.kind is Kind.PLAIN:
+        return {}
+    start = start_of(form, wished)
+    if start.kind is StartKind.OFFSET and len(sources) > 1:
+        raise InvalidName(f"offset {start.number} of {len(sources)} logs: name one with $stream/<log>")
+    if start.kind is not StartKind.TIME:
+        return {one.log.name: beginning(one.log, start) for one in sources}
+    if isinstance(found, Exception):
+        raise OSError(f"the beginning could not be looked up: {found}") from found
+    return {one.log.name: found[one.log.name, start] for one in sources}
 
 
 def _refusal(broker: "Broker", session: Session, request: Request) -> Reason | None:
@@ -83,11 +137,8 @@ def _refusal(broker: "Broker", session: Session, request: Request) -> Reason | N
     if len(topic_filter.encode()) > broker.settings.topic_bytes:
         broker.over["topic_bytes"] += 1
         return Reason.TOPIC_FILTER_INVALID
-    if form.log is not None:
-        return Reason.TOPIC_FILTER_INVALID
-    sources = broker.router.sources(topic_filter)
-    if form.shared and not sources:
-        return Reason.TOPIC_FILTER_INVALID  # what the server says of itself is said to everybody
+    if form.kind is not Kind.PLAIN and not broker.router.sources(topic_filter):
+        return Reason.TOPIC_FILTER_INVALID  # there is no such log, or it is about $SYS, which is in none
     return None if topic_filter in session.subscriptions else _over_limit(broker, session, form, request)
 
 
