@@ -70,15 +70,23 @@ def _log_facts(log: LogReport) -> str:
     synced = f"synced to {log.synced_offset}" if unsynced else "all synced"
     return (
         f"offsets [{log.start_offset}, {log.end_offset}), {synced}, {format_count(log.records, 'record')}, "
-        f"{format_bytes(log.bytes)}, {format_count(log.topics, 'topic')}, epoch {log.epoch}, id {log.id:016x}"
+        f"{_size(log.bytes, log.stored_bytes)}, {format_count(log.topics, 'topic')}, epoch {log.epoch}, "
+        f"id {log.id:016x}"
     )
+
+
+def _size(raw_bytes: int, stored_bytes: int) -> str:
+    stored = f" ({format_bytes(stored_bytes)} stored)" if stored_bytes != raw_bytes else ""
+    return f"{format_bytes(raw_bytes)}{stored}"
 
 
 def _segments(log: LogReport, width: int) -> Table:
     wide = width >= _WIDE
     lossy = any(loss(segment) for segment in log.segments)
+    compressed = log.stored_bytes != log.bytes
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for heading in ("base", "next", "records", "bytes", *(["index"] if wide else [])):
+    sizes = ["bytes", *(["stored"] if compressed else []), *(["index"] if wide else [])]
+    for heading in ("base", "next", "records", *sizes):
         table.add_column(heading, justify="right", no_wrap=True)
     for heading in ("first", "last"):
         table.add_column(heading, min_width=len("2026-07-01"))  # may break before the time of day
@@ -88,7 +96,7 @@ def _segments(log: LogReport, width: int) -> Table:
     if lossy:
         table.add_column("lost")
     for segment in log.segments:
-        cells = [*_cells(segment, wide), *([loss(segment)] if lossy else [])]
+        cells = [*_cells(segment, wide, compressed), *([loss(segment)] if lossy else [])]
         table.add_row(*cells, style=_STYLES[State(segment.state)])
     return table
 
@@ -113,13 +121,15 @@ def _readers(readers: Sequence[ReaderReport]) -> Table:
     return table
 
 
-def _cells(segment: SegmentReport, wide: bool) -> list[str]:
+def _cells(segment: SegmentReport, wide: bool, compressed: bool) -> list[str]:
     cells = [
         str(segment.base_offset),
         str(segment.next_offset),
         f"{segment.records:,}",
         format_bytes(segment.bytes),
     ]
+    if compressed:
+        cells.append(format_bytes(segment.stored_bytes))
     if wide:
         cells.append(format_bytes(segment.index_bytes))
     cells += [_time(segment.first_timestamp_us), _time(segment.last_timestamp_us), segment.state]

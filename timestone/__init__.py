@@ -12,7 +12,7 @@
 docs/architecture.md."""
 
 from timestone.batch import Batch
-from timestone.config import Ack, LogConfig, Recovery, StoreConfig
+from timestone.config import Ack, Compression, LogConfig, Recovery, StoreConfig
 from timestone.damage import Damage
 from timestone.draft import Draft
 from timestone.entries import NO_TOPIC
@@ -55,6 +55,7 @@ __all__ = [
     "Ack",
     "Batch",
     "Commitment",
+    "Compression",
     "CorruptLog",
     "CorruptRecord",
     "Damage",

@@ -37,6 +37,15 @@ class Recovery(enum.StrEnum):
     """Refuse to open, change nothing, name the file."""
 
 
+class Compression(enum.StrEnum):
+    """What becomes of a log's sealed segments."""
+
+    NONE = "none"
+    """They stay as they were written."""
+    ZSTD = "zstd"
+    """They are compressed in the background; reads cost a frame of 256 KiB, decoded."""
+
+
 def _setting(default: Any, help: str, *, low: int | None = None, high: int | None = None) -> Any:
     return field(default=default, metadata={"help": help, "low": low, "high": high})
 
@@ -88,6 +97,21 @@ class LogConfig(_Checked):
         "the oldest segments are deleted while the rest, indexes included, is at least this large; 0 keeps all",
         low=0,
     )
+    compression: Compression = field(
+        default=Compression.NONE, metadata={"help": "sealed segments are compressed in the background"}
+    )
+    compression_level: int = _setting(
+        3,
+        "from fast to small; beyond 6 it costs ten times the processor for a tenth of the space",
+        low=1,
+        high=19,
+    )
+    compression_dictionary: bool = field(
+        default=False,
+        metadata={
+            "help": "train dictionaries on the log and use them where they help: worth it for small segments"
+        },
+    )
     record_bytes: int = _setting(
         16 * MIB, "the largest record, header block included", low=1, high=1024 * MIB
     )
@@ -97,6 +121,10 @@ class LogConfig(_Checked):
     topic_bytes: int = _setting(
         256 * MIB, "the most bytes of the names of a log's topics together; they are kept in memory", low=0
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compression", Compression(self.compression))
+        _Checked.__post_init__(self)
 
     @property
     def roll_age_ms(self) -> int:

@@ -20,6 +20,7 @@ from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.entry_seal import EntrySeal
 from timestone.errors import CorruptLog
 from timestone.files import Files
+from timestone.framed_bytes import FramedBytes
 from timestone.proving import Mask, ends, holding, pieces
 
 CHUNK_ENTRIES = 1 << 16
@@ -96,17 +97,25 @@ class ByteSource:
 
     file: RawFile
     shift: int
+    framed: FramedBytes | None = None
+    """How the file is read if it is compressed."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the segment's bytes in the file."""
+        return self.file.size_bytes if self.framed is None else self.framed.size_bytes
 
     def holds(self, entries: Entries) -> Mask:
         """For each valid entry: are the bytes it points to here, and right?"""
         holds = np.zeros(len(entries), dtype=np.bool_)
-        here = (entries["position"] >= self.shift) & (ends(entries) <= self.shift + self.file.size_bytes)
+        here = (entries["position"] >= self.shift) & (ends(entries) <= self.shift + self.size_bytes)
         holds[here] = holding(entries[here], self.read)
         return holds
 
     def read(self, position: int, length_bytes: int) -> bytes:
         """Bytes by their position in the segment."""
-        return self.file.read(position - self.shift, length_bytes)
+        read = self.file.read if self.framed is None else self.framed.read
+        return read(position - self.shift, length_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,13 @@ import numpy.typing as npt
 
 from timestone import names
 from timestone.crc import crc32c
+from timestone.decoded_frames import DecodedFrames
 from timestone.deletion import deleted_up_to
 from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.entry_seal import EntrySeal
 from timestone.files import Files
+from timestone.framed_bytes import FramedBytes, FramedFile, open_framed
+from timestone.frames import TAG_BYTES, is_framed
 from timestone.index import (
     HEADER_BYTES,
     SUMMARY,
@@ -31,6 +34,7 @@ from timestone.index import (
     TRAILER_MAGIC,
     Checkpoint,
     DamagedIndex,
+    FrameLayout,
     IndexHeader,
     Summary,
     Trailer,
@@ -94,6 +98,8 @@ class Finding:
     """Its creation was cut short: the header page comes before any record and is flushed, so it never had one."""
     generation: int = 0
     """Of the segment file that was examined."""
+    frames: FrameLayout | None = None
+    """How that was compressed; None if it was not."""
     superseded: bool = False
     """A failed flush made the owner write its records again, into another segment (timestone/rescue.py)."""
 
@@ -125,14 +131,16 @@ def base_offsets(files: Files, folder: Path) -> tuple[list[int], list[str]]:
         if base is not None:
             if base > deleted:
                 bases.add(base)
-        elif name not in (names.TOPICS_NAME, names.DOUBT_NAME) and not _is_leftover(name):
+        elif not _is_known(name):
             strangers.append(name)
     return sorted(bases), strangers
 
 
-def _is_leftover(name: str) -> bool:
-    """A file of ours that is not part of the log: the unfinished index of a seal, what a recovery has put aside,
-    what waits to be unlinked."""
+def _is_known(name: str) -> bool:
+    """A file of ours beside the segments: of the log, or the unfinished index of a seal, what a recovery has put
+    aside, what waits to be unlinked."""
+    if name in (names.TOPICS_NAME, names.DOUBT_NAME) or names.parse_dictionary(name) is not None:
+        return True
     return name.endswith((names.TEMPORARY_SUFFIX, names.DELETED_SUFFIX)) or names.LOST_SUFFIX in name
 
 
@@ -244,11 +252,13 @@ class _Examiner:
         segment_fd: int,
     ) -> None:
         self._files = files
+        self._folder = folder
         self._path = names.index_path(folder, base_offset)
         self._log_id = log_id
         self._topic_count = topic_count
         self._index_fd = index_fd
         self._segment_fd = segment_fd
+        self._framed: FramedBytes | None = None
         self._seal = EntrySeal(log_id, base_offset)
         self.finding = Finding(
             base_offset,
@@ -281,6 +291,7 @@ class _Examiner:
             finding.index_file_bytes,
         )
         if finding.trailer is not None:
+            finding.frames = finding.trailer.frames
             self._examine_sealed(deep)
         else:
             self._examine_unclosed(deep, expected_count, most_count)
@@ -305,8 +316,13 @@ class _Examiner:
                 f"the segment has {finding.segment_file_bytes} of its {trailer.stored_bytes} bytes"
             )
         if deep or finding.reason:
+            if trailer.frames is not None:
+                finding.reason = self._open_framed() or finding.reason
             self._check_entries(trailer.entry_count, trailer.entry_count, check_data=True)
             self._say_damaged()
+            if self._framed is not None and self._framed.damage and not finding.reason:
+                number, reason = min(self._framed.damage.items())
+                finding.reason = f"frame {number} of the segment file: {reason}"
         if deep and not finding.reason:
             finding.reason = "; ".join(damaged_parts(self._read_index, self._path, trailer))
 
@@ -318,6 +334,26 @@ class _Examiner:
         end = entry_position(trailer.entry_count) + trailer.summary_count * SUMMARY.itemsize
         last = self._summary_rows(end - min(trailer.summary_count, 1) * SUMMARY.itemsize, end)
         return trailer.summary_count - int(np.count_nonzero(last["topic"] == NO_TOPIC))
+
+    def _open_framed(self) -> str:
+        """Read a compressed segment file through its frames from now on; returns what is wrong beside them."""
+        finding = self.finding
+        file = FramedFile(
+            lambda position, length_bytes: self._files.pread(self._segment_fd, length_bytes, position),
+            finding.segment_file_bytes,
+            self._log_id,
+            finding.base_offset,
+        )
+        raw_bytes = finding.trailer.segment_bytes if finding.trailer else 0
+        self._framed, wrong = open_framed(
+            self._files, self._folder, file, DecodedFrames(), finding.frames, raw_bytes
+        )
+        return wrong
+
+    @property
+    def _data_bytes(self) -> int:
+        """Bytes of records that there may be."""
+        return self._framed.size_bytes if self._framed is not None else self.finding.segment_file_bytes
 
     def _sealed_topic_count(self, trailer: Trailer) -> int:
         """One more than the highest topic id of a sealed segment. Its last rows tell; only when they tell of ids
@@ -341,6 +377,10 @@ class _Examiner:
 
     def _examine_unclosed(self, deep: bool, expected_count: int, most_count: int | None) -> None:
         finding = self.finding
+        if is_framed(self._files.pread(self._segment_fd, TAG_BYTES, 0)):
+            # Growing segments are not compressed: this one was sealed, and its trailer is damaged.
+            self._open_framed()
+            finding.frames = self._framed.layout if self._framed is not None else None
         room = max(0, (finding.index_file_bytes - HEADER_BYTES) // ENTRY_BYTES)
         watermark = max(finding.watermark, expected_count)
         superseded = most_count is not None and self._is_valid(most_count)
@@ -353,7 +393,7 @@ class _Examiner:
             finding.reason = f"the index has room for {room} of its {watermark} durable entries"
             finding.loss_proven = True
         finding.count = self._check_entries(room, min(watermark, room), check_data=deep)
-        rest = max(finding.segment_file_bytes - finding.segment_bytes, 0)
+        rest = max(self._data_bytes - finding.segment_bytes, 0)
         if (rest and not superseded) or finding.lost_count:
             finding.lost_bytes = rest
             finding.state = State.TORN
@@ -396,9 +436,9 @@ class _Examiner:
                 continue
             durable = np.arange(ordinal, ordinal + len(entries)) < watermark
             record_ends = ends(entries)
-            within = record_ends <= finding.segment_file_bytes
+            within = record_ends <= self._data_bytes
             if not within[valid].all():
-                finding.missing_bytes = int(record_ends[valid].max()) - finding.segment_file_bytes
+                finding.missing_bytes = int(record_ends[valid].max()) - self._data_bytes
             suspects = valid if check_data else valid & (~durable | ~within)
             named = (entries["topic"] < self._topic_count) | (entries["topic"] == NO_TOPIC)
             good = valid & within & (named | durable)
@@ -438,6 +478,8 @@ class _Examiner:
             ordinal += count
 
     def _read_data(self, position: int, length_bytes: int) -> bytes:
+        if self._framed is not None:
+            return self._framed.read(position, length_bytes)
         return self._files.pread(self._segment_fd, length_bytes, position)
 
 

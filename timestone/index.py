@@ -26,7 +26,10 @@ touched here.
     32  8  entry count                              88  8  bytes of the segment file as stored
     40  8  segment bytes before compression
     48  8  first timestamp                          96  4  generation of the segment file, from 1; 0 if never rewritten
-    56  8  last timestamp                          100 24  zero
+    56  8  last timestamp                          100  4  raw bytes of a frame; 0 if not compressed
+                                                   104  4  number of the dictionary, 0 for none
+                                                   108  4  crc32c of the seek table (timestone/frames.py)
+                                                   112 12  zero
                                                    124  4  crc32c of bytes 0 to 123
 
 The crc of the header page lies at byte 64 in every version to come, so a flipped bit in the version field is
@@ -60,7 +63,7 @@ _INDEX_MAGIC = b"TSTINDEX"
 TRAILER_MAGIC = b"TSTSEALD"
 _HEADER = struct.Struct("<8sIIQQqQ16s")
 _SLOT = struct.Struct("<QQQQQQ")
-_TRAILER = struct.Struct("<8sIIQQQQqqqIIIIQI24x")
+_TRAILER = struct.Struct("<8sIIQQQQqqqIIIIQIIII12x")
 _CRC = struct.Struct("<I")
 SUMMARY = np.dtype([("topic", "<u4"), ("count", "<u4"), ("first_ordinal", "<u4")])
 assert _HEADER.size == 64
@@ -171,6 +174,15 @@ def _slots(page: bytes) -> Iterator[tuple[int, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
+class FrameLayout:
+    """How the segment file was compressed: in frames of so many raw bytes, with that dictionary (0 for none)."""
+
+    frame_bytes: int
+    dictionary: int
+    table_crc: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trailer:
     """What a sealed index says about its segment."""
 
@@ -188,9 +200,12 @@ class Trailer:
     stored_bytes: int
     generation: int = 0
     """Of the segment file: how often it was rewritten (timestone/replacement.py)."""
+    frames: FrameLayout | None = None
+    """None for a segment file that holds the records as they are."""
     recovered: bool = False
 
     def encode(self) -> bytes:
+        frames = self.frames or FrameLayout(0, 0, 0)
         fixed = _TRAILER.pack(
             TRAILER_MAGIC,
             REWRITTEN_VERSION if self.generation else FORMAT_VERSION,
@@ -208,6 +223,9 @@ class Trailer:
             self.headed_count,
             self.stored_bytes,
             self.generation,
+            frames.frame_bytes,
+            frames.dictionary,
+            frames.table_crc,
         )
         return fixed + _CRC.pack(crc32c(fixed))
 
@@ -216,12 +234,16 @@ class Trailer:
         """Raises DamagedIndex, or UnsupportedFormat for a whole trailer of a newer version."""
         if len(data) != TRAILER_BYTES:
             raise DamagedIndex("no room for a trailer")
-        magic, version, flags, *values = _TRAILER.unpack_from(data)
+        magic, version, flags, *values, frame_bytes, dictionary, table_crc = _TRAILER.unpack_from(data)
         if magic != TRAILER_MAGIC or _CRC.unpack_from(data, 124)[0] != crc32c(data[:124]):
             raise DamagedIndex("no trailer")
         if version not in (FORMAT_VERSION, REWRITTEN_VERSION) or flags & ~TRAILER_RECOVERED:
             raise UnsupportedFormat(path, version, REWRITTEN_VERSION)
-        return cls(*values, recovered=bool(flags & TRAILER_RECOVERED))  # type: ignore[misc]
+        return cls(  # type: ignore[misc]
+            *values,
+            frames=FrameLayout(frame_bytes, dictionary, table_crc) if frame_bytes else None,
+            recovered=bool(flags & TRAILER_RECOVERED),
+        )
 
     @property
     def file_bytes(self) -> int:

@@ -44,6 +44,9 @@ class SegmentReport:
     next_offset: int
     records: int
     bytes: int
+    """Of the records as they were appended."""
+    stored_bytes: int
+    """Of the segment file: fewer if it is compressed."""
     index_bytes: int
     first_timestamp_us: int
     last_timestamp_us: int
@@ -73,6 +76,7 @@ class LogReport:
     synced_offset: int
     records: int
     bytes: int
+    stored_bytes: int
     topics: int
     topic_names_lost: int
     segments: tuple[SegmentReport, ...]
@@ -244,7 +248,7 @@ class _LogInspection:
         return LogReport(
             self._name,
             self._partition,
-            *(0,) * 9,
+            *(0,) * 10,
             segments=(),
             strangers=(),
             put_aside=self._put_aside(),
@@ -277,6 +281,7 @@ class _LogInspection:
                 ),
                 records=sum(finding.count for finding in served),
                 bytes=sum(finding.segment_bytes for finding in served),
+                stored_bytes=sum(map(_stored_bytes, served)),
                 topics=used_count if topics is None else len(topics),
                 topic_names_lost=used_count if topics is None else topics.lost_count,
                 segments=tuple(map(_segment_report, findings)),
@@ -349,6 +354,11 @@ _ATTEMPTS = 3
 _PAUSE_S = 0.002
 
 
+def _stored_bytes(finding: Finding) -> int:
+    """What the records that are served take in the segment file."""
+    return finding.segment_file_bytes if finding.frames else finding.segment_bytes
+
+
 def _segment_report(finding: Finding) -> SegmentReport:
     trailer = finding.trailer
     return SegmentReport(
@@ -356,6 +366,7 @@ def _segment_report(finding: Finding) -> SegmentReport:
         next_offset=finding.end_offset,
         records=finding.count,
         bytes=finding.segment_bytes,
+        stored_bytes=_stored_bytes(finding),
         index_bytes=finding.index_file_bytes,
         first_timestamp_us=trailer.first_timestamp_us if trailer else finding.first_timestamp_us,
         last_timestamp_us=finding.last_timestamp_us,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from timestone.appender import Appender, LogPlace, RescueFailed
+from timestone.compression import LogCompression
 from timestone.config import Ack, LogConfig
 from timestone.draft import Draft
 from timestone.entries import ENTRY, NO_TOPIC
@@ -86,6 +87,7 @@ class Log(ReadableLog):
         self._failure: LogFailed | None = None
         self._closed = False
         self.retention = Retention(self, store)
+        self.compression = LogCompression(self, store)
 
     def __repr__(self) -> str:
         return f"<Log {self.name}-{self.partition}: offsets [{self.start_offset}, {self.end_offset})>"
@@ -437,6 +439,7 @@ class Log(ReadableLog):
             with self._write_lock:
                 self._appender.replace_sealed(writer, trailer)
             self.retention.expect()
+            self.compression.expect()
 
     # Keeping and deleting: see Retention.
 
@@ -452,6 +455,7 @@ class Log(ReadableLog):
         with self._write_lock:
             self.config = self._appender.config = config
         self.retention.expect()
+        self.compression.expect()
         return config
 
     def apply_retention(self) -> int:
@@ -459,6 +463,12 @@ class Log(ReadableLog):
         in the background anyway. Raises OSError, StoreClosed."""
         self.check_open()
         return self.retention.apply()
+
+    def apply_compression(self) -> int:
+        """Compress now the sealed segments that `compression` wants compressed, and return how many were. Happens in
+        the background anyway. Raises OSError, StoreClosed."""
+        self.check_open()
+        return self.compression.apply()
 
     def roll(self) -> None:
         """Have the growing segment sealed now, in the background; the next append begins another. Raises

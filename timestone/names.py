@@ -10,6 +10,7 @@ CATALOG_NAME = "catalog.db"
 TOPICS_NAME = "topics"
 DOUBT_NAME = "failed-flush"
 INBOX_NAME = "inbox"
+DICTIONARY_SUFFIX = ".dictionary"
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
 TEMPORARY_SUFFIX = ".tmp"
@@ -23,6 +24,8 @@ _LOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _FOLDER = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{0,199})-(?P<partition>0|[1-9][0-9]{0,8})")
 _BASE = re.compile(r"[0-9]{20}")
 _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(\.(?P<generation>[1-9][0-9]{0,8}))?\.segment")
+_REWRITTEN = re.compile(r"[0-9]{20}\.[1-9][0-9]{0,8}\.segment(\..+)?")
+_DICTIONARY = re.compile(r"(?P<number>[1-9][0-9]{0,8})\.dictionary")
 _ASIDE = re.compile(
     r"(?P<base>[0-9]{20})(\.[1-9][0-9]{0,8})?(?P<suffix>\.index|\.segment)(\.lost(\.[0-9]+)?|\.tmp)"
 )
@@ -67,6 +70,17 @@ def index_path(folder: Path, base_offset: int) -> Path:
     return folder / f"{base_offset:020d}{INDEX_SUFFIX}"
 
 
+def dictionary_path(folder: Path, number: int) -> Path:
+    """Where a compression dictionary of a log lies."""
+    return folder / f"{number}{DICTIONARY_SUFFIX}"
+
+
+def parse_dictionary(name: str) -> int | None:
+    """The number in the name of a compression dictionary, or None when it is not one."""
+    match = _DICTIONARY.fullmatch(name)
+    return int(match["number"]) if match else None
+
+
 def with_suffix(path: Path, suffix: str) -> Path:
     """The path with something behind its name."""
     return path.with_name(path.name + suffix)
@@ -82,6 +96,11 @@ def parse_segment(name: str) -> tuple[int, int] | None:
     """The base offset and the generation in the name of a segment, or None when it is not one."""
     match = _SEGMENT.fullmatch(name)
     return (int(match["base"]), int(match["generation"] or 0)) if match else None
+
+
+def is_rewritten_segment(name: str) -> bool:
+    """Is this a segment file of a later generation, also one that was put aside?"""
+    return _REWRITTEN.fullmatch(name) is not None
 
 
 def parse_pair_base(name: str) -> int | None:

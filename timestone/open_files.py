@@ -5,6 +5,8 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from timestone.decoded_frames import DecodedFrames
+
 if TYPE_CHECKING:
     from timestone.segment import Segment
 
@@ -15,7 +17,9 @@ class OpenSegments:
     A reader that is using those files keeps them until it is done (`OpenPair`), so eviction is never an
     error."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, frames: DecodedFrames | None = None) -> None:
+        """frames: where the readers of compressed segments keep what they have decoded."""
+        self.frames = frames or DecodedFrames()
         self._limit = limit
         self._recent: OrderedDict[int, Segment] = OrderedDict()
         self._last: Segment | None = None
@@ -46,5 +50,6 @@ class OpenSegments:
             segments = list(self._recent.values())
             self._recent.clear()
             self._last = None
+        self.frames.clear()
         for segment in segments:
             segment.release()

@@ -241,7 +241,8 @@ class LogRecovery:
     def _seal(self, finding: Finding) -> None:
         assert finding.header is not None
         path = names.segment_path(self._folder, finding.base_offset, finding.generation)
-        self._flush_segment(path, finding.segment_bytes)
+        stored_bytes = finding.segment_file_bytes if finding.frames else finding.segment_bytes
+        self._flush_segment(path, stored_bytes)
         finding.trailer = seal_index(
             self._files,
             finding.header,
@@ -251,6 +252,8 @@ class LogRecovery:
             last=finding.checkpoint,
             now_us=self._now_us(),
             generation=finding.generation,
+            stored_bytes=stored_bytes,
+            frames=finding.frames,
             recovered=True,
         )
 
@@ -302,7 +305,7 @@ class LogRecovery:
         """Copy what is cut off to `.lost`, durably, before anything is cut."""
         if finding.lost_bytes:
             path = names.segment_path(self._folder, finding.base_offset, finding.generation)
-            self._copy_from(path, finding.segment_bytes)
+            self._copy_from(path, 0 if finding.frames else finding.segment_bytes)
         if finding.lost_count:
             self._copy_from(
                 names.index_path(self._folder, finding.base_offset), entry_position(finding.count)

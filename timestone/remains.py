@@ -11,12 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from timestone import kernel, names
+from timestone.decoded_frames import DecodedFrames
 from timestone.deletion import deleted_up_to
 from timestone.entries import ENTRY, ENTRY_BYTES
 from timestone.entry_seal import EntrySeal
 from timestone.errors import UnsupportedFormat
 from timestone.evidence import CHUNK_ENTRIES, ByteSource, EntrySource, RawFile
 from timestone.files import Files
+from timestone.framed_bytes import FramedBytes, FramedFile, open_framed
+from timestone.frames import FRAME_BYTES_MAX, TAG_BYTES, is_framed
 from timestone.index import (
     HEADER_BYTES,
     TRAILER_BYTES,
@@ -49,6 +52,7 @@ class Remains:
         self.base_offset = base_offset
         self.indexes: list[IndexPages] = []
         self.segments: list[RawFile] = []
+        self._framed: dict[Path, FramedBytes] = {}
         self.has_index = False
         """There is an index under its own name, not only one put aside."""
         self.has_segment = False
@@ -68,6 +72,10 @@ class Remains:
         """A segment file, or the tail of one. The one under its own name is asked first."""
         self.has_segment = self.has_segment or not aside
         self.segments.insert(len(self.segments) if aside else 0, file)
+
+    def add_framed(self, file: RawFile, framed: FramedBytes) -> None:
+        """How one of the segment files is read, because it is compressed."""
+        self._framed[file.path] = framed
 
     @property
     def own(self) -> IndexPages | None:
@@ -110,10 +118,13 @@ class Remains:
                     if source.seal.valid(entries, ordinal)[0]:
                         shifts.add(int(entries["position"][0]))
         return [
-            ByteSource(file, shift)
+            ByteSource(file, shift, self._framed.get(file.path))
             for file in self.segments
-            for shift in (0, *(sorted(shifts - {0}) if names.parse_aside(file.path.name) else ()))
+            for shift in (0, *(sorted(shifts - {0}) if self._may_be_piece(file) else ()))
         ]
+
+    def _may_be_piece(self, file: RawFile) -> bool:
+        return names.parse_aside(file.path.name) is not None and file.path not in self._framed
 
     def close(self) -> None:
         """Let go of the descriptors."""
@@ -207,8 +218,27 @@ def remains_of(files: Files, folder: Path, log_id: int, on_read: Callable[[int],
             remains.add_index(file, aside=aside)
         else:
             remains.add_segment(file, aside=aside)
+            if names.is_rewritten_segment(name) or is_framed(file.read(0, TAG_BYTES)):
+                _add_framed(files, folder, remains, file, log_id)
         file.close()
     return dict(sorted(found.items()))
+
+
+def _add_framed(files: Files, folder: Path, remains: Remains, file: RawFile, log_id: int) -> None:
+    """Tell how a segment file is read if it is compressed; the tags of its frames say so, not its table or an index."""
+    framed_file = FramedFile(file.read, file.size_bytes, log_id, remains.base_offset)
+    try:
+        framed, _ = open_framed(files, folder, framed_file, DecodedFrames(FRAME_BYTES_MAX), None)
+    except UnsupportedFormat as error:
+        remains.notes.append(str(error))
+        return
+    if not framed.table.sizes.any():
+        return  # rewritten, but not compressed
+    remains.add_framed(file, framed)
+    if not framed.is_decodable:
+        remains.notes.append(
+            f"{file.path.name}: its dictionary, number {framed.layout.dictionary}, is missing or damaged"
+        )
 
 
 def log_ids(files: Files, folder: Path, on_read: Callable[[int], None]) -> list[int]:

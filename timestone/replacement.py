@@ -38,7 +38,8 @@ class Replacement:
         self._old_path = names.segment_path(folder, old.base_offset, old.generation)
         self._segment_path = names.segment_path(folder, old.base_offset, self.generation)
         self._index_path = names.index_path(folder, old.base_offset)
-        self._new_index_path = names.with_suffix(self._index_path, names.TEMPORARY_SUFFIX)
+        self.new_index_path = names.with_suffix(self._index_path, names.TEMPORARY_SUFFIX)
+        """Where the new index is between `prepare` and `commit`."""
         self._made: list[Path] = []
         self.segment_fd = self._created(self._segment_path)
 
@@ -48,7 +49,7 @@ class Replacement:
         self._files.fdatasync(self.segment_fd)
         self._close_segment()
         self._files.sync_directory(self._folder)
-        index_fd = self._created(self._new_index_path)
+        index_fd = self._created(self.new_index_path)
         try:
             trailer = write_index(index_fd)
             assert trailer.generation == self.generation
@@ -62,7 +63,7 @@ class Replacement:
         the next open. The caller keeps others from renaming files of the segment meanwhile.
 
         Raises OSError when the old pair still counts; discard it then."""
-        self._files.rename(self._new_index_path, self._index_path)
+        self._files.rename(self.new_index_path, self._index_path)
         self._made.clear()
         try:
             self._files.sync_directory(self._folder)

@@ -7,6 +7,7 @@ crash anywhere leaves either the growing index or the sealed one, both valid, an
 next open removes."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,16 @@ from timestone.crc import crc32c
 from timestone.entries import ENTRY, ENTRY_BYTES, Entries
 from timestone.entry_seal import EntrySeal
 from timestone.files import Files
-from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader, TopicCounts, Trailer, entry_position
+from timestone.index import (
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    Checkpoint,
+    FrameLayout,
+    IndexHeader,
+    TopicCounts,
+    Trailer,
+    entry_position,
+)
 
 _CHUNK_ENTRIES = 1 << 16
 
@@ -45,13 +55,15 @@ def seal_index(
     last: Checkpoint | None,
     now_us: int,
     generation: int = 0,
+    stored_bytes: int | None = None,
+    frames: FrameLayout | None = None,
     recovered: bool = False,
 ) -> Trailer:
     """Replace the growing index of a flushed segment by a sealed one; durable when it returns.
 
-    last: the newest checkpoint of the growing index. generation: of the segment file; a growing one is never
-    rewritten, but recovery also seals a rewritten segment whose trailer is damaged. On OSError the growing index
-    is as it was, and sealing can be tried again."""
+    last: the newest checkpoint of the growing index. generation, stored_bytes, frames: of the segment file; a growing
+    one is never rewritten, but recovery also seals a rewritten segment whose trailer is damaged. On OSError the
+    growing index is as it was, and sealing can be tried again."""
     path = names.index_path(folder, header.base_offset)
     temporary = path.with_name(path.name + names.TEMPORARY_SUFFIX)
     try:
@@ -62,9 +74,16 @@ def seal_index(
     try:
         target = files.create(temporary)
         try:
-            trailer = _write_sealed(
-                files, header, source, target, count, segment_bytes, last, now_us, generation, recovered
+            plain = _write_entries(
+                files, header, source, target, count, segment_bytes, last, now_us, recovered
             )
+            trailer = replace(
+                plain,
+                generation=generation,
+                stored_bytes=segment_bytes if stored_bytes is None else stored_bytes,
+                frames=frames,
+            )
+            files.write_all(target, trailer.encode(), trailer.file_bytes - TRAILER_BYTES)
             files.fdatasync(target)
         except BaseException:
             files.unlink(temporary)
@@ -78,7 +97,7 @@ def seal_index(
     return trailer
 
 
-def _write_sealed(
+def _write_entries(
     files: Files,
     header: IndexHeader,
     source: int,
@@ -87,9 +106,9 @@ def _write_sealed(
     segment_bytes: int,
     last: Checkpoint | None,
     now_us: int,
-    generation: int,
     recovered: bool,
 ) -> Trailer:
+    """Write all but the trailer of a segment file that was never rewritten, and return that."""
     ceiling = last.ceiling if last else header.base_offset + count
     final = Checkpoint(
         (last.sequence if last else 0) + 1, count, segment_bytes, max(ceiling, header.base_offset + count)
@@ -129,8 +148,7 @@ def _write_sealed(
         entries_crc=crc,
         headed_count=headed,
         stored_bytes=segment_bytes,
-        generation=generation,
         recovered=recovered,
     )
-    files.write_all(target, summary_raw + trailer.encode(), entry_position(count))
+    files.write_all(target, summary_raw, entry_position(count))
     return trailer

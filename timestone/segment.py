@@ -21,10 +21,12 @@ import numpy.typing as npt
 
 from timestone import kernel, names
 from timestone.crc import crc32c
+from timestone.decoded_frames import DecodedFrames
 from timestone.entries import ENTRY, ENTRY_BYTES, Entries
 from timestone.entry_seal import EntrySeal
 from timestone.errors import CorruptRecord
 from timestone.files import Files
+from timestone.framed_bytes import FramedBytes, FramedFile, open_framed
 from timestone.index import (
     HEADER_BYTES,
     SUMMARY,
@@ -47,11 +49,20 @@ class OpenPair:
     """The open files of a segment. Closed when the last user drops it, so that a reader in the middle of a
     pread keeps what it reads from, whatever is evicted, sealed or deleted meanwhile."""
 
-    __slots__ = ("_files", "entry_room", "index_map", "segment_fd")
+    __slots__ = ("_files", "_framed", "entry_room", "index_map", "segment_fd")
 
-    def __init__(self, files: Files, index_path: Path, segment_path: Path, trailer: Trailer | None) -> None:
-        """Raises FileNotFoundError also when the segment was replaced by another generation (see
-        timestone/replacement.py): the files of two do not belong together."""
+    def __init__(
+        self,
+        files: Files,
+        index_path: Path,
+        segment_path: Path,
+        trailer: Trailer | None,
+        frames: DecodedFrames,
+    ) -> None:
+        """frames: where decoded frames of compressed segments are kept.
+
+        Raises FileNotFoundError also when the segment was replaced by another generation (timestone/replacement.py):
+        the files of two do not belong together."""
         self._files = files
         segment_fd = files.open(segment_path)
         try:
@@ -75,6 +86,31 @@ class OpenPair:
         )
         room = (size - HEADER_BYTES) // ENTRY_BYTES
         self.entry_room = min(room, trailer.entry_count) if trailer else room
+        self._framed: FramedBytes | None = None
+        if trailer is not None and trailer.frames is not None:
+            file = FramedFile(self._pread, files.size(segment_fd), trailer.log_id, trailer.base_offset)
+            self._framed, _ = open_framed(
+                files, segment_path.parent, file, frames, trailer.frames, trailer.segment_bytes
+            )
+
+    def read(self, position: int, length_bytes: int) -> bytes:
+        """Bytes of the records, as appended; short when the file is."""
+        return (self._framed.read if self._framed is not None else self._pread)(position, length_bytes)
+
+    def damage_in(self, position: int, length_bytes: int) -> str:
+        """What is wrong with the part of a compressed file that holds these bytes, if that is known; else empty."""
+        return "" if self._framed is None else self._framed.damage_in(position, length_bytes)
+
+    def _pread(self, position: int, length_bytes: int) -> bytes:
+        if length_bytes == 0:
+            return b""
+        data = self._files.pread(self.segment_fd, length_bytes, position)
+        while len(data) < length_bytes:  # a signal or a very large read may cut it short
+            more = self._files.pread(self.segment_fd, length_bytes - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
 
     def __del__(self) -> None:
         # The map closes itself when the last array over it goes.
@@ -160,7 +196,7 @@ class Segment:
         runs: list[Run] = []
         for some, chosen in zip(np.split(ordinals, breaks), np.split(entries, breaks), strict=True):
             run = self._fetched_range(pair, int(some[0]), np.array(chosen))
-            proven = self._proven_count(run, strict=not runs)
+            proven = self._proven_count(pair, run, strict=not runs)
             if proven:
                 runs.append(Run(run.base_ordinal, run.entries[:proven], run.data, run.position))
             if proven < len(chosen):
@@ -232,7 +268,13 @@ class Segment:
             with self._lock:
                 pair = self._pair
                 if pair is None or pair.entry_room < room:
-                    pair = OpenPair(self._files, self.index_path, self.segment_path, self.trailer)
+                    pair = OpenPair(
+                        self._files,
+                        self.index_path,
+                        self.segment_path,
+                        self.trailer,
+                        self._open_segments.frames,
+                    )
                     self._pair = pair
             if pair.entry_room < room:
                 raise CorruptRecord(
@@ -249,7 +291,7 @@ class Segment:
         if not verified:
             entries = entries[: self._valid_count(ordinal, entries)]
         run = self._fetched_range(pair, ordinal, entries)
-        good = len(entries) if verified else self._proven_count(run)
+        good = len(entries) if verified else self._proven_count(pair, run)
         if not verified:
             self._note_verified(
                 ordinal, ordinal + good
@@ -264,15 +306,7 @@ class Segment:
 
     def read_bytes(self, pair: OpenPair, position: int, length_bytes: int) -> bytes:
         """Bytes of the records, as appended; short when the file is."""
-        if length_bytes == 0:
-            return b""
-        data = self._files.pread(pair.segment_fd, length_bytes, position)
-        while len(data) < length_bytes:  # a signal or a very large read may cut it short
-            more = self._files.pread(pair.segment_fd, length_bytes - len(data), position + len(data))
-            if not more:
-                break
-            data += more
-        return data
+        return pair.read(position, length_bytes)
 
     def _valid_count(self, ordinal: int, entries: Entries) -> int:
         """How many entries at the front hold. Raises CorruptRecord for none."""
@@ -286,14 +320,15 @@ class Segment:
             )
         return good
 
-    def _proven_count(self, run: Run, *, strict: bool = True) -> int:
+    def _proven_count(self, pair: OpenPair, run: Run, *, strict: bool = True) -> int:
         """How many records at the front have the bytes their entries promise. Raises CorruptRecord for none,
         if strict."""
         good = kernel.proven_count(run.entries, run.data, run.position)
         if good == 0 and strict and len(run.entries):
-            start = int(run.entries["position"][0]) - run.position
-            cut = start + int(run.entries["length"][0]) > len(run.data)
+            position, length = int(run.entries["position"][0]), int(run.entries["length"][0])
+            cut = position - run.position + length > len(run.data)
             why = "the segment file ends inside it" if cut else "its bytes do not match their crc"
+            why = pair.damage_in(position, length) or why
             raise CorruptRecord(self.segment_path, self.base_offset + run.base_ordinal, why)
         return good
 

@@ -5,9 +5,11 @@ the process. Keeps nothing open but its own two files, so it takes no place amon
 use."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
+from timestone.decoded_frames import DecodedFrames
 from timestone.evidence import (
     NO_BYTES,
     NO_ENTRY,
@@ -18,6 +20,8 @@ from timestone.evidence import (
     UnprovenRange,
 )
 from timestone.files import Files
+from timestone.framed_bytes import FramedBytes, FramedFile, open_framed
+from timestone.frames import FRAME_BYTES_MAX
 from timestone.index import HEADER_BYTES, TRAILER_BYTES
 from timestone.index_check import damaged_parts
 from timestone.segment import Segment
@@ -26,14 +30,16 @@ from timestone.segment import Segment
 class SegmentCheck:
     """The check of one segment; complete when `slices` is exhausted."""
 
-    def __init__(self, files: Files, segment: Segment) -> None:
-        """Raises FileNotFoundError when the segment was deleted."""
+    def __init__(self, files: Files, segment: Segment, *, index_path: Path | None = None) -> None:
+        """index_path: of an index that has not taken its place yet. Raises FileNotFoundError when the segment was
+        deleted."""
         assert segment.trailer is not None
         self.segment = segment
         self.damaged: list[UnprovenRange] = []
         """Runs of offsets whose records do not hold, by chunk; empty ranges for damage that costs no record."""
         self._trailer = segment.trailer
-        self._index = RawFile(files, segment.index_path, lambda count: None)
+        self._files = files
+        self._index = RawFile(files, index_path or segment.index_path, lambda count: None)
         self._data = RawFile(files, segment.segment_path, lambda count: None)
 
     def slices(self, slice_bytes: int) -> Iterator[int]:
@@ -45,7 +51,7 @@ class SegmentCheck:
             base, seal = self.segment.base_offset, self.segment.seal
             count = self._trailer.entry_count
             source = EntrySource(self._index, seal, base, 0, HEADER_BYTES, 0, count, False)
-            data = ByteSource(self._data, 0)
+            data = ByteSource(self._data, 0, self._open_framed())
             seen = 0
             for ordinal, entries in source.chunks(0, count):
                 valid = seal.valid(entries, ordinal)
@@ -67,6 +73,8 @@ class SegmentCheck:
                 self.damaged.append(
                     UnprovenRange(base + seen, base + count, "the index file ends before them")
                 )
+            for number, reason in sorted(data.framed.damage.items() if data.framed else ()):
+                self._note_page(f"frame {number} of {self._data.path.name}: {reason}")
             for file in (self._index, self._data):
                 if file.unreadable:
                     self._note_page(
@@ -75,6 +83,24 @@ class SegmentCheck:
         finally:
             self._index.close()
             self._data.close()
+
+    def _open_framed(self) -> FramedBytes | None:
+        """How a compressed segment file is read."""
+        trailer = self._trailer
+        if trailer.frames is None:
+            return None
+        file = FramedFile(self._data.read, self._data.size_bytes, trailer.log_id, trailer.base_offset)
+        framed, wrong = open_framed(
+            self._files,
+            self._data.path.parent,
+            file,
+            DecodedFrames(FRAME_BYTES_MAX),
+            trailer.frames,
+            trailer.segment_bytes,
+        )
+        if wrong:
+            self._note_page(wrong)
+        return framed
 
     def _check_pages(self) -> None:
         """The parts of the index that no record depends on."""

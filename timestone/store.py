@@ -21,6 +21,7 @@ from timestone.clock import Clock
 from timestone.committer import Committer
 from timestone.config import LogConfig, Recovery, StoreConfig
 from timestone.damage import Damage, known_damage
+from timestone.decoded_frames import CACHED_BYTES, DecodedFrames
 from timestone.deletion import DeletedFiles, finish_deletions
 from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
 from timestone.examination import Finding, base_offsets
@@ -75,7 +76,8 @@ class Store:
         self.now_us: Callable[[], int] = clock.now_us
         self.boot_id = clock.boot_id()
         self.tail_budget = TailBudget(config.tail_bytes)
-        self.open_segments = OpenSegments(config.open_segment_count)
+        frames = DecodedFrames(min(CACHED_BYTES, config.tail_bytes // 4), self.tail_budget.lend)
+        self.open_segments = OpenSegments(config.open_segment_count, frames)
         self.recoveries: tuple[Recovered, ...] = ()
         self._logs: dict[tuple[str, int], Log] = {}
         self._logs_lock = threading.Lock()
@@ -105,6 +107,7 @@ class Store:
         _open_stores.add(self)
         for log in self._logs.values():
             log.retention.expect()
+            log.compression.expect()
         self._scrubber.expect()
         # What was handed over while nobody owned the store, and what its last owner was in the middle of.
         self._inbox.take_all()
@@ -207,6 +210,7 @@ class Store:
         self._scrubber.close()
         first_error: Exception | None = None
         for log in self._logs.values():
+            log.compression.close()
             try:
                 log.close()
             except Exception as error:

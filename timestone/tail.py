@@ -68,10 +68,19 @@ class TailBudget:
         with self._lock:
             self._order.append((tail, cost_bytes))
             self.used_bytes += cost_bytes
-            while self.used_bytes > self.limit_bytes:
-                oldest, cost = self._order.popleft()
-                self.used_bytes -= cost
-                oldest.drop_oldest()
+            self._make_room_locked()
+
+    def lend(self, more_bytes: int) -> None:
+        """Account for memory that something else of the store holds, or for a negative number has let go of."""
+        with self._lock:
+            self.used_bytes += more_bytes
+            self._make_room_locked()
+
+    def _make_room_locked(self) -> None:
+        while self.used_bytes > self.limit_bytes and self._order:
+            oldest, cost = self._order.popleft()
+            self.used_bytes -= cost
+            oldest.drop_oldest()
 
 
 class LogTail:

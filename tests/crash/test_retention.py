@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def payload(offset: int) -> bytes:
 class Run:
     """A store that deletes only when it is asked to, recorded."""
 
-    def __init__(self, root: Path, **settings: int) -> None:
+    def __init__(self, root: Path, **settings: Any) -> None:
         root.mkdir(parents=True)
         self.root = root
         self.recorder = RecordingFiles(root)

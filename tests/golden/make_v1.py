@@ -37,7 +37,7 @@ def make(folder: Path) -> None:
             log.append_draft(Draft([block + b"with headers"], topic, flags=1, header_lengths=len(block)))
             log.append_many([b"5", b"6", b"7", b"8"], topic="devices/1/state", ack=Ack.SYNCED)
             log.append_many([b"9", b"10"], topics=["devices/1/state", "devices/4/state"], ack=Ack.SYNCED)
-            _wait_until_sealed(log, 2)
+            wait_until_sealed(log, 2)
             # Copied while it is open: what a kill -9 leaves.
             shutil.copytree(live / "telemetry-0", folder / "telemetry-0")
         shutil.copy(live / "catalog.db", folder / "catalog.db")
@@ -55,7 +55,8 @@ def make(folder: Path) -> None:
         (folder / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
 
 
-def _wait_until_sealed(log: timestone.Log, count: int) -> None:
+def wait_until_sealed(log: timestone.Log, count: int) -> None:
+    """Until so many segments have been sealed in the background."""
     while sum(segment.trailer is not None for segment in log.history.segments) < count:
         log.sync()
 

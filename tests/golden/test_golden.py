@@ -13,10 +13,14 @@ from timestone.inspection import EXIT_UNCLOSED, inspect_store
 from timestone.log import Log
 
 HERE = Path(__file__).parent
-VERSIONS = ["v1"]
+STATES = {
+    "v1": ["sealed", "sealed", "unclosed"],
+    "v2": ["sealed", "sealed", "sealed", "unclosed"],
+}
+"""Each golden store with the states of its segments. v2 has compressed ones."""
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=STATES)
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of a golden store, because opening one recovers it."""
     return Path(shutil.copytree(HERE / request.param, tmp_path / "store"))
@@ -61,10 +65,19 @@ def test_golden_store_is_read_by_topic(golden: Path) -> None:
         assert [record.offset for record in reader] == wanted
 
 
-def test_golden_store_is_inspected_to_the_last_byte(golden: Path) -> None:
+def test_golden_store_is_inspected_to_the_last_byte(golden: Path, request: pytest.FixtureRequest) -> None:
     report = inspect_store(golden, deep=True)
     assert report.exit_code == EXIT_UNCLOSED
-    assert [segment.state for segment in report.logs[0].segments] == ["sealed", "sealed", "unclosed"]
+    states = [segment.state for segment in report.logs[0].segments]
+    assert states == STATES[request.node.callspec.params["golden"]]
+
+
+def test_golden_segments_are_compressed_without_and_with_a_dictionary() -> None:
+    with timestone.view(HERE / "v2") as view:
+        trailers = [segment.trailer for segment in view.log("telemetry").history.segments]
+    layouts = [trailer.frames if trailer else None for trailer in trailers]
+    assert [layout.dictionary if layout else None for layout in layouts] == [0, 1, None, None]
+    assert [trailer.generation if trailer else None for trailer in trailers] == [1, 1, 0, None]
 
 
 @pytest.mark.parametrize("name", ["topics", "00000000000000000000.index"])

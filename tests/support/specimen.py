@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.support.compressed import wait_for_seals
 from tests.support.step_clock import BOOT_ID, START_US, StepClock
 from timestone.config import Ack, LogConfig, Recovery, StoreConfig
 from timestone.draft import Draft
@@ -97,10 +98,11 @@ def look(root: Path, *, boot_id: bytes = BOOT_ID, recovery: Recovery = Recovery.
 
 def make_specimen(
     root: Path, *, closed: bool, count: int = 8, unsynced: int = 0, config: LogConfig | None = None,
+    compressed: bool = False,
     payload: Callable[[int], bytes] = lambda number: b"record %d " % number * (1 + number % 5),
 ) -> Specimen:  # fmt: skip
     """Make a store with `count` records, one a batch, of which the last `unsynced` were only written; copy its files
-    before the stop, or after it when `closed`."""
+    before the stop, or after it when `closed`; `compressed`: all segments but the last were compressed by then."""
     settings = StoreConfig(min_free_bytes=0, sync_interval_ms=10**9, log=config or LogConfig())
     store = Store(root, settings, clock=StepClock())
     log = store.log(LOG_NAME)
@@ -112,6 +114,11 @@ def make_specimen(
         if number == count - unsynced - 1:
             log.sync()
     records = {record.offset: record for record in log.reader("earliest")}
+    if compressed:
+        wait_for_seals(log)
+        log.configure(compression="zstd")
+        log.apply_compression()
+        store.deleted_files.unlink_all()
     files = {} if closed else _files(root)
     store.close()
     files = files or _files(root)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.support.faulty_files import FaultyFiles
 from tests.support.recording_files import Created, DirectorySynced, Operation, RecordingFiles, Renamed
@@ -92,7 +93,7 @@ class Attempt:
     contents: tuple[Content, ...]
 
 
-def crash_config(**settings: int) -> StoreConfig:
+def crash_config(**settings: Any) -> StoreConfig:
     """A store whose operations come only from what is asked of it: no timer, no look at free space."""
     log = LogConfig(segment_age_ms=NEVER_MS, **settings)
     return StoreConfig(sync_interval_ms=NEVER_MS, min_free_bytes=0, log=log)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ class Place:
         store.maintenance.stop()  # whatever the background would do, the tests ask for
         return store
 
-    def log(self, **settings: int) -> Log:
+    def log(self, **settings: Any) -> Log:
         return self.store.log("a", config=LogConfig(**{"segment_entries": 4, **settings}))
 
     def fill(self, log: Log, count: int, size: int = 100) -> None:

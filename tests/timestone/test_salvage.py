@@ -5,6 +5,7 @@ import errno
 import json
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -395,3 +396,78 @@ def test_whatever_is_damaged_all_that_is_whole_is_saved_and_nothing_else(
             if set(found) != set(sound.records):
                 assert patient.report.exit_code == EXIT_LOSSES or max(ends, default=0) < 40
             assert log.next_offset >= max(found, default=0)
+
+
+# Compressed segments.
+
+
+def compressed_specimen(place: Path) -> Specimen:
+    """Four segments of ten records, the first three compressed, in a frame each."""
+    config = LogConfig(segment_entries=10)
+    return make_specimen(
+        place / "made",
+        closed=True,
+        count=40,
+        config=config,
+        compressed=True,
+        payload=lambda n: b"record %d " % n * 30,
+    )
+
+
+FRAMED = [FOLDER / f"{base:020d}.1.segment" for base in (0, 10, 20)]
+
+
+def flipped(*positions: int) -> Callable[[bytes], bytes]:
+    def change(data: bytes) -> bytes:
+        damaged = bytearray(data)
+        for position in positions:
+            damaged[position] ^= 4
+        return bytes(damaged)
+
+    return change
+
+
+def test_compressed_segments_are_copied_whole(patient: Patient) -> None:
+    sound = compressed_specimen(patient.place)
+    assert set(FRAMED) < set(sound.files)
+    assert patient.salvage(sound).lost == ()
+    assert records(patient.target) == sound.records
+
+
+def test_frames_are_found_without_their_table_and_without_what_the_index_says(patient: Patient) -> None:
+    sound = compressed_specimen(patient.place)
+    damaged = sound.changed(FRAMED[0], lambda data: data[:-20])
+    damaged = damaged.changed(FRAMED[1], flipped(-1, -10, -20))
+    for index in (path for path in sound.files if path.suffix == ".index"):
+        damaged = damaged.changed(index, lambda data: data[:-128] + bytes(128))
+    assert patient.salvage(damaged).lost == ()
+    assert records(patient.target) == sound.records
+
+
+def test_damaged_frame_costs_no_more_than_its_records(patient: Patient) -> None:
+    sound = compressed_specimen(patient.place)
+    log = patient.salvage(sound.changed(FRAMED[1], flipped(75)))
+    assert lost_offsets(log)
+    assert lost_offsets(log) <= set(range(10, 20))
+    saved = records(patient.target)
+    assert saved == {offset: sound.records[offset] for offset in set(range(40)) - lost_offsets(log)}
+
+
+def test_compressed_files_that_were_put_aside_are_read_too(patient: Patient) -> None:
+    sound = compressed_specimen(patient.place)
+    aside = sound
+    for name in (FRAMED[1].name, f"{10:020d}.index"):
+        data = aside.files[FOLDER / name]
+        aside = aside.without(FOLDER / name).with_file(FOLDER / f"{name}.lost", data)
+    log = patient.salvage(aside)
+    assert records(patient.target) == sound.records
+    assert log.from_aside == 10
+
+
+def test_missing_dictionary_is_named(patient: Patient) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "v2"
+    shutil.copytree(golden, patient.source)
+    (patient.source / FOLDER / "1.dictionary").unlink()
+    (log,) = salvage_store(patient.source, patient.target, clock=StepClock()).logs
+    assert lost_offsets(log) == {4, 5, 6, 7}
+    assert any("its dictionary, number 1, is missing" in note for note in log.notes)

@@ -1,0 +1,198 @@
+"""Compressing a segment, whatever the moment at which the machine or the process stops and whoever reads meanwhile:
+every record is there, none twice, and the next open leaves no file that means nothing."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.compressed import expected, fill, forget_tail, open_compressed, payload_of, read_all
+from tests.support.faulty_files import FaultyFiles, SimulatedKill
+from tests.support.power_loss import Disk, Loss
+from tests.support.recording_files import RecordingFiles
+from tests.support.seeds import rounds, run_seed, told_on_failure
+from timestone import OffsetOutOfRange, names
+from timestone.dictionaries import write_dictionary
+from timestone.examination import base_offsets
+from timestone.files import Files
+from timestone.store import Store
+from timestone.zstd import train
+
+pytestmark = pytest.mark.crash
+
+IMAGES = rounds(4, "TIMESTONE_POWER_LOSS_IMAGES")
+SECONDS = rounds(2, "TIMESTONE_READERS_SECONDS")
+COUNT = 21
+
+
+def run(store: Store) -> None:
+    """Two sealed segments, compressed, and a dictionary for them, made before."""
+    log = store.log("a")
+    like = b'{"device":"sensor-%d","temperature":%d.5,"state":"running","at":%d}'
+    content = train([like % (n % 13, n % 41, n) for n in range(2000)], 1024, 1)
+    assert content is not None
+    write_dictionary(store.files, log.folder, log.id, 1, content)
+    log.configure(compression_dictionary=True)
+    log.apply_compression()
+    store.deleted_files.unlink_due()
+
+
+def prepared(root: Path) -> None:
+    with open_compressed(root, segment_entries=10, compression="none") as store:
+        fill(store.log("a"), COUNT)
+
+
+def begun(root: Path, files: Files) -> Store:
+    store = open_compressed(root, files)
+    store.log("a").configure(compression="zstd")
+    return store
+
+
+def check(root: Path, count: int) -> set[int]:
+    """Open what is left; the generations that are served then."""
+    with timestone.view(root) as view:
+        found = read_all(view.log("a"))
+        assert found == expected(0, len(found))
+        assert len(found) >= count
+    with open_compressed(root) as store:
+        log = store.log("a")
+        forget_tail(store)
+        found = read_all(log)
+        assert found == expected(0, len(found))
+        assert len(found) >= count
+        trailers = [segment.trailer for segment in log.history.segments if segment.trailer]
+        meant = {names.segment_path(log.folder, one.base_offset, one.generation).name for one in trailers}
+        meant |= {names.index_path(log.folder, one.base_offset).name for one in trailers}
+        present = {path.name for path in log.folder.iterdir()}
+        assert present - meant <= {"topics", "1.dictionary"}
+        assert base_offsets(Files(), log.folder)[1] == []
+        return {one.generation for one in trailers}
+
+
+@pytest.mark.timeout(600)
+def test_whenever_the_power_fails(quick_directory: Path) -> None:
+    source = quick_directory / "run" / "store"
+    source.parent.mkdir()
+    prepared(source)
+    recorder = RecordingFiles(source)
+    store = begun(source, recorder)
+    run(store)
+    store.close()
+    seed, checked, outcomes = run_seed("compression"), 0, set()
+    disk, root = Disk(recorder), quick_directory / "image"
+    for number, operation in enumerate(recorder.operations):
+        disk.apply(number, operation)
+        for loss in Loss:
+            for image in range(1 if loss in (Loss.NOTHING, Loss.EVERYTHING) else IMAGES):
+                rng = random.Random(f"{seed}/{number}/{loss.name}/{image}")
+                with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name, operation=operation):
+                    disk.image(rng, loss).write(root)
+                    outcomes |= check(root, COUNT)
+                shutil.rmtree(root)
+                checked += 1
+    assert outcomes == {0, 1}
+    print(f"{checked} images of {len(recorder.operations)} operations, seed {seed}")
+
+
+def test_killed_at_each_operation(quick_directory: Path) -> None:
+    number, done, outcomes = 0, False, set()
+    while not done:
+        number += 1
+        root, files = quick_directory / f"killed {number}", FaultyFiles()
+        prepared(root)
+        store = begun(root, files)
+        files.kill(number, ("before", "middle")[number % 2])
+        with contextlib.suppress(SimulatedKill):
+            run(store)
+        done = not files.dead
+        files.abandon()
+        store.abandon()
+        store.documents.close()
+        with told_on_failure(operation=number):
+            outcomes |= check(root, COUNT)
+        shutil.rmtree(root)
+    assert outcomes == {0, 1}
+    assert number > 20
+
+
+def follow(root: Path, pipe: int) -> None:
+    """Read forward for ever, from the start again whenever the end is reached; tell how many records were read."""
+    with timestone.view(root) as view:
+        log, offset, total = view.log("a"), 0, 0
+        while True:
+            try:
+                batch = log.read(offset, max_records=1 + total % 700)
+            except OffsetOutOfRange as error:
+                if error.start <= offset:
+                    raise  # nothing was deleted in front of it
+                offset = error.start
+                continue
+            for record in batch:
+                assert record.offset == offset, f"{record.offset} where {offset} should be"
+                assert record.payload == payload_of(offset), f"offset {offset} is torn"
+                offset += 1
+            assert batch.next_offset == offset
+            total += len(batch)
+            os.write(pipe, len(batch).to_bytes(4, "little"))
+            if not batch:
+                view.open_segments.clear()  # as if many others had been read meanwhile
+                log.refresh()
+                offset = log.start_offset
+
+
+def forked_reader(root: Path) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            follow(root, writer)
+        except BaseException as error:
+            print(f"reader: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(1)
+    os.close(writer)
+    return pid, reader
+
+
+@pytest.fixture
+def readers(quick_directory: Path) -> Iterator[list[tuple[int, int]]]:
+    root = quick_directory / "store"
+    prepared(root)
+    started = [forked_reader(root) for _ in range(2)]
+    try:
+        yield started
+    finally:
+        for pid, pipe in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            os.close(pipe)
+
+
+def test_readers_in_other_processes_notice_nothing(
+    quick_directory: Path, readers: list[tuple[int, int]]
+) -> None:
+    """While segments are appended to, sealed, compressed, and deleted with next to no delay under their eyes."""
+    with open_compressed(quick_directory / "store") as store:
+        log = store.log("a")
+        log.configure(compression="zstd", segment_entries=50, retention_bytes=100_000)
+        swapped, deleted, until = 0, 0, time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            fill(log, 200, batch=20)
+            swapped += log.apply_compression()
+            store.deleted_files.unlink_due()
+            deleted += log.apply_retention()
+    assert swapped > 20
+    assert deleted > 5
+    for pid, pipe in readers:
+        os.set_blocking(pipe, False)
+        assert os.read(pipe, 1 << 16), "it has read nothing"
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0), "a reader has met something; standard error says what"

@@ -1,0 +1,68 @@
+"""Write the golden store with compressed segments again: `python -m tests.golden.make_v2 FOLDER`.
+
+Only to look at what changed when a test here fails. What is checked in is never replaced: a changed byte is a new
+format version with a golden store of its own. (The compressed bytes also depend on the version of zstandard.)
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import timestone
+from tests.golden.make_v1 import wait_until_sealed
+from tests.support.step_clock import StepClock
+from timestone import LogConfig
+from timestone.dictionaries import write_dictionary
+from timestone.zstd import train
+
+
+def make(folder: Path) -> None:
+    """A segment compressed without a dictionary, one with, one left as it was and one that was never closed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        live = Path(scratch) / "store"
+        config = timestone.StoreConfig(min_free_bytes=0, delete_delay_ms=0, log=LogConfig(segment_entries=4))
+        with timestone.open(live, config=config, clock=StepClock()) as store:
+            store.maintenance.stop()
+            log = store.log("telemetry")
+            for offset in range(14):
+                text = b'{"device":"sensor-%d","temperature":%d.5,"state":"running"}' % (offset % 3, offset)
+                log.append(text * (1 + offset % 3), topic=f"devices/{offset % 2}/state")
+                if offset % 4 == 3:
+                    log.roll()
+                    wait_until_sealed(log, offset // 4 + 1)
+                if offset == 3:
+                    log.configure(compression="zstd")
+                    log.apply_compression()
+                if offset == 7:
+                    samples = [
+                        b'{"device":"sensor-%d","temperature":%d.5,"state":"running"}' % (n, n)
+                        for n in range(999)
+                    ]
+                    trained = train(samples, 1024, 1)
+                    assert trained is not None
+                    write_dictionary(store.files, log.folder, log.id, 1, trained)
+                    log.configure(compression_dictionary=True)
+                    log.apply_compression()
+                    log.configure(compression="none")
+            store.deleted_files.unlink_all()
+            # Copied while it is open: what a kill -9 leaves.
+            shutil.copytree(live / "telemetry-0", folder / "telemetry-0")
+        shutil.copy(live / "catalog.db", folder / "catalog.db")
+        expected: list[dict[str, object]] = [
+            {
+                "offset": record.offset,
+                "timestamp_us": record.timestamp_us,
+                "topic": record.topic,
+                "payload": record.payload.hex(),
+                "block": [],
+                "flags": record.flags,
+            }
+            for record in timestone.view(folder).log("telemetry").reader()
+        ]
+        (folder / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))
