@@ -1,7 +1,7 @@
 """What may stand between a socket and a link: TLS, WebSocket, or both. A layer is a protocol to what is below it and a
 transport to what is above it, both in asyncio's words, and does no I/O itself."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from mqtt_front.loop import Transport
 
@@ -27,3 +27,66 @@ class Arrival(Protocol):
     def turn_away(self, message: str) -> None:
         """End the connection: what the client did on the layer's side makes no sense. `message` goes on from its
         address: "it does not speak TLS"."""
+
+
+class Layer:
+    """One connection's layer: what every kind passes through as it is. Each kind adds what becomes of bytes
+    on their way up (`buffer_updated`) and down (`write`), and how it says goodbye (`close`)."""
+
+    __slots__ = ("_ended", "_lower", "_open", "_started", "_upper")
+
+    def __init__(self, upper: Receiver) -> None:
+        self._upper = upper
+        self._lower: Transport | None = None
+        self._started = False
+        """The client has sent something."""
+        self._open = False
+        """Its handshake is done."""
+        self._ended = False
+        """Nothing is handed up or sent any more."""
+
+    # What the transport below calls.
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        # What arrives is copied out of it before it is lent again for what goes up.
+        return self._upper.get_buffer(size_hint)
+
+    def eof_received(self) -> bool:
+        return self._upper.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended = True
+        self._lower = None
+        self._upper.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._upper.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._upper.resume_writing()
+
+    # What the receiver above calls.
+
+    def abort(self) -> None:
+        """Close now."""
+        self._ended = True
+        if self._lower is not None:
+            self._lower.abort()
+
+    def pause_reading(self) -> None:
+        if self._lower is not None:
+            self._lower.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._lower is not None:
+            self._lower.resume_reading()
+
+    def is_closing(self) -> bool:
+        return self._ended or self._lower is None or self._lower.is_closing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if self._lower is not None:
+            self._lower.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default if self._lower is None else self._lower.get_extra_info(name, default)

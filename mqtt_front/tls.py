@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from mqtt_front.layer import Arrival, Receiver
+from mqtt_front.layer import Arrival, Layer, Receiver
 from mqtt_front.loop import Transport
 from mqtt_front.security.tls_context import certificate_name
 from mqtt_front.security.tls_faults import handshake_fault, no_tls
@@ -18,12 +18,12 @@ HANDSHAKE = "TLS handshake"
 _FIRST_BYTES = 4
 
 
-class TlsLayer:
+class TlsLayer(Layer):
     """One connection's TLS. To the socket's transport it is a protocol, to `upper` a transport."""
 
     __slots__ = (
-        "_arrival", "_call_soon", "_certificate_name", "_decrypting", "_ended", "_incoming", "_lower", "_name_kind",
-        "_open", "_outgoing", "_reading", "_started", "_tls", "_upper",
+        "_arrival", "_call_soon", "_certificate_name", "_decrypting", "_incoming", "_name_kind", "_outgoing",
+        "_reading", "_tls",
     )  # fmt: skip
 
     def __init__(
@@ -36,15 +36,14 @@ class TlsLayer:
         name_kind: str | None = None,
     ) -> None:
         """`name_kind` says which name of the client's certificate is its user: "cn", "san", or None for neither."""
-        self._upper = upper
+        super().__init__(upper)
         self._arrival = arrival
         self._call_soon = call_soon
         self._name_kind = name_kind
         self._certificate_name: str | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._lower: Transport | None = None
-        self._started = self._open = self._ended = self._decrypting = False
+        self._decrypting = False
         self._reading = True
 
     # What the socket's transport calls.
@@ -53,10 +52,6 @@ class TlsLayer:
         self._lower = transport
         self._upper.connection_made(self)
         self._arrival.awaited = HANDSHAKE
-
-    def get_buffer(self, size_hint: int) -> memoryview:
-        # Encrypted bytes are copied out of it before it is lent again for the decrypted ones.
-        return self._upper.get_buffer(size_hint)
 
     def buffer_updated(self, count: int) -> None:
         received = self._upper.get_buffer(-1)[:count]
@@ -76,18 +71,7 @@ class TlsLayer:
     def eof_received(self) -> bool:
         if self._started and not self._open and not self._ended:
             self._arrival.turn_away(f"it left during the {HANDSHAKE}")
-        return self._upper.eof_received()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._ended = True
-        self._lower = None
-        self._upper.connection_lost(error)
-
-    def pause_writing(self) -> None:
-        self._upper.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._upper.resume_writing()
+        return super().eof_received()
 
     def _shake_hands(self) -> None:
         try:
@@ -174,39 +158,24 @@ class TlsLayer:
         if self._lower is not None:
             self._lower.close()
 
-    def abort(self) -> None:
-        """Close now."""
-        self._ended = True
-        if self._lower is not None:
-            self._lower.abort()
-
     def pause_reading(self) -> None:
         """Hand nothing up until `resume_reading`. What is decrypted already waits in OpenSSL: one read at most."""
         self._reading = False
-        if self._lower is not None:
-            self._lower.pause_reading()
+        super().pause_reading()
 
     def resume_reading(self) -> None:
         """Go on. What waited is handed up in a later turn of the loop, as a socket would."""
         if self._reading:
             return
         self._reading = True
-        if self._lower is not None:
-            self._lower.resume_reading()
+        super().resume_reading()
         if not self._decrypting:
             self._call_soon(self._go_on)
-
-    def is_closing(self) -> bool:
-        return self._ended or self._lower is None or self._lower.is_closing()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        if self._lower is not None:
-            self._lower.set_write_buffer_limits(high, low)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "certificate_name":
             return self._certificate_name
-        return default if self._lower is None else self._lower.get_extra_info(name, default)
+        return super().get_extra_info(name, default)
 
     def _go_on(self) -> None:
         if not self._decrypting and not self._ended:

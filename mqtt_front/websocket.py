@@ -7,7 +7,7 @@ memory for each connection and gains little on packets this small.
 import http
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from websockets.exceptions import InvalidHandshake
@@ -18,7 +18,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from mqtt_front.address import is_loopback
-from mqtt_front.layer import Arrival, Receiver
+from mqtt_front.layer import Arrival, Layer, Receiver
 from mqtt_front.loop import Transport
 
 HANDSHAKE = "WebSocket handshake"
@@ -42,23 +42,14 @@ class Top(Receiver, Arrival, Protocol):
         """Bytes of MQTT came in."""
 
 
-class WebSocketLayer:
+class WebSocketLayer(Layer):
     """One connection's WebSocket. To what is below it is a protocol, to the link a transport."""
 
-    __slots__ = (
-        "_ended",
-        "_link",
-        "_lower",
-        "_open",
-        "_origins",
-        "_pong",
-        "_protocol",
-        "_started",
-        "_writable",
-    )
+    __slots__ = ("_link", "_origins", "_pong", "_protocol", "_writable")
 
     def __init__(self, link: Top, *, packet_bytes: int, origins: Sequence[str] | None) -> None:
         """`origins` are the pages that may connect from a browser besides those of this machine; None for any."""
+        super().__init__(link)
         self._link = link
         self._origins = origins
         self._protocol = ServerProtocol(
@@ -66,8 +57,6 @@ class WebSocketLayer:
             max_size=packet_bytes + _EXTRA_BYTES,
             logger=_LOG,
         )
-        self._lower: Transport | None = None
-        self._started = self._open = self._ended = False
         self._writable = True
         self._pong: bytes | None = None
 
@@ -77,9 +66,6 @@ class WebSocketLayer:
         self._lower = transport
         self._link.connection_made(self)
         self._link.awaited = HANDSHAKE
-
-    def get_buffer(self, size_hint: int) -> memoryview:
-        return self._link.get_buffer(size_hint)
 
     def buffer_updated(self, count: int) -> None:
         data = bytes(self._link.get_buffer(-1)[:count])
@@ -102,24 +88,16 @@ class WebSocketLayer:
         if self._protocol.close_expected() and not self._ended:
             self._finish()
 
-    def eof_received(self) -> bool:
-        return self._link.eof_received()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._ended = True
-        self._lower = None
-        self._link.connection_lost(error)
-
     def pause_writing(self) -> None:
         self._writable = False
-        self._link.pause_writing()
+        super().pause_writing()
 
     def resume_writing(self) -> None:
         self._writable = True
         pong, self._pong = self._pong, None
         if pong is not None and self._lower is not None:
             self._lower.write(pong)
-        self._link.resume_writing()
+        super().resume_writing()
 
     def _shake_hands(self, events: Sequence[object]) -> None:
         """Let the client in once its request is whole, or answer in HTTP what is wrong."""
@@ -210,30 +188,6 @@ class WebSocketLayer:
             self._flush()
         if self._lower is not None:
             self._lower.close()
-
-    def abort(self) -> None:
-        """Close now."""
-        self._ended = True
-        if self._lower is not None:
-            self._lower.abort()
-
-    def pause_reading(self) -> None:
-        if self._lower is not None:
-            self._lower.pause_reading()
-
-    def resume_reading(self) -> None:
-        if self._lower is not None:
-            self._lower.resume_reading()
-
-    def is_closing(self) -> bool:
-        return self._ended or self._lower is None or self._lower.is_closing()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        if self._lower is not None:
-            self._lower.set_write_buffer_limits(high, low)
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default if self._lower is None else self._lower.get_extra_info(name, default)
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
