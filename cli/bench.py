@@ -17,6 +17,10 @@ BENCHMARKS = {
     "opening": ("timestone_bench.opening", "opening a store whose owner was killed"),
     "many-topics": ("timestone_bench.many_topics", "a log with many topics against one with a single topic"),
     "spark": ("timestone_bench.spark_read", "scans by Spark, against Parquet and text of the same rows"),
+    "compression": (
+        "timestone_bench.compression",
+        "a compressed log against a raw one: size, bulk and single reads",
+    ),
     "kernels": ("timestone_bench.kernels", "the compiled per-record loops against their twins in Python"),
 }
 
