@@ -1,8 +1,8 @@
 """What does a compressed log save, and what do reads of it cost?
 
 The same telemetry in one log that stays raw and in one for each level; every repeat reads all of them in turn, so that
-whatever disturbs one disturbs its peer as well. All of it comes from the page cache: what a slow disk would gain by
-reading less is not in these figures.
+whatever disturbs one disturbs its peer as well. All of it comes from the page cache, so rates are by processor time;
+what a slow disk would gain by reading less is not in these figures.
 """
 
 import argparse
@@ -48,9 +48,9 @@ class CompressionRow:
     saved_ratio: float
     """Raw bytes over stored bytes."""
     compress_mb_per_s: float | None
-    """10^6 raw bytes a second, proving the copy included."""
+    """10^6 raw bytes a second of the processor, proving the copy included."""
     bulk_mb_per_s: float
-    """Of a process that reads all of it for the first time."""
+    """10^6 raw bytes a second of the processor, in a process that reads all of it for the first time."""
     bulk_ratio: float
     """Over the raw log."""
     single_us: float
@@ -170,9 +170,9 @@ def _prepare(path: Path, count: int, levels: dict[str, int], progress: Progress)
             progress(f"compressing at level {level}")
             log = store.log(name)
             log.configure(compression=Compression.ZSTD, compression_level=level)
-            began = time.perf_counter()
+            began = time.process_time()
             log.apply_compression()
-            spent_s[name] = time.perf_counter() - began
+            spent_s[name] = time.process_time() - began
             log.configure(compression=Compression.NONE)  # so that no later open goes on with it
     return spent_s
 
@@ -193,11 +193,11 @@ def _telemetry(count: int) -> Iterator[list[bytes]]:
 
 
 def _bulk_s(log: Log) -> float:
-    """Seconds to read a log from start to end."""
-    offset, began = log.start_offset, time.perf_counter()
+    """Seconds of the processor to read a log from start to end."""
+    offset, began = log.start_offset, time.process_time()
     while offset < log.end_offset:
         offset = log.read(offset, max_records=_READ_BYTES, max_bytes=_READ_BYTES).next_offset
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def _single_us(log: Log) -> float:

@@ -79,3 +79,20 @@ def test_no_line_ends_in_blanks_and_names_are_not_markup(
     lines = printed(tmp_path, capsys)
     assert all(line == line.rstrip() for line in lines)
     assert any("[red]stranger[" in line for line in lines)
+
+
+def test_compressed_segments_have_what_they_take_beside_their_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clean(tmp_path)
+    assert "stored" not in "\n".join(printed(tmp_path, capsys))
+    with timestone.open(tmp_path) as store:
+        store.maintenance.stop()
+        store.log("telemetry").configure(compression="zstd")
+        assert store.log("telemetry").apply_compression() > 0
+    lines = printed(tmp_path, capsys)
+    assert " stored), 5 topics" in lines[2]
+    head = lines.index(next(line for line in lines if line.split()[:2] == ["base", "next"]))
+    assert lines[head].split()[3:6] == ["bytes", "stored", "index"]
+    (log,) = inspect_store(tmp_path).to_json()["logs"]
+    assert log["stored_bytes"] == sum(one["stored_bytes"] for one in log["segments"]) < log["bytes"]

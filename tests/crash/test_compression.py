@@ -16,7 +16,7 @@ import pytest
 import timestone
 from tests.support.compressed import expected, fill, forget_tail, open_compressed, payload_of, read_all
 from tests.support.faulty_files import FaultyFiles, SimulatedKill
-from tests.support.power_loss import Disk, Loss
+from tests.support.power_loss import Disk, Image, Loss
 from tests.support.recording_files import RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone import OffsetOutOfRange, names
@@ -28,8 +28,9 @@ from timestone.zstd import train
 
 pytestmark = pytest.mark.crash
 
-IMAGES = rounds(4, "TIMESTONE_POWER_LOSS_IMAGES")
+IMAGES = rounds(2, "TIMESTONE_POWER_LOSS_IMAGES")
 SECONDS = rounds(2, "TIMESTONE_READERS_SECONDS")
+NESTED_EVERY = rounds(29, "TIMESTONE_POWER_LOSS_NESTED_EVERY")
 COUNT = 21
 
 
@@ -77,6 +78,21 @@ def check(root: Path, count: int) -> set[int]:
         return {one.generation for one in trailers}
 
 
+def check_interrupted(root: Path, left: Image, rng: random.Random) -> None:
+    """The open that removes what does not count is cut short after each of its operations."""
+    shutil.rmtree(root)
+    left.write(root)
+    recorder = RecordingFiles(root)
+    open_compressed(root, recorder).close()
+    disk = Disk(recorder)
+    for number, operation in enumerate(recorder.operations):
+        disk.apply(number, operation)
+        shutil.rmtree(root)
+        with told_on_failure(recovery_moment=number, recovery_operation=operation):
+            disk.image(rng, list(Loss)[number % len(Loss)]).write(root)
+            check(root, COUNT)
+
+
 @pytest.mark.timeout(600)
 def test_whenever_the_power_fails(quick_directory: Path) -> None:
     source = quick_directory / "run" / "store"
@@ -94,8 +110,11 @@ def test_whenever_the_power_fails(quick_directory: Path) -> None:
             for image in range(1 if loss in (Loss.NOTHING, Loss.EVERYTHING) else IMAGES):
                 rng = random.Random(f"{seed}/{number}/{loss.name}/{image}")
                 with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name, operation=operation):
-                    disk.image(rng, loss).write(root)
+                    left = disk.image(rng, loss)
+                    left.write(root)
                     outcomes |= check(root, COUNT)
+                    if checked % NESTED_EVERY == 0:
+                        check_interrupted(root, left, rng)
                 shutil.rmtree(root)
                 checked += 1
     assert outcomes == {0, 1}

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.serializers import CPickleSerializer
 
+import timestone
 from pyspark_timestone import scan as module
 from pyspark_timestone.arrow import arrow_schema
 from pyspark_timestone.columns import source_schema
@@ -113,3 +114,15 @@ def test_plan_is_one_task_a_segment(store: Path) -> None:
         OffsetRange(KEY, 1000, 2000),
         OffsetRange(KEY, 2000, 2010),
     ]
+
+
+def test_a_task_planned_before_its_segment_was_compressed_reads_the_same(store: Path) -> None:
+    planned = task(store, 900, 2100)
+    with timestone.open(store, delete_delay_ms=0) as owner:
+        owner.maintenance.stop()
+        log = owner.log(LOG)
+        log.configure(compression="zstd")
+        assert log.apply_compression() == 3
+    assert not list((store / f"{LOG}-0").glob(f"{0:020d}.segment"))
+    assert read(store, planned) == list(range(900, 2100))
+    assert read(store, planned, topics="devices/3/state") == list(range(903, 2100, 5))

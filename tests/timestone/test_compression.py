@@ -195,6 +195,18 @@ def test_retention_counts_what_is_stored(quick_directory: Path) -> None:
         assert list(log.folder.glob("*.1.segment*")) == []
 
 
+def test_decoded_frames_are_counted_in_the_memory_budget(quick_directory: Path) -> None:
+    with open_compressed(quick_directory / "store") as store:
+        fill(store.log("a"), 101)
+        store.log("a").apply_compression()
+    with open_compressed(quick_directory / "store") as store:
+        assert store.tail_budget.used_bytes == 0
+        store.log("a").record(51)
+        trailer = store.log("a").history.segments[0].trailer
+        assert trailer is not None
+        assert store.tail_budget.used_bytes == trailer.segment_bytes, "one frame, which is all of it"
+
+
 # Dictionaries.
 
 

@@ -127,3 +127,19 @@ def test_entries_of_a_run_start_anywhere_and_stop_at_its_end() -> None:
     assert entries_of(one, 102, 2)["position"].tolist() == [102, 103]
     assert entries_of(one, 103, 99)["position"].tolist() == [103, 104]
     assert entries_of(one, 100, 0)["position"].tolist() == []
+
+
+def test_memory_lent_to_others_comes_out_of_the_same_budget() -> None:
+    cost = run(0, 1).cost_bytes
+    budget = TailBudget(3 * cost)
+    tail = LogTail(budget)
+    for offset in range(3):
+        tail.add(run(offset, 1))
+    budget.lend(2 * cost)
+    assert [tail.find(offset) is not None for offset in range(3)] == [False, False, True]
+    budget.lend(5 * cost)
+    tail.add(run(3, 1))
+    assert tail.find(3) is None, "more is lent than there is: nothing is kept, nothing breaks"
+    budget.lend(-7 * cost)
+    tail.add(run(4, 1))
+    assert (tail.find(4) is not None, budget.used_bytes) == (True, cost)
