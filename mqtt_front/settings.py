@@ -231,6 +231,10 @@ class MqttSettings(SecuritySettings):
         validate_log_name(self.default_log)
         if self.listen is not None:
             parse_address(self.listen, setting="listen")
+        if self.device_topics is not None:
+            validate_filter(self.device_topics)
+            if not {"%c", "%u"} & set(self.device_topics.split("/")):
+                raise ValueError(f"device_topics is {self.device_topics}; a level of it has to be %c or %u")
         if self.redirect and self.server_reference is None:
             raise ValueError("redirect needs server_reference: where should clients go?")
         if not self.all_listeners:

@@ -136,8 +136,9 @@ class SharedGroup:
         return list(self._returned)
 
     def share(self, room: int) -> int:
-        """How many records a member with so much room should take: leave some for the others."""
-        return max(1, min(room, max(_QUANTUM, -(-self.backlog // max(1, self.connected_count)))))
+        """How many records a member with so much room should take: its part, however few there are. Who shares a
+        subscription expects that work which comes at once does not all go to one."""
+        return max(1, min(room, -(-self.backlog // max(1, self.connected_count))))
 
     def took(self, batch: Batch, returned: list[int]) -> None:
         """A batch was read to be handed out: of `returned` offsets if there are any, else what was new."""

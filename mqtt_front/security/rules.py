@@ -69,11 +69,12 @@ class RuleSet:
 class Permissions:
     """What one connected client may do. Used by the event loop's thread only."""
 
-    __slots__ = ("_publishable", "_sets")
+    __slots__ = ("_publishable", "_scope", "_sets")
 
-    def __init__(self, sets: Sequence[RuleSet]) -> None:
-        """`sets` are asked in order; the first that mentions a topic decides."""
+    def __init__(self, sets: Sequence[RuleSet], scope: RuleSet | None = None) -> None:
+        """`sets` are asked in order; the first that mentions a topic decides. `scope` has to allow it, too."""
         self._sets = tuple(sets)
+        self._scope = scope
         self._publishable: set[bytes] = set()
 
     def may_write(self, topic: str) -> bool:
@@ -87,6 +88,8 @@ class Permissions:
     def may_subscribe(self, topic_filter: str) -> bool:
         """Is there a topic matching the filter that the client may read? Others that match are held back one by
         one."""
+        if self._scope is not None and not self._scope.judge_filter(topic_filter):
+            return False
         return next(
             (said for each in self._sets if (said := each.judge_filter(topic_filter)) is not None), False
         )
@@ -116,6 +119,8 @@ class Permissions:
         return frozenset(refused)
 
     def _judge(self, topic: str, wanted: Access) -> bool:
+        if self._scope is not None and not self._scope.judge(topic, wanted):
+            return False
         return next((said for each in self._sets if (said := each.judge(topic, wanted)) is not None), False)
 
 

@@ -62,6 +62,14 @@ class SecuritySettings:
         default=None,
         metadata={"help": "who may publish and subscribe to what, in mosquitto's format; none: anything"},
     )
+    device_topics: str | None = field(
+        default=None,
+        metadata={
+            "help": "a filter with %c (client id) or %u (user) as a level: all clients but `backend_users` publish and "
+            "receive there and nowhere else; none: anywhere"
+        },
+    )
+    backend_users: tuple[str, ...] = _setting((), "users whom device_topics does not bind")
     authenticators: tuple[str, ...] = _setting(
         (), "plug-ins that are asked about clients nobody else knows, in this order"
     )

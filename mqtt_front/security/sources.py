@@ -11,7 +11,7 @@ from mqtt_front.security.authenticator import Authenticator, Verifier, load_auth
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.security.password_authenticator import PasswordAuthenticator
 from mqtt_front.security.password_file import is_readable_by_others, read_password_file
-from mqtt_front.security.rules import Permissions, RuleSet, fill_in
+from mqtt_front.security.rules import Access, Permissions, Rule, RuleSet, fill_in
 from mqtt_front.security.settings import SecuritySettings
 
 _NO_RULES = RuleSet(())
@@ -27,6 +27,9 @@ class Sources:
     tokens: Verifier | None
     """Also among `authenticators`."""
     acl: AclFile | None
+    device_topics: str | None = None
+    """Where clients have to stay that are no backends, with the placeholders of patterns."""
+    backend_users: frozenset[str] = frozenset()
 
     def authenticate(self, credentials: Credentials) -> Identity | Refusal:
         """Ask one authenticator after the other. Blocks for as long as they do; thread-safe."""
@@ -40,12 +43,16 @@ class Sources:
 
     def permissions(self, identity: Identity, client_id: str) -> Permissions | None:
         """What a client may do; None for everything."""
+        scope = None
+        if self.device_topics is not None and identity.user not in self.backend_users:
+            own_topics = Rule(self.device_topics, Access.READ_WRITE)
+            scope = RuleSet(fill_in([own_topics], identity.user, client_id))
         if identity.rules is not None:
-            return Permissions([RuleSet(fill_in(identity.rules, identity.user, client_id))])
+            return Permissions([RuleSet(fill_in(identity.rules, identity.user, client_id))], scope)
         if self.acl is None:
-            return None
+            return None if scope is None else Permissions([scope])
         own = self.acl.users.get(identity.user, _NO_RULES)
-        return Permissions([own, RuleSet(fill_in(self.acl.patterns, identity.user, client_id))])
+        return Permissions([own, RuleSet(fill_in(self.acl.patterns, identity.user, client_id))], scope)
 
     def still_holds(self, identity: Identity) -> bool:
         """Would a client that was let in with earlier sources be let in today, as far as that can be told?"""
@@ -75,7 +82,14 @@ def read_sources(settings: SecuritySettings, log: logging.Logger) -> Sources:
     ]
     own: Sequence[Authenticator | None] = (tokens, passwords, *plug_ins)
     acl = None if settings.acl_file is None else read_acl_file(settings.acl_file)
-    return Sources(tuple(each for each in own if each is not None), passwords, tokens, acl)
+    return Sources(
+        tuple(each for each in own if each is not None),
+        passwords,
+        tokens,
+        acl,
+        settings.device_topics,
+        frozenset(settings.backend_users),
+    )
 
 
 def warn_of_readers(path: Path, log: logging.Logger) -> None:

@@ -209,3 +209,26 @@ def test_a_client_of_one_version_takes_over_from_one_of_another(server: MqttServ
         answers = [new.next_packet(), new.next_packet()]
         assert Pubrec(9) in answers, "the half-finished exchange moves with the session"
         assert [record.payload for record in server.store.log("mqtt").reader()].count(b"x") >= 1
+
+
+@LEVELS
+def test_what_comes_at_once_for_a_shared_subscription_does_not_all_go_to_one_member(
+    server: MqttServer, level: int
+) -> None:
+    members = [connected(server, f"member-{number}", level) for number in range(2)]
+    for member in members:
+        assert member.subscribe(Request(f"$share/burst/burst/{level}", 0)) == (0,)
+    with connected(server, "burst", level) as publisher:
+        publisher.send(*[Publish(f"burst/{level}", b"%d" % number) for number in range(10)])
+        publisher.expect_silence()
+    received = []
+    for member in members:
+        first = member.expect(Publish)
+        received.append([first.payload])
+        member.send(packets.Pingreq())
+        while isinstance(packet := member.next_packet(), Publish):
+            received[-1].append(packet.payload)
+        member.close()
+    assert sorted(payload for each in received for payload in each) == [
+        b"%d" % number for number in range(10)
+    ]

@@ -14,6 +14,7 @@ from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publi
 from mqtt_front.codec.properties import Properties
 from mqtt_front.security.password_file import set_password
 from mqtt_front.security.settings import JwtSettings, LockoutSettings
+from mqtt_front.settings import MqttSettings
 from tests.support.mqtt_clients import RawClient, wait_for
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.paho_client import PahoClient
@@ -337,3 +338,40 @@ def test_a_mosquitto_user_moves_over_with_the_same_files_and_clients(tmp_path: P
         )  # fmt: skip
         assert wrong.returncode != 0
         assert "bad user name or password" in (wrong.stdout + wrong.stderr).lower()
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_devices_stay_below_their_own_id_and_backends_see_them_all(tmp_path: Path, level: int) -> None:
+    set_password(tmp_path / "passwords", "backend", b"b")
+    set_password(tmp_path / "passwords", "fleet", b"f")
+    settings = {
+        "password_file": tmp_path / "passwords",
+        "device_topics": "devices/%c/#",
+        "backend_users": ("backend",),
+    }
+    with (
+        mqtt_server(tmp_path / "store", **settings) as server,  # type: ignore[arg-type]
+        RawClient(server.address, level) as device,
+        RawClient(server.address, level) as other,
+        RawClient(server.address, level) as backend,
+    ):
+        assert login(device, "d1", "fleet", b"f").reason == 0
+        assert login(other, "d2", "fleet", b"f").reason == 0
+        assert login(backend, "any", "backend", b"b").reason == 0
+        assert backend.subscribe("devices/+/temp") == (1,)
+        refused = 0x87 if level == 5 else 0x80
+        assert device.subscribe("devices/d1/#", "devices/+/orders", "#", "devices/d2/#") == (1, 1, 1, refused)
+        device.publish("devices/d1/temp", b"own")
+        assert device.receive(1)[0].payload == b"own"
+        other.send(Publish("devices/d1/temp", b"forged", 1, packet_id=1))
+        assert other.expect(Puback).reason == (0x87 if level == 5 else 0)
+        backend.publish("devices/d2/orders", b"for d2", packet_id=1)
+        backend.publish("devices/d1/orders", b"for d1", packet_id=2)
+        assert [one.payload for one in device.receive(1)] == [b"for d1"]
+        assert [one.payload for one in backend.receive(1)] == [b"own"]
+        backend.expect_silence()
+
+
+def test_device_topics_without_a_place_for_the_id_are_refused() -> None:
+    with pytest.raises(ValueError, match="has to be %c or %u"):
+        MqttSettings(device_topics="devices/#")

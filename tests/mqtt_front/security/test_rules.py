@@ -103,6 +103,15 @@ def test_bytes_that_are_no_topic_are_left_to_those_who_say_what_is_wrong_with_th
 PATTERNS = [Rule("devices/%c/#", Access.WRITE), Rule("users/%u/%c", Access.READ), Rule("all", Access.READ)]
 
 
+def test_a_scope_has_to_allow_what_rules_allow() -> None:
+    rules = RuleSet([Rule("devices/#", Access.READ_WRITE), Rule("public/#", Access.READ)])
+    bound = Permissions([rules], RuleSet([Rule("devices/7/#", Access.READ_WRITE)]))
+    assert bound.may_write("devices/7/temp") and bound.may_read("devices/7/temp")
+    assert not bound.may_write("devices/8/temp") and not bound.may_read("public/x")
+    assert bound.may_subscribe("devices/+/temp") and not bound.may_subscribe("public/#")
+    assert bound.forbidden([b"devices/7/a", b"devices/8/a"]) == {b"devices/8/a"}
+
+
 def test_patterns_take_the_names_of_the_client() -> None:
     assert [each.topic_filter for each in fill_in(PATTERNS, "alice", "d1")] == [
         "devices/d1/#",
