@@ -13,6 +13,7 @@ from mqtt_front.codec.reasons import Reason
 from mqtt_front.deadlines import ticks
 from mqtt_front.errors import ProtocolViolation
 from mqtt_front.link import PACKET_BYTES_MAX, Link, Stay
+from mqtt_front.outgoing_aliases import OutgoingAliases
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.session import Session, Target
 from mqtt_front.session_document import NEVER_S
@@ -51,7 +52,12 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
 def introduce(link: Link, packet: Connect) -> None:
     """What the client says of itself holds for the answer already, also for a refusal."""
     link.client_id = packet.client_id
-    link.target = Target(packet.level, packet.properties.maximum_packet_size or PACKET_BYTES_MAX)
+    aliases = min(packet.properties.topic_alias_maximum or 0, link.broker.settings.delivery_alias_maximum)
+    link.target = Target(
+        packet.level,
+        packet.properties.maximum_packet_size or PACKET_BYTES_MAX,
+        OutgoingAliases(aliases) if aliases else None,
+    )
 
 
 def _decide(broker: "Broker", link: Link, packet: Connect, outcome: Identity | Refusal) -> None:

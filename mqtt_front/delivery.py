@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from mqtt_front.codec.frame import frame_acknowledgements
 from mqtt_front.complaints import Complaints
 from mqtt_front.feed import Cursor, Feed, FeedState
 from mqtt_front.loop import Loop
@@ -30,6 +31,7 @@ _SCAN_RECORDS = 65_536
 """Records of other topics that one step looks past."""
 _FEEDS_A_TURN = 64
 _RETRY_S = 1.0
+_PUBREL = 0x62
 
 
 @dataclass(slots=True)
@@ -205,10 +207,8 @@ class Delivery:
         feed = step.feed
         self._sessions.changed(feed.session)
         if step.replay_end is not None and (not feed.replaying or step.next_offset >= step.replay_end):
-            feed.session.give_up(feed)
-            feed.end_replay()
+            self._end_replay(feed)
             self._make_ready(feed)
-            self.resume(feed.session)
         elif step.reader.caught_up and step.reader.park():
             feed.state = FeedState.PARKED
         else:
@@ -253,7 +253,15 @@ class Delivery:
         if not feed.replaying:
             feed.window.seen = max(seen, offset)
         elif offset >= seen:
-            feed.session.give_up(feed)
             feed.window.seen = offset
-            feed.end_replay()
-            self.resume(feed.session)
+            self._end_replay(feed)
+
+    def _end_replay(self, feed: Feed) -> None:
+        """What was in flight before the reconnect was sent again, as far as it is still there."""
+        session = feed.session
+        forgotten = session.give_up(feed)
+        if forgotten and session.client is not None:
+            raw = [packet_id.to_bytes(2, "big") for packet_id in forgotten]
+            session.client.deliver(frame_acknowledgements(_PUBREL, raw))
+        feed.end_replay()
+        self.resume(session)

@@ -28,6 +28,8 @@ class Groups:
     def __init__(self) -> None:
         self._groups: dict[str, SharedGroup] = {}
         self._of_client: dict[str, set[str]] = {}
+        self.changed: set[SharedGroup] = set()
+        """Those that have something to save."""
         self._gone: dict[str, SharedGroup] = {}
 
     def __len__(self) -> int:
@@ -45,7 +47,7 @@ class Groups:
             form = parse_filter(topic_filter)
             begin = log.end_offset if start is None else start
             durable = form.kind is Kind.QUEUE
-            group = SharedGroup(log, topic_filter, form.pattern, begin, durable=durable)
+            group = SharedGroup(log, topic_filter, form.pattern, begin, durable=durable, changed=self.changed)
             self._groups[key] = group
             self._gone.pop(key, None)
         return group
@@ -53,11 +55,11 @@ class Groups:
     def joined(self, group: SharedGroup, client_id: str) -> None:
         """A session has the subscription."""
         group.join(client_id)
-        self._of_client.setdefault(client_id, set()).add(_key(group.log.name, group.topic_filter))
+        self._of_client.setdefault(client_id, set()).add(_key_of(group))
 
     def leave(self, group: SharedGroup, client_id: str) -> None:
         """A session has the subscription no more; with the last of them the group ends, unless it is durable."""
-        key = _key(group.log.name, group.topic_filter)
+        key = _key_of(group)
         group.leave(client_id)
         keys = self._of_client.get(client_id, set())
         keys.discard(key)
@@ -122,10 +124,9 @@ class Groups:
             if (reader := _reader(group)) is not None:
                 readers[reader.key] = None
         self._gone.clear()
-        for key, group in self._groups.items():
-            if not group.changed:
-                continue
-            group.changed = False
+        changed = [(key, group) for group in self.changed if self._groups.get(key := _key_of(group)) is group]
+        self.changed.clear()
+        for key, group in changed:
             documents[KEY_PREFIX + key] = encode_group(group)
             if (reader := _reader(group)) is not None:
                 readers[reader.key] = Commitment(group.committed, now_us).encode()
@@ -168,6 +169,10 @@ def _ranges(offsets: Iterable[int]) -> list[list[int]]:
 
 def _key(log: str, topic_filter: str) -> str:
     return f"{log}/{topic_filter}"
+
+
+def _key_of(group: SharedGroup) -> str:
+    return _key(group.log.name, group.topic_filter)
 
 
 def _reader(group: SharedGroup) -> ReaderId | None:

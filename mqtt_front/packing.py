@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mqtt_front.codec.fields import varint
-from mqtt_front.codec.frame import Records, frame_publishes, publish_size
+from mqtt_front.codec.frame import Form, Records, frame_publishes, publish_size
 from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.feed import Feed
 from mqtt_front.headers import NO_HEADERS, StoredHeaders, stored_headers
@@ -69,7 +69,7 @@ def _pack_plain(feed: Feed, batch: Batch, target: Target) -> tuple[int, Packed]:
     framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
     if framed.end < len(batch) and int(batch.topic_ids[framed.end]) not in forms:
         for topic_id in set(batch.topic_ids.tolist()).difference(forms):
-            forms[topic_id] = feed.form(topic_id, with_block=target.level == MQTT_5)
+            forms[topic_id] = _form(feed, topic_id, target)
         framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
     if framed.offsets:
         session.in_flight.update(
@@ -79,7 +79,28 @@ def _pack_plain(feed: Feed, batch: Batch, target: Target) -> tuple[int, Packed]:
         feed.window.sent(framed.offsets)
         session.outstanding += len(framed.offsets)
         session.packet_ids.last = ids[len(framed.offsets) - 1]
+    if target.aliases is not None and not target.aliases.settled and framed.packet_count == framed.end:
+        _count_topics(feed, batch, framed.end, target)
     return framed.end, Packed(framed.data, framed.packet_count, 0, 0, 2 in framed.qos)
+
+
+def _form(feed: Feed, topic_id: int, target: Target) -> Form | None:
+    """How plain records of a topic go out to this client by now."""
+    form, grant = feed.form(topic_id, with_block=target.level == MQTT_5), feed.grant(topic_id)
+    if form is None or grant is None or target.aliases is None:
+        return form
+    head, number = target.aliases.of(form.head)
+    properties = number + grant.identifiers
+    return form._replace(head=head, block=varint(len(properties)) + properties)
+
+
+def _count_topics(feed: Feed, batch: Batch, end: int, target: Target) -> None:
+    """All records up to `end` went out: some of their topics are known to the client now, or come often."""
+    assert target.aliases is not None
+    topic_ids, counts = np.unique(batch.topic_ids[:end], return_counts=True)
+    for topic_id, count in zip(topic_ids.tolist(), counts.tolist(), strict=True):
+        if target.aliases.sent(feed.head(topic_id), count):
+            feed.forms.pop(topic_id, None)
 
 
 def _pack_each(feed: Feed, batch: Batch, target: Target, now_us: int, places: Places | None = None) -> Packed:
@@ -149,13 +170,21 @@ class _Rows:
         qos = min(flags >> 1 & 3, grant.qos)
         if qos == 0 and offset < self.feed.qos0_from:
             return False
-        block = varint(len(properties)) + properties
-        if self._oversize(grant.head, block, payload, qos):
+        head, number = grant.head, b""
+        if self.target.aliases is not None:
+            head, number = self.target.aliases.of(grant.head)
+        block = varint(len(number) + len(properties)) + number + properties
+        if number and publish_size(head, block, len(payload), qos > 0) > self.target.packet_bytes:
+            head, number = grant.head, b""  # the number alone must not cost the message
+            block = varint(len(properties)) + properties
+        if self._oversize(head, block, payload, qos):
             return False
+        if self.target.aliases is not None and (number or not self.target.aliases.of(head)[1]):
+            self.target.aliases.sent(grant.head)
         if qos:
             self.new.append((len(self.payloads), offset, qos))
         retain = flags & FLAG_RETAIN if grant.retain_as_published else 0
-        self._row(0x30 | qos << 1 | retain, grant.head, 0, block, payload)
+        self._row(0x30 | qos << 1 | retain, head, 0, block, payload)
         return True
 
     def _oversize(self, head: bytes, block: bytes, payload: bytes, qos: int) -> bool:

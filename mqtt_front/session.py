@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.feed import Feed, LogSource, OnWake, own_key
 from mqtt_front.filter_form import Kind
+from mqtt_front.outgoing_aliases import OutgoingAliases
 from mqtt_front.packet_ids import PacketIds
 from mqtt_front.replaying import Beginning
 from mqtt_front.retained_feed import RetainedFeed
@@ -27,6 +28,8 @@ class Target(NamedTuple):
     level: int
     packet_bytes: int
     """The largest packet the client takes."""
+    aliases: OutgoingAliases | None = None
+    """Numbers for topics; None when the client takes none."""
 
 
 class InFlight(NamedTuple):
@@ -280,21 +283,27 @@ class Session:
                 self.outstanding -= 1
         return known
 
-    def give_up(self, feed: Feed) -> None:
-        """The records that were to be sent again are no longer in the log: count them as delivered."""
-        self._forget(feed, set(feed.resend))
+    def give_up(self, feed: Feed) -> list[int]:
+        """The records that were to be sent again are no longer there: count them as delivered. Returns the packet ids
+        that the client has to be told to forget: at QoS 2 it may take another message with one of them for a
+        repetition."""
+        return self._forget(feed, set(feed.resend))
 
-    def _forget(self, feed: Feed, offsets: set[int]) -> None:
-        gone = [
-            packet_id
+    def _forget(self, feed: Feed, offsets: set[int]) -> list[int]:
+        gone = {
+            packet_id: entry.qos
             for packet_id, entry in self.in_flight.items()
             if entry.feed is feed and entry.offset in offsets
-        ]
+        }
+        released = [packet_id for packet_id, qos in gone.items() if qos == 2]
         for packet_id in gone:
             del self.in_flight[packet_id]
         for offset in offsets:
             feed.window.acknowledged(offset)
             feed.resend.pop(offset, None)
+        self.released |= dict.fromkeys(released)
+        self.outstanding += len(released)
+        return released
 
     def feeds_in_order(self) -> list[Feed]:
         """The feeds in the order in which they should be served: what was retained is older than what is live."""

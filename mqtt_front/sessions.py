@@ -156,7 +156,10 @@ class Sessions:
     def save(self, session: Session, then: Callable[[], None]) -> None:
         """Save now; `then` is called once it is durable, at once for a session that ends with its connection and shares
         nothing."""
-        shares = any(isinstance(feed, SharedFeed) and feed.group.changed for feed in session.feeds.values())
+        shares = any(
+            isinstance(feed, SharedFeed) and feed.group in self._groups.changed
+            for feed in session.feeds.values()
+        )
         if shares:  # in the same transaction: a record at QoS 2 is this session's, or the group's
             self._save_groups(then if not session.expiry_s else None)
         elif not session.expiry_s:

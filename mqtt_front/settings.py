@@ -186,6 +186,12 @@ class MqttSettings(SecuritySettings):
     topic_alias_maximum: int = _setting(
         32, "topic aliases that one client may set on its publishes", low=0, high=65_535
     )
+    delivery_alias_maximum: int = _setting(
+        128,
+        "topic aliases for deliveries to one client, which may ask for fewer; about 200 bytes of memory each",
+        low=0,
+        high=65_535,
+    )
     topic_levels: int = _setting(
         128,
         "levels of a topic or filter; deep ones cost time to match and mean a mistake",

@@ -23,9 +23,18 @@ class SharedGroup:
     """One shared subscription in one log. Used by the event loop's thread, but `woken`, which is for the thread that
     appends."""
 
-    def __init__(self, log: Log, topic_filter: str, pattern: str, start: int, *, durable: bool) -> None:
+    def __init__(
+        self,
+        log: Log,
+        topic_filter: str,
+        pattern: str,
+        start: int,
+        *,
+        durable: bool,
+        changed: "set[SharedGroup]",
+    ) -> None:
         """`topic_filter` as clients write it, `pattern` what topics have to match. `durable`: it survives without
-        members."""
+        members. It puts itself into `changed` when there is something to save."""
         self.log = log
         self.topic_filter = topic_filter
         self.pattern = pattern
@@ -36,7 +45,8 @@ class SharedGroup:
         """By client id: every session that has the subscription, with its feed while its client is connected."""
         self.held: dict[str, set[int]] = {}
         """By client id: open offsets at QoS 2 of a client that is away. Nobody else may have them [MQTT-4.8.2-4]."""
-        self.changed = True
+        self._changed = changed
+        self.touch()
         self.busy: SharedFeed | None = None
         """The member that a thread is reading for."""
         self._open: set[int] = set()
@@ -45,6 +55,10 @@ class SharedGroup:
         self._idle: deque[SharedFeed] = deque()
         self._waker = log.reader(min(max(start, log.start_offset), log.end_offset), topics=[pattern])
         self._waker.on_wake = lambda reader, offset: self.woken()
+
+    def touch(self) -> None:
+        """There is something to save."""
+        self._changed.add(self)
 
     @property
     def committed(self) -> int:
@@ -71,20 +85,20 @@ class SharedGroup:
         """A session has the subscription."""
         if client_id not in self.members:
             self.members[client_id] = None
-            self.changed = True
+            self.touch()
 
     def leave(self, client_id: str) -> None:
         """A session has it no more: what it held at QoS 2 is for nobody [MQTT-4.8.2-5]."""
         if client_id in self.members:
             del self.members[client_id]
-            self.changed = True
+            self.touch()
         self.acknowledged(self.held.pop(client_id, ()))
 
     def connected(self, feed: "SharedFeed") -> None:
         """A member's client is there."""
         self.members[feed.session.client_id] = feed
         self.held.pop(feed.session.client_id, None)
-        self.changed = True
+        self.touch()
 
     def disconnected(self, feed: "SharedFeed", returned: Iterable[int], held: Iterable[int]) -> None:
         """A member's client is gone. `returned` is for others; `held` is for it alone."""
@@ -142,7 +156,7 @@ class SharedGroup:
 
     def took(self, batch: Batch, returned: list[int]) -> None:
         """A batch was read to be handed out: of `returned` offsets if there are any, else what was new."""
-        self.changed = True
+        self.touch()
         self.busy = None
         if returned:
             found = set(batch.offsets.tolist())
@@ -157,7 +171,7 @@ class SharedGroup:
 
     def sent(self, offsets: Iterable[int]) -> None:
         """These were handed to a member, which will acknowledge them."""
-        self.changed = True
+        self.touch()
         for offset in offsets:
             if offset not in self._open:
                 self._open.add(offset)
@@ -165,7 +179,7 @@ class SharedGroup:
 
     def acknowledged(self, offsets: Iterable[int]) -> None:
         """Nobody has to get these any more."""
-        self.changed = True
+        self.touch()
         self._open.difference_update(offsets)
 
     def skip(self, offset: int, returned: list[int]) -> None:
@@ -177,13 +191,13 @@ class SharedGroup:
             self.acknowledged(lost)
         else:
             self.seen = max(self.seen, offset)
-        self.changed = True
+        self.touch()
 
     def _give_back(self, offsets: Iterable[int]) -> None:
         open_again = self._open.intersection(offsets)
         if open_again:
             self._returned = sorted({*self._returned, *open_again})
-            self.changed = True
+            self.touch()
         self.stir()
 
     # Waiting.

@@ -351,3 +351,22 @@ def test_paho_gets_what_was_retained(server: MqttServer, level_: int) -> None:
         reader.subscribe(f"paho/{level_}/#", qos=2)
         message = reader.messages.get(timeout=10)
         assert (message.payload, message.retain, message.qos) == (b"kept", True, 1)
+
+
+def test_an_id_at_qos_2_whose_message_is_gone_is_released(server: MqttServer) -> None:
+    """Story: a retained message is in flight at QoS 2 when the connection breaks, and replaced before the client is
+    back. It is not sent again; but the client may have it under its id, and would take the next message with that id
+    for a repetition."""
+    with client(server, "publisher") as publisher:
+        retain(publisher, "released", b"old", 2)
+        with client(server, "releasing", clean=False) as reader:
+            reader.subscribe(Request("released", 2))
+            (old,) = reader.receive(1, acknowledge=False)
+        retain(publisher, "released", b"new", 2)
+        with client(server, "releasing", clean=False) as reader:
+            found = [reader.next_packet(), reader.next_packet()]
+            assert packets.Pubrel(old.packet_id) in found
+            (new,) = [one for one in found if isinstance(one, Publish)]
+            assert (new.payload, new.packet_id != old.packet_id) == (b"new", True)
+            reader.send(packets.Pubcomp(old.packet_id))
+            reader.expect_silence()
