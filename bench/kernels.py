@@ -28,7 +28,7 @@ from timestone.entries import ENTRY
 
 from .environment import probe_environment
 from .errors import BenchmarkError
-from .mqtt_load import publish
+from .mqtt.wire import publish
 
 __all__ = ["BenchmarkError", "add_arguments", "run"]
 

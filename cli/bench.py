@@ -21,6 +21,7 @@ BENCHMARKS = {
         "timestone_bench.compression",
         "a compressed log against a raw one: size, bulk and single reads",
     ),
+    "mqtt": ("timestone_bench.mqtt.command", "MQTT under load: Timestone, and other servers beside it"),
     "kernels": ("timestone_bench.kernels", "the compiled per-record loops against their twins in Python"),
 }
 
@@ -30,6 +31,7 @@ examples:
   timestone bench segment-throughput --record-bytes 100 --count 1000000 --json > result.json
   timestone bench segment-throughput --quick --plot throughput.png
   timestone bench spark --quick
+  timestone bench mqtt fan-in --against mosquitto=127.0.0.1:1884
 """
 
 

@@ -1,0 +1,126 @@
+"""What one process of the load does, as it is told and as it answers: one JSON object each."""
+
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from .histogram import Histogram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A share of the publishers and subscribers of a run, which is called by the same name in all of them."""
+
+    scheme: str
+    host: str
+    port: int
+    run: str
+    """Part of all client ids and topics."""
+    payload_bytes: int
+    qos: int
+    messages: int = 0
+    """Of each publisher."""
+    publishers: tuple[int, int] = (0, 0)
+    """The numbers of the publishers, as a range."""
+    publisher_count: int = 0
+    """In all processes."""
+    subscribers: tuple[int, int] = (0, 0)
+    """The numbers of the subscribers, as a range."""
+    paired: bool = False
+    """Subscriber i receives from publisher i; otherwise everybody from everybody."""
+    topics: int = 1
+    """Of each publisher."""
+    window: int = 100
+    """Unacknowledged messages of each publisher at QoS 1."""
+    ahead: int | None = None
+    """How many messages the publishers may be ahead of the slowest subscriber; None: any number."""
+    rate: float | None = None
+    """Messages a second of all publishers; None: as fast as it goes."""
+    session: str | None = None
+    """The client id of a persistent session that exists; its subscriber comes back when the run begins."""
+    board: str | None = None
+    """A file with one number for each process: what its slowest subscriber has received."""
+    slot: int = 0
+    slots: int = 1
+    stall_s: float = 10.0
+    """Without any progress for so long, what is missing counts as lost."""
+
+    @property
+    def topic_digits(self) -> int:
+        """How many characters of the topic tell apart the topics of one publisher."""
+        return 6 if self.topics > 1 else 0
+
+    def topic(self, publisher: int) -> str:
+        """Where a publisher publishes; all topics of a run have one length."""
+        return f"bench/{self.run}/{publisher:06}" + ("/000000" if self.topics > 1 else "")
+
+    def topic_filter(self, subscriber: int) -> str:
+        """What a subscriber subscribes to."""
+        if self.paired:
+            return self.topic(subscriber)
+        if self.publisher_count == 1:
+            return self.topic(0)
+        return f"bench/{self.run}/+" + ("/+" if self.topics > 1 else "")
+
+    def expected(self) -> int:
+        """Messages for each subscriber."""
+        return self.messages * (1 if self.paired else self.publisher_count)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the process that is to do it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """What `to_json` made."""
+        ranges = {name: tuple(document[name]) for name in ("publishers", "subscribers")}
+        return cls(**(document | ranges))
+
+
+_COUNTS = ("sent", "acknowledged", "misordered_acks", "received", "lost", "duplicates", "reordered")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What came of a job. Times are of CLOCK_MONOTONIC, which all processes of a machine share."""
+
+    started_ns: int
+    ended_ns: int
+    sent: int
+    acknowledged: int
+    misordered_acks: int
+    received: int
+    lost: int
+    duplicates: int
+    reordered: int
+    cpu_s: float
+    """Of the generating process: when that comes near the duration, it is the generator that was measured."""
+    ack_latency: Histogram
+    delivery_latency: Histogram
+
+    def to_json(self) -> dict[str, Any]:
+        """For the process that asked for it."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {
+            name: value.to_json() if isinstance(value, Histogram) else value for name, value in fields.items()
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """What `to_json` made."""
+        latencies = {
+            name: Histogram.from_json(document[name]) for name in ("ack_latency", "delivery_latency")
+        }
+        return cls(**(document | latencies))
+
+    @classmethod
+    def merged(cls, reports: list["Report"]) -> "Report":
+        """Of all processes of a run; there is at least one."""
+        sums = {name: sum(getattr(report, name) for report in reports) for name in _COUNTS}
+        return cls(
+            started_ns=min(report.started_ns for report in reports),
+            ended_ns=max(report.ended_ns for report in reports),
+            cpu_s=max(report.cpu_s for report in reports),
+            ack_latency=Histogram.merged(report.ack_latency for report in reports),
+            delivery_latency=Histogram.merged(report.delivery_latency for report in reports),
+            **sums,
+        )

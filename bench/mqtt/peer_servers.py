@@ -1,0 +1,89 @@
+"""Other servers of this machine, each on a port of its own over a temporary directory.
+
+Their settings are what their users would change for load: no limits on queues, and no logs.
+"""
+
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .servers import server_process, wait_until_listening
+from .target import Target
+
+_MOSQUITTO = """\
+listener {port} 127.0.0.1
+allow_anonymous true
+persistence false
+set_tcp_nodelay true
+max_inflight_messages {window}
+max_queued_messages 0
+max_connections -1
+log_type error
+user root
+"""
+_NATS = """\
+server_name: bench
+listen: 127.0.0.1:{native}
+max_connections: 20000
+ping_interval: "1h"
+jetstream {{ store_dir: "{directory}" }}
+mqtt {{ listen: "127.0.0.1:{mqtt}", max_ack_pending: {window} }}
+"""
+_WINDOW = 1024
+"""Unacknowledged deliveries to one client: as many as Timestone allows unless it is told otherwise."""
+
+
+def installed_version(program: str) -> str | None:
+    """The first line of what a program says about itself; None when it is not there."""
+    path = find_program(program)
+    if path is None:
+        return None
+    words = ["-h"] if program == "mosquitto" else ["--version"]
+    said = subprocess.run([path, *words], capture_output=True, text=True, timeout=10, check=False)
+    return (said.stdout or said.stderr).strip().splitlines()[0]
+
+
+def find_program(program: str) -> str | None:
+    """Where it is; servers often stand where only the administrator looks."""
+    return shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
+
+
+@contextmanager
+def mosquitto_server(directory: Path) -> Iterator[Target]:
+    """Everything in memory, nothing on the disk: what mosquitto does unless it is told otherwise."""
+    (port,) = _free_ports(1)
+    configuration = directory / "mosquitto.conf"
+    configuration.write_text(_MOSQUITTO.format(port=port, window=_WINDOW), "utf-8")
+    command = [find_program("mosquitto") or "mosquitto", "-c", str(configuration)]
+    with server_process(command, directory) as process:
+        wait_until_listening(("127.0.0.1", port), process, directory)
+        yield Target("mosquitto", "mqtt", "127.0.0.1", port, process.pid)
+
+
+@contextmanager
+def nats_server(directory: Path) -> Iterator[tuple[Target, Target]]:
+    """Its MQTT gateway, which keeps QoS 1 in JetStream files without syncing them, and its own protocol."""
+    native, mqtt = _free_ports(2)
+    configuration = directory / "nats.conf"
+    configuration.write_text(
+        _NATS.format(native=native, mqtt=mqtt, directory=directory / "jetstream", window=_WINDOW), "utf-8"
+    )
+    command = [find_program("nats-server") or "nats-server", "-c", str(configuration)]
+    with server_process(command, directory) as process:
+        wait_until_listening(("127.0.0.1", mqtt), process, directory)
+        yield (
+            Target("nats mqtt", "mqtt", "127.0.0.1", mqtt, process.pid),
+            Target("nats", "nats", "127.0.0.1", native, process.pid),
+        )
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody has at this moment."""
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports

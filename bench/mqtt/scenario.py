@@ -1,0 +1,237 @@
+"""The scenarios, under the names the field has for them, and one run of each against one server."""
+
+import itertools
+import secrets
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .board import Board
+from .channel import open_channel, subscribe
+from .connecting import ConnectJob
+from .crew import Crew
+from .histogram import Histogram
+from .job import Job, Report
+from .target import NULL_SERVER, Target
+from .wire import WIRES
+
+_UNLOAD_PUBLISHERS = 10
+_WOKEN = 100
+"""Of the idle clients, how many get a message each, one after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is sent, by whom, to whom."""
+
+    name: str
+    """connection, fan-in, fan-out, point-to-point or session-unload."""
+    qos: int = 1
+    payload_bytes: int = 100
+    publishers: int = 1
+    subscribers: int = 0
+    messages: int = 100_000
+    """Of all publishers together."""
+    window: int = 100
+    """At QoS 1, unacknowledged messages of each publisher; flat out with subscribers, how far the publishers may be
+    ahead of the slowest subscriber."""
+    rate: float | None = None
+    """Messages, or connections, a second; None: flat out."""
+    topics: int = 1
+    """Of each publisher."""
+    processes: int = 1
+    """How many generate the load."""
+    idle_s: float = 5.0
+    """How long the connections of `connection` are then watched doing nothing."""
+
+    def describe(self) -> str:
+        """For the head of its table."""
+        pace = "flat out" if self.rate is None else f"{self.rate:,.0f}/s"
+        if self.name == "session-unload":
+            return f"{self.name}: QoS {self.qos}, {self.payload_bytes} bytes, {self.messages:,} messages to one client"
+        if self.name == "connection":
+            return f"connection: {self.publishers:,} clients, {pace}, then idle for {self.idle_s:g} s"
+        who = (
+            f"{self.publishers:,} → {self.subscribers:,}"
+            if self.subscribers
+            else f"{self.publishers:,} clients"
+        )
+        topics = f", {self.topics:,} topics each" if self.topics > 1 else ""
+        window = f", window {self.window:,}" if self.rate is None and (self.qos or self.subscribers) else ""
+        return (
+            f"{self.name}: QoS {self.qos}, {self.payload_bytes} bytes, {who}{topics}, "
+            f"{self.messages:,} messages, {pace}{window}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One run. What was not measured is not in `figures`."""
+
+    figures: dict[str, float]
+    faults: dict[str, int] = field(default_factory=dict)
+    """What went wrong with messages, and how often; without entries nothing did."""
+
+
+def run_scenario(scenario: Scenario, target: Target) -> Outcome:
+    """Once. Raises BenchmarkError when the server turns the load away."""
+    match scenario.name:
+        case "connection":
+            return _connection(scenario, target)
+        case "session-unload":
+            return _session_unload(scenario, target)
+    return _traffic(scenario, target)
+
+
+def _traffic(scenario: Scenario, target: Target) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="timestone-bench-") as directory:
+        jobs = _jobs(scenario, target, secrets.token_hex(3), Path(directory) / "board")
+        with Crew([{"kind": "traffic"} | job.to_json() for job in jobs]) as crew:
+            cpu_s = target.cpu_s()
+            report = Report.merged([Report.from_json(answer) for answer in crew.run()])
+            used_s = _difference(target.cpu_s(), cpu_s)
+    messages = report.received if scenario.subscribers else report.sent
+    return _outcome(report, messages, used_s)
+
+
+def _outcome(report: Report, messages: int, cpu_s: float | None) -> Outcome:
+    elapsed_s = (report.ended_ns - report.started_ns) / 1e9
+    figures = {
+        "per_s": messages / elapsed_s,
+        "generator_busy": report.cpu_s / elapsed_s,
+    }
+    if cpu_s is not None and messages:
+        figures["cpu_us"] = cpu_s / messages * 1e6
+        figures["server_busy"] = cpu_s / elapsed_s
+    for prefix, latency in (("ack", report.ack_latency), ("delivery", report.delivery_latency)):
+        figures |= {f"{prefix}_{name}_us": value for name, value in latency.summary_us().items()}
+    faults = {
+        "lost": report.lost,
+        "duplicates": report.duplicates,
+        "reordered": report.reordered,
+        "unacknowledged": report.sent - report.acknowledged if report.acknowledged else 0,
+        "acks out of order": report.misordered_acks,
+    }
+    return Outcome(figures=figures, faults={name: count for name, count in faults.items() if count})
+
+
+def _jobs(scenario: Scenario, target: Target, run: str, board: Path) -> list[Job]:
+    """Who does what. With a rate, or several processes, who receives is not kept waiting by who sends."""
+    flat_out = scenario.rate is None and scenario.subscribers > 0
+    apart = scenario.subscribers > 0 and (scenario.rate is not None or scenario.processes > 1)
+    if not apart:
+        shares = list(
+            zip(
+                _split(scenario.publishers, 1 if scenario.subscribers else scenario.processes),
+                _split(scenario.subscribers, 1 if scenario.subscribers else scenario.processes),
+                strict=True,
+            )
+        )
+    else:
+        receiving = _split(scenario.subscribers, max(1, scenario.processes - 1))
+        shares = [((0, 0), share) for share in receiving] + [((0, scenario.publishers), (0, 0))]
+    slots = sum(1 for _, (first, end) in shares if end > first)
+    if flat_out:
+        Board.create(board, slots)
+    common: dict[str, Any] = {
+        "scheme": target.scheme, "host": target.host, "port": target.port, "run": run,
+        "payload_bytes": scenario.payload_bytes, "qos": scenario.qos,
+        "messages": max(1, scenario.messages // scenario.publishers), "publisher_count": scenario.publishers,
+        "paired": scenario.name == "point-to-point", "topics": scenario.topics,
+        "window": scenario.window, "rate": scenario.rate,
+        "ahead": scenario.window if flat_out else None, "board": str(board) if flat_out else None,
+    }  # fmt: skip
+    return [
+        Job(publishers=publishers, subscribers=subscribers, slot=slot, **common)
+        for slot, (publishers, subscribers) in enumerate(shares)
+    ]
+
+
+def _split(count: int, parts: int) -> list[tuple[int, int]]:
+    edges = [count * part // parts for part in range(parts + 1)]
+    return list(itertools.pairwise(edges))
+
+
+def _connection(scenario: Scenario, target: Target) -> Outcome:
+    job = ConnectJob(
+        scheme=target.scheme, host=target.host, port=target.port, run=secrets.token_hex(3),
+        clients=scenario.publishers, rate=scenario.rate,
+    )  # fmt: skip
+    with Crew([{"kind": "connect"} | job.to_json()]) as crew:
+        rss, cpu_s = target.rss_bytes(), target.cpu_s()
+        report = crew.run()[0]
+        used_s = _difference(target.cpu_s(), cpu_s)
+        time.sleep(0.5)  # what connecting has left to do is not idling
+        idle_from_s = target.cpu_s()
+        time.sleep(scenario.idle_s)
+        idle_used_s = _difference(target.cpu_s(), idle_from_s)
+        grown = _difference(target.rss_bytes(), rss)
+        # The null server knows one topic a client.
+        woken = crew.ask("0" if target.name == NULL_SERVER else str(_WOKEN))[0]
+    elapsed_s = (report["ended_ns"] - report["started_ns"]) / 1e9
+    latency, wake = Histogram.from_json(report["latency"]), Histogram.from_json(woken["latency"])
+    figures = {"per_s": report["connected"] / elapsed_s, "generator_busy": report["cpu_s"] / elapsed_s}
+    figures |= {f"connect_{name}_us": value for name, value in latency.summary_us().items()}
+    figures |= {f"delivery_{name}_us": value for name, value in wake.summary_us().items()}
+    if used_s is not None and idle_used_s is not None and grown is not None:
+        connected = max(1, report["connected"])
+        figures["cpu_us"] = used_s / connected * 1e6
+        figures["server_busy"] = used_s / elapsed_s
+        figures["idle_cpu"] = idle_used_s / scenario.idle_s
+        figures["rss_bytes"] = grown / connected
+    faults = {"not connected": report["failed"], "lost": woken["lost"]}
+    return Outcome(figures=figures, faults={name: count for name, count in faults.items() if count})
+
+
+def _session_unload(scenario: Scenario, target: Target) -> Outcome:
+    """A client with a persistent session goes; messages are published; it comes back and takes them."""
+    run, session = secrets.token_hex(3), f"bench-{secrets.token_hex(3)}"
+    common: dict[str, Any] = {
+        "scheme": target.scheme, "host": target.host, "port": target.port, "run": run, "qos": 1,
+        "payload_bytes": scenario.payload_bytes, "window": scenario.window,
+        "messages": max(1, scenario.messages // _UNLOAD_PUBLISHERS), "publisher_count": _UNLOAD_PUBLISHERS,
+    }  # fmt: skip
+    load = Job(publishers=(0, _UNLOAD_PUBLISHERS), **common)
+    unload = Job(subscribers=(0, 1), session=session, **common)
+    _leave_session(target, session, unload.topic_filter(0))
+    with Crew([{"kind": "traffic"} | load.to_json()]) as crew:
+        loaded = _outcome(Report.from_json(crew.run()[0]), scenario.messages, None)
+    with Crew([{"kind": "traffic"} | unload.to_json()]) as crew:
+        peak = [rss] if (rss := target.rss_bytes()) is not None else []
+        cpu_s = target.cpu_s()
+        answers = crew.run(lambda: peak.append(target.rss_bytes() or 0) if peak else None)
+        used_s = _difference(target.cpu_s(), cpu_s)
+    report = Report.from_json(answers[0])
+    outcome = _outcome(report, report.received, used_s)
+    outcome.figures["load_per_s"] = loaded.figures["per_s"]
+    if peak:
+        outcome.figures["grown_bytes"] = max(peak) - peak[0]
+    _end_session(target, session)
+    return Outcome(figures=outcome.figures, faults=_sum(loaded.faults, outcome.faults))
+
+
+def _leave_session(target: Target, session: str, topic_filter: str) -> None:
+    wire = WIRES[target.scheme]
+    channel = open_channel(wire, (target.host, target.port), session, clean=False)
+    subscribe(channel, wire, topic_filter, 1)
+    channel.sendall(wire.goodbye)
+    channel.close()
+
+
+def _end_session(target: Target, session: str) -> None:
+    wire = WIRES[target.scheme]
+    channel = open_channel(wire, (target.host, target.port), session, clean=True)
+    channel.sendall(wire.goodbye)
+    channel.close()
+
+
+def _sum(*counts: dict[str, int]) -> dict[str, int]:
+    names: Sequence[str] = [name for one in counts for name in one]
+    return {name: sum(one.get(name, 0) for one in counts) for name in names}
+
+
+def _difference(now: float | None, before: float | None) -> float | None:
+    return None if now is None or before is None else now - before

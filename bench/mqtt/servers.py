@@ -1,0 +1,81 @@
+"""Servers that a benchmark starts itself, each in a directory of its own, and ends by the pid it started."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import BenchmarkError
+from .target import NULL_SERVER, Target
+
+_READY_S = 20.0
+_STOP_S = 20.0
+
+
+@contextmanager
+def timestone_server(directory: Path, name: str, ack: str, *options: str) -> Iterator[Target]:
+    """`timestone serve` on an empty directory."""
+    ready = directory / "ready.json"
+    command = [
+        sys.executable, "-m", "timestone_cli", "serve", "--data", str(directory / "data"),
+        "--mqtt", "127.0.0.1:0", "--ack", ack, "--ready-file", str(ready),
+        "--mqtt-connection-count", "20000", "--log-level", "warning", *options,
+    ]  # fmt: skip
+    with server_process(command, directory) as process:
+        _wait_until(ready.exists, process, directory)
+        state = json.loads(ready.read_text("utf-8"))
+        host, _, port = state["fronts"]["mqtt"]["address"].rpartition(":")
+        yield Target(name, "mqtt", host, int(port), process.pid)
+
+
+@contextmanager
+def null_server() -> Iterator[Target]:
+    """The server that does nothing."""
+    with subprocess.Popen(
+        [sys.executable, "-m", f"{__package__}.null_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stdin is not None
+        port = int(process.stdout.readline())
+        try:
+            yield Target(NULL_SERVER, "mqtt", "127.0.0.1", port, process.pid)
+        finally:
+            process.stdin.close()
+
+
+@contextmanager
+def server_process(command: Sequence[str], directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs until the block is left. What it says goes to `server.log` in the directory."""
+    with (directory / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_until_listening(address: tuple[str, int], process: subprocess.Popen[bytes], directory: Path) -> None:
+    """Raises BenchmarkError with the last line the server said when it does not come up."""
+    _wait_until(lambda: _listens(address), process, directory)
+
+
+def _listens(address: tuple[str, int]) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(address) == 0
+
+
+def _wait_until(is_ready: Callable[[], bool], process: subprocess.Popen[bytes], directory: Path) -> None:
+    deadline = time.monotonic() + _READY_S
+    while not is_ready():
+        if process.poll() is not None or time.monotonic() > deadline:
+            said = (directory / "server.log").read_text("utf-8", "replace").strip().splitlines()
+            raise BenchmarkError(f"a server did not start: {said[-1] if said else 'it said nothing'}")
+        time.sleep(0.01)

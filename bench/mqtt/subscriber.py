@@ -1,0 +1,146 @@
+"""One connection that receives: bytes are gathered, and looked at a megabyte at a time."""
+
+import socket
+
+import numpy as np
+import numpy.typing as npt
+
+from .form import STAMP, Form, Packets
+from .histogram import Histogram
+from .tally import Tally
+from .wire import Wire
+
+_INBOX_BYTES = 512 * 1024
+_ACK = np.dtype([("start", ">u2"), ("id", ">u2")])
+_PUBACK_START = 0x4002
+_RESENT_FLAG = 0x08
+_RETAINED_FLAG = 0x01
+
+
+class Subscriber:
+    """Receives messages of one form until it has as many as it expects. Its socket does not block."""
+
+    def __init__(
+        self,
+        channel: socket.socket,
+        wire: Wire,
+        form: Form,
+        *,
+        expected: int,
+        timed: bool,
+        inbox_bytes: int = 0,
+    ) -> None:
+        """`timed`: keep the latency of each message, from when it was due to when its bytes were read."""
+        channel.setblocking(False)
+        self.channel = channel
+        self.expected = expected
+        self.tally = Tally()
+        self.latencies = Histogram()
+        self.received_bytes = 0
+        self.last_ns = 0
+        self._wire = wire
+        self._form = form
+        self._timed = timed
+        size = max(inbox_bytes or _INBOX_BYTES, 2 * form.size_bytes)
+        self._inbox = memoryview(bytearray(size))
+        self._filled = 0
+        self._marks: list[tuple[int, int]] = []
+        self._acks_to = 0
+        """Where in the inbox the packets begin that are not acknowledged yet."""
+        self._unsent = b""
+        example = form.packets(bytearray(form.template), 1)
+        mask = ~(_RESENT_FLAG | _RETAINED_FLAG) & 0xFFFF if form.id_at is not None else 0xFFFF
+        self._start_mask, self._start = mask, int(example["start"][0]) & mask
+        self._tail = int(example["tail"][0]) if "tail" in form.dtype.names else None  # type: ignore[operator]
+
+    @property
+    def received(self) -> int:
+        """Messages that have arrived, looked at or not."""
+        return self.received_bytes // self._form.size_bytes
+
+    @property
+    def done(self) -> bool:
+        """Every expected message is here."""
+        return self.received >= self.expected and self.tally.distinct() >= self.expected
+
+    @property
+    def blocked(self) -> bool:
+        """There are acknowledgements that the socket did not take: call `push` when it is writable."""
+        return bool(self._unsent)
+
+    def receive(self, now_ns: int) -> None:
+        """Take what has arrived. Raises ConnectionError when the server hangs up or its stream makes no sense."""
+        try:
+            count = self.channel.recv_into(self._inbox[self._filled :])
+        except BlockingIOError:
+            return
+        if not count:
+            raise ConnectionError("the server closed the connection of a subscriber")
+        self._filled += count
+        self.received_bytes += count
+        self.last_ns = now_ns
+        if self._timed:
+            self._marks.append((self._filled, now_ns))
+        if self._form.id_at is not None:
+            self._acknowledge()
+        if self._filled == len(self._inbox) or self.received >= self.expected:
+            self.look()
+
+    def _acknowledge(self) -> None:
+        count = (self._filled - self._acks_to) // self._form.size_bytes
+        if not count:
+            return
+        acks = np.empty(count, _ACK)
+        acks["start"] = _PUBACK_START
+        acks["id"] = self._form.packets(self._inbox, count, self._acks_to)["id"]
+        self._acks_to += count * self._form.size_bytes
+        self._unsent += acks.tobytes()
+        self.push()
+
+    def push(self) -> None:
+        """Offer the socket the acknowledgements it has not taken yet."""
+        try:
+            self._unsent = self._unsent[self.channel.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+
+    def look(self) -> None:
+        """Check and count what is in the inbox, and make room in it."""
+        size = self._form.size_bytes
+        rows = self._form.packets(self._inbox, self._filled // size)
+        wrong = (rows["start"] & self._start_mask) != self._start
+        if self._tail is not None:
+            wrong |= rows["tail"] != self._tail
+        if wrong.any():
+            rows = self._cut_noise(int(np.argmax(wrong)))
+        if len(rows):
+            self.tally.add(rows["sender"], rows["number"])
+            if self._timed:
+                self.latencies.add(self._arrival_times(len(rows)) - rows["sent"])
+        end = len(rows) * size
+        left = self._filled - end
+        self._inbox[:left] = bytes(self._inbox[end : self._filled])
+        self._marks = [(at - end, time_ns) for at, time_ns in self._marks if at > end]
+        self._filled, self._acks_to = left, max(0, self._acks_to - end)
+
+    def _arrival_times(self, count: int) -> npt.NDArray[np.int64]:
+        ends, times = np.array(self._marks, np.int64).T
+        own_ends = np.arange(1, count + 1) * self._form.size_bytes
+        return np.asarray(times[np.searchsorted(ends, own_ends)])
+
+    def _cut_noise(self, at: int) -> Packets:
+        """Take out what the server says besides messages. What is not that either ends the run."""
+        size, noise = self._form.size_bytes, self._wire.noise
+        start = at * size
+        found = bytes(self._inbox[start : start + len(noise)])
+        if not noise or found != noise:
+            seen = bytes(self._inbox[start : start + self._form.stamp_at + STAMP.size])
+            raise ConnectionError(
+                f"message {self.tally.received + at} is not what was published: {seen.hex()}"
+            )
+        rest = bytes(self._inbox[start + len(noise) : self._filled])
+        self._inbox[start : start + len(rest)] = rest
+        self._filled -= len(noise)
+        self.received_bytes -= len(noise)
+        self._marks = [(mark - len(noise) if mark > start else mark, time) for mark, time in self._marks]
+        return self._form.packets(self._inbox, at)  # the rest has its turn next time

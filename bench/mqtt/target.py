@@ -1,0 +1,60 @@
+"""A server under test: where it is, what it speaks, and what it costs when it is a process of this machine."""
+
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from .wire import WIRES
+
+NULL_SERVER = "null server"
+"""The name of the one that does nothing."""
+_SPEC = re.compile(
+    r"(?:(?P<name>[\w. -]+)=)?(?:(?P<scheme>\w+)://)?(?P<host>[^\s:=]+):(?P<port>\d+)(?:,(?P<pid>\d+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One column of a comparison."""
+
+    name: str
+    scheme: str
+    host: str
+    port: int
+    pid: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Target":
+        """`[NAME=][SCHEME://]HOST:PORT[,PID]`. Raises ValueError for anything else."""
+        found = _SPEC.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not [NAME=][mqtt://|nats://]HOST:PORT[,PID]")
+        scheme = found["scheme"] or "mqtt"
+        if scheme not in WIRES:
+            raise ValueError(f"{scheme}:// is not among {', '.join(WIRES)}")
+        name = found["name"] or f"{found['host']}:{found['port']}"
+        return cls(
+            name, scheme, found["host"], int(found["port"]), int(found["pid"]) if found["pid"] else None
+        )
+
+    def cpu_s(self) -> float | None:
+        """Processor time of all its threads since it started; None without a process to look at."""
+        if self.pid is None:
+            return None
+        # Linux: the CPU clock of another process is a clock like any other, with its pid in the number.
+        try:
+            return time.clock_gettime(~self.pid << 3 | 2)
+        except OSError:
+            return None
+
+    def rss_bytes(self) -> int | None:
+        """Memory of the process that is in use now; the kernel's part of its connections is not in it."""
+        if self.pid is None:
+            return None
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text("ascii")
+        except OSError:
+            return None
+        found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+        return int(found[1]) * 1024 if found else None

@@ -1,0 +1,169 @@
+"""The loop of one load process: publishers and subscribers side by side, until all is acknowledged and received."""
+
+import select
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .board import Board
+from .channel import open_channel, subscribe
+from .histogram import Histogram
+from .job import Job, Report
+from .pacing import IDLE_S, FlatOut, InWindow, OnClock, Pacing
+from .publisher import Publisher, Schedule
+from .subscriber import Subscriber
+from .wire import PACKET_IDS, WIRES
+
+_EVENTS = 512
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+_INBOXES_BYTES = 32 << 20
+_UNBOUNDED = 1 << 62
+
+
+class Traffic:
+    """One job. Construct: connect everybody. `run`: the load."""
+
+    def __init__(self, job: Job) -> None:
+        """Raises ConnectionError when the server does not let somebody in."""
+        self._job = job
+        self._wire = WIRES[job.scheme]
+        self._poller = select.epoll()
+        self._writable_wanted: set[int] = set()
+        self._board = None if job.board is None else Board(Path(job.board), job.slot)
+        self._by_fd: dict[int, Publisher | Subscriber] = {}
+        # Subscribers first: what is published once a publisher is there must find them.
+        self._subscribers: list[Subscriber] = []
+        if job.session is None:
+            for number in range(*job.subscribers):
+                self._add_subscriber(number, f"bench-{job.run}-s{number}")
+        self._publishers = [self._publisher(number) for number in range(*job.publishers)]
+        self._last_ack_ns = 0
+
+    def _publisher(self, number: int) -> Publisher:
+        job = self._job
+        channel = open_channel(self._wire, (job.host, job.port), f"bench-{job.run}-p{number}")
+        form = self._wire.publication(job.topic(number), job.payload_bytes, job.qos, job.topic_digits)
+        window = min(PACKET_IDS, job.window if job.rate is None else job.messages)
+        publisher = Publisher(channel, self._wire, form, number, messages=job.messages, window=window)
+        if job.topics > 1:
+            publisher.topics = np.array([f"{topic:06}".encode() for topic in range(job.topics)])
+        self._add(publisher)
+        return publisher
+
+    def _add_subscriber(self, number: int, client_id: str) -> None:
+        job, resumes = self._job, self._job.session is not None
+        channel = open_channel(self._wire, (job.host, job.port), client_id, clean=not resumes)
+        if not resumes:
+            subscribe(channel, self._wire, job.topic_filter(number), job.qos)
+        form = self._wire.delivery(job.topic(number), job.payload_bytes, job.qos, job.topic_digits)
+        # Many subscribers get little each, and together no more memory than a few.
+        share = _INBOXES_BYTES // max(64, job.subscribers[1] - job.subscribers[0])
+        subscriber = Subscriber(
+            channel, self._wire, form, expected=job.expected(), timed=job.rate is not None, inbox_bytes=share
+        )
+        self._subscribers.append(subscriber)
+        self._add(subscriber)
+
+    def _add(self, one: Publisher | Subscriber) -> None:
+        self._by_fd[one.channel.fileno()] = one
+        self._poller.register(one.channel, _IN)
+
+    def run(self, start_ns: int) -> Report:
+        """The load, from `start_ns` on. Raises ConnectionError when the server hangs up or talks nonsense."""
+        time.sleep(max(0, start_ns - time.monotonic_ns()) / 1e9)
+        cpu_s = time.process_time()
+        if self._job.session is not None:
+            self._add_subscriber(0, self._job.session)
+        self._drive(self._pacing(start_ns))
+        for subscriber in self._subscribers:
+            subscriber.look()
+        return self._report(start_ns, time.process_time() - cpu_s)
+
+    def _pacing(self, start_ns: int) -> Pacing:
+        job, publishers, barrier = self._job, self._publishers, f"bench-end/{self._job.run}"
+        if job.rate is not None:
+            interval_ns = 1e9 / job.rate
+            for publisher in publishers:
+                first_ns = start_ns + int(publisher.sender * interval_ns)
+                publisher.schedule = Schedule(first_ns, interval_ns * job.publisher_count)
+            return OnClock(publishers, self._watch, barrier=barrier)
+        if job.qos and job.ahead is None:
+            return InWindow(publishers, self._watch)
+        return FlatOut(
+            publishers, self._watch, barrier=barrier, allowed=self._allowed, alone=bool(self._subscribers)
+        )
+
+    def _allowed(self) -> int:
+        if self._job.ahead is None or self._board is None:
+            return _UNBOUNDED
+        # The slowest subscriber has received messages of all processes; ours are about our share of them.
+        sent = sum(publisher.sent for publisher in self._publishers)
+        share = len(self._publishers) / self._job.publisher_count
+        return int((self._job.ahead + self._board.slowest()) * share) - sent
+
+    def _drive(self, pacing: Pacing) -> None:
+        waiting = set(self._by_fd)
+        progress_ns = time.monotonic_ns()
+        while waiting:
+            events = self._wait(pacing.pump())
+            if events:
+                progress_ns = time.monotonic_ns()
+            elif time.monotonic_ns() - progress_ns > self._job.stall_s * 1e9:
+                return
+            for fd, event in events:
+                one = self._by_fd[fd]
+                if event & _OUT:
+                    one.push()
+                if event & ~_OUT:
+                    one.receive(time.monotonic_ns())
+                if isinstance(one, Publisher):
+                    self._last_ack_ns = time.monotonic_ns()
+                    pacing.moved(one)
+                self._watch(one)
+                if one.done:
+                    waiting.discard(fd)
+            if self._board is not None and self._subscribers:
+                self._board.post(min(subscriber.received for subscriber in self._subscribers))
+
+    def _wait(self, timeout_s: float) -> Sequence[tuple[int, int]]:
+        if 0 < timeout_s < IDLE_S:
+            # epoll counts in whole milliseconds.
+            select.select([self._poller.fileno()], [], [], timeout_s)
+            timeout_s = 0
+        return self._poller.poll(timeout_s, _EVENTS)
+
+    def _watch(self, one: Publisher | Subscriber) -> None:
+        """Ask for the moment when the socket is writable again, if and only if something waits for it."""
+        fd = one.channel.fileno()
+        if one.blocked != (fd in self._writable_wanted):
+            self._writable_wanted ^= {fd}
+            self._poller.modify(fd, _IN | _OUT if one.blocked else _IN)
+
+    def _report(self, started_ns: int, cpu_s: float) -> Report:
+        tallies = [subscriber.tally.to_json(subscriber.expected) for subscriber in self._subscribers]
+        return Report(
+            started_ns=started_ns,
+            ended_ns=max([self._last_ack_ns, *(subscriber.last_ns for subscriber in self._subscribers)]),
+            sent=sum(publisher.sent for publisher in self._publishers),
+            acknowledged=sum(publisher.acknowledged for publisher in self._publishers),
+            misordered_acks=sum(publisher.misordered_acks for publisher in self._publishers),
+            received=sum(tally["received"] for tally in tallies),
+            lost=sum(tally["lost"] for tally in tallies),
+            duplicates=sum(tally["duplicates"] for tally in tallies),
+            reordered=sum(tally["reordered"] for tally in tallies),
+            cpu_s=cpu_s,
+            ack_latency=Histogram.merged(publisher.latencies for publisher in self._publishers),
+            delivery_latency=Histogram.merged(subscriber.latencies for subscriber in self._subscribers),
+        )
+
+    def close(self) -> None:
+        """Say goodbye and hang up."""
+        for one in self._by_fd.values():
+            try:
+                one.channel.send(self._wire.goodbye)
+            except OSError:
+                pass
+            one.channel.close()
+        self._poller.close()

@@ -1,0 +1,84 @@
+"""`timestone bench mqtt` from its options to its report."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.mqtt_process import MqttProcess
+from timestone_bench.errors import BenchmarkError
+from timestone_bench.mqtt import command
+
+
+def run(directory: Path, *words: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args([*words, "--dir", str(directory)]), lambda text: None)
+
+
+def test_it_starts_a_server_measures_it_and_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "fan-in",
+        "--messages",
+        "500",
+        "--clients",
+        "2",
+        "--repeat",
+        "1",
+        "--ack",
+        "written",
+        "--ack",
+        "synced",
+    ]
+    assert run(tmp_path, *words, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["benchmark"] == "mqtt"
+    (comparison,) = result["comparisons"]
+    assert (comparison["scenario"]["publishers"], comparison["scenario"]["messages"]) == (2, 500)
+    assert [row["name"] for row in comparison["servers"]] == [
+        "timestone written",
+        "timestone synced",
+        "null server",
+    ]
+    assert all(row["figures"]["cpu_us"]["median"] > 0 for row in comparison["servers"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_servers_that_run_already_are_compared_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with MqttProcess(tmp_path / "one") as one, MqttProcess(tmp_path / "other") as other:
+        words = [
+            "point-to-point", "--clients", "2", "--messages", "100", "--rate", "1000", "--repeat", "1",
+            "--server", f"127.0.0.1:{one.address[1]}", "--pid", str(one.process.pid),
+            "--against", f"other=127.0.0.1:{other.address[1]}",
+        ]  # fmt: skip
+        picture = tmp_path / "picture.png"
+        assert run(tmp_path, *words, "--plot", str(picture)) == 0
+    said = capsys.readouterr().out
+    assert "point-to-point: QoS 1, 100 bytes, 2 → 2, 100 messages, 1,000/s" in said
+    assert "Nothing was lost, came twice or out of order." in said
+    assert picture.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["fan-down"], "there is no scenario 'fan-down'; there are connection, fan-in"),
+        (["--pid", "7"], "--server, which was not given"),
+        (["fan-in", "--payload-bytes", "15"], "counter and time take 16"),
+        (["fan-in", "--clients", "9", "--messages", "8"], "less than one for each of 9"),
+        (["session-unload", "--qos", "0"], "at QoS 0"),
+        (["fan-in", "--rate", "-1"], "below 0"),
+        (["connection", "--clients", "100_000_000"], "connections need"),
+        (["fan-in", "--plot", "no-such-directory/x.png"], "no-such-directory is not a directory"),
+        (["fan-in", "--server", "127.0.0.1:1", "--repeat", "1"], "Connection refused"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_line(tmp_path: Path, words: list[str], complaint: str) -> None:
+    with pytest.raises(BenchmarkError, match=complaint):
+        run(tmp_path, *words)
+    assert list(tmp_path.iterdir()) == []

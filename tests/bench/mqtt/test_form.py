@@ -1,0 +1,33 @@
+"""Packets as columns, and the columns as packets again."""
+
+import pytest
+
+from timestone_bench.mqtt.form import STAMP, Form
+from timestone_bench.mqtt.wire import Mqtt
+
+
+def test_what_is_written_in_columns_stands_in_the_packets() -> None:
+    form = Mqtt().publication("bench/x/000000", 40, 1, 6)
+    data = form.buffer(3)
+    rows = form.packets(data, 3)
+    rows["sender"], rows["number"], rows["sent"], rows["id"] = 5, [7, 8, 9], [70, 80, 90], [1, 2, 65_535]
+    rows["topic"] = [b"000001", b"000002", b"000003"]
+    size = form.size_bytes
+    for place, (topic, number, packet_id) in enumerate([(b"1", 7, 1), (b"2", 8, 2), (b"3", 9, 65_535)]):
+        packet = bytes(data[place * size : (place + 1) * size])
+        assert packet[2:].startswith(b"\x00\x0ebench/x/00000" + topic + packet_id.to_bytes(2, "big"))
+        assert STAMP.unpack_from(packet, form.stamp_at) == (5, number, number * 10)
+
+
+def test_a_single_packet_is_written_like_a_column_of_one() -> None:
+    form = Mqtt().publication("t", 40, 1)
+    one, many = form.buffer(1), form.buffer(1)
+    form.write_one(one, 5, 7, 70, 300)
+    rows = form.packets(many, 1)
+    rows["sender"], rows["number"], rows["sent"], rows["id"] = 5, 7, 70, 300
+    assert one == many
+
+
+def test_a_payload_without_room_for_the_stamp_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs 16 bytes"):
+        Form(b"x" * 15, 0, 15)

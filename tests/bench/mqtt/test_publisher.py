@@ -1,0 +1,99 @@
+"""One publishing connection: what it sends, when, and what it makes of the answers."""
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.bench.mqtt.sockets import connected, read_exactly
+from timestone_bench.mqtt.publisher import Publisher, Schedule
+from timestone_bench.mqtt.wire import Mqtt
+
+WIRE = Mqtt()
+QOS1, QOS0 = WIRE.publication("t", 100, 1), WIRE.publication("t", 100, 0)
+
+
+def acks(*ids: int) -> bytes:
+    return b"".join(b"\x40\x02" + one.to_bytes(2, "big") for one in ids)
+
+
+def test_it_keeps_to_its_window_and_goes_on_as_acknowledgements_come_in() -> None:
+    with connected() as (ours, theirs):
+        publisher = Publisher(ours, WIRE, QOS1, 4, messages=5, window=3)
+        assert publisher.send(publisher.room, time.monotonic_ns()) == 3
+        assert publisher.room == 0
+        rows = QOS1.packets(bytearray(read_exactly(theirs, 3 * QOS1.size_bytes)), 3)
+        assert rows["number"].tolist() == [0, 1, 2] and rows["id"].tolist() == [1, 2, 3]
+        assert set(rows["sender"]) == {4}
+        # Half an acknowledgement says nothing yet.
+        theirs.sendall(acks(1, 2)[:6])
+        wait_and_receive(publisher)
+        assert (publisher.acknowledged, publisher.room) == (1, 1)
+        theirs.sendall(acks(1, 2)[6:] + acks(3))
+        wait_and_receive(publisher)
+        assert publisher.send(publisher.room, time.monotonic_ns()) == 2
+        theirs.sendall(acks(4, 5))
+        wait_and_receive(publisher)
+        assert publisher.done and publisher.latencies.count == 5 and not publisher.misordered_acks
+
+
+def wait_and_receive(publisher: Publisher) -> None:
+    publisher.channel.setblocking(True)
+    before = publisher.acknowledged
+    while publisher.acknowledged == before:
+        publisher.receive(time.monotonic_ns())
+    publisher.channel.setblocking(False)
+
+
+def test_acknowledgements_out_of_order_are_counted() -> None:
+    with connected() as (ours, theirs):
+        publisher = Publisher(ours, WIRE, QOS1, 0, messages=3, window=3)
+        publisher.send(3, time.monotonic_ns())
+        theirs.sendall(acks(2, 1, 3))
+        wait_and_receive(publisher)
+        assert (publisher.acknowledged, publisher.misordered_acks) == (3, 2)
+
+
+@pytest.mark.parametrize("answer", [b"\x50\x02\x00\x01", acks(1, 2, 3, 4)])
+def test_an_answer_that_makes_no_sense_is_an_error(answer: bytes) -> None:
+    with connected() as (ours, theirs):
+        publisher = Publisher(ours, WIRE, QOS1, 0, messages=9, window=3)
+        publisher.send(3, time.monotonic_ns())
+        theirs.sendall(answer)
+        ours.setblocking(True)
+        with pytest.raises(ConnectionError, match="anybody waits for"):
+            publisher.receive(time.monotonic_ns())
+
+
+def test_at_qos_0_it_is_done_when_the_server_has_passed_the_barrier() -> None:
+    with connected() as (ours, theirs):
+        publisher = Publisher(ours, WIRE, QOS0, 0, messages=2, window=1)
+        publisher.send(2, time.monotonic_ns())
+        publisher.send_barrier("end")
+        sent = read_exactly(theirs, 2 * QOS0.size_bytes + len(WIRE.barrier("end")))
+        assert sent.endswith(WIRE.barrier("end")) and not publisher.done
+        theirs.sendall(acks(65_535))
+        ours.setblocking(True)
+        publisher.receive(time.monotonic_ns())
+        assert publisher.done
+
+
+def test_what_is_sent_late_carries_the_time_it_was_due() -> None:
+    with connected() as (ours, theirs):
+        publisher = Publisher(ours, WIRE, QOS0, 0, messages=4, window=1)
+        publisher.schedule = Schedule(start_ns=1000, interval_ns=250.0)
+        publisher.send(1, 99_999)
+        publisher.send(3, 99_999)
+        rows = QOS0.packets(bytearray(read_exactly(theirs, 4 * QOS0.size_bytes)), 4)
+        assert rows["sent"].tolist() == [1000, 1250, 1500, 1750]
+        assert publisher.schedule.due_count(1500) == 3
+
+
+def test_its_messages_go_to_its_topics_in_turn() -> None:
+    form = WIRE.publication("t/000000", 100, 0, 6)
+    with connected() as (ours, theirs):
+        publisher = Publisher(ours, WIRE, form, 0, messages=5, window=1)
+        publisher.topics = np.array([b"000000", b"000001"])
+        publisher.send(5, 0)
+        rows = form.packets(bytearray(read_exactly(theirs, 5 * form.size_bytes)), 5)
+        assert rows["topic"].tolist() == [b"000000", b"000001", b"000000", b"000001", b"000000"]

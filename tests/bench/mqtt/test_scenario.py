@@ -1,0 +1,34 @@
+"""The scenarios with a life of their own, against a real server."""
+
+from pathlib import Path
+
+from tests.support.mqtt_process import MqttProcess
+from timestone_bench.mqtt.scenario import Scenario, run_scenario
+from timestone_bench.mqtt.target import Target
+
+
+def target_of(server: MqttProcess) -> Target:
+    return Target("timestone", "mqtt", *server.address, server.process.pid)
+
+
+def test_connections_have_a_price_and_are_heard(tmp_path: Path) -> None:
+    with MqttProcess(tmp_path) as server:
+        outcome = run_scenario(Scenario(name="connection", publishers=100, idle_s=0.2), target_of(server))
+    assert outcome.faults == {}
+    assert {"per_s", "cpu_us", "idle_cpu", "rss_bytes", "connect_p50_us", "delivery_p50_us"} <= set(
+        outcome.figures
+    )
+
+
+def test_a_session_that_was_away_gets_all_of_it(tmp_path: Path) -> None:
+    with MqttProcess(tmp_path) as server:
+        outcome = run_scenario(Scenario(name="session-unload", messages=20_000), target_of(server))
+    assert outcome.faults == {}
+    assert outcome.figures["per_s"] > 0 and "grown_bytes" in outcome.figures
+
+
+def test_messages_cost_processor_time(tmp_path: Path) -> None:
+    with MqttProcess(tmp_path) as server:
+        outcome = run_scenario(Scenario(name="fan-in", publishers=2, messages=2000), target_of(server))
+    assert 0 < outcome.figures["cpu_us"] < 10_000
+    assert "ack_p99_us" in outcome.figures

@@ -1,0 +1,31 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from timestone_bench.errors import BenchmarkError
+from timestone_bench.mqtt.channel import open_channel
+from timestone_bench.mqtt.servers import null_server, server_process, timestone_server, wait_until_listening
+from timestone_bench.mqtt.wire import Mqtt
+
+
+def test_timestone_serves_until_the_block_is_left(tmp_path: Path) -> None:
+    with timestone_server(tmp_path, "timestone", "written") as target:
+        open_channel(Mqtt(), (target.host, target.port), "c").close()
+        assert (target.rss_bytes() or 0) > 1_000_000
+    assert target.cpu_s() is None, "its process is still there"
+
+
+def test_the_server_that_does_nothing_answers() -> None:
+    with null_server() as target:
+        open_channel(Mqtt(), (target.host, target.port), "c").close()
+    assert target.cpu_s() is None
+
+
+def test_a_server_that_does_not_come_up_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "raise SystemExit('no such configuration')"]
+    with (
+        pytest.raises(BenchmarkError, match="did not start: no such configuration"),
+        server_process(command, tmp_path) as process,
+    ):
+        wait_until_listening(("127.0.0.1", 1), process, tmp_path)

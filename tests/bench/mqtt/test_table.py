@@ -1,0 +1,35 @@
+import pytest
+
+from tests.bench.mqtt.outcomes import COMPARISON
+from tests.bench.results import ENVIRONMENT
+from timestone_bench.mqtt.table import columns, print_comparisons
+
+
+def test_a_table_has_a_line_for_each_server_and_the_warnings_behind_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_comparisons(ENVIRONMENT, [COMPARISON])
+    lines = capsys.readouterr().out.splitlines()
+    assert "fan-in: QoS 1, 100 bytes, 10 clients, 1,000 messages, flat out, window 100, medians of 3" in lines
+    other = next(line.split() for line in lines if line.startswith("other"))
+    assert other == ["other", "50,000", "4.00", "4.00", "0.50", "100", "1.00", "30.0%"]
+    assert "warning: other: 7 lost" in lines
+    assert all(line == line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "delivers", "paced", "first", "latency"),
+    [
+        ("connection", False, False, "connects/s", "connect_p50_us"),
+        ("session-unload", False, False, "unloaded/s", None),
+        ("fan-out", True, False, "deliveries/s", "ack_p50_us"),
+        ("point-to-point", True, True, "deliveries/s", "delivery_p50_us"),
+    ],
+)
+def test_each_scenario_has_the_columns_that_matter(
+    name: str, delivers: bool, paced: bool, first: str, latency: str | None
+) -> None:
+    found = columns(name, delivers=delivers, paced=paced)
+    assert found[0].heading == first
+    assert latency is None or latency in [column.figure for column in found]
