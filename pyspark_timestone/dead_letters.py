@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pyspark_timestone.offsets import OffsetRange
 from timestone.arrow import SCHEMA, columns
@@ -39,6 +38,9 @@ class DeadLetters:
         """Make the file, if there is anything for it; it is there whole or not at all. Raises OSError."""
         if not self._batches:
             return
+        # Takes as long to import as all of the source, in each worker, and is hardly ever needed.
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Hidden from Spark and from other readers of folders until it is whole.
         unfinished = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")

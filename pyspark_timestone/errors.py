@@ -30,6 +30,10 @@ class SchemaMismatch(SparkSourceError, ValueError):
     the sink does not take."""
 
 
+class GroupInUse(SparkSourceError):
+    """Another query reads the store under the same group. Stop it, or choose another name."""
+
+
 class InvalidRow(SparkSourceError, ValueError):
     """A row that cannot be a record: a topic with a wildcard, headers that are too large."""
 

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +10,9 @@ from typing import Any, TypeVar
 from pyspark_timestone.errors import InvalidOption
 
 Value = TypeVar("Value")
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 24 * 3600.0}
+_TIME = re.compile(r"\s*(?P<number>[0-9]+)\s*(?P<unit>ms|s|m|min|h|d)\s*", re.IGNORECASE)
 
 
 class OptionText(dict[str, str]):
@@ -62,6 +66,15 @@ class OptionText(dict[str, str]):
         if not text.isdecimal() or int(text) < least:
             raise InvalidOption(f"{name} is a whole number from {least} on, not {text!r}")
         return int(text)
+
+    def seconds(self, name: str) -> float | None:
+        """A time above 0, as Spark writes it: `15m`, `500ms`; None when it is not given. Raises InvalidOption."""
+        if name not in self:
+            return None
+        found = _TIME.fullmatch(self[name])
+        if found is None or not float(found["number"]):
+            raise InvalidOption(f"{name} is a time like 500ms, 30s, 15m, 2h or 7d, not {self[name]!r}")
+        return float(found["number"]) * _SECONDS[found["unit"].lower()]
 
     def words(self, name: str) -> tuple[str, ...]:
         """Words between commas; none when it is not given."""

@@ -2,6 +2,7 @@
 where it has them. Turns text into one frozen value; opens nothing.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,14 +18,19 @@ from pyspark_timestone.option_text import OptionText
 from pyspark_timestone.payload import OPTIONS as PAYLOAD_OPTIONS
 from pyspark_timestone.payload import PayloadOptions, payload_module, payload_options
 from pyspark_timestone.selection import Selection
+from pyspark_timestone.trigger_limits import TriggerLimits
+from timestone import Pin
 from timestone.errors import InvalidName
 from timestone.filters import validate_filter
+from timestone.names import validate_reader_name
 
 OPTIONS = (
     "path", "subscribe", "subscribePattern", "assign", "topics",
     "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "startingOffsets",
     "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets",
-    "maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "columns", "includeHeaders",
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "group", "pinMaxAge", "pinMaxBytes", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
+    "columns", "includeHeaders",
     *PAYLOAD_OPTIONS,
 )  # fmt: skip
 
@@ -43,7 +49,9 @@ class ReadOptions:
     starting: Bound
     ending: Bound
     unmatched_start: Unmatched
-    offsets_per_trigger: int | None
+    limits: TriggerLimits
+    group: str | None
+    pin: Pin | None
     partition_count: int
     records_per_task: int
     fail_on_data_loss: bool
@@ -64,13 +72,49 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         ),
         ending=_bound(texts, "ending", LATEST, allowed=(LATEST,)),
         unmatched_start=_strategy(texts),
-        offsets_per_trigger=texts.count("maxOffsetsPerTrigger"),
+        limits=_limits(texts),
+        group=_group(texts),
+        pin=_pin(texts),
         partition_count=texts.count("minPartitions") or 1,
         records_per_task=texts.count("maxRecordsPerPartition") or RECORDS_PER_TASK,
         fail_on_data_loss=texts.boolean("failOnDataLoss", default=True),
         columns=_columns(texts, payload_options(texts)),
         payload=payload_options(texts),
     )
+
+
+def _limits(texts: OptionText) -> TriggerLimits:
+    most, least = texts.count("maxOffsetsPerTrigger"), texts.count("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise InvalidOption(f"minOffsetsPerTrigger ({least}) is over maxOffsetsPerTrigger ({most})")
+    delay_s = texts.seconds("maxTriggerDelay")
+    if delay_s is not None and least is None:
+        raise InvalidOption("maxTriggerDelay means nothing without minOffsetsPerTrigger")
+    return TriggerLimits(
+        most_records=most,
+        most_bytes=texts.count("maxBytesPerTrigger"),
+        least_records=least,
+        delay_s=TriggerLimits().delay_s if delay_s is None else delay_s,
+    )
+
+
+def _group(texts: OptionText) -> str | None:
+    name = texts.get("group")
+    if name is not None:
+        try:
+            validate_reader_name(name)
+        except InvalidName as error:
+            raise InvalidOption(f"group: {error}") from None
+    return name
+
+
+def _pin(texts: OptionText) -> Pin | None:
+    age_s, most_bytes = texts.seconds("pinMaxAge"), texts.count("pinMaxBytes")
+    if age_s is None and most_bytes is None:
+        return None
+    if "group" not in texts:
+        raise InvalidOption("pinMaxAge and pinMaxBytes need a group, whose progress holds the records")
+    return Pin(max_age_ms=int(1000 * (age_s or 0)), max_bytes=most_bytes or 0)
 
 
 def schema_option(given: Mapping[str, str]) -> StructType | str:
@@ -107,7 +151,16 @@ def _selection(texts: OptionText) -> Selection:
         return Selection(partitions=_assigned(texts))
     if "subscribe" in texts and not texts.words("subscribe"):
         raise InvalidOption("subscribe names no log")
-    return Selection(names=texts.words("subscribe"), pattern=texts.get("subscribePattern"))
+    return Selection(names=texts.words("subscribe"), pattern=_pattern(texts))
+
+
+def _pattern(texts: OptionText) -> str | None:
+    pattern = texts.get("subscribePattern")
+    try:
+        re.compile(pattern or "")
+    except re.error as error:
+        raise InvalidOption(f"subscribePattern is no regular expression: {error}") from None
+    return pattern
 
 
 def _topics(texts: OptionText) -> tuple[str, ...]:

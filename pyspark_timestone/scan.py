@@ -37,8 +37,11 @@ class ScanTask(InputPartition):
 def plan(
     ranges: Sequence[OffsetRange], logs: Mapping[LogPartition, LogView], options: ReadOptions
 ) -> list[InputPartition]:
-    """The tasks that read `ranges`. The same ranges give the same tasks."""
-    bounds = {key: log.segment_bounds() for key, log in logs.items()}
+    """The tasks that read `ranges`. The same ranges give the same tasks; segments without the topics get none."""
+    if options.topics:
+        bounds = {one.log: logs[one.log].segments_with(options.topics, one.start, one.end) for one in ranges}
+    else:
+        bounds = {one.log: logs[one.log].segment_bounds() for one in ranges}
     pieces = cut(ranges, bounds, largest=options.records_per_task, least_count=options.partition_count)
     return [ScanTask(piece, logs[piece.log].id) for piece in pieces]
 

@@ -7,27 +7,32 @@ query gets the same answers.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from pyspark_timestone.arrow import arrow_schema
 from pyspark_timestone.bounds import Unmatched
+from pyspark_timestone.consumer_group import ConsumerGroup
 from pyspark_timestone.continuity import Continuity, origin_of
 from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.offsets import LogPartition, Origin, Positions, SourceOffset
 from pyspark_timestone.options import ReadOptions
-from pyspark_timestone.planning import hole_at, limited
+from pyspark_timestone.planning import hole_at
 from pyspark_timestone.scan import ScanTask, plan, scan
 from pyspark_timestone.selection import Selection
 from pyspark_timestone.store_view import ChosenLogs, chosen_logs
+from pyspark_timestone.trigger_limits import Patience
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,19 +49,29 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._schema = schema
         self._continuity = Continuity(options.fail_on_data_loss)
+        self._patience = Patience(options.limits)
+        self._group = (
+            None if options.group is None else ConsumerGroup(options.path, options.group, options.pin)
+        )
         self._target: Positions | None = None
         """With the trigger AvailableNow: where the run ends."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins. Asked several times; `offsets` says why that does no harm."""
+        if self._group is not None:
+            self._group.join()
         with self._chosen() as chosen:
             positions = {key: self._begin(key, log) for key, log in chosen.views.items()}
             return SourceOffset.first(positions, _origins(chosen.views)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What `maxOffsetsPerTrigger` says."""
-        limit = self._options.offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        """That there are limits. Spark takes one; all of them are in `_options`."""
+        limits = self._options.limits
+        if limits.most_records is not None:
+            return ReadMaxRows(limits.most_records)
+        if limits.most_bytes is not None:
+            return ReadMaxBytes(limits.most_bytes)
+        return ReadAllAvailable() if limits.least_records is None else ReadMinRows(limits.least_records)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is what this run reads, however many batches it takes."""
@@ -67,6 +82,8 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The end of the batch that begins at `start`; `start` itself, to the letter, when there is nothing to
         read."""
         begin = SourceOffset.from_json(start)
+        if self._group is not None:
+            self._group.join()
         with self._chosen(begin.positions) as chosen:
             self._continuity.missing(chosen.missing)
             logs = chosen.views
@@ -76,7 +93,11 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for key in [key for key in newest if key not in begin.positions and newest[key] <= starts[key]]:
                 del newest[key], starts[key]
             ends = {key: max(end, starts[key]) for key, end in newest.items()}
-            reached = limited(starts, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+            # A run that ends when it has read what is there waits for no more.
+            waiting = sum(ends.values()) - sum(starts.values())
+            if waiting and self._target is None and self._patience.waits(waiting):
+                return start
+            reached = self._within_limits(starts, ends, logs, limit)
             # A log that is not chosen any more keeps its place, in case it is chosen again.
             positions = {**begin.positions, **_out_of_holes(reached, logs)}
             origins = {**begin.origins, **_origins({key: logs[key] for key in reached})}
@@ -104,6 +125,16 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ]
             return plan(ranges, chosen.views, self._options)
 
+    def commit(self, end: dict[str, Any]) -> None:
+        """A batch that ended here is done, as far as Spark says so: it does when it plans the next one."""
+        if self._group is not None:
+            self._group.commit(SourceOffset.from_json(end).positions)
+
+    def stop(self) -> None:
+        """Let another query have the group's name. Spark ends the process more often than it calls this."""
+        if self._group is not None:
+            self._group.leave()
+
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Runs in a worker."""
         assert isinstance(partition, ScanTask)
@@ -128,6 +159,17 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _newest(self, logs: Logs) -> dict[LogPartition, int]:
         return {key: self._options.ending.offset_in(key, log) for key, log in logs.items()}
+
+    def _within_limits(
+        self, starts: Positions, ends: Positions, logs: Logs, limit: ReadLimit
+    ) -> dict[LogPartition, int]:
+        limits = self._options.limits
+        if isinstance(limit, ReadAllAvailable):
+            return dict(ends)
+        if isinstance(limit, ReadMaxRows):
+            limits = replace(limits, most_records=limit.max_rows)
+        sizes = {key: logs[key].segment_sizes() for key in ends} if limits.most_bytes is not None else {}
+        return limits.reached(starts, ends, sizes)
 
     def _within_target(self, newest: dict[LogPartition, int]) -> dict[LogPartition, int]:
         if self._target is None:

@@ -176,6 +176,32 @@ class ReadableLog(ABC):
             (segment.base_offset, segment.end_offset) for segment in self.history.segments if segment.count
         ]
 
+    def segments_with(self, topics: Sequence[str], first: int, last: int) -> list[tuple[int, int]]:
+        """The offsets [base, end) of each segment that may hold records of `topics`, MQTT topic filters, in the
+        offsets [first, last). Opens no segment: a sealed one says in its index what it holds."""
+        choice = TopicChoice(self.topics, topics)
+        while True:
+            history = self.history
+            try:
+                return [
+                    (segment.base_offset, segment.end_offset)
+                    for segment in history.segments
+                    if segment.base_offset < last
+                    and segment.end_offset > first
+                    and choice.in_segment(segment)
+                ]
+            except FileNotFoundError as error:
+                self._moved_on(history, max(first, self.start_offset), error)
+
+    def segment_sizes(self) -> list[tuple[int, int, int]]:
+        """The offsets [base, end) of each segment that holds records, and the bytes of its records before
+        compression, in order. Raises OSError."""
+        sizes = []
+        for segment in self.history.segments:
+            if segment.count:
+                sizes.append((segment.base_offset, segment.end_offset, segment.size_bytes()))
+        return sizes
+
     def _check(self, offset: int, end: int) -> None:
         start = self.start_offset
         if not start <= offset <= end:

@@ -161,6 +161,12 @@ class Segment:
     def end_offset(self) -> int:
         return self.base_offset + self.count
 
+    def size_bytes(self) -> int:
+        """What its records take, uncompressed. Raises OSError."""
+        if self.trailer is not None:
+            return self.trailer.segment_bytes
+        return self._files.stat(self.segment_path).st_size
+
     def read(self, ordinal: int, *, max_records: int, max_bytes: int) -> Run:
         """The records from `ordinal` on, at least one, with at most `max_bytes` bytes if there are more.
 
@@ -224,11 +230,22 @@ class Segment:
         if self._topics is None:
             start = entry_position(self.trailer.entry_count)
             size = self.trailer.summary_count * SUMMARY.itemsize
-            raw = bytes(self._pair_with(0).index_map[start : start + size])
+            raw = self._index_bytes(start, size)
             if crc32c(raw) != self.trailer.summary_crc:
                 return None  # a damaged summary costs its speed-up, nothing else
             self._topics = np.frombuffer(raw, dtype=SUMMARY)
         return self._topics
+
+    def _index_bytes(self, position: int, length_bytes: int) -> bytes:
+        """A piece of the index, without opening the segment: many are asked for their topics and few then read."""
+        pair = self._pair
+        if pair is not None:
+            return bytes(pair.index_map[position : position + length_bytes])
+        fd = self._files.open(self.index_path)
+        try:
+            return self._files.pread(fd, length_bytes, position)
+        finally:
+            self._files.close(fd)
 
     def _first_behind(self, pair: OpenPair, position: int, first: int, last: int) -> int:
         """The first ordinal in (first, last) whose record begins behind a position; `last` when there is none."""

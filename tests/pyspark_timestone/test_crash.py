@@ -1,4 +1,5 @@
-"""kill -9 of a driver with its Spark, in the first batch and in a later one, while a server goes on appending."""
+"""kill -9 of a driver with its Spark, in the first batch and in a later one, while a server goes on appending; of a
+worker, of the process that answers for a stream, and of the server."""
 
 import json
 import os
@@ -6,15 +7,19 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
 import timestone
-from tests.support.spark import Batches
+from tests.support.dying_source import MARK, DyingSource
+from tests.support.spark import Batches, offsets, stream
 from tests.support.stores import LOG, fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
@@ -37,6 +42,13 @@ def said(started: "subprocess.Popen[str]", word: str) -> list[str]:
         if line.split()[:1] == [word]:
             return line.split()[1:]
     raise AssertionError(f"the program ended before it said {word!r}")
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 100
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def kill_in_batch(number: int, *directories: Path) -> None:
@@ -81,3 +93,50 @@ def test_a_killed_query_reads_each_record_once_from_where_it_first_began(tmp_pat
     assert after[: len(interrupted)] == interrupted
     with timestone.view(store) as view:
         assert Batches(out).offsets() == list(range(begin, view.log(LOG).end_offset))
+
+
+def test_a_killed_worker_costs_a_try_and_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path / "data", 2500)
+    spark.dataSource.register(DyingSource)
+    frame = spark.read.format("timestone-dying").load(str(tmp_path / "data"))
+    assert offsets(frame) == list(range(2500))
+    assert (tmp_path / "data" / MARK).exists()
+
+
+def test_a_killed_source_process_ends_the_query_which_goes_on_where_it_was(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    store, sink = tmp_path / "data", Batches(tmp_path / "out")
+    fill(store, 2500)
+    spark.dataSource.register(DyingSource)
+
+    def drain() -> None:
+        frame = stream(spark, store, source="timestone-dying", maxOffsetsPerTrigger=1000)
+        sink.drain(frame, tmp_path / "checkpoint")
+
+    with pytest.raises(StreamingQueryException):
+        drain()
+    assert sink.sizes() == [1000]
+    drain()
+    assert sorted(sink.offsets()) == list(range(2500))
+
+
+@pytest.mark.timeout(200)
+def test_a_server_that_is_killed_and_comes_again_is_read_on(spark: SparkSession, tmp_path: Path) -> None:
+    store, sink = tmp_path / "data", Batches(tmp_path / "out")
+    with program("tests.support.writer", store) as writer:
+        said(writer, "appending")
+        query = sink.start(stream(spark, store), tmp_path / "checkpoint")
+        # Records keep coming, so that nobody could wait for the last of them.
+        until(lambda: bool(sink.offsets()))
+        writer.kill()
+        writer.wait(60)
+    query.processAllAvailable()
+    before = len(sink.offsets())
+    with program("tests.support.writer", store, before + 500) as writer:
+        said(writer, "appended")
+        query.processAllAvailable()
+    query.stop()
+    assert before > 0
+    with timestone.view(store) as view:
+        assert sorted(sink.offsets()) == list(range(view.log(LOG).end_offset))

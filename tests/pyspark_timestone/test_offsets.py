@@ -114,3 +114,18 @@ def test_a_new_log_begins_where_it_was_found_to_begin() -> None:
 def test_nothing_new_is_the_same_text_even_in_a_new_epoch() -> None:
     before = SourceOffset({A: 150}, ORIGINS)
     assert before.advanced({A: 150}, {A: Origin(0xC3A1, 2)}, {A: 150}) is before
+
+
+VERSION_1 = (
+    '{"#": {"version": 1, "logs": {"telemetry": {"0": {"epoch": 1, "id": "37277be6e22a4e68"}}}, '
+    '"since": {"telemetry": {"0": 100}}}, "telemetry": {"0": 123, "1": 7}}'
+)
+"""A checkpoint as this version wrote it. Never change it: a query that began with it has to go on."""
+
+
+def test_a_checkpoint_of_version_1_is_read_and_written_back_to_the_letter() -> None:
+    offset = SourceOffset.from_json(json.loads(VERSION_1))
+    assert offset.positions == {LogPartition("telemetry", 0): 123, LogPartition("telemetry", 1): 7}
+    assert offset.origins == {LogPartition("telemetry", 0): Origin(0x37277BE6E22A4E68, 1)}
+    assert offset.since == {LogPartition("telemetry", 0): 100}
+    assert offset.to_json() == json.loads(VERSION_1)

@@ -7,7 +7,7 @@ import pytest
 from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.option_text import OptionText
 
-KNOWN = ("path", "maxOffsets", "mode", "failOnDataLoss", "topics", "assign")
+KNOWN = ("path", "delay", "maxOffsets", "mode", "failOnDataLoss", "topics", "assign")
 
 
 def text(**given: str) -> OptionText:
@@ -61,3 +61,18 @@ def test_other_values_are_refused_with_what_they_may_be() -> None:
         text(mode="x").one_of("mode", {"fast": 1, "slow": 2}, default=1)
     with pytest.raises(InvalidOption, match="assign is no JSON"):
         text(assign="{").parsed("assign")
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("500ms", 0.5), ("30s", 30), ("15m", 900), ("15 min", 900), ("2H", 7200), ("7d", 604_800)],
+)
+def test_times_are_written_as_spark_writes_them(written: str, seconds: float) -> None:
+    assert text(delay=written).seconds("delay") == seconds
+
+
+@pytest.mark.parametrize("written", ["15", "0s", "-1s", "1.5h", "soon", ""])
+def test_other_times_are_refused(written: str) -> None:
+    with pytest.raises(InvalidOption, match="delay is a time like 500ms"):
+        text(delay=written).seconds("delay")
+    assert text().seconds("delay") is None

@@ -10,6 +10,8 @@ from pyspark_timestone.columns import NAMES
 from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.offsets import LogPartition
 from pyspark_timestone.options import RECORDS_PER_TASK, ReadOptions, read_options
+from pyspark_timestone.trigger_limits import TriggerLimits
+from timestone import Pin
 
 T0 = LogPartition("telemetry", 0)
 
@@ -26,7 +28,7 @@ def test_defaults_of_a_batch_read_all_logs_from_the_first_record_on() -> None:
     assert chosen.topics == ()
     assert chosen.fail_on_data_loss
     assert chosen.columns == NAMES
-    assert (chosen.offsets_per_trigger, chosen.partition_count, chosen.records_per_task) == (
+    assert (chosen.limits.most_records, chosen.partition_count, chosen.records_per_task) == (
         None,
         1,
         RECORDS_PER_TASK,
@@ -45,7 +47,7 @@ def test_names_and_words_may_have_any_case() -> None:
     )
     assert chosen.selection.names == ("a", "b")
     assert not chosen.fail_on_data_loss
-    assert chosen.offsets_per_trigger == 5
+    assert chosen.limits.most_records == 5
 
 
 def test_a_relative_path_is_the_same_folder_for_every_task(
@@ -136,6 +138,11 @@ def test_columns_are_read_in_the_order_asked_for() -> None:
         ({"minPartitions": "-3"}, "minPartitions is a whole number"),
         ({"columns": "offset,payload"}, "no column 'payload'"),
         ({"columns": "offset,offset"}, "names a column twice"),
+        ({"subscribePattern": "plant-("}, "subscribePattern is no regular expression"),
+        ({"maxTriggerDelay": "5m"}, "maxTriggerDelay means nothing without minOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "minOffsetsPerTrigger (5) is over"),
+        ({"group": "a\nb"}, "group: "),
+        ({"pinMaxBytes": "5"}, "need a group"),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(value),
 )
@@ -144,3 +151,20 @@ def test_a_wrong_option_is_refused_with_the_one_thing_to_change(given: dict[str,
         options(**given)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_limits_of_a_batch_are_those_of_kafka_and_bytes() -> None:
+    chosen = options(
+        maxOffsetsPerTrigger="50", minOffsetsPerTrigger="5", maxTriggerDelay="1m", maxBytesPerTrigger="9"
+    )
+    assert chosen.limits == TriggerLimits(most_records=50, least_records=5, delay_s=60.0, most_bytes=9)
+    assert options(minOffsetsPerTrigger="5").limits.delay_s == 15 * 60
+
+
+def test_a_group_may_pin_what_it_has_not_read() -> None:
+    assert options(group="billing").pin is None
+    chosen = options(group="billing", pinMaxAge="7d", pinMaxBytes="1000000")
+    assert (chosen.group, chosen.pin) == (
+        "billing",
+        Pin(max_age_ms=7 * 24 * 3600 * 1000, max_bytes=1_000_000),
+    )

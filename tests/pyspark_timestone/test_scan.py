@@ -1,5 +1,6 @@
 """One task without Spark around it: it yields what it was planned for, or says what is missing."""
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,15 @@ from pyspark.serializers import CPickleSerializer
 import timestone
 from pyspark_timestone import scan as module
 from pyspark_timestone.arrow import arrow_schema
+from pyspark_timestone.batch_reader import TimestoneReader
 from pyspark_timestone.columns import source_schema
 from pyspark_timestone.errors import DataLoss
 from pyspark_timestone.offsets import LogPartition, OffsetRange
 from pyspark_timestone.options import read_options
 from pyspark_timestone.scan import ScanTask, plan, scan
-from tests.support.stores import LOG, drop_first_segment, fill
-from timestone import view
+from tests.support.opened_files import opened_files
+from tests.support.stores import LOG, drop_first_segment, fill, iso
+from timestone import LogConfig, view
 
 KEY = LogPartition(LOG, 0)
 SCHEMA = arrow_schema(source_schema(["offset", "value"]))
@@ -126,3 +129,44 @@ def test_a_task_planned_before_its_segment_was_compressed_reads_the_same(store: 
     assert not list((store / f"{LOG}-0").glob(f"{0:020d}.segment"))
     assert read(store, planned) == list(range(900, 2100))
     assert read(store, planned, topics="devices/3/state") == list(range(903, 2100, 5))
+
+
+@pytest.fixture(scope="module")
+def rare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten sealed segments; one of them holds the one record of a rare topic."""
+    path = tmp_path_factory.mktemp("rare") / "data"
+    with timestone.open(path) as store:
+        log = store.log(LOG, config=LogConfig(segment_entries=100))
+        for number in range(10):
+            topics = ["plant/often"] * 100
+            if number == 7:
+                topics[50] = "plant/rare"
+            log.append_many([b"x"] * 100, topics=topics)
+    return path
+
+
+def opened_by(store: Path, **options: str) -> tuple[int, list[str]]:
+    """How many rows a read yields, and the segments it opens for them."""
+    chosen = read_options({"path": str(store), **options}, streaming=False)
+    reader = TimestoneReader(chosen, source_schema(["offset"]))
+    with opened_files(".segment") as opened:
+        rows = sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
+    return rows, sorted({str(int(name.split(".")[0])) for name in opened})
+
+
+def test_only_segments_with_the_topic_are_opened(rare: Path) -> None:
+    assert opened_by(rare, topics="plant/rare") == (1, ["700"])
+    assert opened_by(rare, topics="+/rare,nothing/#") == (1, ["700"])
+    assert opened_by(rare, topics="nothing/#") == (0, [])
+    assert len(opened_by(rare, topics="plant/often")[1]) == 10
+
+
+def test_only_segments_of_the_time_and_the_offsets_are_opened(rare: Path) -> None:
+    with timestone.view(rare) as view:
+        first, last = (iso(view.log(LOG).record(offset).timestamp_us) for offset in (400, 600))
+    assert opened_by(rare, startingTimestamp=first, endingTimestamp=last) == (200, ["400", "500", "600"])
+    bounds = {
+        "startingOffsets": json.dumps({LOG: {"0": 250}}),
+        "endingOffsets": json.dumps({LOG: {"0": 400}}),
+    }
+    assert opened_by(rare, **bounds) == (150, ["200", "300"])

@@ -11,17 +11,19 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 import timestone
+from pyspark_timestone import consumer_group
 from pyspark_timestone.columns import source_schema
-from pyspark_timestone.errors import DataLoss, InvalidOption
+from pyspark_timestone.errors import DataLoss, GroupInUse, InvalidOption
 from pyspark_timestone.offsets import OffsetRange
 from pyspark_timestone.options import read_options
 from pyspark_timestone.scan import ScanTask
 from pyspark_timestone.stream_reader import TimestoneStreamReader
 from tests.support.spark import Batches, stream
 from tests.support.stores import LOG, drop_first_segment, fill, iso
+from timestone import Pin, ReaderId
 
 pytestmark = pytest.mark.spark
 
@@ -316,4 +318,111 @@ def test_a_store_that_is_older_than_the_checkpoint_is_noticed(tmp_path: Path) ->
     shutil.rmtree(tmp_path / "data")
     shutil.copytree(tmp_path / "backup", tmp_path / "data")
     with pytest.raises(DataLoss, match="offset 200 comes next, but the log ends at 100"):
+        source.latestOffset(end, ReadAllAvailable())
+
+
+def test_bytes_limit_a_batch_too(store: Path) -> None:
+    source = reader(store, startingOffsets="earliest", maxBytesPerTrigger="5000")
+    assert source.getDefaultReadLimit() == ReadMaxBytes(5000)
+    end, sizes = source.initialOffset(), []
+    while (following := source.latestOffset(end, source.getDefaultReadLimit())) != end:
+        sizes.append(following[LOG]["0"] - end[LOG]["0"])
+        end = following
+    assert sum(sizes) == 2500
+    # The values are of 8 to 11 bytes.
+    assert all(450 < size < 650 for size in sizes[:-1])
+
+
+def test_a_batch_waits_for_its_least_number_but_not_at_the_end_of_a_run(store: Path) -> None:
+    source = reader(store, startingOffsets="earliest", minOffsetsPerTrigger="100", maxTriggerDelay="1h")
+    assert source.getDefaultReadLimit() == ReadMinRows(100)
+    start = source.latestOffset(source.initialOffset(), ReadMinRows(100))
+    assert start[LOG] == {"0": 2500}, "the first batch waits for nothing"
+    fill(store, 99)
+    assert json.dumps(source.latestOffset(start, ReadMinRows(100))) == json.dumps(start)
+    fill(store, 1)
+    assert source.latestOffset(start, ReadMinRows(100))[LOG] == {"0": 2600}
+    run = reader(store, minOffsetsPerTrigger="100", maxTriggerDelay="1h")
+    run.prepareForTriggerAvailableNow()
+    following = run.latestOffset(start, ReadMinRows(100))
+    fill(store, 5)
+    assert following[LOG] == run.latestOffset(following, ReadMinRows(100))[LOG] == {"0": 2600}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": "earliest"},
+        {"startingTimestamp": "2000-01-01T00:00:00Z"},
+        {"startingOffsetsByTimestamp": '{"telemetry":{"0":0}}'},
+    ],
+    ids=lambda options: " ".join(options.values())[:20],
+)
+def test_a_first_batch_keeps_its_start_whatever_is_answered_after_a_crash(
+    store: Path, options: dict[str, str]
+) -> None:
+    first = reader(store, **options)
+    began = first.initialOffset()
+    fill(store, 1500)
+    end = first.latestOffset(began, ReadAllAvailable())
+    planned = ranges(first.partitions(began, end))
+    assert sum(one.end - one.start for one in planned) == (1500 if "latest" in options.values() else 4000)
+    # Retention and appends have moved both ends meanwhile, and Spark asks again.
+    fill(store, 10)
+    again = reader(store, **options)
+    assert ranges(again.partitions(again.initialOffset(), end)) == planned
+
+
+def test_two_queries_of_one_group_are_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_group, "_PATIENCE_S", 0.1)
+    one, two = (reader(store, startingOffsets="earliest", group="billing") for _ in range(2))
+    start = one.initialOffset()
+    with pytest.raises(GroupInUse, match="another query reads"):
+        two.initialOffset()
+    with pytest.raises(GroupInUse, match="another query reads"):
+        two.latestOffset(start, ReadAllAvailable())
+    one.stop()
+    two.initialOffset()
+    two.stop()
+
+
+def test_the_log_knows_how_far_a_group_is_and_waits_for_it(
+    spark: SparkSession, store: Path, checkpoint: Path, sink: Batches
+) -> None:
+    frame = stream(spark, store, group="billing", pinMaxBytes=10_000_000, maxOffsetsPerTrigger=1000)
+    sink.drain(frame, checkpoint)
+    with timestone.view(store) as view:
+        commitment = view.committed(ReaderId(LOG, 0, "billing"))
+    assert commitment is not None
+    assert commitment.pin == Pin(max_bytes=10_000_000)
+    # Spark tells of a batch when it plans the next one.
+    assert commitment.offset == 2000
+
+
+def test_a_new_partition_and_a_new_log_are_found_under_a_pattern(store: Path) -> None:
+    source = reader(store, startingOffsets="earliest", subscribePattern="tele.*")
+    end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    source.prepareForTriggerAvailableNow()
+    fill(store, 3, partition=1)
+    fill(store, 4, log="teleport")
+    fill(store, 5, log="alarms")
+    assert source.latestOffset(end, ReadAllAvailable()) == end, "not in a run that began before"
+    after = reader(store, subscribePattern="tele.*").latestOffset(end, ReadAllAvailable())
+    found = ranges(source.partitions(end, after))
+    assert [(str(one.log), one.start, one.end) for one in found] == [
+        ("telemetry-1", 0, 3),
+        ("teleport-0", 0, 4),
+    ]
+
+
+def test_a_lost_tail_ends_the_query_although_other_records_have_its_offsets_now(store: Path) -> None:
+    """What a power loss on a disk that lied leaves: offsets that were read are given out again, in a later epoch."""
+    source = reader(store, startingOffsets="earliest")
+    end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    end["#"]["logs"][LOG]["0"]["epoch"] += 1
+    fill(store, 100)
+    with pytest.raises(
+        DataLoss, match="the store is older than the checkpoint: it is in epoch 0, and was read in"
+    ):
         source.latestOffset(end, ReadAllAvailable())

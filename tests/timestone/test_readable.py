@@ -128,3 +128,19 @@ def test_reads_joined_over_distant_records_need_no_warning(
     while offset < COUNT:
         offset = log.read_matching(offset, choice, max_records=100, max_bytes=10**6).next_offset
     assert [str(warning.message) for warning in recwarn if issubclass(warning.category, RuntimeWarning)] == []
+
+
+def test_segments_say_what_they_take(log: ReadableLog) -> None:
+    sizes = log.segment_sizes()
+    assert [(base, end) for base, end, _ in sizes] == log.segment_bounds()
+    for base, end, size in sizes:
+        assert size == sum(len(payload(offset)) for offset in range(base, end))
+
+
+def test_segments_with_a_topic_are_those_of_the_range_that_may_hold_it(log: ReadableLog) -> None:
+    found = {bounds for bounds in log.segments_with(["a/+"], 10, 50)}
+    for base, end in log.segment_bounds():
+        if end <= 10 or base >= 50:
+            assert (base, end) not in found
+        elif any(log.record(offset).topic == "a/b" for offset in range(base, end)):
+            assert (base, end) in found

@@ -1,0 +1,79 @@
+"""A query known to the log: how far it is, who may use its name, and for how long retention waits for it.
+
+Spark's checkpoint alone says where a query goes on. What is committed here is for people and for retention: it is told
+after the batch that it is about, so it may lag behind and never runs ahead."""
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import timestone
+from pyspark_timestone.errors import GroupInUse
+from pyspark_timestone.offsets import LogPartition
+from timestone import Pin, ReaderId
+from timestone.errors import TimestoneError
+
+FOLDER = "groups"
+_PATIENCE_S = 10.0
+"""How long a query that starts waits for the process of the one before, which Spark has told to end."""
+_LOOK_S = 0.05
+_log = logging.getLogger(__name__)
+
+
+class ConsumerGroup:
+    """The group of one query. Held by one process at a time, until that ends."""
+
+    def __init__(self, store: Path, name: str, pin: Pin | None) -> None:
+        self._store = store
+        self._name = name
+        self._pin = pin
+        self._fd: int | None = None
+
+    def join(self) -> None:
+        """Take the group's name. Raises GroupInUse when another query has it, OSError."""
+        if self._fd is not None:
+            return
+        folder = self._store / FOLDER
+        folder.mkdir(exist_ok=True)
+        digest = hashlib.blake2b(self._name.encode(), digest_size=16).hexdigest()
+        fd = os.open(folder / f"{digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        deadline = time.monotonic() + _PATIENCE_S
+        while not _locked(fd):
+            if time.monotonic() > deadline:
+                os.close(fd)
+                raise GroupInUse(
+                    f"another query reads {self._store} as group {self._name!r}; each needs a name of its own"
+                )
+            time.sleep(_LOOK_S)
+        self._fd = fd
+
+    def leave(self) -> None:
+        """Let another query have the name."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def commit(self, positions: Mapping[LogPartition, int]) -> None:
+        """Tell the log the next offset of each partition. What cannot be told is logged, and told with the next batch:
+        the query does not depend on it."""
+        try:
+            with timestone.view(self._store) as view:
+                known = {LogPartition(*one) for one in view.log_names()}
+                offsets = {
+                    ReaderId(*key, self._name): offset for key, offset in positions.items() if key in known
+                }
+                view.commit_readers(offsets, pin=self._pin)
+        except (OSError, TimestoneError) as error:
+            _log.warning("group %s: its progress is not in the log: %s", self._name, error)
+
+
+def _locked(fd: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
