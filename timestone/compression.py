@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from timestone.compressing import CompressedCopy, NotProven
@@ -46,7 +46,7 @@ class LogCompression:
         self._log = log
         self._store = store
         self._lock = threading.Lock()
-        self._slices: Iterator[int] | None = None
+        self._slices: Generator[int, None, None] | None = None
         self._left_alone: set[int] = set()
         """Base offsets of segments that were looked at and stay as they are while the store is open."""
 
@@ -74,6 +74,8 @@ class LogCompression:
     def close(self) -> None:
         """Leave what is half done, without a trace."""
         with self._lock:
+            if self._slices is not None:
+                self._slices.close()
             self._slices = None
 
     def _step_locked(self) -> int | None:
@@ -89,7 +91,7 @@ class LogCompression:
             self._slices = None
         return done
 
-    def _pass(self) -> Iterator[int]:
+    def _pass(self) -> Generator[int, None, None]:
         while (segment := self._next()) is not None:
             try:
                 yield from self._compress(segment)

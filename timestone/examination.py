@@ -192,6 +192,7 @@ def examine(
             )
         try:
             examiner = _Examiner(files, folder, base_offset, log_id, topic_count, index_fd, segment_fd)
+            examiner.finding.trailer = trailer
             _, examiner.finding.generation = names.parse_segment(segment_path.name) or (0, 0)
             return examiner.run(deep, expected_count, most_count)
         finally:
@@ -282,14 +283,6 @@ class _Examiner:
             headless, finding.reason = True, str(error)
             finding.header = IndexHeader(self._log_id, finding.base_offset, 0, 0, _UNKNOWN_BOOT)
         finding.checkpoint = Checkpoint.latest(page, self._log_id, finding.base_offset)
-        finding.trailer = read_trailer(
-            self._files,
-            self._index_fd,
-            self._path,
-            self._log_id,
-            finding.base_offset,
-            finding.index_file_bytes,
-        )
         if finding.trailer is not None:
             finding.frames = finding.trailer.frames
             self._examine_sealed(deep)

@@ -14,6 +14,7 @@ it (`remove_replaced`). A reader that has the old files open keeps them; one tha
 generation, or because they are gone, and looks at the folder again."""
 
 import logging
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -41,6 +42,7 @@ class Replacement:
         self.new_index_path = names.with_suffix(self._index_path, names.TEMPORARY_SUFFIX)
         """Where the new index is between `prepare` and `commit`."""
         self._made: list[Path] = []
+        self._owner_pid = os.getpid()
         self.segment_fd = self._created(self._segment_path)
 
     def prepare(self, write_index: Callable[[int], Trailer]) -> Trailer:
@@ -74,12 +76,17 @@ class Replacement:
         return [self._old_path]
 
     def discard(self) -> None:
-        """Remove what was made and does not count. Harmless after `commit`."""
+        """Remove what was made and does not count. Harmless after `commit`, and in the copy of a forked child, whose
+        parent may have committed it since."""
         self._close_segment()
+        if os.getpid() != self._owner_pid:
+            self._made.clear()
         while self._made:
             path = self._made.pop()
             try:
                 self._files.unlink(path)
+            except FileNotFoundError:
+                continue  # the segment was deleted meanwhile, with all its files
             except OSError as error:
                 _LOGGER.warning("%s: stays until the next open: %s", path, error)
 

@@ -1,6 +1,7 @@
 """A rewritten pair takes the place of a sealed one whole or not at all, and no reader notices."""
 
 import errno
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -149,6 +150,23 @@ def test_deleted_meanwhile_it_is_not_put_back(store: Store) -> None:
     replacement.discard()
     store.deleted_files.unlink_due()
     assert not list(log.folder.glob(f"{0:020d}.*"))
+
+
+def test_forked_child_that_ends_removes_nothing_of_its_parents(store: Store) -> None:
+    """A child has a copy of what its parent was making, and would unlink at its end what counts since."""
+    log = store.log("a")
+    first = log.history.segments[0]
+    assert first.trailer is not None
+    replacement = Replacement(store.files, log.folder, first.trailer)
+    store.files.write_all(replacement.segment_fd, first.segment_path.read_bytes(), 0)
+    prepared = replacement.prepare(index_writer(store.files, first, replacement.generation))
+    pid = os.fork()
+    if pid == 0:
+        replacement.discard()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert log.replace(first, replacement, prepared)
+    assert payloads(log) == PAYLOADS
 
 
 def test_deletion_takes_every_generation_along(store: Store, root: Path) -> None:
