@@ -370,10 +370,13 @@ class _Examiner:
 
     def _examine_unclosed(self, deep: bool, expected_count: int, most_count: int | None) -> None:
         finding = self.finding
-        if is_framed(self._files.pread(self._segment_fd, TAG_BYTES, 0)):
-            # Growing segments are not compressed: this one was sealed, and its trailer is damaged.
+        if finding.generation or is_framed(self._files.pread(self._segment_fd, TAG_BYTES, 0)):
+            # Growing segments are not rewritten: this one was sealed, and its trailer is damaged.
             self._open_framed()
-            finding.frames = self._framed.layout if self._framed is not None else None
+            if self._framed is not None and self._framed.table.sizes.any():
+                finding.frames = self._framed.layout
+            else:
+                self._framed = None
         room = max(0, (finding.index_file_bytes - HEADER_BYTES) // ENTRY_BYTES)
         watermark = max(finding.watermark, expected_count)
         superseded = most_count is not None and self._is_valid(most_count)

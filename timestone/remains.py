@@ -218,17 +218,23 @@ def remains_of(files: Files, folder: Path, log_id: int, on_read: Callable[[int],
             remains.add_index(file, aside=aside)
         else:
             remains.add_segment(file, aside=aside)
-            if names.is_rewritten_segment(name) or is_framed(file.read(0, TAG_BYTES)):
-                _add_framed(files, folder, remains, file, log_id)
         file.close()
+    for remains in found.values():
+        for file in remains.segments:
+            if names.is_rewritten_segment(file.path.name) or is_framed(file.read(0, TAG_BYTES)):
+                _add_framed(files, folder, remains, file, log_id)
+            file.close()
     return dict(sorted(found.items()))
 
 
 def _add_framed(files: Files, folder: Path, remains: Remains, file: RawFile, log_id: int) -> None:
-    """Tell how a segment file is read if it is compressed; the tags of its frames say so, not its table or an index."""
+    """Tell how a segment file is read if it is compressed: by what an index says of it, else by the tags in it."""
     framed_file = FramedFile(file.read, file.size_bytes, log_id, remains.base_offset)
+    trailers = (pages.trailer for pages in remains.indexes)
+    trailer = next((trailer for trailer in trailers if trailer and trailer.frames), None)
+    layout, raw_bytes = (trailer.frames, trailer.segment_bytes) if trailer else (None, 0)
     try:
-        framed, _ = open_framed(files, folder, framed_file, DecodedFrames(FRAME_BYTES_MAX), None)
+        framed, _ = open_framed(files, folder, framed_file, DecodedFrames(FRAME_BYTES_MAX), layout, raw_bytes)
     except UnsupportedFormat as error:
         remains.notes.append(str(error))
         return

@@ -4,18 +4,22 @@ Exhaustive over bytes; over all eight bits of each as well with TIMESTONE_BITS=8
 """
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import timestone
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, TOPICS, Change, Look, Specimen, make_specimen
+from tests.support.step_clock import StepClock
 from timestone.config import LogConfig
 from timestone.entries import ENTRY_BYTES
 from timestone.index import HEADER_BYTES, SLOT_BYTES, SLOT_POSITIONS
 from timestone.record import encode_headers
+from timestone.salvage import salvage_store
 
 pytestmark = pytest.mark.faults
 
@@ -269,3 +273,67 @@ def test_valid_entries_behind_a_hole_of_zeros(large: Specimen, quick_directory: 
     found = check(large, damaged, quick_directory / "store")
     assert found.corrupt == set(range(100, 140))
     assert set(found.records) == set(range(400)) - found.corrupt
+
+
+# Compressed segments.
+
+FRAMED = FOLDER / "00000000000000000010.1.segment"
+RANDOM = rounds(40, "TIMESTONE_DAMAGE_ROUNDS")
+
+
+@pytest.fixture(scope="module")
+def compressed(tmp_path_factory: pytest.TempPathFactory) -> Specimen:
+    """Four segments of ten records; the first three are compressed."""
+    return make_specimen(
+        tmp_path_factory.mktemp("compressed") / "store",
+        closed=True,
+        count=40,
+        config=LogConfig(segment_entries=10),
+        compressed=True,
+        payload=lambda number: b"record %d and what is said of it " % number * 9,
+    )
+
+
+@pytest.mark.parametrize("kind", ["cut", "flip", "zero"])
+def test_damage_anywhere_in_a_compressed_segment_costs_its_own_records_at_most(
+    compressed: Specimen, quick_directory: Path, kind: str
+) -> None:
+    size = len(compressed.files[FRAMED])
+    for position in (*range(0, 80), *range(80, size, 11)):
+        changes: dict[str, Change] = {
+            "cut": lambda data, at=position: data[:at],  # type: ignore[misc]
+            "flip": lambda data, at=position: _flip(data, at, at % 8),  # type: ignore[misc]
+            "zero": lambda data, at=position: data[:at] + bytes(len(data[at : at + 40])) + data[at + 40 :],  # type: ignore[misc]
+        }
+        if kind == "cut" and position % 5:
+            continue
+        with told_on_failure(position=position):
+            found = check(compressed, compressed.changed(FRAMED, changes[kind]), quick_directory / "store")
+            assert set(compressed.records) - set(found.records) <= set(range(10, 20))
+
+
+def test_whatever_is_damaged_in_a_compressed_log_nothing_is_invented(
+    compressed: Specimen, quick_directory: Path
+) -> None:
+    seed = run_seed("compressed")
+    for number in range(RANDOM):
+        rng = random.Random(f"{seed}/{number}")
+        damaged = compressed
+        for _ in range(rng.randint(1, 4)):
+            path = rng.choice([one for one in damaged.files if one.parent == FOLDER and one != TOPICS])
+            data = bytearray(damaged.files[path])
+            start = rng.randrange(len(data))
+            end = min(len(data), start + rng.choice([1, 20, 512]))
+            data[start:end] = rng.choice([bytes(end - start), rng.randbytes(end - start), b""])
+            damaged = damaged.changed(path, lambda _, new=bytes(data): new)  # type: ignore[misc]
+        with told_on_failure(TIMESTONE_SEED=seed, round=number):
+            found = damaged.look(quick_directory / "store")
+            assert {offset: compressed.records.get(offset) for offset in found.records} == found.records
+            damaged.write(quick_directory / "source")
+            salvage_store(quick_directory / "source", quick_directory / "target", clock=StepClock())
+            with timestone.view(quick_directory / "target") as view:
+                saved = {record.offset: record for record in view.log("telemetry").reader()}
+            assert {offset: compressed.records.get(offset) for offset in saved} == saved
+            assert set(found.records) <= set(saved), "salvage saves at least what is served"
+        shutil.rmtree(quick_directory / "source")
+        shutil.rmtree(quick_directory / "target")

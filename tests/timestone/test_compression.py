@@ -354,6 +354,21 @@ def test_damaged_trailer_is_made_again_from_the_frames(quick_directory: Path) ->
     assert inspect_store(root, deep=True).exit_code == EXIT_CLEAN
 
 
+def test_first_tag_and_trailer_may_both_be_damaged(quick_directory: Path) -> None:
+    """A file that no longer begins like a compressed one was once taken for a raw one, whose records are all damaged."""
+    root = quick_directory / "store"
+    with open_compressed(root, segment_entries=4000) as store:
+        fill(store.log("a"), 4001, batch=500)
+        store.log("a").apply_compression()
+        segment = store.log("a").history.segments[0]
+    assert segment.trailer is not None
+    flip(segment.segment_path, 20)
+    flip(segment.index_path, segment.trailer.file_bytes - 30)
+    with open_compressed(root) as store:
+        forget_tail(store)
+        assert read_all(store.log("a")) == expected(0, 4001), "the table finds what the tag does not name"
+
+
 # Nobody can tell.
 
 
