@@ -11,13 +11,16 @@ import os
 import threading
 import time
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from timestone.compressing import CompressedCopy, NotProven
 from timestone.config import KIB, Compression
 from timestone.dictionaries import dictionary_numbers, read_dictionary, write_dictionary
 from timestone.errors import CorruptRecord
-from timestone.frames import FRAME_BYTES
+from timestone.evidence import RawFile
+from timestone.files import Files
+from timestone.frames import FRAME_BYTES, frame_count
 from timestone.segment import Segment
 from timestone.zstd import FrameEncoder, train
 
@@ -47,8 +50,9 @@ class LogCompression:
         self._store = store
         self._lock = threading.Lock()
         self._slices: Generator[int, None, None] | None = None
-        self._left_alone: set[int] = set()
-        """Base offsets of segments that were looked at and stay as they are while the store is open."""
+        self._closed = False
+        self._left_alone: set[tuple[int, int]] = set()
+        """Segments that were looked at and stay as they are while the store is open."""
 
     def expect(self) -> None:
         """There may be something to compress: look, in the background."""
@@ -66,13 +70,15 @@ class LogCompression:
     def apply(self) -> int:
         """Compress all that is due now, as fast as it goes; returns how many segments were. Raises OSError."""
         before = sum(map(_is_compressed, self._log.history.segments))
-        with self._lock:
-            while self._step_locked() is not None:
-                pass
+        done: int | None = 0
+        while done is not None:
+            with self._lock:
+                done = self._step_locked()
         return sum(map(_is_compressed, self._log.history.segments)) - before
 
     def close(self) -> None:
-        """Leave what is half done, without a trace."""
+        """Leave what is half done, without a trace, and begin nothing any more."""
+        self._closed = True
         with self._lock:
             if self._slices is not None:
                 self._slices.close()
@@ -80,6 +86,8 @@ class LogCompression:
 
     def _step_locked(self) -> int | None:
         """One slice; None when nothing is left to do."""
+        if self._closed:
+            return None
         if self._slices is None:
             self._slices = self._pass()
         try:
@@ -98,8 +106,8 @@ class LogCompression:
             except FileNotFoundError:
                 if segment in self._log.history.segments:
                     raise
-            except NotProven as error:
-                self._left_alone.add(segment.base_offset)
+            except (NotProven, CorruptRecord) as error:
+                self._left_alone.add(_key(segment))
                 _LOGGER.error("%s stays as it is: %s", segment.segment_path, error)
 
     def _next(self) -> Segment | None:
@@ -111,14 +119,14 @@ class LogCompression:
             if segment.trailer is None:
                 return None
             wanted = segment.trailer.segment_bytes > 0 and not _is_compressed(segment)
-            if wanted and segment.base_offset not in self._left_alone:
+            if wanted and _key(segment) not in self._left_alone:
                 return segment
         return None
 
     def _compress(self, segment: Segment) -> Iterator[int]:
         self._check_space(segment)
         number, content = self._dictionary() if self._log.config.compression_dictionary else (0, None)
-        samples = _frames_of(segment)
+        samples = _frames_of(self._store.files, segment)
         encoder = FrameEncoder(self._log.config.compression_level)
         size_bytes = _encoded_bytes(encoder, samples)
         if content is not None:
@@ -129,7 +137,7 @@ class LogCompression:
                 number = 0
         yield len(samples) * FRAME_BYTES
         if size_bytes > _WORTH * sum(map(len, samples)):
-            self._left_alone.add(segment.base_offset)
+            self._left_alone.add(_key(segment))
             return
         copy = CompressedCopy(self._store.files, segment, encoder, number)
         try:
@@ -202,13 +210,17 @@ def _dictionary_of(segment: Segment) -> int:
     return frames.dictionary if frames else 0
 
 
-def _frames_of(segment: Segment) -> list[bytes]:
-    """Some of the frames that a segment would have, taken evenly."""
+def _key(segment: Segment) -> tuple[int, int]:
+    return segment.base_offset, segment.trailer.generation if segment.trailer else 0
+
+
+def _frames_of(files: Files, segment: Segment) -> list[bytes]:
+    """Some of the frames that a segment would have, taken evenly; what the disk will not read is zeros there."""
     assert segment.trailer is not None
-    pair, size_bytes = segment.pair(), segment.trailer.segment_bytes
-    count = -(-size_bytes // FRAME_BYTES)
+    count = frame_count(segment.trailer.segment_bytes, FRAME_BYTES)
     chosen = sorted({number * count // _TRIED_FRAMES for number in range(_TRIED_FRAMES)})
-    return [segment.read_bytes(pair, number * FRAME_BYTES, FRAME_BYTES) for number in chosen]
+    with closing(RawFile(files, segment.segment_path, lambda count: None)) as file:
+        return [file.read(number * FRAME_BYTES, FRAME_BYTES) for number in chosen]
 
 
 def _encoded_bytes(encoder: FrameEncoder, frames: list[bytes]) -> int:

@@ -3,6 +3,7 @@
 import errno
 import logging
 import random
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,32 @@ def test_decoded_frames_are_counted_in_the_memory_budget(quick_directory: Path) 
         assert store.tail_budget.used_bytes == trailer.segment_bytes, "one frame, which is all of it"
 
 
+def test_segment_that_cannot_be_read_does_not_hold_up_the_others(quick_directory: Path) -> None:
+    files = FaultyFiles()
+    with open_compressed(quick_directory / "store", files) as store:
+        log = store.log("a")
+        fill(log, 201)
+        fault = files.fail("pread", errno.EIO, path=f"{0:020d}.segment", forever=True)
+        assert log.apply_compression() == 1
+        assert fault.hits
+        assert compressed(log) == [False, True, False]
+
+
+def test_end_of_the_store_does_not_wait_for_all_that_is_left_to_do(quick_directory: Path) -> None:
+    with open_compressed(quick_directory / "store", segment_entries=2) as store:
+        log = store.log("a")
+        fill(log, 401, batch=2)
+        worker = threading.Thread(target=log.apply_compression)
+        worker.start()
+        while not any(compressed(log)):
+            time.sleep(0.0005)
+        log.compression.close()
+        worker.join(10)
+        assert not worker.is_alive()
+        assert not all(compressed(log)[:-1])
+        assert log.apply_compression() == 0
+
+
 # Dictionaries.
 
 
@@ -319,8 +346,8 @@ def test_deep_inspection_and_scrubber_find_every_flipped_bit_of_a_compressed_fil
         size = path.stat().st_size
         assert inspect_store(root, deep=True).logs[0].segments[0].state == "sealed"
         whole = path.read_bytes()
-        in_tag, in_table = range(3, 480, 8), range(size * 8 - 240, size * 8, 8)
-        for bit in (*in_tag, *range(480, 560), *range(560, size * 8, 211), *in_table):
+        in_tag, in_table = range(3, 480, 19), range(size * 8 - 240, size * 8, 13)
+        for bit in (*in_tag, *range(480, 560), *range(560, size * 8, 311), *in_table):
             damaged = bytearray(whole)
             damaged[bit // 8] ^= 1 << bit % 8
             path.write_bytes(damaged)
@@ -355,7 +382,8 @@ def test_damaged_trailer_is_made_again_from_the_frames(quick_directory: Path) ->
 
 
 def test_first_tag_and_trailer_may_both_be_damaged(quick_directory: Path) -> None:
-    """A file that no longer begins like a compressed one was once taken for a raw one, whose records are all damaged."""
+    """A file that no longer begins like a compressed one was once taken for a raw one, all of whose records are
+    damaged."""
     root = quick_directory / "store"
     with open_compressed(root, segment_entries=4000) as store:
         fill(store.log("a"), 4001, batch=500)
