@@ -26,6 +26,7 @@ from tests.support.compressed import (
 from tests.support.faulty_files import FaultyFiles
 from timestone import CorruptRecord, LogConfig, names
 from timestone.catalog import Catalog
+from timestone.examination import State, examine
 from timestone.frames import walk
 from timestone.inspection import EXIT_CLEAN, EXIT_CORRUPT, inspect_store
 from timestone.log import Log
@@ -351,9 +352,9 @@ def test_deep_inspection_and_scrubber_find_every_flipped_bit_of_a_compressed_fil
             damaged = bytearray(whole)
             damaged[bit // 8] ^= 1 << bit % 8
             path.write_bytes(damaged)
-            segment = inspect_store(root, deep=True).logs[0].segments[0]
-            assert segment.state == "damaged", bit
-            assert segment.reason
+            found = examine(store.files, path.parent, 0, store.log("a").id, deep=True)
+            assert found.state is State.DAMAGED, bit
+            assert found.reason
             if bit % 7 == 0:
                 assert damage_of(store, store.log("a")) != [], bit
         path.write_bytes(whole)
