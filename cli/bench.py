@@ -22,6 +22,7 @@ BENCHMARKS = {
         "a compressed log against a raw one: size, bulk and single reads",
     ),
     "mqtt": ("timestone_bench.mqtt.command", "MQTT under load: Timestone, and other servers beside it"),
+    "peers": ("timestone_bench.peers", "MQTT beside mosquitto and nats-server, where they are installed"),
     "kernels": ("timestone_bench.kernels", "the compiled per-record loops against their twins in Python"),
 }
 

@@ -1,0 +1,143 @@
+"""Timestone beside other servers of this machine: mosquitto and nats-server, where they are installed.
+
+Each is started on a port of its own over a temporary directory and ended by its pid; `mqtt/peer_servers.py` says with
+which settings. Also `python -m timestone_bench.peers`.
+"""
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .errors import BenchmarkError
+from .mqtt.command import Servers, add_report_arguments, report, start_timestone
+from .mqtt.peer_servers import find_program, installed_version, mosquitto_server, nats_server
+from .mqtt.scenario import Scenario
+from .mqtt.target import Target
+
+__all__ = ["BenchmarkError", "add_arguments", "main", "run"]
+
+_PROGRAMS = ("mosquitto", "nats-server")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """One question, and at which levels of acknowledgement Timestone answers it; the first is the one that others are
+    compared with."""
+
+    scenario: Scenario
+    acks: Sequence[str]
+    quick: int
+    """Messages, or connections, of a rough answer."""
+
+
+MATCHES = {
+    "qos1": Match(
+        scenario=Scenario(name="fan-in", publishers=10, messages=300_000),
+        acks=("synced", "written"),
+        quick=30_000,
+    ),
+    "qos0": Match(
+        scenario=Scenario(name="fan-in", qos=0, publishers=10, messages=2_000_000),
+        acks=("written",),
+        quick=100_000,
+    ),
+    "fan-out": Match(
+        scenario=Scenario(name="fan-out", qos=0, subscribers=10, messages=200_000, window=5000),
+        acks=("written",),
+        quick=20_000,
+    ),
+    "one-each": Match(
+        scenario=Scenario(name="fan-in", publishers=1000, messages=50_000, window=1),
+        acks=("written", "synced"),
+        quick=5000,
+    ),
+    "in-turn": Match(
+        scenario=Scenario(name="fan-in", publishers=1000, messages=10_000, rate=3000),
+        acks=("written", "synced"),
+        quick=2000,
+    ),
+    "latency": Match(
+        scenario=Scenario(name="point-to-point", publishers=10, subscribers=10, messages=4000, rate=1000),
+        acks=("written", "synced"),
+        quick=500,
+    ),
+    "connections": Match(
+        scenario=Scenario(name="connection", qos=0, publishers=10_000), acks=("written",), quick=500
+    ),
+    "unload": Match(
+        scenario=Scenario(name="session-unload", messages=1_000_000), acks=("written",), quick=20_000
+    ),
+}
+"""By the question they answer."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.description = (
+        "Timestone beside mosquitto (everything in memory) and nats-server (JetStream without sync behind its MQTT "
+        "gateway, and its own protocol without storing), where they are installed."
+    )
+    parser.add_argument("match", nargs="*", metavar="MATCH", help=f"{', '.join(MATCHES)} (default: all)")
+    parser.add_argument(
+        "--dir", type=Path, default=Path(), metavar="DIR", help="their data goes under DIR (default: .)"
+    )
+    add_report_arguments(parser)
+
+
+def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
+    """Measure and report. Raises BenchmarkError when none of the others is installed."""
+    unknown = [name for name in arguments.match if name not in MATCHES]
+    if unknown:
+        raise BenchmarkError(f"there is no match {unknown[0]!r}; there are {', '.join(MATCHES)}")
+    versions = [version for program in _PROGRAMS if (version := installed_version(program))]
+    if not versions:
+        raise BenchmarkError(f"neither {' nor '.join(_PROGRAMS)} is installed")
+    if not arguments.json:
+        print("; ".join(versions))
+    matches = [MATCHES[name] for name in arguments.match or MATCHES]
+    plan = [(_scenario(match, quick=arguments.quick), _servers(match.acks)) for match in matches]
+    return report(plan, arguments, progress)
+
+
+def _scenario(match: Match, *, quick: bool) -> Scenario:
+    if not quick:
+        return match.scenario
+    if match.scenario.name == "connection":
+        return replace(match.scenario, publishers=match.quick, idle_s=1.0)
+    return replace(match.scenario, messages=match.quick)
+
+
+def _servers(acks: Sequence[str]) -> Servers:
+    @contextlib.contextmanager
+    def start(directory: Path) -> Iterator[Sequence[Target]]:
+        with contextlib.ExitStack() as stack:
+            targets = start_timestone(stack, directory, acks)
+            if find_program("mosquitto"):
+                targets.append(stack.enter_context(mosquitto_server(_made(directory / "mosquitto"))))
+            if find_program("nats-server"):
+                targets += stack.enter_context(nats_server(_made(directory / "nats")))
+            yield targets
+
+    return start
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir()
+    return directory.absolute()
+
+
+def main() -> int:
+    """The benchmark without the command line of Timestone."""
+    parser = argparse.ArgumentParser(prog="bench.peers")
+    add_arguments(parser)
+    try:
+        return run(parser.parse_args(), lambda text: None)
+    except BenchmarkError as error:
+        print(error)
+        return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

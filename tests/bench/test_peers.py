@@ -1,0 +1,39 @@
+"""The side-by-side table, from servers that are started and gone again."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from timestone_bench import peers
+from timestone_bench.errors import BenchmarkError
+from timestone_bench.mqtt.peer_servers import find_program
+
+
+def run(directory: Path, *words: str) -> int:
+    parser = argparse.ArgumentParser()
+    peers.add_arguments(parser)
+    return peers.run(parser.parse_args([*words, "--dir", str(directory)]), lambda text: None)
+
+
+@pytest.mark.skipif(find_program("mosquitto") is None, reason="mosquitto is not installed")
+def test_timestone_and_others_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "latency", "--quick", "--json") == 0
+    (comparison,) = json.loads(capsys.readouterr().out)["comparisons"]
+    rows = {row["name"]: row for row in comparison["servers"]}
+    assert list(rows)[:3] == ["timestone written", "timestone synced", "mosquitto"]
+    assert rows["mosquitto"]["faults"] == {}
+    assert rows["mosquitto"]["ratios"]["delivery_p50_us"]["median"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_match_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match="no match 'kafka'; there are qos1"):
+        run(tmp_path, "kafka")
+
+
+def test_without_any_other_server_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "installed_version", lambda program: None)
+    with pytest.raises(BenchmarkError, match="neither mosquitto nor nats-server is installed"):
+        run(tmp_path)
