@@ -296,6 +296,10 @@ class Link:
         elif not self.connected:
             self.broker.over["connect_timeout_ms"] += 1
             self.end(Reason.KEEP_ALIVE_TIMEOUT, f"no {self.awaited} in time")
+        elif Hold.UNSETTLED in self.holds:
+            # It may have sent a PINGREQ: we are the ones who do not listen, because the disk is slow.
+            self.last_seen = self.broker.deadlines.now
+            self.broker.deadlines.watch(self)
         else:
             self.end(Reason.KEEP_ALIVE_TIMEOUT, "nothing received within 1.5 times the keep alive")
 

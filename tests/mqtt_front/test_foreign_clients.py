@@ -114,8 +114,11 @@ async def _with_gmqtt(doors: Doors, door: str, version: int) -> None:
     secure: Any = ssl.create_default_context(cafile=str(doors.authority)) if door == "tls" else False
     lasting = {"session_expiry_interval": 600} if version == 5 else {}
 
+    subscribed = asyncio.Event()
+
     async def client(identifier: str, **options: Any) -> tuple[Any, "asyncio.Queue[tuple[Any, ...]]"]:
         made = gmqtt.Client(identifier, **options)
+        made.on_subscribe = lambda *_: subscribed.set()
         received: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
 
         async def on_message(
@@ -144,8 +147,9 @@ async def _with_gmqtt(doors: Doors, door: str, version: int) -> None:
     if version == 5:
         assert {tuple(one[3]) for one in live} == {(("a", "1"), ("a", "2"))}
     away, _ = await client(f"g-away-{door}", clean_session=False, **lasting)
+    subscribed.clear()
     away.subscribe(f"{root}/away", qos=1)
-    await asyncio.sleep(0.2)
+    await subscribed.wait()
     await away.disconnect()
     publisher.publish(f"{root}/away", b"missed", qos=1)
     away, received = await client(f"g-away-{door}", clean_session=False, **lasting)

@@ -73,6 +73,9 @@ class Broker:
     def publish_rates(self) -> None:
         """No limit."""
 
+    def watch(self, link: Link) -> None:
+        self.told.append("watched")
+
     def arrived(self, link: Link) -> None:
         self.told.append("arrived")
 
@@ -161,6 +164,16 @@ def test_a_refused_connect_gets_a_connack(level: int) -> None:
     linked.link.end(Reason.SERVER_BUSY, "busy")
     told = Properties(reason_string="busy")
     assert linked.written == [Connack(False, 3) if level == 4 else Connack(False, Reason.SERVER_BUSY, told)]
+
+
+def test_a_client_that_we_do_not_listen_to_because_the_disk_is_slow_is_not_silent(linked: Linked) -> None:
+    linked.link.hold()
+    linked.link.overdue()
+    assert linked.broker.told[-1] == "watched" and linked.transport.ended is None
+    assert linked.link.last_seen == linked.broker.now
+    linked.link.release()
+    linked.link.overdue()
+    assert linked.transport.ended == "closed"
 
 
 def test_what_a_refused_client_is_told_depends_on_the_reason() -> None:

@@ -149,7 +149,8 @@ def test_changes_come_while_it_is_connected_and_the_subscription_outlives_it(tmp
         with RawClient(server.address) as client:
             client.connect("monitor", clean=False)
             client.subscribe("$SYS/broker/uptime")
-            assert [one.payload for one in client.receive(2)] == [b"0 seconds", b"1 seconds"]
+            first, second = (int(one.payload.split()[0]) for one in client.receive(2))
+            assert first < second
         with RawClient(server.address) as client:
             assert client.connect("monitor", clean=False).session_present
             assert client.receive(1)[0].topic == "$SYS/broker/uptime"

@@ -183,7 +183,7 @@ def test_a_document_that_cannot_be_read_is_reported_and_left_alone(
 def test_killed_with_its_clients_connected_the_server_publishes_their_wills(tmp_path: Path) -> None:
     """Kill -9 at the moment of CONNACK: the will without a delay is there at the next start, the delayed one later,
     that of a client that came back in time and that of one that said goodbye never."""
-    delayed = Properties(will_delay_interval=2)
+    delayed = Properties(will_delay_interval=3)  # time for a client to come back on a busy machine
     with MqttProcess(tmp_path) as server:
         clients = []
         for name, properties in (("gone", None), ("late", delayed), ("back", delayed), ("goodbye", None)):
