@@ -1,34 +1,34 @@
 """What all connections of a front share, and what it does with each event. One instance a front; loop thread
 only.
 
-`enhanced` and `admission` answer CONNECT and AUTH, `subscribing` SUBSCRIBE and UNSUBSCRIBE; the rest is here.
+`enhanced` and `admission` answer CONNECT and AUTH, `subscribing` SUBSCRIBE and UNSUBSCRIBE, `publishing` PUBLISH; the
+rest is here.
 """
 
+import functools
 import logging
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from mqtt_front import acknowledging, enhanced, subscribing
+from mqtt_front import acknowledging, enhanced, publishing, subscribing
 from mqtt_front.codec import packets
-from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.complaints import Complaints
 from mqtt_front.connection import Inbound
 from mqtt_front.deadlines import Deadlines, ticks
 from mqtt_front.delivery import Delivery
-from mqtt_front.errors import MqttError, ProtocolViolation
-from mqtt_front.events import Acknowledgements, Event, Pings, Publishes, PublishRow
-from mqtt_front.exactly_once import Receipts, has_qos_2
-from mqtt_front.headers import header_block, with_publisher
+from mqtt_front.errors import ProtocolViolation
+from mqtt_front.events import Acknowledgements, Event, Pings, Publishes
+from mqtt_front.exactly_once import Receipts
 from mqtt_front.ingest import Appended, Ingest
 from mqtt_front.link import Link
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
 from mqtt_front.rate import BURST_S, Rate
-from mqtt_front.retaining import Retaining, has_retained
+from mqtt_front.retaining import Retaining
 from mqtt_front.routing import Router
 from mqtt_front.security.guard import Guard
 from mqtt_front.session import Session
@@ -45,10 +45,9 @@ Value = TypeVar("Value")
 MAXIMUM_QOS = 2
 _PINGRESP = b"\xd0\x00"
 _REQUESTS = frozenset((Pings, packets.Subscribe, packets.Unsubscribe, packets.Auth))
-_PUBLISH_RATES = ("client_publishes_per_s", "client_bytes_per_s")
 _LIMITS = (
     "connection_count", "connects_per_s", "connect_timeout_ms", "connect_bytes", "session_count", "packet_bytes",
-    "receive_maximum", *_PUBLISH_RATES, "client_requests_per_s", "client_topic_count", "topic_count", "topic_levels",
+    "receive_maximum", *publishing.RATES, "client_requests_per_s", "client_topic_count", "topic_count", "topic_levels",
     "topic_bytes", "topic_alias_maximum", "subscription_count", "unsent_bytes",
 )  # fmt: skip
 """The settings that a client can come up against; each is counted. `topic_count` is one of the log."""
@@ -69,37 +68,6 @@ class Counts:
     """Without deliveries, which are counted where they are made."""
     bytes_received: int = 0
     bytes_sent: int = 0
-
-
-class _LastWill:
-    """Stands in for the connection of a publish that the server makes itself: a will."""
-
-    level = MQTT_5
-    exactly_once = True
-
-    def __init__(self, client_id: str, done: Callable[[bool], None]) -> None:
-        """`done` is told whether it was stored."""
-        self.submitted_bytes = 0
-        self._client_id = client_id
-        self._done = done
-
-    def __repr__(self) -> str:
-        return f"the will of client {self._client_id!r}"
-
-    def acknowledge(self, data: bytes, count: int) -> None:
-        """Nobody else waits for it."""
-
-    def settled(self, acknowledgements: bytes, reason: int) -> None:
-        self._done(reason == 0)
-
-    def refuse(self, message: str) -> None:
-        """It was logged."""
-
-    def hold(self) -> None:
-        """Wills come one a client at most."""
-
-    def release(self) -> None:
-        """Nothing was held."""
 
 
 def _call_all(calls: list[Callable[[], None]]) -> None:
@@ -168,7 +136,9 @@ class Broker:
             bytes_limit=settings.retained_bytes,
             log=log,
         )
-        self.wills = Wills(self._publish_will, documents, loop, save_executor, log=log)
+        self.wills = Wills(
+            functools.partial(publishing.publish_will, self), documents, loop, save_executor, log=log
+        )
         self.links: dict[Link, None] = {}
         self.counts = Counts()
         self.system = SystemTopics(self.system_counters, __version__, settings.system_interval_s)
@@ -249,13 +219,9 @@ class Broker:
             return ProtocolViolation(message, Reason.CONNECTION_RATE_EXCEEDED, "connects_per_s")
         return None
 
-    def publish_rates(self) -> tuple[Rate | None, Rate | None] | None:
-        """The allowance of a new client to publish, in publishes and in bytes; None when there is no limit."""
-        limits = [getattr(self.settings, setting) for setting in _PUBLISH_RATES]
-        if not any(limits):
-            return None
-        count, size_bytes = (Rate(limit, self.deadlines.now) if limit else None for limit in limits)
-        return count, size_bytes
+    def new_rates(self) -> tuple[Rate | None, Rate | None] | None:
+        """How fast a new client may publish; None when there is no limit."""
+        return publishing.rates(self.settings, self.deadlines.now)
 
     def departed(self, link: Link) -> None:
         """A socket is gone."""
@@ -291,81 +257,8 @@ class Broker:
                 self.wills.revoke(will)  # it left before it was let in
 
     def publish(self, link: Link, run: Publishes) -> None:
-        """A client published. Raises MqttError for the first impossible topic; what came before it is
-        taken. Raises it also when the client publishes too fast; then nothing of the run is."""
-        if link.publish_rates is not None:
-            self._spend(link, len(run.first_bytes), run.size_bytes)
-        created = self.router.created_count
-        try:
-            self._publish_permitted(link, run)
-        finally:
-            link.topics_created += self.router.created_count - created
-
-    def _spend(self, link: Link, count: int, size_bytes: int) -> None:
-        for setting, rate, amount in zip(
-            _PUBLISH_RATES, link.publish_rates or (), (count, size_bytes), strict=True
-        ):
-            if rate is not None and not rate.spend(amount, self.deadlines.now):
-                limit = getattr(self.settings, setting)
-                message = f"it publishes too fast: {setting} is {limit}"
-                raise ProtocolViolation(message, Reason.MESSAGE_RATE_TOO_HIGH, setting)
-
-    def _publish_permitted(self, link: Link, run: Publishes) -> None:
-        permissions = link.permissions
-        forbidden = permissions.forbidden(run.topics) if permissions is not None else ()
-        if forbidden:
-            self.counts.forbidden += sum(run.topics[number] in forbidden for number in run.numbers())
-        if link.session is not None and link.session.no_local:
-            run = with_publisher(run, link.client_id)
-        if has_retained(run):
-            if link.level == MQTT_5 and not (link.session is not None and link.session.no_local):
-                run = with_publisher(run, link.client_id, only_retained=True)
-            if refused := self.retaining.over_limit(run):
-                self._publish_in_pieces(link, run, forbidden, refused)
-                return
-        self._publish(link, run, forbidden)
-
-    def _publish_in_pieces(
-        self, link: Link, run: Publishes, forbidden: Collection[bytes], refused: Collection[int]
-    ) -> None:
-        """A run some of whose publishes cannot be retained: those are refused, in the order of the answers."""
-        kept: list[PublishRow] = []
-        for place, row in enumerate(run.rows()):
-            if place not in refused:
-                kept.append(row)
-                continue
-            self._publish(link, Publishes.of(kept), forbidden)
-            kept = []
-            self.ingest.refuse(link, row, Reason.QUOTA_EXCEEDED)
-        self._publish(link, Publishes.of(kept, run.size_bytes), forbidden)
-
-    def _publish(self, link: Link, run: Publishes, forbidden: Collection[bytes]) -> None:
-        if link.session is not None and has_qos_2(run):
-            self._publish_once(link, link.session, run, forbidden)
-            return
-        fault = self.ingest.add(link, run, forbidden, self._room(link))
-        if fault is not None:
-            raise fault
-
-    def _publish_once(
-        self, link: Link, session: Session, run: Publishes, forbidden: Collection[bytes]
-    ) -> None:
-        """A run with publishes at QoS 2. Their packet ids may only be taken by what is really appended."""
-        link.exactly_once = True
-        codes, fault = self.router.codes(run.topics, forbidden, self._room(link))
-        if fault is not None:
-            run = run.head(run.numbers().index(len(codes)))
-        run, repeated = self.receipts.once(session, run)
-        if run.first_bytes:
-            self.ingest.add(link, run, forbidden, 0)  # the topics that there was room for exist by now
-        if repeated:
-            self.ingest.repeat(link, repeated)
-        if fault is not None:
-            raise fault
-
-    def _room(self, link: Link) -> int:
-        """How many new topics the client may still bring into the logs."""
-        return self.settings.client_topic_count - link.topics_created
+        """A client published. Raises MqttError."""
+        publishing.publish(self, link, run)
 
     def settled(self, client_id: str, packet_ids: list[int], *, stored: bool) -> None:
         """Publishes of a client at QoS 2 are in the log, or never will be. It may be away by now, or connected
@@ -436,23 +329,6 @@ class Broker:
         will, link.will = link.will, None
         if will is not None:
             self.wills.revoke(will)
-
-    def _publish_will(self, client_id: str, will: packets.Will, done: Callable[[bool], None]) -> None:
-        try:
-            code = self.router.code(will.topic)
-            block = header_block(will.properties)
-        except MqttError as error:
-            self.log.warning("will of client %r is left out: %s", client_id, error)
-            done(True)
-            return
-        if code < 0:
-            self.log.warning("will of client %r is refused: %s", client_id, Reason(-code).name)
-            done(True)
-            return
-        first = 0x30 | will.qos << 1 | will.retain
-        # Acknowledged whatever its QoS: what is kept of the will goes when its record is durable.
-        row = PublishRow(first, will.topic.encode(), block, will.payload, b"\x40\x02\0\0")
-        self.ingest.add(_LastWill(client_id, done), Publishes.of([row]))
 
     def judge_anew(self) -> None:
         """The guard knows other users and rules than before: who may not stay has to go, who stays may do other

@@ -143,7 +143,7 @@ class Link:
         """How long the client may stay connected, if not for ever."""
         self.refusal: ProtocolViolation | None = None
         """Why a CONNECT on this link will be refused, known since it was accepted."""
-        self.publish_rates = broker.publish_rates()
+        self.publish_rates = broker.new_rates()
         """How fast the client may publish, if there is a limit to it: publishes and bytes."""
         self.requests: Rate | None = None
         """How often the client may ask for something that is answered one by one, once it did."""

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import timestone
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Disconnect, Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
@@ -28,25 +27,6 @@ def client(server: MqttServer, name: str, level: int = 4, *filters: str) -> RawC
     return made
 
 
-def test_a_publish_is_in_the_log_when_it_is_acknowledged_whether_anybody_listens_or_not(
-    server: MqttServer,
-) -> None:
-    with client(server, "publisher") as publisher:
-        log = server.store.log("mqtt")
-        before = log.end_offset
-        publisher.publish("nobody/listens", b"x")
-        record = log.record(before)
-        assert (record.topic, record.payload, record.qos, record.block) == ("nobody/listens", b"x", 1, ())
-        assert log.synced_offset == before + 1
-
-
-def test_acknowledgements_come_in_the_order_of_publishes(server: MqttServer) -> None:
-    with client(server, "orderly") as publisher:
-        ids = list(range(1, 301))
-        publisher.send(*[Publish("order", b"%d" % n, 1, packet_id=n) for n in ids])
-        assert [publisher.expect(Puback).packet_id for _ in ids] == ids
-
-
 def test_properties_reach_subscribers_unaltered_and_in_order(server: MqttServer) -> None:
     with (
         client(server, "rich", 5) as publisher,
@@ -57,22 +37,6 @@ def test_properties_reach_subscribers_unaltered_and_in_order(server: MqttServer)
         publisher.expect(Puback)
         assert new.receive(1)[0].properties == FULL
         assert old.receive(1)[0].payload == b"x"
-
-
-def test_aliases_stand_for_topics(server: MqttServer) -> None:
-    with client(server, "aliased", 5) as publisher, client(server, "reader", 5, "alias/#") as reader:
-        for topic, alias, payload in (
-            ("alias/a", 1, b"1"),
-            ("", 1, b"2"),
-            ("alias/b", 1, b"3"),
-            ("", 1, b"4"),
-        ):
-            publisher.send(Publish(topic, payload, 0, properties=Properties(topic_alias=alias)))
-        received = reader.receive(4)
-        assert [(one.topic, one.payload) for one in received] == [
-            ("alias/a", b"1"), ("alias/a", b"2"), ("alias/b", b"3"), ("alias/b", b"4"),
-        ]  # fmt: skip
-        assert {one.properties.topic_alias for one in received} == {None}
 
 
 VIOLATIONS = {
@@ -113,16 +77,6 @@ def test_a_packet_over_the_limit_is_refused_and_one_at_the_limit_is_not(tmp_path
             large.send(Publish("t", b"x" * 1000, 1, packet_id=1))
             assert large.expect(Disconnect).reason == 0x95
             large.expect_closed()
-
-
-def test_a_reserved_topic_is_refused_without_ending_more_than_it_must(server: MqttServer) -> None:
-    with client(server, "reserved5", 5) as new, client(server, "reserved4", 4) as old:
-        new.send(Publish("$SYS/x", b"", 1, packet_id=3))
-        assert new.expect(Puback) == Puback(3, 0x90)
-        old.send(Publish("$SYS/x", b""))
-        old.expect_silence()
-        old.send(Publish("$share/g/x", b"", 1, packet_id=1))
-        old.expect_closed()
 
 
 def test_more_unacknowledged_than_the_receive_maximum_ends_mqtt_5(tmp_path: Path) -> None:
@@ -281,21 +235,6 @@ def test_connections_are_logged_with_address_and_id_and_a_normal_end_is_no_error
     assert [record.levelname for record in lines] == ["INFO", "INFO"]
     assert all(f"client 'logged\\u2028id' at {host}:{port}" in record.getMessage() for record in lines)
     assert "secret" not in caplog.text
-
-
-def test_a_full_disk_refuses_publishes_and_serves_the_rest(tmp_path: Path) -> None:
-    with (
-        timestone.open(tmp_path / "full", min_free_bytes=1 << 60) as store,
-        mqtt_server(tmp_path, store=store) as server,
-        client(server, "new", 5) as new,
-        client(server, "old", 4) as old,
-    ):
-        new.send(Publish("t", b"x", 1, packet_id=1))
-        assert new.expect(Puback) == Puback(1, 0x97)
-        old.send(Publish("t", b"x", 1, packet_id=1))
-        old.expect_closed()
-        new.expect_silence()
-        assert server.status()["publishes_dropped"] == 2
 
 
 def test_a_connack_comes_before_anything_else(server: MqttServer) -> None:

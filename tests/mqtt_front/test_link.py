@@ -70,7 +70,7 @@ class Broker:
         self.events: list[object] = []
         self.told: list[str] = []
 
-    def publish_rates(self) -> None:
+    def new_rates(self) -> None:
         """No limit."""
 
     def watch(self, link: Link) -> None:
