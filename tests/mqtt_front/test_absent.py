@@ -19,8 +19,8 @@ from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
 from tests.support.seeds import rounds
 
-MESSAGES = rounds(default=20_000, variable="TIMESTONE_ABSENT_MESSAGES")
-SESSIONS = rounds(default=1_000, variable="TIMESTONE_ABSENT_SESSIONS")
+MESSAGES = rounds(default=10_000, variable="TIMESTONE_ABSENT_MESSAGES")
+SESSIONS = rounds(default=400, variable="TIMESTONE_ABSENT_SESSIONS")
 MIB = 1 << 20
 _WINDOW = 2_000
 _TAIL_BYTES = 64 * MIB
@@ -76,7 +76,7 @@ def test_messages_for_an_absent_session_cost_it_nothing_and_drain_in_order(tmp_p
 
 @pytest.mark.timeout(0)
 def test_abandoned_sessions_expire_and_are_reclaimed(tmp_path: Path) -> None:
-    lasting = Properties(session_expiry_interval=max(2, SESSIONS // 400))
+    lasting = Properties(session_expiry_interval=max(1, SESSIONS // 400))
     with timestone.open(tmp_path / "data") as store:
         with mqtt_server(tmp_path, store=store, connects_per_s=0) as server:
             before, started_s = resident_bytes(), time.monotonic()

@@ -82,7 +82,7 @@ def test_messages_of_one_publisher_keep_their_order_across_all_qos(server: MqttS
         assert received == list(range(60))
 
 
-@LEVELS
+@pytest.mark.parametrize("level", [4, 5])
 def test_nothing_is_sent_again_on_the_same_connection(server: MqttServer, level: int) -> None:
     with connected(server, "slow", level) as client:
         client.subscribe(f"again/{level}")
