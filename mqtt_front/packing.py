@@ -14,7 +14,7 @@ from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.feed import Feed
 from mqtt_front.headers import NO_HEADERS, StoredHeaders, stored_headers
 from mqtt_front.kernel import frame_records
-from mqtt_front.places import Places
+from mqtt_front.places import Places, frame_placed
 from mqtt_front.session import InFlight, Target
 from mqtt_front.subscription import Grant
 from timestone.batch import Batch
@@ -43,12 +43,12 @@ def pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
     The caller has seen to it that the batch has no more records than there is room for in flight.
     """
     first, plain = 0, Packed(b"", 0, 0, 0)
-    places = target.level == MQTT_5 and feed.tells_place
-    if batch.plain and not feed.replaying and not places:
-        first, plain = _pack_plain(feed, batch, target)
+    places = Places(feed.log.name) if target.level == MQTT_5 and feed.tells_place else None
+    if batch.plain and not feed.replaying and feed.gap is None:
+        first, plain = _pack_plain(feed, batch, target, places)
     if first < len(batch):
         rest = batch.select(np.arange(len(batch)) >= first) if first else batch
-        packed = _pack_each(feed, rest, target, now_us, Places(feed.log.name) if places else None)
+        packed = _pack_each(feed, rest, target, now_us, places)
         plain = Packed(
             plain.data + packed.data,
             plain.delivered_count + packed.delivered_count,
@@ -60,17 +60,22 @@ def pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
     return plain
 
 
-def _pack_plain(feed: Feed, batch: Batch, target: Target) -> tuple[int, Packed]:
+def _pack_plain(feed: Feed, batch: Batch, target: Target, places: Places | None) -> tuple[int, Packed]:
     """Records without header blocks, nearly all of them, are framed as a run, up to the first that needs a closer look;
     its place and the packets."""
     session, forms = feed.session, feed.forms
     records = Records(batch.data, batch.offsets, batch.topic_ids, batch.flags, batch.starts, batch.lengths)
     ids = session.packet_ids.next(len(batch), session.ids_in_use()) if feed.needs_packet_ids else []
-    framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
-    if framed.end < len(batch) and int(batch.topic_ids[framed.end]) not in forms:
-        for topic_id in set(batch.topic_ids.tolist()).difference(forms):
-            forms[topic_id] = _form(feed, topic_id, target)
+    if places is not None:
+        _learn_forms(feed, batch, target, told=True)
+        framed = frame_placed(
+            records, batch.timestamps_us, forms, ids, feed.qos0_from, target.packet_bytes, places
+        )
+    else:
         framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
+        if framed.end < len(batch) and int(batch.topic_ids[framed.end]) not in forms:
+            _learn_forms(feed, batch, target, told=False)
+            framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
     if framed.offsets:
         session.in_flight.update(
             (packet_id, InFlight(feed, offset, qos))
@@ -84,14 +89,20 @@ def _pack_plain(feed: Feed, batch: Batch, target: Target) -> tuple[int, Packed]:
     return framed.end, Packed(framed.data, framed.packet_count, 0, 0, 2 in framed.qos)
 
 
-def _form(feed: Feed, topic_id: int, target: Target) -> Form | None:
-    """How plain records of a topic go out to this client by now."""
+def _learn_forms(feed: Feed, batch: Batch, target: Target, *, told: bool) -> None:
+    for topic_id in set(batch.topic_ids.tolist()).difference(feed.forms):
+        feed.forms[topic_id] = _form(feed, topic_id, target, told=told)
+
+
+def _form(feed: Feed, topic_id: int, target: Target, *, told: bool) -> Form | None:
+    """How plain records of a topic go out to this client by now. `told`: their places follow, so that the block has no
+    length yet."""
     form, grant = feed.form(topic_id, with_block=target.level == MQTT_5), feed.grant(topic_id)
-    if form is None or grant is None or target.aliases is None:
+    if form is None or grant is None or not (told or target.aliases):
         return form
-    head, number = target.aliases.of(form.head)
+    head, number = target.aliases.of(form.head) if target.aliases else (form.head, b"")
     properties = number + grant.identifiers
-    return form._replace(head=head, block=varint(len(properties)) + properties)
+    return form._replace(head=head, block=properties if told else varint(len(properties)) + properties)
 
 
 def _count_topics(feed: Feed, batch: Batch, end: int, target: Target) -> None:
