@@ -1,6 +1,6 @@
 """One session's part of a shared subscription in one log: it takes what nobody else has, as much as it has room for."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,10 +34,12 @@ class MemberWindow(Window):
     def in_flight_count(self) -> int:
         return len(self._offsets)
 
-    @property
-    def offsets(self) -> frozenset[int]:
-        """The offsets in flight."""
-        return frozenset(self._offsets)
+    def __contains__(self, offset: int) -> bool:
+        """Is the record at this offset in flight?"""
+        return offset in self._offsets
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._offsets)
 
     def sent(self, offsets: Iterable[int]) -> None:
         """These went out, in any order, and will be acknowledged."""
@@ -181,7 +183,7 @@ class SharedFeed(Feed):
         returned = [session.in_flight.pop(packet_id).offset for packet_id in given_up]
         window.abandon(returned)
         super().detach()
-        self.group.disconnected(self, [*returned, *self.reserved], window.offsets)
+        self.group.disconnected(self, [*returned, *self.reserved], window)
         self.reserved = []
 
     def prepare(self) -> bool | None:
@@ -222,8 +224,8 @@ class SharedFeed(Feed):
 
     def gave(self, batch: Batch) -> None:
         if isinstance(self.reader, MemberCursor):
-            mine = self.window.offsets
-            self.group.acknowledged([offset for offset in batch.offsets.tolist() if offset not in mine])
+            window = self.window
+            self.group.acknowledged([offset for offset in batch.offsets.tolist() if offset not in window])
 
     def failed(self) -> None:
         if self.group.busy is self:

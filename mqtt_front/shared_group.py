@@ -43,6 +43,8 @@ class SharedGroup:
         """Everything below was handed out, or is not for the group."""
         self.members: dict[str, SharedFeed | None] = {}
         """By client id: every session that has the subscription, with its feed while its client is connected."""
+        self.connected_count = 0
+        """Members whose clients are there."""
         self.held: dict[str, set[int]] = {}
         """By client id: open offsets at QoS 2 of a client that is away. Nobody else may have them [MQTT-4.8.2-4]."""
         self._changed = changed
@@ -90,13 +92,15 @@ class SharedGroup:
     def leave(self, client_id: str) -> None:
         """A session has it no more: what it held at QoS 2 is for nobody [MQTT-4.8.2-5]."""
         if client_id in self.members:
-            del self.members[client_id]
+            self.connected_count -= self.members.pop(client_id) is not None
             self.touch()
         self.acknowledged(self.held.pop(client_id, ()))
 
     def connected(self, feed: "SharedFeed") -> None:
         """A member's client is there."""
-        self.members[feed.session.client_id] = feed
+        if self.members.get(feed.session.client_id) is not feed:
+            self.connected_count += self.members.get(feed.session.client_id) is None
+            self.members[feed.session.client_id] = feed
         self.held.pop(feed.session.client_id, None)
         self.touch()
 
@@ -105,6 +109,7 @@ class SharedGroup:
         client_id = feed.session.client_id
         if self.members.get(client_id) is feed:
             self.members[client_id] = None
+            self.connected_count -= 1
         if holding := set(held):
             self.held[client_id] = holding
         self.rest(feed)
@@ -119,11 +124,6 @@ class SharedGroup:
         except ValueError:
             pass
         self.stir()
-
-    @property
-    def connected_count(self) -> int:
-        """Members whose clients are there."""
-        return sum(feed is not None for feed in self.members.values())
 
     # Handing out.
 

@@ -19,6 +19,7 @@ from tests.support.mqtt_clients import RawClient, wait_for
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.paho_client import PahoClient
+from timestone.draft import Draft
 
 LOG = "mqtt"
 
@@ -267,7 +268,7 @@ def test_topics_that_one_may_not_read_are_left_out_and_a_filter_of_only_those_is
             assert {one.topic for one in collect(3, client)[0]} == {"open/a"}
 
 
-def test_a_replay_of_a_log_reads_that_log_only(tmp_path: Path) -> None:
+def test_trap_55_each_log_has_its_own_offsets_and_a_replay_reads_one_of_them(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, routes=(Route(filter="other/#", log="other"),)) as server:
         publish(server, "other/a", range(3))
         publish(server, "a", range(3, 6))
@@ -319,3 +320,52 @@ def test_paho_replays(server: MqttServer, level: int) -> None:
         assert [int(one.payload) for one in received] == list(range(5))
         if level == MQTT_5:
             assert dict(received[0].properties.UserProperty)["log"] == "mqtt"  # type: ignore[union-attr]
+
+
+def test_traps_48_and_49_acknowledged_out_of_order_then_back_with_less_room_while_segments_roll(
+    tmp_path: Path,
+) -> None:
+    """What was not acknowledged comes again, that and nothing else, under its packet ids, never more at a time than the
+    client takes now; while appends roll segments underneath."""
+    with mqtt_server(tmp_path) as server:
+        server.store.log(LOG).configure(segment_entries=20)
+        for first in range(0, 100, 10):
+            publish(server, "roll", range(first, first + 10))
+        with reader(server.address, "less", lasting=True, room=60) as client:
+            client.subscribe("$stream/mqtt/@earliest/roll")
+            sent = client.receive(60, acknowledge=False)
+            left = [one for number, one in enumerate(sent) if number % 3 == 1]
+            client.send(*[packets.Puback(one.packet_id) for one in sent if one not in left])
+            more = client.receive(40, acknowledge=False)
+            client.send(*[packets.Puback(one.packet_id) for one in reversed(more)])
+            client.expect_silence()
+        publish(server, "roll", range(100, 150))
+        with reader(server.address, "less", lasting=True, room=4) as client:
+            received: list[Publish] = []
+            while len(received) < len(left) + 50:
+                part = client.receive(min(4, len(left) + 50 - len(received)), acknowledge=False)
+                client.expect_silence()
+                received += part
+                client.send(*[packets.Puback(one.packet_id) for one in part])
+            assert numbers(received) == [*numbers(left), *range(100, 150)]
+            again = received[: len(left)]
+            assert [one.packet_id for one in again] == [one.packet_id for one in left]
+            assert all(one.duplicate for one in again) and not any(
+                one.duplicate for one in received[len(left) :]
+            )
+
+
+def test_trap_52_a_reader_far_behind_does_not_hold_up_what_is_live(server: MqttServer) -> None:
+    log = server.store.log(LOG)
+    topic_id = log.topic_id("behind")
+    for _ in range(10):
+        log.append_draft(Draft([b"x" * 100] * 10_000, topic_id, flags=2), ack="written")
+    with reader(server.address, "behind") as behind, reader(server.address, "live") as live:
+        live.subscribe("live/now")
+        behind.subscribe("$stream/mqtt/@earliest/behind")
+        publish(server, "live/now", range(20))
+        assert numbers(live.receive(20)) == list(range(20))
+        for _ in range(2):
+            behind.receive(1_000)
+            publish(server, "live/now", range(20, 21))
+            assert numbers(live.receive(1)) == [20]
