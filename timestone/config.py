@@ -156,7 +156,7 @@ class StoreConfig(_Checked):
     )
     delete_delay_ms: int = _setting(
         60_000,
-        "the files of deleted segments are unlinked after this time, for readers in other processes",
+        "the files of deleted and replaced segments are unlinked after this time, for readers in other processes",
         low=0,
     )
     # What only a clock can notice.
