@@ -18,6 +18,7 @@ class Bell:
         Raises OSError where there are no named pipes."""
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path, 0o666)
+        self._path = path
         # For reading and writing: it opens at once, and does not end when the last one who rang has gone.
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._answer = answer
@@ -26,11 +27,13 @@ class Bell:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish the answer that is being given, and listen no more."""
+        """Finish the answer that is being given, listen no more, and take the pipe away: a folder without one is
+        easier to copy."""
         self._closing = True
         os.write(self._fd, b"0")
         self._thread.join()
         os.close(self._fd)
+        self._path.unlink(missing_ok=True)
 
     def abandon(self) -> None:
         """Close this copy of the descriptor, in a forked child that has no listening thread."""

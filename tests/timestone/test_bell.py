@@ -22,6 +22,9 @@ def test_a_bell_that_nobody_hears_says_so(tmp_path: Path) -> None:
     assert not ring(path)
     Bell(path, lambda: None, name="test-bell").close()
     assert not ring(path)
+    assert not path.exists()
+    os.mkfifo(path)  # of a process that was killed
+    assert not ring(path)
 
 
 def test_ringing_never_waits_for_a_listener_that_is_busy(tmp_path: Path) -> None:
