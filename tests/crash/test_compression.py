@@ -230,6 +230,7 @@ def append_for_ever(root: Path, pipe: int) -> None:
             time.sleep(0.002)
 
 
+@pytest.mark.timeout(0)
 def test_killed_at_random_moments(quick_directory: Path) -> None:
     seed, root, end, swapped = run_seed("compression kill -9"), quick_directory / "store", 0, 0
     rng = random.Random(seed)
