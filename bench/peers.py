@@ -117,7 +117,9 @@ def _servers(acks: Sequence[str]) -> Servers:
             if find_program("mosquitto"):
                 targets.append(stack.enter_context(mosquitto_server(_made(directory / "mosquitto"))))
             if find_program("nats-server"):
-                targets += stack.enter_context(nats_server(_made(directory / "nats")))
+                for native in (False, True):
+                    own = _made(directory / f"nats-{native}")
+                    targets.append(stack.enter_context(nats_server(own, native=native)))
             yield targets
 
     return start

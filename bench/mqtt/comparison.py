@@ -51,17 +51,17 @@ class Comparison:
         }
 
 
-def compare(
+def take_turns(
     scenario: Scenario, targets: Sequence[Target], repeat: int, progress: Callable[[str], None]
-) -> Comparison:
-    """Run the scenario `repeat` times on each. Raises BenchmarkError when a server turns it away."""
+) -> dict[str, list[Outcome]]:
+    """Run the scenario `repeat` times on each that can, by name. Raises BenchmarkError when a server turns it away."""
     runs: dict[str, list[Outcome]] = {target.name: [] for target in targets if can_run(scenario, target)}
     for number in range(repeat):
         for target in targets:
             if target.name in runs:
                 progress(f"{scenario.name}, {target.name}: run {number + 1} of {repeat}")
                 runs[target.name].append(run_scenario(scenario, target))
-    return build_comparison(scenario, runs)
+    return runs
 
 
 def can_run(scenario: Scenario, target: Target) -> bool:

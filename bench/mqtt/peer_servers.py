@@ -64,20 +64,21 @@ def mosquitto_server(directory: Path) -> Iterator[Target]:
 
 
 @contextmanager
-def nats_server(directory: Path) -> Iterator[tuple[Target, Target]]:
-    """Its MQTT gateway, which keeps QoS 1 in JetStream files without syncing them, and its own protocol."""
-    native, mqtt = _free_ports(2)
+def nats_server(directory: Path, *, native: bool) -> Iterator[Target]:
+    """Its MQTT gateway, which keeps QoS 1 in JetStream files without syncing them, or its own protocol."""
+    native_port, mqtt_port = _free_ports(2)
     configuration = directory / "nats.conf"
     configuration.write_text(
-        _NATS.format(native=native, mqtt=mqtt, directory=directory / "jetstream", window=_WINDOW), "utf-8"
+        _NATS.format(native=native_port, mqtt=mqtt_port, directory=directory / "jetstream", window=_WINDOW),
+        "utf-8",
     )
     command = [find_program("nats-server") or "nats-server", "-c", str(configuration)]
     with server_process(command, directory) as process:
-        wait_until_listening(("127.0.0.1", mqtt), process, directory)
-        yield (
-            Target("nats mqtt", "mqtt", "127.0.0.1", mqtt, process.pid),
-            Target("nats", "nats", "127.0.0.1", native, process.pid),
-        )
+        wait_until_listening(("127.0.0.1", mqtt_port), process, directory)
+        if native:
+            yield Target("nats", "nats", "127.0.0.1", native_port, process.pid)
+        else:
+            yield Target("nats mqtt", "mqtt", "127.0.0.1", mqtt_port, process.pid)
 
 
 def _free_ports(count: int) -> list[int]:

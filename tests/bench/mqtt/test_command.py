@@ -47,6 +47,17 @@ def test_it_starts_a_server_measures_it_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_each_run_of_connections_has_a_server_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "connection", "--clients", "200", "--idle", "0.1", "--repeat", "2", "--json") == 0
+    (comparison,) = json.loads(capsys.readouterr().out)["comparisons"]
+    ours = comparison["servers"][0]
+    assert comparison["repeat"] == 2 and ours["faults"] == {}
+    # On a server that had as many before, memory would not grow a second time.
+    assert ours["figures"]["rss_bytes"]["min"] > 1024
+
+
 def test_servers_that_run_already_are_compared_side_by_side(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

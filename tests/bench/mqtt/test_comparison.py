@@ -3,7 +3,7 @@
 import pytest
 
 from tests.bench.mqtt.outcomes import COMPARISON, SCENARIO, outcome
-from timestone_bench.mqtt.comparison import build_comparison, can_run, compare
+from timestone_bench.mqtt.comparison import build_comparison, can_run, take_turns
 from timestone_bench.mqtt.scenario import Scenario
 from timestone_bench.mqtt.servers import null_server
 from timestone_bench.mqtt.target import NULL_SERVER, Target
@@ -46,7 +46,7 @@ def test_servers_take_turns() -> None:
     with null_server() as one:
         other = Target("other", one.scheme, one.host, one.port)
         scenario = Scenario(name="fan-in", publishers=2, messages=200)
-        comparison = compare(scenario, [one, other], 2, said.append)
-    assert [row.name for row in comparison.rows] == [NULL_SERVER, "other"]
+        runs = take_turns(scenario, [one, other], 2, said.append)
+    assert {name: len(outcomes) for name, outcomes in runs.items()} == {NULL_SERVER: 2, "other": 2}
     assert [text.split(": ")[0] for text in said] == [f"fan-in, {NULL_SERVER}", "fan-in, other"] * 2
-    assert "cpu_us" in comparison.rows[0].figures and "cpu_us" not in comparison.rows[1].figures
+    assert "cpu_us" in runs[NULL_SERVER][0].figures and "cpu_us" not in runs["other"][0].figures

@@ -20,11 +20,11 @@ def test_mosquitto_takes_the_load_and_is_gone_afterwards(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(find_program("nats-server") is None, reason="nats-server is not installed")
-def test_nats_takes_the_load_in_both_its_languages(tmp_path: Path) -> None:
-    with nats_server(tmp_path) as targets:
-        for target in targets:
-            assert run_scenario(FAN_OUT, target).faults == {}
-    assert targets[0].cpu_s() is None
+@pytest.mark.parametrize("native", [False, True], ids=["mqtt", "its own"])
+def test_nats_takes_the_load_in_both_its_languages(tmp_path: Path, native: bool) -> None:
+    with nats_server(tmp_path, native=native) as target:
+        assert run_scenario(FAN_OUT, target).faults == {}
+    assert target.cpu_s() is None
 
 
 def test_what_is_not_installed_has_no_version() -> None:
