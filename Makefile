@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> Spark -> Parquet, and every count compared (DEMO_MESSAGES=100000)
+demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and every count compared (DEMO_MESSAGES=100000)
 	@$(BIN)/python -m examples.demo --messages $(DEMO_MESSAGES)
 
 test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)

@@ -21,17 +21,20 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from examples import telemetry_job
 from examples.device import DeviceError
 from examples.fleet import Fleet
 from examples.server import Server, ServerError, timestone_command
-from pyspark_timestone.session import spark_session
+from examples.tables import TableCounts, counted, first_rows
+from timestone_pipeline import PipelineConfig, SourceConfig, SparkConfig, TablesConfig, session_of
+from timestone_pipeline import run as run_pipeline
 
 LOG = "mqtt"
 """Where the server puts what no other log was configured for."""
 PROCESS_COUNT = 2
 """Processes for the simulated devices; the server has one of its own."""
 SHOWN_ROWS = 8
+SHORT_RUN = SparkConfig(conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+"""In half a minute Java's second compiler does not pay for itself."""
 
 
 class Mismatch(Exception):
@@ -77,7 +80,7 @@ def run(console: Console, directory: Path, device_count: int, message_count: int
     """Each station of the line in turn. Raises Mismatch, DeviceError or ServerError."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    data, report = directory / "data", directory / "report.parquet"
+    data, tables = directory / "data", directory / "tables"
     started = time.monotonic()
 
     with Server(data, directory / "server.log") as server:
@@ -91,11 +94,12 @@ def run(console: Console, directory: Path, device_count: int, message_count: int
         stored = inspect(data)
         check(console, "stored", stored, "acknowledged", acknowledged)
 
-        say(console, "spark", f'spark.read.format("timestone").option("path", "{data}") -> {report}')
-        counts = aggregate(console, data, report)
+        say(console, "spark", f"timestone pipeline run --once --final: {data} -> {tables}")
+        counts = pipeline(console, data, tables)
         check(console, "rows in Spark", counts.rows, "stored", stored)
         check(console, "different offsets in Spark", counts.offsets, "stored", stored)
-        check(console, "messages in Parquet", counts.aggregated, "stored", stored)
+        check(console, "clean messages in Parquet", counts.clean, "stored", stored)
+        check(console, "messages in windows of a minute", counts.counted, "stored", stored)
         check(
             console,
             "devices in Parquet",
@@ -176,17 +180,22 @@ def count_records(report: dict[str, Any]) -> int:
     return sum(log["records"] for log in report["logs"] if log["log"] == LOG)
 
 
-def aggregate(console: Console, data: Path, report: Path) -> telemetry_job.JobCounts:
-    """Run the Spark job and show the first rows of its report."""
+def pipeline(console: Console, data: Path, tables: Path) -> TableCounts:
+    """Run the pipeline over the log, count what it made and show the first rows."""
+    config = PipelineConfig(
+        source=SourceConfig(path=data, logs=(LOG,)), tables=TablesConfig(path=tables), spark=SHORT_RUN
+    )
     with console.status("starting Java and Spark"):
-        spark = spark_session("timestone-demo")
+        spark = session_of(config)
     try:
-        with console.status("reading the log, aggregating, writing Parquet"):
-            counts, rows = telemetry_job.run(spark, data, LOG, report)
-        rows.orderBy("device", "minute").show(SHOWN_ROWS, truncate=False)
-        return counts
+        with console.status("bronze, clean, windows, last"):
+            # A log that has ended: also the last windows are closed.
+            run_pipeline(config, spark, once=True, final=True)
+        counts = counted(spark, tables)
     finally:
         spark.stop()
+    console.print(first_rows(tables, SHOWN_ROWS))
+    return counts
 
 
 def check(console: Console, left: str, left_count: int, right: str, right_count: int) -> None:

@@ -1,20 +1,61 @@
-"""The telemetry pipeline that runs on Spark: from the records of a log to tables.
+"""The telemetry pipeline that runs on Spark: from the records of a log to tables that are exact and can be replayed.
 
-    records -> clean -> windows -> a table
+    log -> bronze -> clean -> windows, last
+                  -> dead_letters, duplicates
 
-Each step is a function from DataFrame to DataFrame, for batch and stream alike; `job` puts them together and writes.
+`PipelineConfig` says what is wanted, `run` does it. The steps are functions from DataFrame to DataFrame, for programs
+that want just these: `parse`, `good`, `rejected`, `averages`, `newest`.
 """
 
-from .clean import MESSAGE_SCHEMA, good, parse, rejected
-from .job import Counts, write_minute_averages
-from .windows import minute_averages
+from pyspark_timestone.errors import SparkSourceError
+
+from .backfill import Span, backfill
+from .clean import good, parse, rejected
+from .compaction import compact
+from .config import (
+    DeduplicateConfig,
+    MessageConfig,
+    PipelineConfig,
+    SourceConfig,
+    SparkConfig,
+    TablesConfig,
+    WindowsConfig,
+)
+from .errors import PipelineError
+from .ledger import Commit
+from .newest import newest
+from .open_tables import open_tables
+from .reprocess import reprocess
+from .status import PipelineStatus, status
+from .stream import run, session_of
+from .warehouse import MAINTENANCE, Warehouse
+from .windows import averages
 
 __all__ = [
-    "MESSAGE_SCHEMA",
-    "Counts",
+    "MAINTENANCE",
+    "Commit",
+    "DeduplicateConfig",
+    "MessageConfig",
+    "PipelineConfig",
+    "PipelineError",
+    "PipelineStatus",
+    "SourceConfig",
+    "Span",
+    "SparkConfig",
+    "SparkSourceError",
+    "TablesConfig",
+    "Warehouse",
+    "WindowsConfig",
+    "averages",
+    "backfill",
+    "compact",
     "good",
-    "minute_averages",
+    "newest",
+    "open_tables",
     "parse",
     "rejected",
-    "write_minute_averages",
+    "reprocess",
+    "run",
+    "session_of",
+    "status",
 ]

@@ -1,46 +1,57 @@
-"""From records to messages: JSON with an explicit schema. What is none is kept apart with the reason, never dropped.
+"""From records to messages: JSON with an explicit schema, each message once.
 
-Every row keeps log, partition and offset, so that whatever becomes of it can be traced to one record.
+What is no message is kept apart with the reason, never dropped. Every row keeps log, partition and offset, so that
+whatever becomes of it can be traced to one record. What a record is depends on it and on records that arrived shortly
+before it, never on batches or clocks of ours: the same log gives the same tables, however often and in which pieces it
+is read.
 """
 
-from pyspark.sql import Column, DataFrame
+from datetime import UTC, datetime
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-MESSAGE_SCHEMA = "device string, seq bigint, ts timestamp, temperature double, humidity double"
-"""A message of the telemetry that `make demo` sends: {"device": "device-0001", "seq": 7, "ts":
-"2026-01-01T00:00:07Z", …}."""
+from .config import MessageConfig
 
+DUPLICATE = "a repetition"
+"""The `problem` of a message that was seen before."""
 _MALFORMED = "_malformed"
+_OLDEST = datetime(1900, 1, 1, tzinfo=UTC)
+_NEWEST = datetime(9999, 12, 31, tzinfo=UTC)
+_ARRIVAL = ("received_at", "log", "partition", "offset")
 
 
-def parse(records: DataFrame, schema: str = MESSAGE_SCHEMA) -> DataFrame:
+def parse(records: DataFrame, message: MessageConfig | None = None) -> DataFrame:
     """Records of a log, as `format("timestone")` gives them, as messages.
 
     Columns: log, partition, offset, received_at (when the log got it), topic, value (the raw bytes), the fields of
-    `schema`, which has to have `device` and `ts`, and `problem`: null for a good message, else why it is none.
+    `message`, ingest_date (the day of received_at), and `problem`: null for a good message, else why it is none.
     """
+    message = message or MessageConfig()
     # A schema is explicit because an inferred one changes with the data that happens to be there.
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
-    message = f.from_json(f.col("value").cast("string"), f"{schema}, {_MALFORMED} string", options)
-    parsed = records.select(
+    parsed = f.from_json(f.col("value").cast("string"), f"{message.ddl}, {_MALFORMED} string", options)
+    rows = records.select(
         "log",
         "partition",
         "offset",
         f.col("timestamp").alias("received_at"),
         "topic",
         "value",
-        message.alias("message"),
+        parsed.alias("message"),
     )
-    return parsed.select(
-        "log",
-        "partition",
-        "offset",
-        "received_at",
+    fields = [
+        (_readable(name) if name == message.time else f.col("message")[name]).alias(name)
+        for name in message.fields
+    ]
+    return rows.select(
+        *_ARRIVAL,
         "topic",
         "value",
-        "message.*",
-        _problem().alias("problem"),
-    ).drop(_MALFORMED)
+        *fields,
+        f.to_date("received_at").alias("ingest_date"),
+        _problem(message).alias("problem"),
+    )
 
 
 def good(messages: DataFrame) -> DataFrame:
@@ -49,15 +60,53 @@ def good(messages: DataFrame) -> DataFrame:
 
 
 def rejected(messages: DataFrame) -> DataFrame:
-    """What is no message: where it came from, its bytes and the reason."""
-    columns = ("log", "partition", "offset", "received_at", "topic", "value", "problem")
-    return messages.where(f.col("problem").isNotNull()).select(*columns)
+    """What is no message, or one for the second time: where it came from, its bytes and the reason."""
+    return messages.where(f.col("problem").isNotNull())
 
 
-def _problem() -> Column:
-    message = f.col("message")
+def without_repetitions(
+    messages: DataFrame, seen: DataFrame, message: MessageConfig, within_s: int
+) -> DataFrame:
+    """`messages` with the problem DUPLICATE where device and sequence are those of a message that arrived at most
+    `within_s` before: one of `messages`, or one of `seen`.
+
+    `seen` has the two keys and `seen_at`, an array of the times at which they arrived, one row a key. A message
+    without device or sequence repeats none.
+    """
+    device, sequence = (f.col(name) for name in message.keys)
+    countable = f.col("problem").isNull() & sequence.isNotNull()
+    # What repeats nothing is spread by its offset, or all of it would be one group.
+    alone = f.when(~countable, f.col("offset"))
+    group = Window.partitionBy(device, sequence, alone).orderBy(*_ARRIVAL)
+    moment = f.unix_micros("received_at")
+
+    def near(other: Column) -> Column:
+        return f.abs(moment - f.unix_micros(other)) <= within_s * 1_000_000
+
+    before = f.lag("received_at").over(group)
+    found = messages.join(seen, list(message.keys), "left").withColumn("_before", before)
+    repeats = countable & (
+        f.coalesce(near(f.col("_before")), f.lit(False)) | f.coalesce(f.exists("seen_at", near), f.lit(False))
+    )
+    problem = f.when(repeats, f.lit(DUPLICATE)).otherwise(f.col("problem"))
+    return found.withColumn("problem", problem).select(*messages.columns)
+
+
+def _readable(time: str) -> Column:
+    """A time that no calendar has would keep programs from reading the table of dead letters; its text is in the
+    record's bytes."""
+    moment = f.col("message")[time]
+    return f.when(moment.between(f.lit(_OLDEST), f.lit(_NEWEST)), moment)
+
+
+def _problem(message: MessageConfig) -> Column:
+    parsed = f.col("message")
+    latest = f.col("received_at") + f.make_interval(secs=f.lit(message.future_s))
     return (
-        f.when(message.isNull() | message[_MALFORMED].isNotNull(), "not the JSON that was expected")
-        .when(message["device"].isNull(), "no device")
-        .when(message["ts"].isNull(), "no time")
+        f.when(parsed.isNull() | parsed[_MALFORMED].isNotNull(), "not the JSON that was expected")
+        .when(parsed[message.device].isNull(), "no device")
+        .when(parsed[message.time].isNull(), "no time")
+        .when(parsed[message.time] > latest, "a time in the future")
+        # Spark's arithmetic overflows, and fails the whole query, on times that only a broken clock has.
+        .when(parsed[message.time] < f.lit(_OLDEST), "a time before 1900")
     )

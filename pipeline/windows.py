@@ -1,30 +1,39 @@
 """Messages in windows of event time: the time in the message, not that of its arrival."""
 
+from collections.abc import Sequence
+from functools import reduce
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from .config import MessageConfig
 
-def minute_averages(messages: DataFrame) -> DataFrame:
-    """One row a device and minute: device, minute (its beginning), messages (how many), temperature_mean,
-    temperature_max, humidity_mean.
 
-    On a stream, set a watermark on `ts` first: it says when a minute is over.
+def averages(messages: DataFrame, minutes: int, message: MessageConfig | None = None) -> DataFrame:
+    """One row a device and window of `minutes`: device, start (of the window), messages (how many), mean, min and max
+    of every measurement, minutes.
+
+    On a stream of your own, set a watermark on the time first: it says when a window is over.
     """
-    minute = f.window("ts", "1 minute")
-    return (
-        messages.groupBy("device", minute)
-        .agg(
-            f.count("*").alias("messages"),
-            f.avg("temperature").alias("temperature_mean"),
-            f.max("temperature").alias("temperature_max"),
-            f.avg("humidity").alias("humidity_mean"),
-        )
-        .select(
-            "device",
-            f.col("window.start").alias("minute"),
-            "messages",
-            "temperature_mean",
-            "temperature_max",
-            "humidity_mean",
-        )
+    message = message or MessageConfig()
+    window = f.window(message.time, f"{minutes} minutes")
+    measured = [
+        summary(name).alias(f"{name}_{suffix}")
+        for name in message.measurements
+        for suffix, summary in (("mean", f.avg), ("min", f.min), ("max", f.max))
+    ]
+    grouped = messages.groupBy(message.device, window).agg(f.count("*").alias("messages"), *measured)
+    columns = [f"{name}_{suffix}" for name in message.measurements for suffix in ("mean", "min", "max")]
+    return grouped.select(
+        message.device,
+        f.col("window.start").alias("start"),
+        "messages",
+        *columns,
+        f.lit(minutes).alias("minutes"),
     )
+
+
+def all_averages(messages: Sequence[tuple[int, DataFrame]], message: MessageConfig) -> DataFrame:
+    """The windows of several lengths in one frame: pairs of a length and the messages that go into it."""
+    parts = [averages(frame, minutes, message) for minutes, frame in messages]
+    return reduce(DataFrame.unionByName, parts)

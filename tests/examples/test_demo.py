@@ -22,7 +22,7 @@ DEVICES = 12
 @pytest.mark.timeout(300)
 def test_demo_finds_every_count_equal_also_where_a_demo_ran_before(tmp_path: Path) -> None:
     (tmp_path / "demo" / "data" / "mqtt-0").mkdir(parents=True)
-    (tmp_path / "demo" / "report.parquet").mkdir()
+    (tmp_path / "demo" / "tables" / "_ledger").mkdir(parents=True)
     done = subprocess.run(
         [
             *[sys.executable, "-m", "examples.demo", "--messages", str(MESSAGES)],

@@ -1,6 +1,6 @@
 """Parsing: every record becomes a message or a reject with its reason."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 
 import timestone
 from tests.support.spark import batch
-from timestone_pipeline import good, parse, rejected
+from timestone_pipeline import MessageConfig, good, parse, rejected
+from timestone_pipeline.clean import without_repetitions
 
 pytestmark = pytest.mark.spark
 
@@ -27,6 +28,10 @@ CASES = [
     (b"\xff\xfe\x00", "not the JSON that was expected"),
     (b'{"ts": "2026-01-01T00:00:00Z"}', "no device"),
     (b'{"device": "d1"}', "no time"),
+    (b'{"device": "d1", "ts": "2199-01-01T00:00:00Z"}', "a time in the future"),
+    (b'{"device": "d1", "ts": "+294247-01-10T04:00:54.775807Z"}', "a time in the future"),
+    (b'{"device": "d1", "ts": "0001-01-01T00:00:00Z"}', "a time before 1900"),
+    (b'{"device": "d1", "ts": "1970-01-01T00:00:00Z"}', None),
 ]
 
 
@@ -50,6 +55,7 @@ def test_a_good_message_has_its_fields_and_its_origin(spark: SparkSession, store
     assert row == {
         "log": "mqtt", "partition": 0, "offset": 0, "topic": "site/1", "value": bytearray(GOOD),
         "device": "d1", "seq": 7, "temperature": 21.5, "humidity": 48.0,
+        "ingest_date": datetime.now(UTC).date(),
     }  # fmt: skip
 
 
@@ -61,5 +67,38 @@ def test_rejects_keep_their_bytes(spark: SparkSession, store: Path) -> None:
 
 
 def test_the_schema_may_be_the_users(spark: SparkSession, store: Path) -> None:
-    parsed = good(parse(batch(spark, store), "device string, ts timestamp, unknown array<string>"))
+    fields = {"device": "string", "ts": "timestamp", "unknown": "array<string>", "number": "int"}
+    parsed = good(parse(batch(spark, store), MessageConfig(fields=fields, sequence="number")))
     assert parsed.where("offset = 2").select("unknown").first() == (["1", '{"a":2}'],)
+
+
+def test_a_repetition_is_one_of_the_batch_or_of_what_was_seen_within_the_time(spark: SparkSession) -> None:
+    def at(second: int) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+    schema = "log string, partition int, offset long, received_at timestamp, device string, seq long, problem string"
+    rows = [
+        (at(0), "a", 1, None, False),
+        (at(0), "b", 1, None, False),  # another device
+        (at(5), "a", 1, None, True),
+        (at(14), "a", 1, None, True),  # ten seconds after the last repetition, not after the first
+        (at(25), "a", 1, None, False),  # eleven after
+        (at(6), "a", None, None, False),  # no sequence, nothing to repeat
+        (at(7), "a", None, None, False),
+        (at(8), "a", 1, "broken", False),  # rejected already, and not counted
+        (at(3), "c", 9, None, True),  # seen before the batch
+        (at(50), "c", 9, None, False),
+        (at(9), "e", 3, None, True),  # seen after it, as a reprocessed letter is
+    ]
+    frame = spark.createDataFrame(
+        [("mqtt", 0, offset, *row[:4]) for offset, row in enumerate(rows)],
+        schema,
+    )
+    seen = spark.createDataFrame(
+        [("c", 9, [at(-100), at(-7)]), ("d", 1, [at(0)]), ("e", 3, [at(19)])],
+        "device string, seq long, seen_at array<timestamp>",
+    )
+    found = without_repetitions(frame, seen, MessageConfig(), 10).orderBy("offset").collect()
+    assert [row["problem"] for row in found] == [
+        "a repetition" if repeats else problem for _, _, _, problem, repeats in rows
+    ]

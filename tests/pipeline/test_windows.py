@@ -1,4 +1,4 @@
-"""Averages by device and minute, against plain Python."""
+"""Averages by device and window, against plain Python."""
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
@@ -6,11 +6,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import SparkSession
 
-from timestone_pipeline import minute_averages
+from timestone_pipeline import MessageConfig, averages
+from timestone_pipeline.windows import all_averages
 
 pytestmark = pytest.mark.spark
 
 START = datetime(2026, 1, 1, 23, 58, 30, tzinfo=UTC)
+SCHEMA = "device string, ts timestamp, temperature double, humidity double"
 
 
 def test_averages_are_those_of_plain_python(spark: SparkSession) -> None:
@@ -20,26 +22,25 @@ def test_averages_are_those_of_plain_python(spark: SparkSession) -> None:
     ]
     expected = defaultdict(list)
     for device, at, temperature, humidity in messages:
-        expected[device, at.replace(second=0)].append((temperature, humidity))
+        for minutes in (1, 5):
+            start = at.replace(second=0) - timedelta(minutes=at.minute % minutes)
+            expected[minutes, device, start].append((temperature, humidity))
 
-    frame = spark.createDataFrame(
-        messages, "device string, ts timestamp, temperature double, humidity double"
-    )
-    found = {(row["device"], row["minute"].astimezone(UTC)): row for row in minute_averages(frame).collect()}
+    frame = spark.createDataFrame(messages, SCHEMA)
+    rows = all_averages([(1, frame), (5, frame)], MessageConfig()).collect()
+    found = {(row["minutes"], row["device"], row["start"].astimezone(UTC)): row for row in rows}
+    assert len(found) == len(rows)
     assert set(found) == set(expected)
     for key, values in expected.items():
         row = found[key]
         temperatures, humidities = zip(*values, strict=True)
         assert row["messages"] == len(values)
         assert row["temperature_mean"] == pytest.approx(sum(temperatures) / len(values))
-        assert row["temperature_max"] == max(temperatures)
+        assert (row["temperature_min"], row["temperature_max"]) == (min(temperatures), max(temperatures))
         assert row["humidity_mean"] == pytest.approx(sum(humidities) / len(values))
 
 
 def test_a_missing_measurement_counts_as_a_message_and_not_in_the_mean(spark: SparkSession) -> None:
-    frame = spark.createDataFrame(
-        [("d", START, 20.0, None), ("d", START, None, None)],
-        "device string, ts timestamp, temperature double, humidity double",
-    )
-    (row,) = minute_averages(frame).collect()
+    frame = spark.createDataFrame([("d", START, 20.0, None), ("d", START, None, None)], SCHEMA)
+    (row,) = averages(frame, 1).collect()
     assert (row["messages"], row["temperature_mean"], row["humidity_mean"]) == (2, 20.0, None)

@@ -1,0 +1,27 @@
+"""The TOML file of a pipeline, read with the same care as the one of `serve`."""
+
+from pathlib import Path
+
+from timestone_pipeline import PipelineConfig, PipelineError
+
+from .configuration import read_configuration
+from .errors import UsageError
+from .settings import build, settings_of
+
+DEFAULT = Path("pipeline.toml")
+
+
+def read_pipeline_config(file: Path | None) -> PipelineConfig:
+    """What the file says, or `pipeline.toml` when none is named and that one is there. UsageError names key and
+    file."""
+    if file is None and DEFAULT.exists():
+        file = DEFAULT
+    settings = list(settings_of(PipelineConfig))
+    try:
+        given = read_configuration(settings, options={}, environment={}, file=file)
+        config: PipelineConfig = build(PipelineConfig, "", given.values)
+    except PipelineError as error:
+        raise UsageError(f"{file}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    return config

@@ -1,0 +1,97 @@
+"""Many small files into few large ones. Every batch leaves some; readers pay for each of them.
+
+No Spark: rows are copied as they are, in the order in which they came. Safe while the stream runs, which only ever adds
+files here, and while readers read, which keep the old files for as long as the configuration says.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .config import PipelineConfig
+from .data_file import DataFile
+from .errors import PipelineError
+from .ledger import Commit
+from .tables import Table, tables_of
+from .warehouse import MAINTENANCE, Warehouse
+
+_ROWS = 65_536
+
+
+def compact(
+    config: PipelineConfig, warehouse: Warehouse, compacted: Callable[[Commit], None] = lambda commit: None
+) -> None:
+    """Merge the files of each partition of each table up to `tables.file_bytes`, one commit a table; then delete what
+    was replaced long enough ago and shorten the ledger. Calls `compacted` after each commit.
+
+    Hold `warehouse.role(MAINTENANCE)`. Raises OSError, PipelineError, and ArrowInvalid for a file that is no longer
+    Parquet.
+    """
+    tables = tables_of(config)
+    for table in tables.all():
+        if table is tables.last:
+            continue  # one file, which every batch replaces
+        groups = list(_groups(warehouse.ledger.state().of(table.name), config.tables.file_bytes))
+        if not groups:
+            continue
+        with warehouse.work(MAINTENANCE) as work:
+            for place, group in enumerate(groups):
+                name = f"{place:06}.parquet"
+                path = work.folder_of(table) / group[0].partition / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _merge(warehouse, table, group, path)
+            work.collect(table)
+            if work.rows(table) != sum(one.rows for group in groups for one in group):
+                raise PipelineError(f"{table.name}: rows were lost on the way; nothing was committed")
+            removed = [(one.table, one.path) for group in groups for one in group]
+            compacted(warehouse.commit("compaction", [work], removed=removed))
+    warehouse.sweep()
+
+
+def _groups(files: Sequence[DataFile], limit_bytes: int) -> Iterator[list[DataFile]]:
+    """Neighbours in one partition that together make a file of about `limit_bytes`; never just one."""
+    partitions: dict[str, list[DataFile]] = defaultdict(list)
+    for one in files:
+        partitions[one.partition].append(one)
+    for neighbours in partitions.values():
+        group: list[DataFile] = []
+        for one in neighbours:
+            if group and sum(each.bytes for each in group) + one.bytes > limit_bytes:
+                if len(group) > 1:
+                    yield group
+                group = []
+            group.append(one)
+        if len(group) > 1:
+            yield group
+
+
+def _merge(warehouse: Warehouse, table: Table, group: Sequence[DataFile], target: Path) -> None:
+    sources = [pq.ParquetFile(path) for path in warehouse.paths(group)]
+    # Files from before a column was added to the schema have none of it.
+    try:
+        schema = pa.unify_schemas(
+            [source.schema_arrow.remove_metadata() for source in sources], promote_options="permissive"
+        )
+    except pa.ArrowException as error:
+        raise PipelineError(
+            f"{table.name}, {group[0].partition}: files from before and after a change of message.fields do not fit"
+            f" together: {error}"
+        ) from None
+    with pq.ParquetWriter(target, schema, compression="snappy") as writer:
+        for source in sources:
+            for batch in source.iter_batches(batch_size=_ROWS):
+                writer.write_table(_with_columns(pa.Table.from_batches([batch]), schema))
+            source.close()
+
+
+def _with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,172 @@
+"""The settings of a pipeline as frozen values. What belongs here: names, units, defaults, ranges and what they mean.
+
+The pipeline never reads a file for them; the command line does, in `cli/`. Sections are tables of the TOML file.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import lcm
+from pathlib import Path
+from typing import Any, Literal
+
+from .errors import InvalidConfig
+
+NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
+_TYPE = re.compile(
+    r"(string|boolean|date|timestamp|binary|variant|decimal(\(\d+(, *\d+)?\))?|(array|map|struct)<.+>|"
+    + "|".join(NUMBERS)
+    + ")"
+)
+RESERVED = (
+    "log", "partition", "offset", "received_at", "topic", "value", "problem", "ingest_date",
+    "minutes", "start", "end", "messages",
+)  # fmt: skip
+"""Columns that the pipeline adds; no field of a message can have their names."""
+
+
+def _setting(default: Any, help: str, *, low: int | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "low": low})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceConfig:
+    """What is read."""
+
+    path: Path = field(default=Path("timestone-data"), metadata={"help": "the folder of the store"})
+    logs: tuple[str, ...] = _setting((), "names of logs; none: all of them")
+    topics: tuple[str, ...] = _setting((), "MQTT topic filters; none: every record")
+    starting: Literal["earliest", "latest"] = _setting("earliest", "where the very first run begins")
+    records_per_batch: int = _setting(500_000, "the most records of one batch", low=1)
+    fail_on_data_loss: bool = _setting(True, "stop when records that come next are gone; else warn and go on")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablesConfig:
+    """Where the tables are and what they are."""
+
+    path: Path = field(
+        default=Path("tables"), metadata={"help": "the folder of the tables; created when missing"}
+    )
+    format: Literal["parquet", "delta"] = _setting(
+        "parquet", "plain Parquet, or the same files as Delta tables"
+    )
+    keep_replaced_s: int = _setting(
+        600, "replaced files stay this long for readers that have them in their list", low=0
+    )
+    file_bytes: int = _setting(128 * 1024 * 1024, "compaction makes files of about this size", low=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageConfig:
+    """What a message is. Raises InvalidConfig."""
+
+    fields: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "device": "string",
+            "seq": "bigint",
+            "ts": "timestamp",
+            "temperature": "double",
+            "humidity": "double",
+        },
+        metadata={"help": "the fields of the JSON object and their types, as Spark writes them"},
+    )
+    device: str = _setting("device", "the field that names the device; a message without it is a dead letter")
+    time: str = _setting("ts", "the field with the time of the event, a timestamp; needed as well")
+    sequence: str = _setting("seq", "the field that tells messages of a device apart; may be missing")
+    future_s: int = _setting(
+        300, "a message that claims to be later than its arrival by more than this is a dead letter", low=0
+    )
+
+    def __post_init__(self) -> None:
+        for name, kind in self.fields.items():
+            if name in RESERVED:
+                raise InvalidConfig(f"message.fields.{name}: the pipeline has a column of that name itself")
+            if not re.fullmatch(r"[A-Za-z_]\w*", name):
+                raise InvalidConfig(f"message.fields: {name!r} is no name for a column")
+            if not _TYPE.fullmatch(kind.lower()):
+                raise InvalidConfig(f"message.fields.{name}: {kind!r} is no type that Spark knows")
+        for role in ("device", "time", "sequence"):
+            name = getattr(self, role)
+            if name not in self.fields:
+                raise InvalidConfig(
+                    f"message.{role}: {name!r} is none of message.fields ({', '.join(self.fields)})"
+                )
+        if self.fields[self.time].lower() != "timestamp":
+            raise InvalidConfig(f"message.time: {self.time!r} is a {self.fields[self.time]}, not a timestamp")
+
+    @property
+    def ddl(self) -> str:
+        """The fields as Spark writes a schema."""
+        return ", ".join(f"`{name}` {kind}" for name, kind in self.fields.items())
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """What a message and its repetition have in common."""
+        return (self.device, self.sequence)
+
+    @property
+    def measurements(self) -> tuple[str, ...]:
+        """The fields that windows average: all numbers but the sequence."""
+        return tuple(
+            name
+            for name, kind in self.fields.items()
+            if kind.lower() in NUMBERS and name not in (self.device, self.sequence)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeduplicateConfig:
+    """When a message is a repetition of another."""
+
+    within_s: int = _setting(
+        600,
+        "a message arriving this long after one with the same device and sequence is a repetition; 0: never",
+        low=0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowsConfig:
+    """The windows of event time. Raises InvalidConfig."""
+
+    minutes: tuple[int, ...] = _setting((1, 5, 15), "the lengths of the windows")
+    lateness_s: int = _setting(
+        600, "a window is closed when a message this much newer than its end has arrived", low=0
+    )
+
+    def __post_init__(self) -> None:
+        if not self.minutes or len(set(self.minutes)) != len(self.minutes):
+            raise InvalidConfig("windows.minutes: name at least one length, each once")
+        if any(not 1 <= length <= 1440 for length in self.minutes) or 1440 % lcm(*self.minutes):
+            raise InvalidConfig(
+                "windows.minutes: the lengths have to fit into a day together, such as 1, 5, 15"
+            )
+
+    @property
+    def block_minutes(self) -> int:
+        """The shortest time that begins and ends with windows of every length."""
+        return lcm(*self.minutes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkConfig:
+    """How Spark runs. Left to `spark-submit` where that starts it."""
+
+    master: str = _setting("local[*,4]", "where the tasks run; the 4 is how often one is tried")
+    trigger_s: int = _setting(10, "the time between the beginnings of two batches", low=0)
+    conf: Mapping[str, str] = field(
+        default_factory=dict, metadata={"help": "settings of Spark itself, such as spark.driver.memory"}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineConfig:
+    """Everything a pipeline can be told."""
+
+    source: SourceConfig = field(default_factory=SourceConfig)
+    tables: TablesConfig = field(default_factory=TablesConfig)
+    message: MessageConfig = field(default_factory=MessageConfig)
+    deduplicate: DeduplicateConfig = field(default_factory=DeduplicateConfig)
+    windows: WindowsConfig = field(default_factory=WindowsConfig)
+    spark: SparkConfig = field(default_factory=SparkConfig)

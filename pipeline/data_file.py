@@ -1,0 +1,66 @@
+"""One Parquet file of a table, and what is known of it without reading its rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that a commit has added.
+
+    `path` is relative to the table: `ingest_date=2026-01-31/000000000012-000.parquet`.
+    """
+
+    table: str
+    path: str
+    rows: int
+    bytes: int
+    bounds: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Lowest and highest value of a timestamp column, both included, in microseconds since 1970."""
+
+    @property
+    def partition(self) -> str:
+        """`ingest_date=2026-01-31`; empty in a table without partitions."""
+        return self.path.rpartition("/")[0]
+
+    def overlaps(self, column: str, low_us: int | None, high_us: int | None) -> bool:
+        """May it have rows with `low_us` <= `column` < `high_us`? None is no limit."""
+        if column not in self.bounds:
+            return True
+        lowest, highest = self.bounds[column]
+        return (low_us is None or highest >= low_us) and (high_us is None or lowest < high_us)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a commit has it."""
+        return {
+            "table": self.table,
+            "path": self.path,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "bounds": {name: list(pair) for name, pair in self.bounds.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Raises KeyError, TypeError or ValueError for what `to_json` has not made."""
+        bounds = {str(name): (int(low), int(high)) for name, (low, high) in data["bounds"].items()}
+        return cls(str(data["table"]), str(data["path"]), int(data["rows"]), int(data["bytes"]), bounds)
+
+
+def describe(table: str, folder: Path, path: str, columns: Sequence[str]) -> DataFile:
+    """What the footer of the file `folder / path` says. Raises OSError, and ArrowInvalid for what is no Parquet."""
+    footer = pq.read_metadata(folder / path)
+    found: dict[str, tuple[int, int]] = {}
+    for group in range(footer.num_row_groups):
+        for place in range(footer.num_columns):
+            chunk = footer.row_group(group).column(place)
+            name = chunk.path_in_schema
+            if name in columns and chunk.statistics is not None and chunk.statistics.has_min_max:
+                low, high = int(chunk.statistics.min_raw), int(chunk.statistics.max_raw)
+                before = found.get(name, (low, high))
+                found[name] = (min(low, before[0]), max(high, before[1]))
+    return DataFile(table, path, footer.num_rows, (folder / path).stat().st_size, found)

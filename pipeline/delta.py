@@ -1,0 +1,145 @@
+"""The tables as Delta tables: a Delta log beside the files of each folder, written with delta-rs.
+
+Made after the ledger like the folders: the difference between what Delta has and the newest commit becomes one Delta
+commit, which carries the commit's number as its application transaction. So a commit is in Delta once, and one that a
+killed process has left out comes with the next.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .data_file import DataFile
+from .errors import PipelineError
+from .ledger import State
+from .tables import Table
+
+APP_ID = "timestone-pipeline"
+
+try:
+    import deltalake
+    from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+except ImportError:
+    deltalake = None  # type: ignore[assignment]
+
+
+class DeltaLogs:
+    """Publishes each table as a Delta table in `<root>/<table>`. The files have to be there before: `Folders`."""
+
+    def __init__(self, root: Path, tables: Sequence[Table]) -> None:
+        """Raises PipelineError when deltalake is not installed."""
+        if deltalake is None:
+            raise PipelineError(
+                "tables.format is delta, which needs deltalake: pip install 'timestone[delta]'"
+            )
+        self._root = root
+        self._tables = tables
+
+    def publish(self, state: State) -> None:
+        """Raises PipelineError for a schema that a Delta table cannot be changed to."""
+        for table in self._tables:
+            files = {one.path: one for one in state.of(table.name)}
+            folder = self._root / table.name
+            known = deltalake.DeltaTable(folder) if deltalake.DeltaTable.is_deltatable(str(folder)) else None
+            if known is None:
+                if files:
+                    self._create(table, folder, files, state.number)
+            elif (known.transaction_version(APP_ID) or 0) < state.number:
+                self._update(known, table, folder, files, state.number)
+
+    def _create(self, table: Table, folder: Path, files: dict[str, DataFile], number: int) -> None:
+        deltalake.transaction.create_table_with_add_actions(
+            str(folder),
+            deltalake.Schema.from_arrow(_schema(table, folder, files)),
+            [_added(one) for one in files.values()],
+            partition_by=[table.partition_column] if table.partition_column else [],
+            commit_properties=_of_commit(number),
+        )
+
+    def _update(
+        self,
+        known: "deltalake.DeltaTable",
+        table: Table,
+        folder: Path,
+        files: dict[str, DataFile],
+        number: int,
+    ) -> None:
+        there = {path: size for path, size in _active(known)}
+        new = [one for path, one in files.items() if path not in there]
+        gone = [path for path in there if path not in files]
+        if not new and not gone:
+            return
+        if new:
+            self._widen(known, _schema(table, folder, {one.path: one for one in new}))
+        now_ms = time.time_ns() // 1_000_000
+        removed = [
+            RemoveAction(
+                path=path,
+                deletion_timestamp=now_ms,
+                data_change=True,
+                partition_values=_values(path),
+                size=there[path],
+            )
+            for path in gone
+        ]
+        known.create_write_transaction(
+            [*(_added(one) for one in new), *removed],
+            mode="append",
+            schema=known.schema(),
+            partition_by=known.metadata().partition_columns,
+            commit_properties=_of_commit(number),
+        )
+
+    def _widen(self, known: "deltalake.DeltaTable", schema: pa.Schema) -> None:
+        """Columns that were added to the messages."""
+        wanted = deltalake.Schema.from_arrow(schema)
+        fields = {field.name: field for field in known.schema().fields}
+        for field in wanted.fields:
+            if field.name in fields and fields[field.name].type != field.type:
+                raise PipelineError(
+                    f"{known.table_uri}: column {field.name!r} is {fields[field.name].type} in the Delta table and"
+                    f" {field.type} in new files; give tables.path another folder"
+                )
+        missing = [field for field in wanted.fields if field.name not in fields]
+        if missing:
+            known.alter.add_columns(missing)
+            known.update_incremental()
+
+
+def _active(known: "deltalake.DeltaTable") -> list[tuple[str, int]]:
+    actions = pa.table(known.get_add_actions(flatten=True))
+    return list(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
+
+
+def _of_commit(number: int) -> "CommitProperties":
+    return CommitProperties(app_transactions=[Transaction(APP_ID, number)])
+
+
+def _schema(table: Table, folder: Path, files: dict[str, DataFile]) -> pa.Schema:
+    """The columns of the newest file, which has all there are, and the partition's."""
+    newest = max(files)
+    fields = [field.with_nullable(True) for field in pq.read_schema(folder / newest).remove_metadata()]
+    if table.partition is not None:
+        name, kind = table.partition.split()
+        fields.append(pa.field(name, pa.date32() if kind == "date" else pa.int32()))
+    return pa.schema(fields)
+
+
+def _added(one: DataFile) -> "AddAction":
+    return AddAction(
+        path=one.path,
+        size=one.bytes,
+        partition_values=_values(one.path),
+        modification_time=time.time_ns() // 1_000_000,
+        data_change=True,
+        stats=json.dumps({"numRecords": one.rows}),
+    )
+
+
+def _values(path: str) -> dict[str, str | None]:
+    parts = path.split("/")[:-1]
+    return {name: value for name, _, value in (part.partition("=") for part in parts)}

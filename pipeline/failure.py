@@ -1,0 +1,29 @@
+"""Spark's errors in one line.
+
+Spark carries the error of a source or of a `foreachBatch` as the text of a traceback, inside of others.
+"""
+
+import re
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from .errors import PipelineError, QueryFailed
+
+SPARK_ERRORS = (PySparkException, Py4JError)
+
+_RAISED = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
+_STOPPED = re.compile(r"terminated with exception: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
+_OURS = ("pyspark_timestone.errors.", "timestone_pipeline.errors.", "timestone.errors.")
+
+
+def in_one_line(error: BaseException) -> PipelineError:
+    """The innermost reason that can be told from the text."""
+    text = str(error)
+    for line in reversed(text.splitlines()):
+        for package in _OURS:
+            if line.strip().startswith(package):
+                return QueryFailed(line.strip().removeprefix(package).partition(": ")[2])
+    said = _RAISED.findall(text) or _STOPPED.findall(text) or [text]
+    reason = said[-1]
+    return QueryFailed(f"Spark gave up: {' '.join(reason.split())[:500]}")

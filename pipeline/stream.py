@@ -1,0 +1,97 @@
+"""The pipeline as a running query: from the log into the tables, for as long as it is left to run."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_timestone.errors import SparkSourceError
+from pyspark_timestone.session import spark_session
+
+from .batches import Batches
+from .checkpoint import has_batches
+from .config import PipelineConfig
+from .errors import PipelineError
+from .failure import SPARK_ERRORS, in_one_line
+from .frames import Frames
+from .ledger import Commit
+from .open_tables import open_tables
+from .warehouse import STREAM, Warehouse
+
+_LOOK_S = 1
+
+
+def session_of(config: PipelineConfig) -> SparkSession:
+    """A Spark session as the configuration wants it. Raises MissingRequirement, JavaFailed."""
+    return spark_session("timestone-pipeline", master=config.spark.master, conf=config.spark.conf)
+
+
+def run(
+    config: PipelineConfig,
+    spark: SparkSession,
+    *,
+    once: bool = False,
+    final: bool = False,
+    committed: Callable[[Commit], None] = lambda commit: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Bring what the log has into the tables, and go on until the query is stopped; with `once`, until all is there
+    that is there now. With `final`, close all windows in the end.
+
+    `committed` is called after each commit, `stop` every second: True ends the run, also in the middle of a batch,
+    which is then run again the next time. Raises Busy, TablesBehind, QueryFailed.
+    """
+    warehouse = open_tables(config)
+    with warehouse.role(STREAM):
+        batches = Batches(config, warehouse, committed)
+        problems: list[Exception] = []
+
+        def work(records: DataFrame, number: int) -> None:
+            try:
+                batches(records, number)
+            except Exception as error:
+                problems.append(error)
+                raise
+
+        try:
+            writer = _records(config, spark, warehouse).writeStream.foreachBatch(work)
+            writer = writer.option("checkpointLocation", str(warehouse.checkpoint))
+            if once:
+                query = writer.trigger(availableNow=True).start()
+            else:
+                query = writer.trigger(processingTime=f"{config.spark.trigger_s} seconds").start()
+            try:
+                while not query.awaitTermination(_LOOK_S):
+                    if stop():
+                        break
+            finally:
+                query.stop()
+            if final:
+                batches.close_windows(Frames(spark, warehouse))
+        except SPARK_ERRORS as error:
+            # What was raised here in Python is clearer than what Spark makes of it.
+            raise _told(problems[0] if problems else error) from error
+
+
+def _records(config: PipelineConfig, spark: SparkSession, warehouse: Warehouse) -> DataFrame:
+    source = config.source
+    options: dict[str, str] = {
+        "startingOffsets": source.starting,
+        "maxOffsetsPerTrigger": str(source.records_per_batch),
+        "failOnDataLoss": str(source.fail_on_data_loss).lower(),
+    }
+    if source.logs:
+        options["subscribe"] = ",".join(source.logs)
+    if source.topics:
+        options["topics"] = ",".join(source.topics)
+    if warehouse.ledger.state().progress.offset.positions and not has_batches(warehouse.checkpoint):
+        # The checkpoint is gone and the tables are not. Read all there is; what the tables have is left out.
+        options["startingOffsets"] = "earliest"
+    return spark.readStream.format("timestone").options(**options).load(str(source.path))
+
+
+def _told(error: Exception) -> PipelineError:
+    if isinstance(error, PipelineError):
+        return error
+    if isinstance(error, SparkSourceError | OSError):
+        return PipelineError(str(error))
+    return in_one_line(error)

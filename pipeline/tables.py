@@ -1,0 +1,101 @@
+"""The tables of a pipeline: names, columns, what they are partitioned by. Knows no file and no row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .config import MessageConfig, PipelineConfig
+
+RECORD = "log string, partition int, offset bigint, timestamp timestamp, topic string, value binary"
+_ORIGIN = "log string, partition int, offset bigint, received_at timestamp, topic string"
+_HEADERS = "headers array<struct<key: string, value: binary>>, flags int"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table. `bounds` are the timestamp columns whose lowest and highest value is kept for every file, so that a
+    read by time opens only the files that matter."""
+
+    name: str
+    columns: str
+    partition: str | None = None
+    """The column it is partitioned by, with its type; it stands in the paths and not in the files."""
+    bounds: tuple[str, ...] = ()
+
+    @property
+    def partition_column(self) -> str | None:
+        """The name of that column."""
+        return self.partition.split()[0] if self.partition else None
+
+    @property
+    def ddl(self) -> str:
+        """All columns as Spark writes a schema."""
+        return f"{self.columns}, {self.partition}" if self.partition else self.columns
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All of them.
+
+    bronze = clean + dead_letters + duplicates, record by record; late is a part of clean.
+    """
+
+    bronze: Table
+    """Every record as the log has it, never parsed."""
+    clean: Table
+    """Messages, each once."""
+    dead_letters: Table
+    """Records that are no message, with the reason."""
+    duplicates: Table
+    """Messages that were sent again."""
+    late: Table
+    """Messages of clean that came when a window they belong to was closed, until a backfill has counted them."""
+    windows: Table
+    """A row a device and window."""
+    last: Table
+    """The newest message of each device."""
+
+    def all(self) -> tuple[Table, ...]:
+        """In the order in which a record passes through them."""
+        return (
+            self.bronze,
+            self.clean,
+            self.dead_letters,
+            self.duplicates,
+            self.late,
+            self.windows,
+            self.last,
+        )
+
+    def by_name(self) -> Mapping[str, Table]:
+        """The same by name."""
+        return {table.name: table for table in self.all()}
+
+
+def tables_of(config: PipelineConfig) -> Tables:
+    """The tables that this configuration makes."""
+    message = config.message
+    times = (message.time, "received_at")
+    clean = f"{_ORIGIN}, {message.ddl}"
+    rejected = f"{_ORIGIN}, value binary, problem string, {_identity(message)}"
+    return Tables(
+        bronze=Table("bronze", f"{RECORD}, {_HEADERS}", "ingest_date date", ("timestamp",)),
+        clean=Table("clean", clean, "ingest_date date", times),
+        dead_letters=Table("dead_letters", rejected, "ingest_date date", ("received_at",)),
+        duplicates=Table("duplicates", rejected, "ingest_date date", ("received_at",)),
+        late=Table("late", clean, "ingest_date date", times),
+        windows=Table("windows", _window(message), "minutes int", ("start",)),
+        last=Table("last", clean, None, (message.time,)),
+    )
+
+
+def _identity(message: MessageConfig) -> str:
+    names = dict.fromkeys((message.device, message.sequence, message.time))
+    return ", ".join(f"`{name}` {message.fields[name]}" for name in names)
+
+
+def _window(message: MessageConfig) -> str:
+    columns = [f"`{message.device}` {message.fields[message.device]}", "start timestamp", "messages bigint"]
+    for name in message.measurements:
+        kind = message.fields[name]
+        columns += [f"`{name}_mean` double", f"`{name}_min` {kind}", f"`{name}_max` {kind}"]
+    return ", ".join(columns)

@@ -1,0 +1,88 @@
+"""`timestone pipeline` as a user types it, from an empty folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import timestone as engine
+from tests.cli.processes import timestone
+from tests.support.plant import LOG, message
+
+CONFIG = """
+[source]
+path = "data"
+[spark]
+# Executors are processes of their own, as on a cluster: nothing may rely on the driver's.
+master = "local-cluster[2,1,1024]"
+[spark.conf]
+"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"""
+
+
+def fill(folder: Path, *payloads: bytes) -> None:
+    with engine.open(folder / "data") as store:
+        store.log(LOG).append_many(list(payloads), topic="site/1")
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_from_a_log_to_tables_and_back_to_good_order(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text(CONFIG)
+    fill(tmp_path, *[message("d", number, at_s=number) for number in range(1500)], b"broken")
+    done = timestone("pipeline", "run", "--once", "--final", cwd=tmp_path, timeout_s=200)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("batch 1: bronze 1,501, clean 1,500, dead_letters 1")
+
+    fill(tmp_path, message("d", 9000, at_s=3))
+    found = json.loads(timestone("pipeline", "status", "--json", cwd=tmp_path).stdout)
+    assert (found["exact"], found["late"], found["logs"][0]["lag"]) == (True, 0, 1)
+    assert found["problems"] == {"not the JSON that was expected": 1}
+
+    done = timestone("pipeline", "compact", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "clean" in timestone("pipeline", "status", cwd=tmp_path).stdout
+
+
+def test_help_has_examples_for_every_verb() -> None:
+    for verb in ("run", "backfill", "status", "compact", "reprocess"):
+        done = timestone("pipeline", verb, "--help")
+        assert done.returncode == 0
+        assert f"timestone pipeline {verb}" in done.stdout.partition("examples:")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (["backfill", "--from", "2026-01-01T00:00:00Z"], 64, "name both --from and --to"),
+        (["backfill", "--from", "yesterday"], 64, "'yesterday' is no RFC 3339 time"),
+        (
+            ["backfill", "--from", "2026-01-01T00:00:00Z", "--to", "2025-01-01T00:00:00Z"],
+            64,
+            "--from is not before",
+        ),
+        (["run", "--final"], 64, "belongs to --once"),
+        (["run", "--config", "nowhere.toml"], 64, "nowhere.toml: No such file"),
+        (["status", "--jsom"], 64, "did you mean --json?"),
+        (["stop"], 64, "invalid choice: 'stop'"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, words: list[str], code: int, complaint: str) -> None:
+    done = timestone("pipeline", *words, cwd=tmp_path)
+    assert done.returncode == code
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_backfill_without_late_messages_does_not_wait_for_java(tmp_path: Path) -> None:
+    done = timestone("pipeline", "backfill", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "nothing to do\n")
+
+
+def test_tables_that_are_not_there_have_a_status_too(tmp_path: Path) -> None:
+    done = timestone("pipeline", "status", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "0 commits, never written" in done.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,107 @@
+"""Windows computed again: late messages counted, twice the same as once, also beside the stream."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.plant import START, Plant, message
+from timestone_pipeline import MAINTENANCE, Commit, Span, backfill, compact, open_tables
+from timestone_pipeline.progress import MINUTE_US
+
+pytestmark = pytest.mark.spark
+
+START_US = int(START.timestamp()) * 1_000_000
+MESSAGES = [message(f"d{number % 2}", number // 2, at_s=number) for number in range(3000)]
+
+
+def minutes(start: int, end: int) -> Span:
+    return Span(START_US + start * MINUTE_US, START_US + end * MINUTE_US)
+
+
+def fold(plant: Plant, span: Span | None = None) -> Commit | None:
+    warehouse = open_tables(plant.config)
+    with warehouse.role(MAINTENANCE):
+        return backfill(plant.config, warehouse, plant.spark, span)
+
+
+@pytest.mark.timeout(240)
+def test_late_messages_are_counted_once_however_often_it_is_done(spark: SparkSession, tmp_path: Path) -> None:
+    plant = Plant(spark, tmp_path)
+    assert fold(plant) is None, "no tables yet"
+    plant.send(*MESSAGES[:2000])
+    plant.run()
+    open_before = plant.windows()
+    late = [message("d0", 9000 + place, at_s=at) for place, at in enumerate((0, 61, 1379, -86_400))]
+    plant.send(*late)
+    plant.run()
+    assert len(plant.rows("late", "offset")) == 4
+    assert plant.windows() == open_before, "kept aside"
+
+    fold(plant)
+    after = plant.windows()
+    wanted = plant.averages([*MESSAGES[:2000], *late])
+    assert after == {key: wanted[key] for key in after}
+    assert {key[:2] for key in set(after) - set(open_before)} == {(1, "d0"), (5, "d0"), (15, "d0")}
+    # The window of five minutes that 1379 belongs to is still open, so nobody has counted it there.
+    assert plant.rows("late", "seq") == [(9002,)]
+    plant.check()
+
+    # The stream goes on, and compaction has been there: the same again.
+    plant.send(*MESSAGES[2000:])
+    plant.run(final=True)
+    warehouse = open_tables(plant.config)
+    with warehouse.role(MAINTENANCE):
+        compact(plant.config, warehouse)
+    fold(plant)
+    expected = plant.averages([*MESSAGES, *late])
+    assert plant.windows() == expected
+    assert plant.rows("late", "seq") == []
+    assert fold(plant) is None
+    for _ in range(2):
+        assert fold(plant, minutes(7, 31)) is not None
+        assert plant.windows() == expected
+
+
+@pytest.mark.timeout(240)
+def test_a_range_is_widened_to_whole_windows_and_never_reaches_open_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert minutes(7, 31).widened(15) == minutes(0, 45)
+    assert minutes(15, 30).widened(15) == minutes(15, 30)
+    plant = Plant(spark, tmp_path)
+    plant.send(*MESSAGES)
+    plant.run()
+    before = plant.windows()
+    fold(plant, minutes(0, 10_000))
+    assert plant.windows() == before
+    plant.run(final=True)
+    assert plant.windows() == plant.averages(MESSAGES)
+
+
+@pytest.mark.timeout(240)
+def test_what_the_stream_commits_meanwhile_is_neither_lost_nor_counted_twice(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant = Plant(spark, tmp_path)
+    plant.send(*MESSAGES[:2000])
+    plant.run()
+    plant.send(message("d0", 9000, at_s=5))
+    plant.run()
+    warehouse = open_tables(plant.config)
+    commit = warehouse.commit
+
+    def late_commit(*arguments: object, **options: object) -> Commit:
+        # The work of the backfill is done, and it is about to commit: now the stream comes.
+        plant.send(message("d1", 9001, at_s=6), *MESSAGES[2000:])
+        plant.run(final=True)
+        return commit(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(warehouse, "commit", late_commit)
+    with warehouse.role(MAINTENANCE):
+        backfill(plant.config, warehouse, plant.spark, minutes(0, 10_000))
+    assert plant.rows("late", "seq") == [(9001,)]
+    fold(plant)
+    assert plant.windows() == plant.averages(
+        [*MESSAGES, message("d0", 9000, at_s=5), message("d1", 9001, at_s=6)]
+    )

@@ -1,0 +1,39 @@
+"""Settings that contradict each other are refused, and the key is named."""
+
+from typing import Any
+
+import pytest
+
+from timestone_pipeline.config import MessageConfig, PipelineConfig, WindowsConfig
+from timestone_pipeline.errors import InvalidConfig
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"device": "dev"}, r"message.device: 'dev' is none of message.fields \(device, seq"),
+        ({"time": "temperature"}, "message.time: 'temperature' is a double, not a timestamp"),
+        ({"fields": {"device": "text"}}, "message.fields.device: 'text' is no type"),
+        ({"fields": {"offset": "int"}}, "message.fields.offset: the pipeline has a column of that name"),
+        ({"fields": {"a b": "int"}}, "message.fields: 'a b' is no name"),
+    ],
+)
+def test_a_message_names_what_does_not_fit(settings: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InvalidConfig, match=complaint):
+        MessageConfig(**settings)
+
+
+@pytest.mark.parametrize("minutes", [(), (1, 1), (0,), (7,), (1, 5, 11)])
+def test_windows_fit_into_a_day(minutes: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidConfig, match=r"windows\.minutes"):
+        WindowsConfig(minutes=minutes)
+
+
+def test_windows_of_all_lengths_meet_at_blocks() -> None:
+    assert WindowsConfig(minutes=(1, 5, 15)).block_minutes == 15
+    assert WindowsConfig(minutes=(10, 15)).block_minutes == 30
+
+
+def test_measurements_are_the_numbers_that_name_nothing() -> None:
+    assert PipelineConfig().message.measurements == ("temperature", "humidity")
+    assert PipelineConfig().message.keys == ("device", "seq")

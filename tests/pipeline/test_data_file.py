@@ -1,0 +1,44 @@
+"""What is known of a file: rows, bytes, and the times it may hold."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from timestone_pipeline.data_file import DataFile, describe
+
+
+def test_a_footer_says_which_times_a_file_holds(tmp_path: Path) -> None:
+    times = [datetime(2026, 1, 1, 0, minute, tzinfo=UTC) for minute in (3, 1, 2, 9, 7, 8)]
+    path = tmp_path / "ingest_date=2026-01-01" / "x.parquet"
+    path.parent.mkdir()
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC")), "seq": range(6)})
+    pq.write_table(table, path, row_group_size=3)
+
+    found = describe("clean", tmp_path, "ingest_date=2026-01-01/x.parquet", ["ts", "not there"])
+    low, high = (int(times[place].timestamp() * 1_000_000) for place in (1, 3))
+    assert found.bounds == {"ts": (low, high)}
+    assert (found.table, found.rows, found.bytes) == ("clean", 6, path.stat().st_size)
+    assert found.partition == "ingest_date=2026-01-01"
+    assert DataFile.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "may"),
+    [
+        (None, None, True),
+        (None, 10, False),
+        (None, 11, True),
+        (20, None, True),
+        (21, None, False),
+        (12, 13, True),
+    ],
+)
+def test_a_range_is_half_open_and_bounds_are_not(low: int | None, high: int | None, may: bool) -> None:
+    one = DataFile("clean", "x.parquet", 1, 1, {"ts": (10, 20)})
+    assert one.overlaps("ts", low, high) is may
+    assert one.overlaps("of which nothing is known", low, high)
+    assert one.partition == ""

@@ -1,0 +1,95 @@
+"""The same files as Delta tables: each commit once, whoever was killed between."""
+
+import shutil
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from timestone_pipeline import PipelineConfig, PipelineError, TablesConfig, Warehouse, delta, open_tables
+from timestone_pipeline.delta import APP_ID
+from timestone_pipeline.tables import tables_of
+from timestone_pipeline.warehouse import STREAM
+
+TABLE = tables_of(PipelineConfig()).windows
+
+
+def opened(root: Path, format: str = "delta") -> Warehouse:
+    return open_tables(PipelineConfig(tables=TablesConfig(path=root, format=format)))  # type: ignore[arg-type]
+
+
+def add(warehouse: Warehouse, table: pa.Table, *, minutes: int = 1, replace: bool = False) -> None:
+    state = warehouse.ledger.state()
+    with warehouse.work(STREAM) as work:
+        folder = work.folder_of(TABLE) / f"minutes={minutes}"
+        folder.mkdir(parents=True)
+        pq.write_table(table, folder / "x.parquet")
+        work.collect(TABLE)
+        warehouse.commit("batch", [work], removed=list(state.files) if replace else [])
+
+
+def rows(root: Path, version: int | None = None) -> list[tuple[int, int]]:
+    table = deltalake.DeltaTable(root / TABLE.name, version=version).to_pyarrow_table()
+    return sorted(zip(table["messages"].to_pylist(), table["minutes"].to_pylist(), strict=True))
+
+
+def test_what_was_committed_is_in_delta_once(tmp_path: Path) -> None:
+    warehouse = opened(tmp_path)
+    add(warehouse, pa.table({"messages": [1, 2]}))
+    add(warehouse, pa.table({"messages": [3]}), minutes=5)
+    assert rows(tmp_path) == [(1, 1), (2, 1), (3, 5)]
+    for _ in range(2):
+        with opened(tmp_path).role(STREAM):
+            pass
+    known = deltalake.DeltaTable(tmp_path / TABLE.name)
+    known.create_checkpoint()
+    with opened(tmp_path).role(STREAM):
+        assert list((tmp_path / TABLE.name / "_delta_log").glob("*.checkpoint.parquet"))
+    assert (known.version(), known.transaction_version(APP_ID)) == (1, 2)
+
+
+def test_a_replaced_file_is_gone_from_delta_and_there_for_readers_of_the_version_before(
+    tmp_path: Path,
+) -> None:
+    warehouse = opened(tmp_path)
+    add(warehouse, pa.table({"messages": [1]}))
+    add(warehouse, pa.table({"messages": [2]}))
+    add(warehouse, pa.table({"messages": [12]}), replace=True)
+    assert rows(tmp_path) == [(12, 1)]
+    assert rows(tmp_path, version=1) == [(1, 1), (2, 1)]
+    add(warehouse, pa.table({"messages": [3]}))
+    assert rows(tmp_path) == [(3, 1), (12, 1)]
+
+
+def test_commits_that_a_killed_process_has_left_out_come_with_the_next(tmp_path: Path) -> None:
+    add(opened(tmp_path), pa.table({"messages": [1]}))
+    plain = opened(tmp_path, "parquet")
+    add(plain, pa.table({"messages": [2]}), minutes=5)
+    add(plain, pa.table({"messages": [3]}), minutes=5, replace=True)
+    with opened(tmp_path).role(STREAM):
+        assert rows(tmp_path) == [(3, 5)]
+    # And a Delta log that was deleted is made anew.
+    shutil.rmtree(tmp_path / TABLE.name / "_delta_log")
+    with opened(tmp_path).role(STREAM):
+        assert rows(tmp_path) == [(3, 5)]
+
+
+def test_a_column_more_is_null_before_and_another_type_is_refused(tmp_path: Path) -> None:
+    warehouse = opened(tmp_path)
+    add(warehouse, pa.table({"messages": [1]}))
+    add(warehouse, pa.table({"messages": [2], "mean": [0.5]}))
+    found = deltalake.DeltaTable(tmp_path / TABLE.name).to_pyarrow_table().sort_by("messages")
+    assert found["mean"].to_pylist() == [None, 0.5]
+    with pytest.raises(PipelineError, match=r"column 'mean' is .*double.* give tables.path another folder"):
+        add(warehouse, pa.table({"messages": [2], "mean": ["half"]}))
+
+
+def test_without_the_library_the_message_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta, "deltalake", None)
+    with pytest.raises(PipelineError, match=r"pip install 'timestone\[delta\]'"):
+        opened(tmp_path)
+    opened(tmp_path, "parquet")

@@ -1,0 +1,25 @@
+"""Spark's pages of text as the one line that matters."""
+
+from timestone_pipeline.failure import in_one_line
+
+SOURCE = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance runs: Traceback (most recent call last):
+  File "x.py", line 1, in partitions
+    raise DataLoss(what)
+pyspark_timestone.errors.DataLoss: mqtt-0: offsets 0 to 9 (10 records) have been deleted
+
+\tat org.apache.spark.Something(Something.scala:1)"""
+
+
+def test_the_reason_of_the_source_is_found_inside() -> None:
+    assert str(in_one_line(RuntimeError(SOURCE))) == "mqtt-0: offsets 0 to 9 (10 records) have been deleted"
+
+
+def test_what_is_not_ours_is_cut_to_its_innermost_reason() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Python worker failed to connect back."
+        " SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = 1]\nThread State: RUNNABLE"
+    )
+    assert str(in_one_line(RuntimeError(text))) == "Spark gave up: Python worker failed to connect back."
+    text = "Job aborted\nCaused by: java.io.IOException: No space left on device\n\tat x"
+    assert "No space left on device" in str(in_one_line(RuntimeError(text)))
+    assert "\n" not in str(in_one_line(RuntimeError("a\nb")))

@@ -1,0 +1,36 @@
+"""Tables as frames: partitions from the paths, columns that came later, nothing from nothing."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from timestone_pipeline import PipelineConfig, TablesConfig, open_tables
+from timestone_pipeline.frames import Frames
+from timestone_pipeline.tables import Table
+
+pytestmark = pytest.mark.spark
+
+NOW = datetime(2026, 1, 1, 23, 59, 59, 999_999, tzinfo=UTC)
+OLD = Table("clean", "at timestamp, x int", "day string", ("at",))
+NEW = Table("clean", "at timestamp, y array<string>, x int", "day string", ("at",))
+
+
+def test_rows_come_back_as_they_were_also_from_before_a_column_was_added(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    warehouse = open_tables(PipelineConfig(tables=TablesConfig(path=tmp_path)))
+    frames = Frames(spark, warehouse)
+    with warehouse.work("stream") as work:
+        rows = [(NOW, 1, "a"), (NOW, 2, "b"), (NOW, None, "b")]
+        files = frames.write(OLD, spark.createDataFrame(rows, OLD.ddl), work)
+        assert {one.partition for one in files} == {"day=a", "day=b"}
+        assert files[0].bounds == {"at": (int(NOW.timestamp() * 1_000_000),) * 2}
+        assert frames.read(OLD, files, work).count() == 3, "before the commit"
+        warehouse.commit("batch", [work])
+    stored = warehouse.ledger.state().of("clean")
+    found = {tuple(row) for row in frames.read(NEW, stored).select("day", "y", "x").collect()}
+    assert found == {("a", None, 1), ("b", None, 2), ("b", None, None)}
+    assert frames.read(NEW, []).columns == ["at", "y", "x", "day"]
+    assert frames.read(NEW, []).count() == 0

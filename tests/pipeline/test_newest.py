@@ -1,0 +1,29 @@
+"""The newest message of each device, merged in any order and any pieces."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from timestone_pipeline import newest
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = (
+    "log string, partition int, offset long, received_at timestamp, device string, seq long, ts timestamp"
+)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_newer_is_by_time_then_sequence_then_arrival_and_merging_changes_nothing(spark: SparkSession) -> None:
+    rows = [
+        ("m", 0, offset, START + timedelta(seconds=offset), device, seq, START + timedelta(seconds=at))
+        for offset, (device, seq, at) in enumerate(
+            [("a", 5, 50), ("a", 9, 10), ("b", 1, 7), ("b", 2, 7), ("c", 1, 1), ("c", 1, 1), ("d", None, 3)]
+        )
+    ]
+    frame = spark.createDataFrame(rows, SCHEMA)
+    whole = sorted(tuple(row) for row in newest(frame).collect())
+    assert [(row[4], row[2]) for row in whole] == [("a", 0), ("b", 3), ("c", 5), ("d", 6)]
+    halves = newest(frame.where("offset < 3")).unionByName(newest(frame.where("offset >= 3")))
+    assert sorted(tuple(row) for row in newest(halves).collect()) == whole

@@ -1,0 +1,142 @@
+"""The running pipeline: from a log into all tables, also after whatever may happen to batches and checkpoints."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import timestone
+from tests.support.plant import LOG, START, Plant, message
+from timestone_pipeline import DeduplicateConfig, PipelineError, SourceConfig, run, status
+from timestone_pipeline.errors import QueryFailed, TablesBehind
+from timestone_pipeline.open_tables import open_tables
+
+pytestmark = pytest.mark.spark
+
+MESSAGES = [message(f"d{number % 3}", number // 3, at_s=number) for number in range(3000)]
+"""Three devices, fifty minutes."""
+
+
+@pytest.fixture
+def plant(spark: SparkSession, tmp_path: Path) -> Plant:
+    return Plant(spark, tmp_path, source=SourceConfig(path=tmp_path / "data", records_per_batch=1000))
+
+
+@pytest.mark.timeout(240)
+def test_every_record_comes_through_once_and_the_rest_is_accounted_for(plant: Plant) -> None:
+    bad = [b"", b"not json", b'{"device": "d1"}', message("clock", 1, at_s=10**9)]
+    again = MESSAGES[10:13]
+    plant.send(*MESSAGES[:1200], *bad, *again, *MESSAGES[1200:], MESSAGES[5])
+    commits = plant.run()
+    assert [sum(one.rows for one in commit.added if one.table == "bronze") for commit in commits] == [
+        1000
+    ] * 3 + [8]
+    plant.check()
+    assert plant.rows("bronze", "offset") == [(offset,) for offset in range(3008)]
+    assert plant.counts() == {
+        "bronze": 3008, "clean": 3000, "dead_letters": 4, "duplicates": 4, "last": 3, "windows": 3 * (39 + 7 + 2),
+    }  # fmt: skip
+    letters = plant.rows("dead_letters", "offset", "problem", "value", "topic")
+    assert letters == [
+        (1200, "not the JSON that was expected", b"", "site/1"),
+        (1201, "not the JSON that was expected", b"not json", "site/1"),
+        (1202, "no time", b'{"device": "d1"}', "site/1"),
+        (1203, "a time in the future", bad[3], "site/1"),
+    ]
+    assert plant.rows("last", "device", "seq") == [("d0", 999), ("d1", 999), ("d2", 999)]
+
+    # Windows are closed ten minutes behind the newest message. Those that are closed are right.
+    expected = plant.averages(MESSAGES)
+    closed = {
+        key: values
+        for key, values in expected.items()
+        if key[2] + timedelta(minutes=key[0]) <= START + timedelta(seconds=2999 - 600)
+    }
+    assert plant.windows() == closed
+    assert plant.run() == [], "nothing new, nothing done"
+    plant.run(final=True)
+    assert plant.windows() == expected
+
+    found = status(plant.config, open_tables(plant.config))
+    assert found.exact
+    assert found.problems["not the JSON that was expected"] == 2
+    assert [(one.log, one.position, one.lag) for one in found.logs] == [(LOG, 3008, 0)]
+    assert {one.table: one.rows for one in found.tables}["bronze"] == 3008
+
+
+@pytest.mark.timeout(240)
+def test_batches_run_again_on_any_checkpoint_change_nothing(plant: Plant) -> None:
+    plant.send(*MESSAGES[:2000])
+    plant.run()
+    before = plant.counts(), plant.windows()
+    checkpoint = plant.config.tables.path / "_checkpoint"
+
+    # As if Spark had been killed between the last commit of the tables and its own.
+    (checkpoint / "commits" / "1").unlink()
+    (checkpoint / "commits" / ".1.crc").unlink()
+    assert plant.run() == []
+    assert (plant.counts(), plant.windows()) == before
+
+    # Without a checkpoint all is read once more, in other batches, and what the tables have is left out.
+    shutil.rmtree(checkpoint)
+    plant.changed(source=SourceConfig(path=plant.data, starting="latest", records_per_batch=1500))
+    plant.send(*MESSAGES[2000:])
+    assert len(plant.run()) == 1
+    plant.check()
+    assert plant.counts()["bronze"] == 3000
+    plant.run(final=True)
+    assert plant.windows() == plant.averages(MESSAGES)
+
+
+@pytest.mark.timeout(240)
+def test_what_does_not_fit_the_tables_stops_the_run_with_numbers(plant: Plant) -> None:
+    plant.send(*MESSAGES[:1500])
+    plant.run()
+    plant.send(*MESSAGES[1500:])
+
+    # Tables that were copied back from before the last batch.
+    (plant.config.tables.path / "_ledger" / "000000000002.json").unlink()
+    with pytest.raises(
+        TablesBehind, match=r"mqtt-0: the tables have all records before offset 1000, .* on at 1500"
+    ):
+        plant.run()
+    shutil.rmtree(plant.config.tables.path / "_checkpoint")
+    plant.run()
+    plant.check()
+    assert plant.counts()["bronze"] == 3000
+
+    # Another log under the same name.
+    shutil.rmtree(plant.data)
+    with timestone.open(plant.data) as store:
+        store.log(LOG).append_many(MESSAGES)
+    with pytest.raises(QueryFailed, match="mqtt-0: the log was deleted and made again") as raised:
+        plant.run()
+    assert "\n" not in str(raised.value)
+    shutil.rmtree(plant.config.tables.path / "_checkpoint")
+    with pytest.raises(TablesBehind, match="mqtt-0 was deleted and made again"):
+        plant.run()
+    assert plant.counts()["bronze"] == 3000
+
+
+@pytest.mark.timeout(240)
+def test_late_messages_are_kept_aside_and_a_broken_clock_makes_nobody_late(plant: Plant) -> None:
+    plant.changed(deduplicate=DeduplicateConfig(within_s=0))
+    plant.send(*MESSAGES[:2000])
+    plant.run()
+    late = [message("d0", 9000, at_s=60), message("d1", 9001, at_s=1320)]
+    ahead = message("ahead", 1, ts=(datetime.now(UTC) + timedelta(days=365)).isoformat())
+    plant.send(*late, ahead, *MESSAGES[2000:], MESSAGES[5])
+    plant.run(final=True)
+    plant.check()
+    assert plant.rows("late", "device", "seq") == [("d0", 9000), ("d1", 9001), ("d2", 1)]
+    assert plant.rows("dead_letters", "device", "problem") == [("ahead", "a time in the future")]
+    assert ("d2", 1) in plant.rows("clean", "device", "seq"), "without deduplication it counts once more"
+
+
+def test_an_error_of_the_source_is_one_line(plant: Plant) -> None:
+    plant.changed(source=SourceConfig(path=plant.data.parent / "nowhere"))
+    with pytest.raises(PipelineError, match=r"nowhere.* is not a Timestone store") as raised:
+        run(plant.config, plant.spark, once=True)
+    assert "\n" not in str(raised.value)

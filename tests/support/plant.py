@@ -1,0 +1,127 @@
+"""A store, the pipeline over it and its tables: the moves that the tests of the pipeline share."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import timestone
+from timestone_pipeline import Commit, PipelineConfig, SourceConfig, TablesConfig, open_tables, run
+
+LOG = "mqtt"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def message(device: str, seq: int, *, at_s: float | None = None, **more: Any) -> bytes:
+    """A message of a device; its time is `at_s` seconds after START, a second a message unless told."""
+    at = START + timedelta(seconds=seq if at_s is None else at_s)
+    fields = {
+        "device": device,
+        "seq": seq,
+        "ts": at.isoformat(),
+        "temperature": 20.0 + seq % 7,
+        "humidity": 50.0,
+    }
+    return json.dumps({**fields, **more}).encode()
+
+
+class Plant:
+    """One store and one pipeline in a folder."""
+
+    def __init__(self, spark: SparkSession, root: Path, **sections: Any) -> None:
+        self.spark = spark
+        self.data = root / "data"
+        self.config = PipelineConfig(
+            **{
+                "source": SourceConfig(path=self.data, logs=(LOG,)),
+                "tables": TablesConfig(path=root / "tables"),
+                **sections,
+            }
+        )
+        with timestone.open(self.data) as store:
+            store.log(LOG)
+
+    def changed(self, **sections: Any) -> None:
+        """Another configuration from here on."""
+        self.config = replace(self.config, **sections)
+
+    def send(self, *payloads: bytes) -> None:
+        """Append records, as a server does."""
+        with timestone.open(self.data) as store:
+            store.log(LOG).append_many(list(payloads), topic="site/1")
+
+    def run(self, *, final: bool = False) -> list[Commit]:
+        """Bring all there is into the tables; returns the commits."""
+        commits: list[Commit] = []
+        run(self.config, self.spark, once=True, final=final, committed=commits.append)
+        return commits
+
+    def table(self, name: str) -> pa.Table:
+        """A table, read from its folder by somebody who knows nothing of the pipeline."""
+        folder = self.config.tables.path / name
+        return pq.read_table(folder) if any(folder.rglob("*.parquet")) else pa.table({})
+
+    def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        """Some columns of a table, sorted."""
+        table = self.table(name)
+        return (
+            sorted(zip(*(table[column].to_pylist() for column in columns), strict=True))
+            if table.num_rows
+            else []
+        )
+
+    def files(self, name: str) -> list[Path]:
+        """The files in the folder of a table."""
+        return sorted((self.config.tables.path / name).rglob("*.parquet"))
+
+    def counts(self) -> dict[str, int]:
+        """Rows of every table that has some."""
+        warehouse = open_tables(self.config)
+        state = warehouse.ledger.state()
+        counts = {table.name: sum(one.rows for one in state.of(table.name)) for table in warehouse.tables}
+        return {name: count for name, count in counts.items() if count}
+
+    def check(self) -> None:
+        """What holds after every commit."""
+        bronze = self.rows("bronze", "log", "partition", "offset")
+        assert len(set(bronze)) == len(bronze)
+        parts = [
+            self.rows(name, "log", "partition", "offset") for name in ("clean", "dead_letters", "duplicates")
+        ]
+        assert sorted(row for part in parts for row in part) == bronze
+
+    def averages(
+        self, payloads: Iterable[bytes]
+    ) -> dict[tuple[int, str, datetime], tuple[int, float, float]]:
+        """What the windows should be, by plain Python: (minutes, device, start) -> messages, mean and max."""
+        groups: dict[tuple[int, str, datetime], list[float]] = {}
+        for payload in payloads:
+            one = json.loads(payload)
+            at = datetime.fromisoformat(one["ts"])
+            for minutes in self.config.windows.minutes:
+                start = at - timedelta(seconds=at.timestamp() % (60 * minutes))
+                groups.setdefault((minutes, one["device"], start), []).append(one["temperature"])
+        return {
+            key: (len(values), round(sum(values) / len(values), 9), max(values))
+            for key, values in groups.items()
+        }
+
+    def windows(self) -> dict[tuple[int, str, datetime], tuple[int, float, float]]:
+        """What the windows are, in the same words; every window once."""
+        rows = self.table("windows").to_pylist()
+        found = {
+            (int(row["minutes"]), row["device"], row["start"]): (
+                row["messages"],
+                round(row["temperature_mean"], 9),
+                row["temperature_max"],
+            )
+            for row in rows
+        }
+        assert len(found) == len(rows)
+        return found
