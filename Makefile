@@ -44,10 +44,18 @@ unit: $(INSTALLED) ## the fast tests without lint
 	@$(PYTEST) -q -m "$(FAST)"
 
 crash: $(INSTALLED) ## just the tests that kill processes and cut power (TIMESTONE_CRASH_ROUNDS=1000 for longer)
-	@$(PYTEST) -m crash
+	@$(PYTEST) -m crash $(TESTS)
 
 faults: $(INSTALLED) ## just the tests in which the disk fails, fills up or flips bits
-	@$(PYTEST) -m faults
+	@$(PYTEST) -m faults $(TESTS)
+
+# Hours. Seeds and counts are printed; the first run is the one people ask for.
+LONG := TIMESTONE_SEED=$(or $(TIMESTONE_SEED),random) TIMESTONE_CRASH_ROUNDS=1000 TIMESTONE_POWER_LOSS_IMAGES=20 \
+  TIMESTONE_SEQUENCE_LENGTH=4 TIMESTONE_CALLS_STEP=1 TIMESTONE_BITS=8 TIMESTONE_CATALOGUE_ROUNDS=1000 \
+  TIMESTONE_MODEL_EXAMPLES=2000 TIMESTONE_SOAK_SECONDS=3600
+soak: $(INSTALLED) ## 1,000 kill -9 rounds, then all crash and fault tests with long settings: hours
+	@$(LONG) $(PYTEST) -q -s --timeout=0 tests/crash/test_kill.py -k random_moments
+	@$(LONG) $(PYTEST) -s --timeout=0 -m "crash or faults" $(TESTS)
 
 fuzz: $(INSTALLED) ## random and broken MQTT, ten million inputs (TIMESTONE_FUZZ_INPUTS=1000 for fewer)
 	@TIMESTONE_FUZZ_INPUTS=$${TIMESTONE_FUZZ_INPUTS:-10000000} TIMESTONE_SEED=$${TIMESTONE_SEED:-random} \

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from timestone.appender import Appender, LogPlace, RescueFailed
+from timestone.appender import Appender, LogPlace, Mark, RescueFailed
 from timestone.compression import LogCompression
 from timestone.config import Ack, LogConfig
 from timestone.draft import Draft
@@ -323,15 +323,20 @@ class Log(ReadableLog):
         try:
             self.topics.write_added()
             run = self._appender.write(draft)
+            self._publish_locked(run)
         except RescueFailed as error:
             raise self._fail_locked(error) from error
         except OSError as error:
             error.filename = error.filename or str(self.folder)  # the kernel does not say where
             raise
+        except Exception:
+            raise
+        except BaseException:
+            self._fail_interrupted_locked()
+            raise
         finally:
             if self._appender.rolled_count > rolled_count:
                 self._store.sealer.expect(self)
-        self._publish_locked(run)
         if self._appender.growing_base != growing_base:
             self.retention.expect()
         return run.base_offset
@@ -383,10 +388,19 @@ class Log(ReadableLog):
             self.topics.sync()
             self._appender.flush(marks)
             with self._write_lock:
-                self._appender.end_flush(end_offset, marks)
+                self._end_flush_locked(end_offset, marks)
         except OSError as error:
             with self._write_lock:
                 self._rescue_locked(error)
+
+    def _end_flush_locked(self, end_offset: int, marks: list[Mark]) -> None:
+        try:
+            self._appender.end_flush(end_offset, marks)
+        except Exception:
+            raise
+        except BaseException:
+            self._fail_interrupted_locked()
+            raise
 
     def _rescue_locked(self, cause: OSError) -> None:
         try:
@@ -396,6 +410,9 @@ class Log(ReadableLog):
             self._appender.trust()
         except (OSError, RescueFailed) as error:
             raise self._fail_locked(error) from error
+        except BaseException:
+            self._fail_interrupted_locked()
+            raise
 
     def _resolve_synced(self) -> None:
         synced = []
@@ -415,6 +432,12 @@ class Log(ReadableLog):
             self._store.note(f"{self._failure}")
             self._fail_waiting(self._failure)
         return self._failure.again()
+
+    def _fail_interrupted_locked(self) -> None:
+        """Somebody has pressed Ctrl-C, say, between two steps that belong together: what this process knows of its
+        files may not be what is in them, and the next open looks at them. Waiting for the disk is not that: it can be
+        interrupted freely."""
+        self._fail_locked(InterruptedError("interrupted in the middle of a write"))
 
     def _fail_waiting(self, error: Exception) -> None:
         while self._unsynced:

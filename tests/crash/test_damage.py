@@ -265,6 +265,24 @@ def test_a_footer_of_another_segment_does_not_seal(quick_directory: Path) -> Non
     assert found.records == specimen.records
 
 
+@pytest.mark.parametrize("closed", [True, False], ids=["sealed", "unclosed"])
+@pytest.mark.parametrize("left", ["zeros", "ones", "nothing", "no file"])
+@pytest.mark.parametrize("path", [SEGMENT, INDEX], ids=["segment", "index"])
+def test_file_of_which_nothing_is_left_is_told_and_no_offset_is_given_out_again(
+    path: Path, left: str, closed: bool, quick_directory: Path
+) -> None:
+    """An index of zeros took other engines down: zeros decoded as valid entries, and offsets began again."""
+    specimen = make_specimen(quick_directory / "store", closed=closed)
+    size = len(specimen.files[path])
+    content = {"zeros": bytes(size), "ones": b"\xff" * size, "nothing": b""}
+    damaged = specimen.with_file(path, content[left]) if left in content else specimen.without(path)
+    found = damaged.look(quick_directory / "store")
+    empty = {offset for offset, record in specimen.records.items() if not record.payload}
+    assert set(found.records) <= (empty if path == SEGMENT else set())
+    assert found.told or found.corrupt
+    assert found.next_offset >= specimen.durable
+
+
 def test_valid_entries_behind_a_hole_of_zeros(large: Specimen, quick_directory: Path) -> None:
     """The case that took other engines down: an index with a prefix, a hole and a suffix. What was durable before and
     behind the hole is read; the hole is corrupt, record by record."""

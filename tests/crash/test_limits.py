@@ -224,6 +224,30 @@ def test_process_that_ends_without_closing_keeps_what_was_written(quick_director
     assert payloads(quick_directory / "store") == [b"one", b"two"]
 
 
+def test_directory_that_may_only_be_read_is_refused_by_name_and_can_be_viewed(quick_directory: Path) -> None:
+    root = quick_directory / "store"
+    with timestone.open(root, config=CONFIG) as store:
+        store.log(LOG_NAME).append(b"x")
+    quick_directory.chmod(0o755)
+    for path in (root, root / f"{LOG_NAME}-0"):
+        path.chmod(0o555)
+
+    def run(pipe: int) -> None:
+        if os.geteuid() == 0:  # root may write everywhere
+            os.setresuid(65534, 65534, 65534)
+        with pytest.raises(PermissionError) as caught:
+            timestone.open(root, config=CONFIG)
+        assert str(root) in str(caught.value.filename)
+        with timestone.view(root) as view:
+            assert [record.payload for record in view.log(LOG_NAME).reader("earliest")] == [b"x"]
+
+    status, _ = in_child(run)
+    for path in (root, root / f"{LOG_NAME}-0"):
+        path.chmod(0o755)
+    assert status == 0
+    assert payloads(root) == [b"x"]
+
+
 def test_directory_removed_under_an_open_store_is_an_error_and_not_a_crash(quick_directory: Path) -> None:
     root = quick_directory / "store"
     config = StoreConfig(min_free_bytes=0, log=LogConfig(segment_entries=1))

@@ -1,0 +1,66 @@
+"""An hour at a fixed rate with retention on, or three seconds of it: memory, descriptors and maps stay level.
+
+TIMESTONE_SOAK_SECONDS=3600 pytest tests/crash/test_steady_state.py
+"""
+
+import gc
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.seeds import rounds
+from timestone import LogConfig, OffsetOutOfRange, StoreConfig
+
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
+
+SECONDS = rounds(3, "TIMESTONE_SOAK_SECONDS")
+RATE_PER_S = 4000
+BATCH = 40
+CONFIG = StoreConfig(
+    min_free_bytes=0, sync_interval_ms=100, tail_bytes=1 << 20, delete_delay_ms=50, open_segment_count=4,
+    log=LogConfig(segment_entries=500, retention_bytes=400_000),
+)  # fmt: skip
+
+
+def usage() -> tuple[int, int, int]:
+    """Resident bytes, descriptors and maps of this process."""
+    gc.collect()
+    status = Path("/proc/self/status").read_text("ascii")
+    resident = int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) * 1024
+    maps = Path("/proc/self/maps").read_text("utf-8").count(".index")
+    return resident, len(os.listdir("/proc/self/fd")), maps
+
+
+@pytest.mark.timeout(0)
+def test_nothing_grows_while_records_come_and_go(quick_directory: Path) -> None:
+    with timestone.open(quick_directory / "store", config=CONFIG) as store:
+        log = store.log("a")
+        behind, ahead = log.reader("earliest"), log.reader("latest")
+        began, appended, read = time.monotonic(), 0, 0
+        seen: list[tuple[int, int, int]] = []
+        while (elapsed := time.monotonic() - began) < SECONDS:
+            while appended < elapsed * RATE_PER_S:
+                topics = [f"devices/{number % 500}" for number in range(appended, appended + BATCH)]
+                log.append_many([bytes(100)] * BATCH, topics=topics, ack="written")
+                appended += BATCH
+            try:
+                read += len(ahead.read())
+                behind.read(max_records=100)
+            except OffsetOutOfRange:  # on a busy machine retention passes the one that should be ahead, too
+                ahead, behind = log.reader("latest"), log.reader("earliest")
+            if elapsed > (len(seen) + 1) * SECONDS / 12:
+                seen.append(usage())
+            time.sleep(0.005)
+        assert log.start_offset > appended / 2, "most of it has come and gone"
+        size = sum(path.stat().st_size for path in (quick_directory / "store").rglob("*") if path.is_file())
+        assert size < 5 * CONFIG.log.retention_bytes
+    warm, late = seen[2:6], seen[-4:]
+    growth = max(resident for resident, _, _ in late) - max(resident for resident, _, _ in warm)
+    assert growth < 6 << 20, f"resident memory grew by {growth} bytes: {seen}"
+    assert max(fds for _, fds, _ in late) <= max(fds for _, fds, _ in warm) + 4, seen
+    assert max(maps for _, _, maps in late) <= CONFIG.open_segment_count + 2, seen
+    assert read
