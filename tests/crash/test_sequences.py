@@ -39,6 +39,7 @@ OPERATIONS: dict[str, Callable[[Workload], None]] = {
     "roll": Workload.roll,
     "reopen": Workload.reopen,
     "delete": Workload.delete,
+    "compress": Workload.compress,
 }
 
 

@@ -1,8 +1,8 @@
 """The owner of a store, for runs in which a system call fails: what it does, and what it was told.
 
-It does everything that changes the disk: open, append, roll, seal, commit a reader, change settings, delete by
-retention, close, and open again. It goes on after every error that the engine documents; anything else ends it with a
-traceback. The facts that it tells:
+It does everything that changes the disk: open, append, roll, seal, commit a reader, change settings, compress,
+delete by retention, close, and open again. It goes on after every error that the engine documents; anything else
+ends it with a traceback. The facts that it tells:
 
     tried N COUNT     records N to N + COUNT - 1 are being appended
     acked N OFFSET    that record was acknowledged at that offset
@@ -112,6 +112,16 @@ class Owner:
         finally:
             reader.close()
 
+    def compress(self) -> None:
+        self.await_seals()
+        try:
+            self.log.configure(compression="zstd")
+            self.log.apply_compression()
+            self.store.deleted_files.unlink_due()
+            self.log.configure(compression="none")
+        except (OSError, TimestoneError) as error:
+            self.failed("compress", error)
+
     def delete(self) -> None:
         self.await_seals()
         self.tell("deleting", self.log.end_offset)
@@ -150,6 +160,7 @@ def live(owner: Owner) -> None:
     owner.append(3, Ack.WRITTEN)
     owner.append(6, Ack.SYNCED)
     owner.commit()
+    owner.compress()
     owner.delete()
     owner.append(2, Ack.WRITTEN)
     owner.close()

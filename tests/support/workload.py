@@ -207,6 +207,13 @@ class Workload:
         self.store.deleted_files.unlink_all()
         self.log.configure(retention_bytes=0)
 
+    def compress(self) -> None:
+        """What the background does with sealed segments of a log that wants it."""
+        self.log.configure(compression="zstd")
+        self.log.apply_compression()
+        self.store.deleted_files.unlink_all()
+        self.log.configure(compression="none")
+
     def wait_for_seals(self) -> None:
         """Until the background has sealed all segments but the newest, so that runs differ little."""
         if self.sealing:
