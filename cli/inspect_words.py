@@ -154,6 +154,11 @@ def _at_offsets(segment: SegmentReport) -> str:
 
 
 def _about_folder(log: LogReport) -> Iterator[str]:
+    if log.removed:
+        yield (
+            f"compacted: of {format_count(log.records + log.removed, 'record')}, {log.removed:,} were superseded by "
+            "newer ones of their topics and removed; their offsets are gaps. Nothing is wrong."
+        )
     if log.topics_reason:
         yield (
             f"{log.topics_reason}; the records are whole (a copy of a store in use may lack it: then copy it, last). "

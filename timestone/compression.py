@@ -119,6 +119,7 @@ class LogCompression:
             if segment.trailer is None:
                 return None
             wanted = segment.trailer.segment_bytes > 0 and not _is_compressed(segment)
+            wanted = wanted and not log.is_rewritten(segment)
             if wanted and _key(segment) not in self._left_alone:
                 return segment
         return None
@@ -139,12 +140,16 @@ class LogCompression:
         if size_bytes > _WORTH * sum(map(len, samples)):
             self._left_alone.add(_key(segment))
             return
-        copy = CompressedCopy(self._store.files, segment, encoder, number)
-        try:
-            yield from copy.slices()
-            self._log.replace(segment, copy.replacement, copy.trailer)
-        finally:
-            copy.close()
+        with self._log.rewriting(segment) as free:
+            if not free:
+                return
+            copy = CompressedCopy(self._store.files, segment, encoder, number)
+            try:
+                yield from copy.slices()
+                self._log.replace(segment, copy.replacement, copy.trailer)
+            finally:
+                copy.close()
+        self._log.compaction.expect()  # which may have waited for this
 
     def _check_space(self, segment: Segment) -> None:
         """Compressing must not be what brings appends to a halt. Raises OSError."""

@@ -112,6 +112,16 @@ class LogConfig(_Checked):
             "help": "train dictionaries on the log and use them where they help: worth it for small segments"
         },
     )
+    compact: bool = field(
+        default=False,
+        metadata={"help": "of each topic only the last record is kept, as far as segments are sealed"},
+    )
+    tombstone_ms: int = _setting(
+        DAY_MS,
+        "a record with an empty payload, which deletes its topic in a log that is compacted, goes itself after this "
+        "time, at the earliest",
+        low=0,
+    )
     record_bytes: int = _setting(
         16 * MIB, "the largest record, header block included", low=1, high=1024 * MIB
     )
@@ -172,6 +182,9 @@ class StoreConfig(_Checked):
         MIB, "sealed segments are read and verified in the background at this rate; 0 for never", low=0
     )
     scrub_interval_ms: int = _setting(7 * DAY_MS, "the pause between two such passes over the store", low=1)
+    compact_bytes_per_s: int = _setting(
+        32 * MIB, "logs that are compacted are read and written in the background at this rate", low=1
+    )
     open_segment_count: int = _setting(256, "the most sealed segments held open for reading", low=1)
     log: LogConfig = field(default_factory=LogConfig, metadata={"help": "settings of logs that are created"})
 

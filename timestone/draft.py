@@ -14,6 +14,7 @@ from timestone import kernel
 from timestone.entries import NO_TOPIC
 from timestone.entry_seal import EntrySeal
 from timestone.errors import RecordTooLarge
+from timestone.record import FLAG_REMOVED
 from timestone.stored_bytes import StoredBytes
 
 Numbers = npt.NDArray[np.unsignedinteger]
@@ -86,6 +87,10 @@ class Draft:
         self.count = count = len(lengths) // 4
         self.topic_ids = _column(topic_ids, count, np.uint32)
         self.flags = _column(flags, count, np.uint16)
+        if (
+            flags if isinstance(flags, int) else int(np.bitwise_or.reduce(self.flags, initial=0))
+        ) & FLAG_REMOVED:
+            raise ValueError("a record cannot be appended as removed")
         self.header_lengths = _column(header_lengths, count, np.uint16)
         headed = not isinstance(header_lengths, int) or header_lengths > 0
         if headed and (self._sizes() < self.header_lengths).any():

@@ -100,6 +100,8 @@ class Finding:
     """Of the segment file that was examined."""
     frames: FrameLayout | None = None
     """How that was compressed; None if it was not."""
+    removed_count: int = 0
+    """Records that compaction has removed, as far as the trailer tells or entries were looked at."""
     superseded: bool = False
     """A failed flush made the owner write its records again, into another segment (timestone/rescue.py)."""
 
@@ -300,6 +302,7 @@ class _Examiner:
         assert trailer is not None
         finding.count, finding.segment_bytes = trailer.entry_count, trailer.segment_bytes
         finding.last_timestamp_us = trailer.last_timestamp_us
+        finding.removed_count = trailer.removed_count
         finding.topic_count = self._sealed_topic_count(trailer)
         finding.named_topics = self._named_topics(trailer)
         finding.state = State.SEALED

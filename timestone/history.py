@@ -43,14 +43,22 @@ class History:
         return None
 
     def read(self, offset: int, end: int, *, max_records: int, max_bytes: int) -> tuple[Segment, Run] | None:
-        """The next records at or behind `offset` and below `end`, from one segment; None when there are
-        none."""
+        """The next records at or behind `offset` and below `end`, from one segment; None when there are none.
+        The first of them is shown; others may have been removed by compaction."""
         segment = self.locate(offset)
-        if segment is None or segment.base_offset >= end:
-            return None
-        ordinal = max(offset - segment.base_offset, 0)
-        room = min(max_records, end - segment.base_offset - ordinal)
-        return (segment, segment.read(ordinal, max_records=room, max_bytes=max_bytes)) if room > 0 else None
+        while segment is not None and segment.base_offset < end:
+            ordinal = max(offset - segment.base_offset, 0)
+            if segment.may_have_removed:
+                ordinal = segment.first_shown(ordinal)
+            room = min(max_records, end - segment.base_offset - ordinal)
+            if ordinal < segment.count:
+                return (
+                    (segment, segment.read(ordinal, max_records=room, max_bytes=max_bytes))
+                    if room > 0
+                    else None
+                )
+            segment = self.locate(segment.end_offset)
+        return None
 
     def offset_at(self, timestamp_us: int, end: int) -> int:
         """The first offset whose append time is at or after the given one; `end` when there is none."""

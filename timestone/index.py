@@ -19,7 +19,7 @@ touched here.
 
     trailer
      0  8  magic "TSTSEALD"                         64  8  sealed, microseconds since 1970
-     8  4  format version: 1, or 2 if rewritten     72  4  topic summary count
+     8  4  format version: 1 to 3, see below        72  4  topic summary count
     12  4  flags: 1 = sealed by recovery            76  4  crc32c of the topic summary
     16  8  log id                                   80  4  crc32c of all entries
     24  8  base offset                              84  4  records with a header block
@@ -29,8 +29,12 @@ touched here.
     56  8  last timestamp                          100  4  raw bytes of a frame; 0 if not compressed
                                                    104  4  number of the dictionary, 0 for none
                                                    108  4  crc32c of the seek table (timestone/frames.py)
-                                                   112 12  zero
+                                                   112  4  records that compaction has removed
+                                                   116  8  zero
                                                    124  4  crc32c of bytes 0 to 123
+
+A trailer has version 1 for a segment that was never rewritten, 2 for one that was, 3 for one that compaction has
+removed records of.
 
 The crc of the header page lies at byte 64 in every version to come, so a flipped bit in the version field is
 damage and not "a newer Timestone"."""
@@ -51,6 +55,9 @@ from timestone.errors import UnsupportedFormat
 FORMAT_VERSION = 1
 REWRITTEN_VERSION = 2
 """Of a trailer whose segment was rewritten: a reader of version 1 would look for the records in the wrong file."""
+COMPACTED_VERSION = 3
+"""Of a trailer whose segment has removed records: a reader of version 2 would show them as empty ones."""
+_TRAILER_VERSIONS = (FORMAT_VERSION, REWRITTEN_VERSION, COMPACTED_VERSION)
 HEADER_BYTES = 4096
 INDEX_HEADER_BYTES = 68
 """Of the header page; the rest but the slots is zeros."""
@@ -63,7 +70,7 @@ _INDEX_MAGIC = b"TSTINDEX"
 TRAILER_MAGIC = b"TSTSEALD"
 _HEADER = struct.Struct("<8sIIQQqQ16s")
 _SLOT = struct.Struct("<QQQQQQ")
-_TRAILER = struct.Struct("<8sIIQQQQqqqIIIIQIIII12x")
+_TRAILER = struct.Struct("<8sIIQQQQqqqIIIIQIIIII8x")
 _CRC = struct.Struct("<I")
 SUMMARY = np.dtype([("topic", "<u4"), ("count", "<u4"), ("first_ordinal", "<u4")])
 assert _HEADER.size == 64
@@ -202,13 +209,15 @@ class Trailer:
     """Of the segment file: how often it was rewritten (timestone/replacement.py)."""
     frames: FrameLayout | None = None
     """None for a segment file that holds the records as they are."""
+    removed_count: int = 0
+    """Records that compaction has removed; their entries are still there."""
     recovered: bool = False
 
     def encode(self) -> bytes:
         frames = self.frames or FrameLayout(0, 0, 0)
         fixed = _TRAILER.pack(
             TRAILER_MAGIC,
-            REWRITTEN_VERSION if self.generation else FORMAT_VERSION,
+            self._version,
             TRAILER_RECOVERED if self.recovered else 0,
             self.log_id,
             self.base_offset,
@@ -226,6 +235,7 @@ class Trailer:
             frames.frame_bytes,
             frames.dictionary,
             frames.table_crc,
+            self.removed_count,
         )
         return fixed + _CRC.pack(crc32c(fixed))
 
@@ -234,16 +244,26 @@ class Trailer:
         """Raises DamagedIndex, or UnsupportedFormat for a whole trailer of a newer version."""
         if len(data) != TRAILER_BYTES:
             raise DamagedIndex("no room for a trailer")
-        magic, version, flags, *values, frame_bytes, dictionary, table_crc = _TRAILER.unpack_from(data)
+        magic, version, flags, *values, frame_bytes, dictionary, table_crc, removed = _TRAILER.unpack_from(
+            data
+        )
         if magic != TRAILER_MAGIC or _CRC.unpack_from(data, 124)[0] != crc32c(data[:124]):
             raise DamagedIndex("no trailer")
-        if version not in (FORMAT_VERSION, REWRITTEN_VERSION) or flags & ~TRAILER_RECOVERED:
-            raise UnsupportedFormat(path, version, REWRITTEN_VERSION)
+        if version not in _TRAILER_VERSIONS or flags & ~TRAILER_RECOVERED:
+            raise UnsupportedFormat(path, version, COMPACTED_VERSION)
         return cls(  # type: ignore[misc]
             *values,
             frames=FrameLayout(frame_bytes, dictionary, table_crc) if frame_bytes else None,
+            removed_count=removed,
             recovered=bool(flags & TRAILER_RECOVERED),
         )
+
+    @property
+    def _version(self) -> int:
+        """The lowest that says all: an older Timestone refuses what it would misread, and nothing else."""
+        if self.removed_count:
+            return COMPACTED_VERSION
+        return REWRITTEN_VERSION if self.generation else FORMAT_VERSION
 
     @property
     def file_bytes(self) -> int:

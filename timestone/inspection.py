@@ -61,6 +61,8 @@ class SegmentReport:
     reason: str
     missing_bytes: int = 0
     """Bytes that the index knows and the segment file does not have."""
+    removed: int = 0
+    """Records that compaction has removed: offsets of which nothing is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class LogReport:
     """`.lost` files: what a recovery has cut off or could not serve."""
     error: str
     """Why the log could not be read; empty when it could."""
+    removed: int = 0
+    """Records that compaction has removed."""
     unborn: bool = False
     """It is just being made, or the process that made it ended before: it never held a record."""
     topics_reason: str = ""
@@ -279,7 +283,8 @@ class _LogInspection:
                     (one.base_offset + min(one.watermark, one.count) for one in served),
                     default=self._next_offset,
                 ),
-                records=sum(finding.count for finding in served),
+                records=sum(finding.count - finding.removed_count for finding in served),
+                removed=sum(finding.removed_count for finding in served),
                 bytes=sum(finding.segment_bytes for finding in served),
                 stored_bytes=sum(map(_stored_bytes, served)),
                 topics=used_count if topics is None else len(topics),
@@ -364,7 +369,8 @@ def _segment_report(finding: Finding) -> SegmentReport:
     return SegmentReport(
         base_offset=finding.base_offset,
         next_offset=finding.end_offset,
-        records=finding.count,
+        records=finding.count - finding.removed_count,
+        removed=finding.removed_count,
         bytes=finding.segment_bytes,
         stored_bytes=_stored_bytes(finding),
         index_bytes=finding.index_file_bytes,

@@ -11,7 +11,8 @@ before."""
 import collections
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from timestone.appender import Appender, LogPlace, Mark, RescueFailed
+from timestone.compaction import LogCompaction
 from timestone.compression import LogCompression
 from timestone.config import Ack, LogConfig
 from timestone.draft import Draft
@@ -88,6 +90,9 @@ class Log(ReadableLog):
         self._closed = False
         self.retention = Retention(self, store)
         self.compression = LogCompression(self, store)
+        self.compaction = LogCompaction(self, store)
+        self._rewritten: dict[int, object] = {}
+        self._compacted_to = 0
 
     def __repr__(self) -> str:
         return f"<Log {self.name}-{self.partition}: offsets [{self.start_offset}, {self.end_offset})>"
@@ -118,10 +123,10 @@ class Log(ReadableLog):
     def in_memory(self, offset: int) -> bool:
         """Would a read at this offset make no system call? True at the end, too. For event loops, which leave reads
         of the disk to a thread."""
-        return offset >= self._end_offset or self._tail.find(offset) is not None
+        return offset >= self._end_offset or self._in_tail(offset) is not None
 
     def _in_tail(self, offset: int) -> TailRun | None:
-        return self._tail.find(offset)
+        return self._tail.find(offset) if offset >= self._compacted_to else None
 
     # Appending.
 
@@ -463,6 +468,7 @@ class Log(ReadableLog):
                 self._appender.replace_sealed(writer, trailer)
             self.retention.expect()
             self.compression.expect()
+            self.compaction.expect()
 
     # Keeping and deleting: see Retention.
 
@@ -479,6 +485,7 @@ class Log(ReadableLog):
             self.config = self._appender.config = config
         self.retention.expect()
         self.compression.expect()
+        self.compaction.expect()
         return config
 
     def apply_retention(self) -> int:
@@ -492,6 +499,12 @@ class Log(ReadableLog):
         the background anyway. Raises OSError, StoreClosed."""
         self.check_open()
         return self.compression.apply()
+
+    def apply_compaction(self) -> int:
+        """Compact the sealed segments now, as fast as it goes, and return how many records were removed. Happens in
+        the background anyway, in a log with `compact`. Raises OSError, StoreClosed."""
+        self.check_open()
+        return self.compaction.apply()
 
     def roll(self) -> None:
         """Have the growing segment sealed now, in the background; the next append begins another. Raises
@@ -526,6 +539,26 @@ class Log(ReadableLog):
             self._appender.drop(segments)
         for segment in segments:
             self._store.open_segments.forget(segment)
+
+    def read_compacted(self, end_offset: int) -> None:
+        """From now on, read what lies below an offset from the files: what the tail still has of it is not
+        compacted, and a reader that changes over in the middle would miss the tombstone of what it has seen."""
+        self._compacted_to = max(self._compacted_to, end_offset)
+
+    def is_rewritten(self, segment: Segment) -> bool:
+        """Somebody is rewriting this segment now."""
+        return segment.base_offset in self._rewritten
+
+    @contextmanager
+    def rewriting(self, segment: Segment) -> Iterator[bool]:
+        """Rewrite a segment, unless somebody else does: two replacements of one segment would take each other's
+        files. False when it is not free."""
+        me = object()
+        try:
+            yield self._rewritten.setdefault(segment.base_offset, me) is me
+        finally:
+            if self._rewritten.get(segment.base_offset) is me:
+                del self._rewritten[segment.base_offset]
 
     def replace(self, segment: Segment, replacement: Replacement, trailer: Trailer) -> bool:
         """Let prepared files take the place of a sealed segment's; False when it is no longer in the log. `trailer`

@@ -12,6 +12,7 @@ from timestone.config import SEGMENT_BYTES_MAX
 from timestone.entries import Entries
 from timestone.files import Files
 from timestone.index import IndexHeader
+from timestone.record import FLAG_REMOVED
 from timestone.segment_writer import SegmentWriter
 from timestone.stored_bytes import StoredBytes
 from timestone.topics import LogIdentity, TopicDictionary, create_topics_file
@@ -80,7 +81,7 @@ class LogCopy:
         writer.seal.close(entries, writer.count)
         writer.write(StoredBytes((data,), len(data)), entries.tobytes())
         self._last_us = int(times[-1])
-        self.records += len(entries)
+        self.records += int(np.count_nonzero((entries["flags"] & FLAG_REMOVED) == 0))
         self.bytes += len(data)
 
     def finish(self) -> None:

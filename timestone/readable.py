@@ -17,7 +17,7 @@ from timestone.history import History
 from timestone.named_readers import NamedReaders, ReaderLag
 from timestone.pin import Pin
 from timestone.reader import Reader, Start
-from timestone.record import Record
+from timestone.record import FLAG_REMOVED, Record
 from timestone.segment import Run, Segment
 from timestone.tail import TailRun, entries_of
 from timestone.topic_choice import TopicChoice
@@ -94,8 +94,12 @@ class ReadableLog(ABC):
                 segment, read = found
                 first = segment.base_offset + read.base_ordinal
                 self._check_jump(offset, first)
-                offsets = np.arange(first, first + len(read.entries), dtype=np.int64)
-                return self._batch(offsets, read.entries, read.data, read.position, int(offsets[-1]) + 1)
+                following = first + len(read.entries)
+                offsets, entries = np.arange(first, following, dtype=np.int64), read.entries
+                if segment.may_have_removed:
+                    shown = (entries["flags"] & FLAG_REMOVED) == 0
+                    offsets, entries = offsets[shown], entries[shown]
+                return self._batch(offsets, entries, read.data, read.position, following)
             self._check_jump(offset, end)
         return self._nothing(end)
 
@@ -124,8 +128,8 @@ class ReadableLog(ABC):
     def record(self, offset: int) -> Record:
         """The record at exactly this offset.
 
-        Raises OffsetOutOfRange when there is none (also for the offsets that a power loss has left out),
-        CorruptRecord."""
+        Raises OffsetOutOfRange when there is none (also for offsets that a power loss has left out, and for records
+        that compaction has removed), CorruptRecord."""
         batch = self.read(offset, max_records=1, max_bytes=0)
         if not batch or batch.offsets[0] != offset:
             first = int(batch.offsets[0]) if batch else self.start_offset

@@ -26,7 +26,10 @@ FLAG_QOS_SHIFT = 1
 FLAG_QOS_MASK = 0b11 << FLAG_QOS_SHIFT
 """Two bits: the quality of service of the publish."""
 FLAG_TOMBSTONE = 1 << 3
-"""The record deletes its topic's earlier ones when the log is compacted."""
+"""The record deletes its topic's earlier ones when the log is compacted; so does one with an empty payload."""
+FLAG_REMOVED = 1 << 4
+"""Compaction has removed the record: only its index entry is left, without topic and bytes, so that offsets stay what
+they are. Never shown by a read, and not for anybody else to set."""
 
 HEADER_BLOCK_BYTES_MAX = 0xFFFF
 _ITEM = struct.Struct("<BHI")

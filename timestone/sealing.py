@@ -6,7 +6,7 @@ before, the new index is written beside the old one, flushed, renamed over it, a
 crash anywhere leaves either the growing index or the sealed one, both valid, and perhaps a `.tmp` that the
 next open removes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from timestone.index import (
     Trailer,
     entry_position,
 )
+from timestone.record import FLAG_REMOVED
 
 _CHUNK_ENTRIES = 1 << 16
 
@@ -74,8 +75,9 @@ def seal_index(
     try:
         target = files.create(temporary)
         try:
-            plain = _write_entries(
-                files, header, source, target, count, segment_bytes, last, now_us, recovered
+            chunks = read_entries(files, source, count)
+            plain = write_entries(
+                files, target, header, chunks, count, segment_bytes, last, now_us, recovered=recovered
             )
             trailer = replace(
                 plain,
@@ -97,18 +99,21 @@ def seal_index(
     return trailer
 
 
-def _write_entries(
+def write_entries(
     files: Files,
-    header: IndexHeader,
-    source: int,
     target: int,
+    header: IndexHeader,
+    chunks: Iterable[Entries],
     count: int,
     segment_bytes: int,
     last: Checkpoint | None,
     now_us: int,
-    recovered: bool,
+    *,
+    recovered: bool = False,
 ) -> Trailer:
-    """Write all but the trailer of a segment file that was never rewritten, and return that."""
+    """Write all of a sealed index but its trailer, and return the trailer of a segment file that was never rewritten.
+
+    chunks: the `count` entries. last: the newest checkpoint so far. Raises OSError."""
     ceiling = last.ceiling if last else header.base_offset + count
     final = Checkpoint(
         (last.sequence if last else 0) + 1, count, segment_bytes, max(ceiling, header.base_offset + count)
@@ -119,9 +124,9 @@ def _write_entries(
     files.write_all(target, page, 0)
 
     seal = EntrySeal(header.log_id, header.base_offset)
-    crc, ordinal, headed, first_us, last_us = 0, 0, 0, 0, 0
+    crc, ordinal, headed, removed, first_us, last_us = 0, 0, 0, 0, 0, 0
     topics = TopicCounts()
-    for entries in read_entries(files, source, count):
+    for entries in chunks:
         raw = entries.tobytes()
         files.write_all(target, raw, entry_position(ordinal))
         crc = crc32c(raw, crc)
@@ -131,7 +136,9 @@ def _write_entries(
             first_us = first_us or int(good["timestamp_us"][0])
             last_us = int(good["timestamp_us"][-1])
             headed += int(np.count_nonzero(good["header_length"]))
-            topics.add(good["topic"], ordinal)
+            shown = good[(good["flags"] & FLAG_REMOVED) == 0]
+            removed += len(good) - len(shown)
+            topics.add(shown["topic"], ordinal)
         ordinal += len(entries)
     summary = topics.summary()
     summary_raw = summary.tobytes()
@@ -148,6 +155,7 @@ def _write_entries(
         entries_crc=crc,
         headed_count=headed,
         stored_bytes=segment_bytes,
+        removed_count=removed,
         recovered=recovered,
     )
     files.write_all(target, summary_raw, entry_position(count))

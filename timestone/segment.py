@@ -36,6 +36,7 @@ from timestone.index import (
     Trailer,
     entry_position,
 )
+from timestone.record import FLAG_REMOVED
 
 if TYPE_CHECKING:
     from timestone.open_files import OpenSegments
@@ -208,6 +209,28 @@ class Segment:
             if proven < len(chosen):
                 break
         return runs
+
+    @property
+    def may_have_removed(self) -> bool:
+        """Compaction may have removed records of it: without a trailer, nobody says that it has not."""
+        return self.trailer is None or self.trailer.removed_count > 0
+
+    def first_shown(self, ordinal: int) -> int:
+        """The first ordinal from this one on that compaction has not removed; `count` when there is none. A damaged
+        entry counts as shown: reading it says what is wrong with it."""
+        count = self.count
+        pair = self._pair_with(count)
+        size = 1  # mostly it is this one
+        while ordinal < count:
+            last, size = min(ordinal + size, count), _RUN_RECORDS
+            entries = self.mapped_entries(pair, ordinal, last)
+            places = np.flatnonzero((entries["flags"] & FLAG_REMOVED) == 0)
+            if len(places):
+                return ordinal + int(places[0])
+            if (good := self.seal.valid_count(entries, ordinal)) < len(entries):
+                return ordinal + good
+            ordinal = last
+        return ordinal
 
     def timestamp_at(self, ordinal: int) -> int:
         """The append time of a record; of its nearest earlier neighbour when its entry is damaged."""

@@ -108,6 +108,7 @@ class Store:
         for log in self._logs.values():
             log.retention.expect()
             log.compression.expect()
+            log.compaction.expect()
         self._scrubber.expect()
         # What was handed over while nobody owned the store, and what its last owner was in the middle of.
         self._inbox.take_all()
@@ -211,6 +212,7 @@ class Store:
         first_error: Exception | None = None
         for log in self._logs.values():
             log.compression.close()
+            log.compaction.close()
             try:
                 log.close()
             except Exception as error:

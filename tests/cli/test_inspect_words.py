@@ -161,3 +161,11 @@ def test_pin_says_what_it_holds_and_up_to_what() -> None:
     )
     (sentence,) = explanations(replace(report(), readers=(replace(reader, pin=Pin(max_bytes=7)),)))
     assert "up to 7 bytes more than retention keeps." in sentence
+
+
+def test_gaps_of_a_compacted_log_are_explained() -> None:
+    (sentence,) = explanations(report(removed=99, records=1))
+    assert sentence == (
+        "t-0: compacted: of 100 records, 99 were superseded by newer ones of their topics and removed; "
+        "their offsets are gaps. Nothing is wrong."
+    )

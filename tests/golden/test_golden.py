@@ -16,8 +16,10 @@ HERE = Path(__file__).parent
 STATES = {
     "v1": ["sealed", "sealed", "unclosed"],
     "v2": ["sealed", "sealed", "sealed", "unclosed"],
+    "v3": ["sealed", "sealed", "sealed", "unclosed"],
 }
-"""Each golden store with the states of its segments. v2 has compressed ones."""
+"""Each golden store with the states of its segments. v2 has compressed ones, v3 such as have lost records to
+compaction."""
 
 
 @pytest.fixture(params=STATES)
@@ -78,6 +80,13 @@ def test_golden_segments_are_compressed_without_and_with_a_dictionary() -> None:
     layouts = [trailer.frames if trailer else None for trailer in trailers]
     assert [layout.dictionary if layout else None for layout in layouts] == [0, 1, None, None]
     assert [trailer.generation if trailer else None for trailer in trailers] == [1, 1, 0, None]
+
+
+def test_golden_segments_have_lost_records_to_compaction() -> None:
+    with timestone.view(HERE / "v3") as view:
+        trailers = [segment.trailer for segment in view.log("telemetry").history.segments]
+    assert [trailer.removed_count if trailer else None for trailer in trailers] == [4, 2, 1, None]
+    assert [trailer.generation if trailer else None for trailer in trailers] == [1, 2, 2, None]
 
 
 @pytest.mark.parametrize("name", ["topics", "00000000000000000000.index"])

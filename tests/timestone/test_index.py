@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from timestone.crc import crc32c
 from timestone.errors import UnsupportedFormat
 from timestone.index import (
+    COMPACTED_VERSION,
     FORMAT_VERSION,
     HEADER_BYTES,
-    REWRITTEN_VERSION,
     SLOT_BYTES,
     SLOT_POSITIONS,
     TRAILER_BYTES,
@@ -111,8 +111,8 @@ def with_version(data: bytes, version: int) -> bytes:
     return fixed + struct.pack("<I", crc32c(fixed))
 
 
-@pytest.mark.parametrize(("kind", "newest"), [("header", FORMAT_VERSION), ("trailer", REWRITTEN_VERSION)])
-@pytest.mark.parametrize("version", [0, 3, 2**32 - 1])
+@pytest.mark.parametrize(("kind", "newest"), [("header", FORMAT_VERSION), ("trailer", COMPACTED_VERSION)])
+@pytest.mark.parametrize("version", [0, 4, 2**32 - 1])
 def test_whole_one_of_another_version_is_its_own_error(kind: str, newest: int, version: int) -> None:
     data, decode = DECODERS[kind]
     with pytest.raises(UnsupportedFormat) as caught:
@@ -125,6 +125,13 @@ def test_trailer_of_a_rewritten_segment_is_of_a_version_that_older_readers_refus
     data = rewritten.encode()
     assert (data[8], data[96:100], data[100:124]) == (2, b"\3\0\0\0", bytes(24))
     assert Trailer.decode(data, PATH) == rewritten
+
+
+def test_trailer_of_a_compacted_segment_is_of_another_one() -> None:
+    compacted = replace(TRAILER, generation=1, removed_count=7)
+    data = compacted.encode()
+    assert (data[8], data[112:116]) == (3, b"\7\0\0\0")
+    assert Trailer.decode(data, PATH) == compacted
 
 
 def test_version_is_looked_at_before_anything_a_newer_one_may_have_changed() -> None:

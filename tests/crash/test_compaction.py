@@ -1,0 +1,210 @@
+"""The process dies or the power fails after each operation of passes that compact: no last record of a topic is lost,
+no record that was removed together with its tombstone comes back, nothing is invented, and no file is left over.
+
+    TIMESTONE_POWER_LOSS_IMAGES=20 TIMESTONE_SEED=random pytest tests/crash/test_compaction.py
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.compacted import Appended, append, check
+from tests.support.faulty_files import FaultyFiles, SimulatedKill
+from tests.support.power_loss import Disk, Loss
+from tests.support.recording_files import Noted, RecordingFiles
+from tests.support.seeds import rounds, run_seed, told_on_failure
+from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
+from timestone import Log, LogConfig, Store, StoreConfig
+from timestone.files import Files
+
+pytestmark = pytest.mark.crash
+
+IMAGES = rounds(1, "TIMESTONE_POWER_LOSS_IMAGES")
+ROUNDS = rounds(1, "TIMESTONE_CRASH_ROUNDS")
+NEVER_MS = 10**9
+HISTORY: list[tuple[str | None, bytes]] = [
+    ("a", b"1"), ("b", b"22"), ("a", b"333"), (None, b"free"), ("c", b"5"),
+    ("b", b""), ("a", b"7777"), ("d", b"8"), ("c", b""), ("d", b"10"), ("b", b"11"), ("a", b"12"),
+]  # fmt: skip
+
+
+def opened(root: Path, files: Files | None = None, clock: StepClock | None = None) -> Store:
+    config = StoreConfig(
+        ack="written",  # type: ignore[arg-type]
+        min_free_bytes=0,
+        sync_interval_ms=NEVER_MS,
+        delete_delay_ms=0,
+        compact_bytes_per_s=1,
+        log=LogConfig(segment_entries=3, compact=True, tombstone_ms=0),
+    )
+    store = Store(root, config, files=files, clock=clock or StepClock())
+    store.maintenance.stop()
+    return store
+
+
+def seal(log: Log) -> None:
+    log.roll()
+    deadline = time.monotonic() + 10
+    while not all(segment.trailer for segment in log.history.segments):
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+def passes(store: Store, clock: StepClock) -> None:
+    """Two: the first removes what is outdated, the second the tombstones that this leaves alone."""
+    log = store.log("a")
+    for _ in range(2):
+        clock.advance(1)
+        log.apply_compaction()
+        store.deleted_files.unlink_due()
+
+
+def no_garbage(folder: Path) -> None:
+    bases = [path.name.partition(".")[0] for path in folder.iterdir() if path.name != "topics"]
+    assert sorted(bases) == sorted(2 * list(set(bases))), "one segment and one index each"
+
+
+def test_killed_at_each_operation_of_two_passes(quick_directory: Path) -> None:
+    number, done, outcomes = 0, False, set()
+    while not done:
+        number += 1
+        root, files, clock = quick_directory / f"killed {number}", FaultyFiles(), StepClock()
+        store = opened(root, files, clock)
+        appended: list[Appended] = []
+        append(store.log("a"), appended, *HISTORY)
+        seal(store.log("a"))
+        files.kill(number)
+        with contextlib.suppress(SimulatedKill):
+            passes(store, clock)
+        done = not files.dead
+        files.abandon()
+        store.abandon()
+        store.documents.close()
+        store.open_segments.clear()
+        with told_on_failure(operation=number):
+            with timestone.view(root) as view:
+                check(view.log("a"), appended)
+            with opened(root, clock=clock) as again:
+                log = again.log("a")
+                outcomes.add(len(check(log, appended)))
+                assert log.end_offset == len(HISTORY)
+                no_garbage(log.folder)
+                passes(again, clock)
+                assert len(check(log, appended)) == 4
+                assert again.scrub() == []
+        shutil.rmtree(root)
+    assert outcomes >= {12, 5, 4}
+    assert number > 40
+
+
+@pytest.mark.timeout(600)
+def test_whenever_the_power_fails(quick_directory: Path) -> None:
+    root = quick_directory / "run" / "store"
+    root.mkdir(parents=True)
+    recorder, clock = RecordingFiles(root), StepClock()
+    store = opened(root, recorder, clock)
+    appended: list[Appended] = []
+    log = store.log("a")
+    append(log, appended, *HISTORY[:6])
+    seal(log)
+    recorder.note(6)
+    passes(store, clock)
+    append(log, appended, *HISTORY[6:])
+    seal(log)
+    recorder.note(len(HISTORY))
+    passes(store, clock)
+    store.close()
+    seed, checked, disk, durable = run_seed("compaction"), 0, Disk(recorder), 0
+    image = quick_directory / "image"
+    for number, operation in enumerate(recorder.operations):
+        disk.apply(number, operation)
+        if isinstance(operation, Noted):
+            durable = operation.value  # sealed, so flushed
+        for loss in Loss:
+            for turn in range(1 if loss in (Loss.NOTHING, Loss.EVERYTHING) else IMAGES):
+                rng = random.Random(f"{seed}/{number}/{loss.name}/{turn}")
+                left = disk.image(rng, loss)
+                with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name, operation=operation):
+                    left.write(image)
+                    if (image / "a-0" / "topics").exists():
+                        check_image(image, appended, loss, durable)
+                shutil.rmtree(image, ignore_errors=True)
+                checked += 1
+    print(f"{checked} images of {len(recorder.operations)} operations, seed {seed}")
+
+
+def check_image(root: Path, appended: list[Appended], loss: Loss, durable: int) -> None:
+    boot_id = BOOT_ID if loss is Loss.NOTHING else NEXT_BOOT_ID
+    with opened(root, clock=(clock := StepClock(START_US, boot_id))) as store:
+        log = store.log("a")
+        found = check(log, appended, durable=durable)
+        assert log.end_offset >= durable
+        passes(store, clock)
+        check(log, appended, durable=max([durable, *(offset + 1 for offset in found)]))
+
+
+def test_readers_in_other_processes_across_passes(quick_directory: Path) -> None:
+    """They map the files: no SIGBUS, no torn record, no record twice or out of order, no last record missing."""
+    root, seconds, topics = quick_directory / "shared", 1.5 * ROUNDS, 7
+    with Store(root, StoreConfig(min_free_bytes=0, delete_delay_ms=0)) as store:
+        log = store.log("a", config=LogConfig(segment_entries=50, compact=True))
+
+        def fill(count: int) -> None:
+            for _ in range(count):
+                offset = log.end_offset
+                log.append(b"%d" % offset, topic=f"t{offset % topics}", ack="written")
+
+        fill(500)
+        # Forked before the work begins: each looks at the store through a view of its own.
+        readers = [fork(lambda: read_again_and_again(root, topics, seconds)) for _ in range(2)]
+        end = time.monotonic() + seconds
+        passes = 0
+        while time.monotonic() < end:
+            fill(300)
+            log.roll()
+            passes += log.apply_compaction() > 0
+        statuses = [os.waitpid(pid, 0)[1] for pid in readers]
+        assert statuses == [0, 0]
+        assert passes > 2
+        log.roll()
+        with timestone.view(root) as view:
+            left = [record.offset for record in view.log("a").reader()]
+            assert set(left) >= set(range(log.end_offset - topics, log.end_offset))
+            assert len(left) < log.end_offset // 2
+
+
+def read_again_and_again(root: Path, topics: int, seconds: float) -> None:
+    """Whatever is there is what was appended. Which records are left is not to be told while appends go on: each may
+    have been superseded since by one behind the end that this view knows."""
+    end, rounds = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        with timestone.view(root) as view:
+            last = -1
+            for record in view.log("a").reader(topics=None if rounds % 2 else "#"):
+                assert record.offset > last
+                last = record.offset
+                assert record.payload == b"%d" % record.offset
+                assert record.topic == f"t{record.offset % topics}"
+        rounds += 1
+    assert rounds > 3
+
+
+def fork(run: Callable[[], None]) -> int:
+    """Run in a process of its own; its pid."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return pid
