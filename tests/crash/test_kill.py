@@ -43,7 +43,7 @@ from tests.support.workload import (
     Workload,
     crash_config,
 )
-from timestone import Ack, Log, LogView
+from timestone import Ack, Log, LogView, StoreView
 
 pytestmark = pytest.mark.crash
 
@@ -128,6 +128,33 @@ ROUND_NUMBERS = 1_000_000
 """The numbers that one round may use; a record's number says its round."""
 
 
+class Consumer:
+    """Reads along all through the kills, as another process does, and remembers what it saw where."""
+
+    def __init__(self, root: Path, most_records: int) -> None:
+        self.seen: dict[int, int] = {}
+        self._root = root
+        self._most_records = most_records
+        self._view: StoreView | None = None
+
+    def poll(self) -> None:
+        """The next records: none left out, none twice, none in another order."""
+        if self._view is None:
+            if not (self._root / f"{LOG_NAME}-0" / "topics").exists():
+                return
+            self._view = timestone.view(self._root)
+        batch = self._view.log(LOG_NAME).read(len(self.seen), max_records=self._most_records)
+        for record in batch:
+            assert record.offset == len(self.seen), "after kill -9 no offset is left out"
+            (number,) = struct.unpack_from("<Q", record.payload)
+            assert number > self.seen.get(record.offset - 1, -1)
+            self.seen[record.offset] = number
+
+    def close(self) -> None:
+        if self._view is not None:
+            self._view.close()
+
+
 class KillLoop:
     """Rounds of appending processes on one store, each killed at a random moment, and what they were promised."""
 
@@ -139,6 +166,7 @@ class KillLoop:
         self.checked_offset = 0
         self.killed_in_recovery = 0
         self.found_count = 0
+        self.consumers = [Consumer(root, 7), Consumer(root, 2000)]
 
     def round(self, number: int) -> None:
         """Start a process, kill it while it recovers or some time after, note what it was told."""
@@ -159,7 +187,7 @@ class KillLoop:
             else:
                 said = pipe.read(len(READY))
                 assert said == READY
-                time.sleep(self.rng.uniform(0.001, 0.2))
+                self._consume(self.rng.uniform(0.001, 0.2))
             os.kill(pid, signal.SIGKILL)
             said += pipe.read()
         assert os.waitpid(pid, 0)[1] == signal.SIGKILL
@@ -168,6 +196,14 @@ class KillLoop:
         for record_number, offset in facts[1:]:
             assert record_number not in self.acknowledged
             self.acknowledged[record_number] = self.unchecked[record_number] = offset
+
+    def _consume(self, seconds: float) -> None:
+        """Let time pass, and read meanwhile."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for consumer in self.consumers:
+                consumer.poll()
+            time.sleep(0.005)
 
     def check_view(self) -> None:
         """What another process sees of the crashed store, which nobody has recovered yet."""
@@ -183,7 +219,17 @@ class KillLoop:
             self.unchecked, self.checked_offset = self.acknowledged, 0
         with timestone.open(self.root, config=CONFIG) as store:
             self.checked_offset = self._check(store.log(LOG_NAME))
+            if from_the_start:
+                self.check_consumers(store.log(LOG_NAME))
         self.unchecked = {}
+
+    def check_consumers(self, log: Log) -> None:
+        """What anybody was shown, before whichever kill, is still at its offset."""
+        for consumer in self.consumers:
+            consumer.close()
+            for offset in list(consumer.seen)[:: 1 + len(consumer.seen) // 5000]:
+                (number,) = struct.unpack_from("<Q", log.record(offset).payload)
+                assert number == consumer.seen[offset], f"offset {offset} was another record before"
 
     def _check(self, log: Log | LogView) -> int:
         found: dict[int, int] = {}
@@ -221,4 +267,7 @@ def test_acknowledged_records_survive_kill_9_at_random_moments(quick_directory: 
     loop.check_store(from_the_start=True)
     print(f"{ROUNDS} kills, {loop.killed_in_recovery} of them while the store was being opened, seed {seed}:")
     print(f"{len(loop.acknowledged)} acknowledged records, 0 lost, {loop.found_count} found, 0 invented")
+    seen = [len(consumer.seen) for consumer in loop.consumers]
+    print(f"consumers saw {seen} records meanwhile, all still in their place")
+    assert all(seen)
     assert len(loop.acknowledged) > 10 * ROUNDS, "the rounds are too short to mean anything"
