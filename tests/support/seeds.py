@@ -34,6 +34,11 @@ def told_on_failure(**facts: object) -> Iterator[None]:
         raise
 
 
+def is_soak() -> bool:
+    """Has anybody asked for more than the short settings?"""
+    return bool(set(_GIVEN) - {"TIMESTONE_PURE", "TIMESTONE_SEED"})
+
+
 def rounds(default: int, variable: str) -> int:
     """How many rounds a test runs: `default`, or what the environment variable says for a soak run."""
     return int(_GIVEN.get(variable, default))
