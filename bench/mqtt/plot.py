@@ -37,7 +37,7 @@ def _draw(axes: Axes, comparison: Comparison) -> None:
         color = _OURS if row.name.startswith("timestone") else _THEIRS
         axes.barh(place, spread.median / factor, height=0.72, color=color)
         axes.plot([spread.low / factor, spread.high / factor], [place, place], color="#333333", linewidth=0.8)
-        axes.text(spread.high / factor, place, f"  {spread.median / factor:,.4g}", va="center", fontsize=7)
+        axes.text(spread.high / factor, place, f"  {_label(spread.median / factor)}", va="center", fontsize=7)
     axes.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=7)
     axes.invert_yaxis()
     axes.set_title(f"{comparison.scenario.describe()}\n{unit}", loc="left", fontsize=8)
@@ -58,3 +58,7 @@ def _headline(comparison: Comparison) -> tuple[str, str, float]:
         return key, "median latency in microseconds: less is better", 1
     what = "deliveries" if scenario.subscribers or scenario.name == "session-unload" else "messages"
     return "per_s", f"thousand {what} a second", 1000
+
+
+def _label(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
