@@ -7,6 +7,7 @@ INSTALLED := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 DEMO_MESSAGES ?= 100000
 KERNELS := $(wildcard timestone/*.pyx timestone/*.h mqtt_front/*.pyx mqtt_front/codec/*.pyx)
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadgroup
 FAST := not spark and not slow and not crash and not faults
 
 .DEFAULT_GOAL := help
@@ -20,7 +21,7 @@ demo: $(INSTALLED) ## 200 devices -> MQTT -> log -> pipeline -> Parquet, and eve
 	@$(BIN)/python -m examples.demo --messages $(DEMO_MESSAGES)
 
 test: $(INSTALLED) ## the whole test suite (TESTS="tests/cli -k serve" for a part of it)
-	@$(PYTEST) $(TESTS)
+	@$(PYTEST) $(if $(TESTS),$(TESTS),$(SIDE_BY_SIDE))
 
 check: lint ## what to run before each commit: lint, then the tests without Spark, kills and broken disks
 	@$(PYTEST) -q -m "$(FAST)"

@@ -12,6 +12,17 @@ settings.register_profile(
 settings.load_profile("timestone")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where tests run side by side, those of a file stay together, and all with Spark share one Java, which begins
+    first because it takes longest."""
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def plain_environment() -> None:
     """No setting of a server in the developer's shell reaches a test or a process that a test starts.
