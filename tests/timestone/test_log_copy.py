@@ -9,7 +9,7 @@ import timestone
 from timestone.crc import crc32c
 from timestone.entries import ENTRY, NO_TOPIC, Entries
 from timestone.files import Files
-from timestone.inspection import EXIT_CLEAN, inspect_store
+from timestone.inspection import EXIT_CORRUPT, inspect_store
 from timestone.log_copy import LogCopy
 from timestone.topics import LogIdentity
 
@@ -61,7 +61,11 @@ def test_records_keep_what_they_have(copy: LogCopy, tmp_path: Path) -> None:
             (20, b"five", 8, "x"),
             (21, b"six", 9, "x"),
         ]
-    assert inspect_store(tmp_path, deep=True).exit_code == EXIT_CLEAN
+    report = inspect_store(tmp_path, deep=True)
+    assert (report.exit_code, report.logs[0].topic_names_lost) == (EXIT_CORRUPT, 1), (
+        "and nothing else is wrong"
+    )
+    assert not [one for one in report.logs[0].segments if one.damaged_offsets or one.lost_bytes]
 
 
 def test_bytes_between_records_are_left_out(copy: LogCopy, tmp_path: Path) -> None:
