@@ -12,6 +12,8 @@ What is promised, whatever happens meanwhile:
   the start sees at least the last record of each topic;
 - a tombstone (an empty payload, or the flag) goes once nothing older of its topic has been left for `tombstone_ms`,
   so a reader that has seen the older record has that long to see the tombstone as well;
+- a record to be retained (MQTT's flag) goes only for the sake of a newer one that is, and while it stays no tombstone
+  of its topic goes: what is retained can always be told from the log;
 - records without a topic stay.
 
 A pass learns the last offset of each topic from the segments that were sealed since the one before, then rewrites
@@ -33,7 +35,7 @@ import numpy.typing as npt
 from timestone.compacting import CompactedCopy
 from timestone.entries import ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.errors import CorruptRecord
-from timestone.record import FLAG_REMOVED, FLAG_TOMBSTONE
+from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
 from timestone.segment import Segment
 
 if TYPE_CHECKING:
@@ -92,22 +94,28 @@ class Progress:
 
 
 class LatestOffsets:
-    """The last offset that is known of each topic; 8 bytes a topic."""
+    """The last offset that is known of each topic, and the last with the flag to retain; 16 bytes a topic."""
 
     def __init__(self, topic_count: int) -> None:
         self._offsets = np.full(topic_count, -1, dtype=np.int64)
+        self._retained = np.full(topic_count, -1, dtype=np.int64)
 
     def hear(self, entries: Entries, offsets: npt.NDArray[np.int64]) -> None:
         """Take in records that are proven, in order."""
         topics = entries["topic"]
         known = topics < len(self._offsets)
         self._offsets[topics[known]] = offsets[known]  # of equal topics, the last one counts
+        known &= _is_retained(entries)
+        self._retained[topics[known]] = offsets[known]
 
-    def of(self, topics: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-        """The last offset of each of these topics; -1 for one that is not known."""
+    def of(self, entries: Entries) -> npt.NDArray[np.int64]:
+        """The offset of what each of these records would go for; -1 where that is not known."""
+        topics = entries["topic"]
         found = np.full(len(topics), -1, dtype=np.int64)
         known = topics < len(self._offsets)
         found[known] = self._offsets[topics[known]]
+        known &= _is_retained(entries)
+        found[known] = self._retained[topics[known]]
         return found
 
 
@@ -266,8 +274,10 @@ class LogCompaction:
             offsets = np.arange(segment.base_offset + first, segment.base_offset + last, dtype=np.int64)
             topics = entries["topic"]
             named = (topics != NO_TOPIC) & ((entries["flags"] & FLAG_REMOVED) == 0)
-            older = named & (latest.of(topics) > offsets)
+            older = named & (latest.of(entries) > offsets)
             topics_found.append(np.unique(topics[older]))
+            held = named & ~older & _is_retained(entries) & ~_is_tombstone(entries) & (topics < len(left))
+            left[topics[held]] = True
             expired = named & _is_tombstone(entries) & (offsets < horizon) & (topics < len(left))
             expired[expired] = ~left[topics[expired]]
             gone[first:last] = older | expired
@@ -314,6 +324,10 @@ def _is_worth(sealed: list[Segment], progress: Progress) -> bool:
 def _removed_before(segment: Segment) -> Mask:
     entries = segment.mapped_entries(segment.pair(), 0, segment.count)
     return np.asarray((entries["flags"] & FLAG_REMOVED) != 0, dtype=np.bool_)
+
+
+def _is_retained(entries: Entries) -> Mask:
+    return np.asarray((entries["flags"] & FLAG_RETAIN) != 0, dtype=np.bool_)
 
 
 def _is_tombstone(entries: Entries) -> Mask:

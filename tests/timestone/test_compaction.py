@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import timestone
@@ -15,8 +16,9 @@ from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
 from timestone import Draft, Log, LogConfig, OffsetOutOfRange, Store
 from timestone.compaction import SPACE, LatestOffsets, Progress
+from timestone.entries import ENTRY
 from timestone.inspection import EXIT_CLEAN, inspect_store
-from timestone.record import FLAG_REMOVED, FLAG_TOMBSTONE
+from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
 
 HOUR_MS = 3_600_000
 
@@ -206,6 +208,32 @@ def test_tombstone_stays_for_its_time_after_the_older_records_are_gone(place: Pl
     check(log, place.appended)
 
 
+def test_retained_record_goes_only_for_a_newer_retained_one(place: Place) -> None:
+    """The MQTT front finds out by reading the log which messages are retained, also after a kill; a record that is not
+    to be retained replaces none that is."""
+    log = place.log(tombstone_ms=0)
+    log.append(b"on", topic="lamp", flags=FLAG_RETAIN)
+    log.append(b"sample", topic="lamp")
+    log.append(b"newer sample", topic="lamp")
+    log.append(b"", topic="lamp")  # a tombstone for others, nothing to retained messages
+    place.seal(log)
+    for _ in range(3):
+        place.clock.advance(HOUR_MS)
+        log.apply_compaction()
+        assert topics(log) == [(0, "lamp"), (3, "lamp")], "and the tombstone stays while an older record does"
+    log.append(b"off", topic="lamp", flags=FLAG_RETAIN)
+    place.seal(log)
+    log.apply_compaction()
+    assert topics(log) == [(4, "lamp")]
+    log.append(b"", topic="lamp", flags=FLAG_RETAIN)
+    place.seal(log)
+    log.apply_compaction()
+    assert topics(log) == [(5, "lamp")], "cleared: the tombstone is the newest retained record"
+    place.clock.advance(HOUR_MS)
+    assert log.apply_compaction() == 1
+    assert topics(log) == []
+
+
 def test_flag_makes_a_tombstone_and_a_header_block_is_no_payload(place: Place) -> None:
     log = place.log(tombstone_ms=0)
     log.append(b"", topic="a", headers=[("unit", b"C")])
@@ -368,7 +396,7 @@ def test_passes_are_remembered_in_bounded_number(place: Place) -> None:
 
 def test_topics_that_nobody_has_heard_of_are_kept() -> None:
     latest = LatestOffsets(0)
-    assert latest.of(timestone.Batch("a", 0, None, next_offset=0).topic_ids).tolist() == []  # type: ignore[arg-type]
+    assert latest.of(np.empty(0, dtype=ENTRY)).tolist() == []
 
 
 def test_nobody_appends_what_would_not_be_shown(place: Place) -> None:
