@@ -1,8 +1,8 @@
-"""Topic aliases of deliveries on one connection: topics that come often go out as a number once the client knows it
-(section 3.3.2.3.4)."""
+"""Topic aliases of deliveries on one connection: the first topics, and those that come often, go out as a number once
+the client knows it (section 3.3.2.3.4)."""
 
 _OFTEN = 4
-"""Deliveries after which a topic is worth a number: most topics come once or for ever."""
+"""Deliveries after which a topic is worth a number when half of them are given: most topics come once or for ever."""
 _COUNTED_MAX = 4096
 """Topics that are counted at a time."""
 _TOPIC_ALIAS = b"\x23"
@@ -46,12 +46,26 @@ class OutgoingAliases:
         if seen < _OFTEN:
             return False
         del self._counts[head]
-        self._properties[head] = _TOPIC_ALIAS + (len(self._properties) + 1).to_bytes(2, "big")
+        self._give(head)
         return True
+
+    def tells(self, head: bytes) -> bool:
+        """The next delivery of a topic goes out with both, name and number."""
+        return head not in self._known and (head in self._properties or self._takes(head))
 
     def of(self, head: bytes) -> tuple[bytes, bytes]:
         """How a topic goes out: its name, or none if the client knows the number; and the property with the number."""
         number = self._properties.get(head)
         if number is None:
-            return head, b""
+            if not self._takes(head):
+                return head, b""
+            number = self._give(head)
         return NO_TOPIC if head in self._known else head, number
+
+    def _takes(self, head: bytes) -> bool:
+        """A topic gets a number the first time."""
+        return len(self._properties) < (self._maximum + 1) // 2 and len(head) > _SHORT
+
+    def _give(self, head: bytes) -> bytes:
+        number = self._properties[head] = _TOPIC_ALIAS + (len(self._properties) + 1).to_bytes(2, "big")
+        return number

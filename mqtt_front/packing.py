@@ -42,20 +42,44 @@ def pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
 
     The caller has seen to it that the batch has no more records than there is room for in flight.
     """
+    naming = _naming_count(feed, batch, target)
+    if not 0 < naming < len(batch):
+        return _pack(feed, batch, target, now_us)
+    after = np.arange(len(batch)) >= naming
+    named = _pack(feed, batch.select(~after), target, now_us)
+    return _joined(named, _pack(feed, batch.select(after), target, now_us))
+
+
+def _naming_count(feed: Feed, batch: Batch, target: Target) -> int:
+    """Records at the front that tell the client the number of a topic, each of another one: what follows them can go
+    out without the names."""
+    named: set[int] = set()
+    if target.aliases is not None and not target.aliases.settled:
+        for topic_id in batch.topic_ids.tolist():
+            if topic_id in named or not target.aliases.tells(feed.head(topic_id)):
+                break
+            named.add(topic_id)
+    return len(named)
+
+
+def _joined(one: Packed, other: Packed) -> Packed:
+    return Packed(
+        one.data + other.data,
+        one.delivered_count + other.delivered_count,
+        one.oversize_count + other.oversize_count,
+        one.expired_count + other.expired_count,
+        one.exactly_once or other.exactly_once,
+    )
+
+
+def _pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
     first, plain = 0, Packed(b"", 0, 0, 0)
     places = Places(feed.log.name) if target.level == MQTT_5 and feed.tells_place else None
     if batch.plain and not feed.replaying and feed.gap is None:
         first, plain = _pack_plain(feed, batch, target, places)
     if first < len(batch):
         rest = batch.select(np.arange(len(batch)) >= first) if first else batch
-        packed = _pack_each(feed, rest, target, now_us, places)
-        plain = Packed(
-            plain.data + packed.data,
-            plain.delivered_count + packed.delivered_count,
-            packed.oversize_count,
-            packed.expired_count,
-            plain.exactly_once or packed.exactly_once,
-        )
+        plain = _joined(plain, _pack_each(feed, rest, target, now_us, places))
     feed.window.seen = max(feed.window.seen, batch.next_offset)
     return plain
 

@@ -1,5 +1,5 @@
-"""Trap 28, outgoing: numbers for topics that come often, within what the client takes, and never before it knows
-them."""
+"""Trap 28, outgoing: numbers for the first topics and for those that come often, within what the client takes, and
+never before it knows them."""
 
 import pytest
 
@@ -11,21 +11,56 @@ from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 
 
+def test_the_first_topics_get_half_of_the_numbers_at_once() -> None:
+    aliases = OutgoingAliases(3)
+    for head, number in ((b"\0\4aaaa", b"\x23\0\1"), (b"\0\4bbbb", b"\x23\0\2")):
+        assert aliases.tells(head) and aliases.of(head) == (head, number) and aliases.tells(head)
+        assert aliases.sent(head) and aliases.of(head) == (NO_TOPIC, number) and not aliases.tells(head)
+    assert not aliases.tells(b"\0\4cccc") and aliases.of(b"\0\4cccc") == (b"\0\4cccc", b"")
+    assert not OutgoingAliases(3).tells(b"\0\3abc"), "shorter than its number"
+
+
+def half_given(maximum: int) -> OutgoingAliases:
+    """Where only topics that come often still get a number."""
+    aliases = OutgoingAliases(maximum)
+    for number in range(maximum // 2):
+        aliases.of(b"\0\4%04d" % number)
+        aliases.sent(b"\0\4%04d" % number)
+    return aliases
+
+
 def test_a_topic_gets_a_number_when_it_comes_often_and_loses_its_name_once_that_was_told() -> None:
-    aliases, head = OutgoingAliases(2), b"\0\4aaaa"
+    aliases, head = half_given(4), b"\0\4aaaa"
     assert [aliases.sent(head) for _ in range(5)] == [False, False, False, True, True]
-    assert aliases.of(head) == (NO_TOPIC, b"\x23\0\1")
-    assert aliases.sent(b"\0\4bbbb", 100) and aliases.of(b"\0\4bbbb") == (b"\0\4bbbb", b"\x23\0\2")
+    assert aliases.of(head) == (NO_TOPIC, b"\x23\0\3")
+    assert aliases.sent(b"\0\4bbbb", 100) and aliases.of(b"\0\4bbbb") == (b"\0\4bbbb", b"\x23\0\4")
     assert not aliases.sent(b"\0\4cccc", 100) and aliases.of(b"\0\4cccc") == (b"\0\4cccc", b"")
     assert not any(aliases.sent(b"\0\3abc") for _ in range(100)), "shorter than its number"
     assert not aliases.settled and aliases.sent(b"\0\4bbbb") and aliases.settled
 
 
 def test_topics_that_come_once_are_not_remembered_for_ever() -> None:
-    aliases = OutgoingAliases(10)
+    aliases = half_given(10)
     for number in range(20_000):
         assert not aliases.sent(b"%08d" % number)
     assert len(aliases._counts) <= 4096
+
+
+@pytest.mark.parametrize("burst", [True, False], ids=["in one batch", "one by one"])
+def test_a_name_goes_out_once(server: MqttServer, burst: bool) -> None:
+    """As the suite of the Paho project asks for: the first delivery has both, the others have no name."""
+    topic = f"alias/once/{burst}"
+    with RawClient(server.address, 5) as reader, RawClient(server.address, 5) as publisher:
+        reader.connect("reader", properties=Properties(topic_alias_maximum=1))
+        reader.subscribe(topic)
+        publisher.connect("publisher")
+        if burst:
+            publisher.send(*[Publish(topic, b"x", 1, packet_id=number) for number in range(1, 4)])
+        else:
+            for _ in range(3):
+                publisher.publish(topic)
+        received = reader.receive(3)
+        assert [(one.topic, one.properties.topic_alias) for one in received] == [(topic, 1), ("", 1), ("", 1)]
 
 
 def named(received: list[Publish], maximum: int) -> tuple[list[str], int]:
