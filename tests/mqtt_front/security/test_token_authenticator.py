@@ -172,6 +172,16 @@ def test_a_token_by_a_key_of_somebody_else_is_refused(key_set: Path) -> None:
         forged({"alg": "ES256", "crit": ["b64"], "b64": False}),
         forged({"alg": "ES256"}, b"\x00" * 64),
     ],
+    ids=[
+        "empty",
+        "long",
+        "not base64",
+        "deep claims",
+        "deep header",
+        "odd key",
+        "odd header",
+        "no signature",
+    ],
 )
 def test_bad_tokens_are_refusals_and_nothing_else(key_set: Path, password: bytes) -> None:
     refused(authenticator(key_set), password)
