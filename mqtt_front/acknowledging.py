@@ -33,6 +33,7 @@ def acknowledged(broker: "Broker", link: Link, event: Acknowledgements) -> None:
         known = session.accepted(event.packet_ids)
         _answer(broker, link, session, _PUBREL, event.packet_ids, known)
     elif event.kind is PacketType.PUBREL:
+        link.connection.unreleased.difference_update(event.packet_ids)
         known = session.forget_received(event.packet_ids)
         _answer(broker, link, session, _PUBCOMP, event.packet_ids, known)
     else:

@@ -79,6 +79,7 @@ class Connection:
         "saw_connect",
         "state",
         "unacknowledged",
+        "unreleased",
     )
 
     def __init__(self, inbound: Inbound) -> None:
@@ -90,6 +91,9 @@ class Connection:
         """A CONNECT came that claims a protocol level, good or bad: there is somebody to answer to."""
         self.unacknowledged = 0
         """Publishes at QoS 1 and 2 that came and were not acknowledged yet. The owner counts them down."""
+        self.unreleased: set[int] = set()
+        """Packet ids of publishes at QoS 2 that were acknowledged by PUBREC, until PUBREL: they count towards the
+        receive maximum, too (section 4.9). Kept by the owner."""
         self.held = False
         """No event is given until `go_on`."""
         self._aliases: dict[int, bytes] = {}
@@ -263,7 +267,7 @@ class Connection:
 
     def _admit(self, run: PublishRun) -> tuple[int, MqttError | None]:
         """How many publishes of a run are within the receive maximum and the maximum QoS."""
-        room = self.inbound.receive_maximum - self.unacknowledged
+        room = self.inbound.receive_maximum - self.unacknowledged - len(self.unreleased)
         qos2 = len(run.first_bytes.translate(None, _QOS_2)) < len(run.first_bytes)
         answers = len(run.acknowledgements) // 4
         if (self.level < MQTT_5 or answers <= room) and self.inbound.maximum_qos >= 1 + qos2:
@@ -272,7 +276,7 @@ class Connection:
             if first & 6 == 4 and self.inbound.maximum_qos < 2:
                 return number, ProtocolViolation("a publish at QoS 2", Reason.QOS_NOT_SUPPORTED)
             if first & 6 and self.level == MQTT_5:
-                if room == 0:
+                if room <= 0:
                     message = f"more than {self.inbound.receive_maximum} unacknowledged publishes"
                     reason = Reason.RECEIVE_MAXIMUM_EXCEEDED
                     return number, ProtocolViolation(message, reason, "receive_maximum")

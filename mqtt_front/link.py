@@ -267,6 +267,8 @@ class Link:
         at_qos_2 = [at for at in range(0, len(acknowledgements), 4) if acknowledgements[at] == 0x50]
         if at_qos_2:
             ids = [int.from_bytes(acknowledgements[at + 2 : at + 4], "big") for at in at_qos_2]
+            if reason == 0 and self.level == MQTT_5:
+                self.connection.unreleased.update(ids)
             self.broker.settled(self.client_id, ids, stored=reason == 0)
 
     def refuse(self, message: str) -> None:

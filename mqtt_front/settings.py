@@ -148,7 +148,7 @@ class MqttSettings(SecuritySettings):
     )
     receive_maximum: int = _setting(
         4096,
-        "unacknowledged QoS 1 publishes of one MQTT 5 client; more is a protocol error",
+        "publishes of one MQTT 5 client that are not acknowledged, at QoS 2 not completed; more is a protocol error",
         low=1,
         high=65_535,
     )

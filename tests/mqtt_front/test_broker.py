@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqtt_front.codec import packets
-from mqtt_front.codec.packets import Connack, Disconnect, Puback, Publish, Will
+from mqtt_front.codec.packets import Connack, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
 from mqtt_front.codec.properties import Properties
 from mqtt_front.settings import Route
 from tests.support.mqtt_clients import RawClient, wait_for
@@ -85,6 +85,25 @@ def test_more_unacknowledged_than_the_receive_maximum_ends_mqtt_5(tmp_path: Path
         assert [eager.expect(Puback).packet_id for _ in range(5)] == [1, 2, 3, 4, 5]
         eager.send(*[Publish("t", b"", 1, packet_id=n) for n in range(1, 8)])
         assert eager.expect(Disconnect).reason == 0x93
+
+
+def test_the_receive_maximum_counts_a_publish_at_qos_2_until_it_is_released(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path, receive_maximum=2) as server, client(server, "eager", 5) as eager:
+        for _ in range(3):
+            for packet_id in (1, 2):
+                eager.send(Publish("t", b"", 2, packet_id=packet_id))
+                assert eager.expect(Pubrec) == Pubrec(packet_id)
+            eager.send(Pubrel(1), Pubrel(2))
+            assert [eager.expect(Pubcomp).packet_id for _ in range(2)] == [1, 2]
+        for packet_id in (1, 2):
+            eager.send(Publish("t", b"", 2, packet_id=packet_id))
+            eager.expect(Pubrec)
+        eager.send(Publish("t", b"", 1, packet_id=3))
+        assert eager.expect(Disconnect).reason == 0x93
+    with mqtt_server(tmp_path / "other", receive_maximum=2) as server, client(server, "three", 4) as three:
+        for packet_id in (1, 2, 3):
+            three.send(Publish("t", b"", 2, packet_id=packet_id))
+            three.expect(Pubrec)
 
 
 @pytest.mark.parametrize("limit", [1, 3])
