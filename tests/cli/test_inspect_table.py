@@ -8,6 +8,12 @@ from timestone.inspection import inspect_store
 from timestone_cli.inspect_table import print_report
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the path of a test's directory is, the line with it is not broken."""
+    monkeypatch.setenv("COLUMNS", "160")
+
+
 def printed(path: Path, capsys: pytest.CaptureFixture[str], *, deep: bool = False) -> list[str]:
     print_report(inspect_store(path, deep=deep))
     return capsys.readouterr().out.splitlines()

@@ -39,7 +39,8 @@ def test_whatever_the_state_the_copy_is_sound(tmp_path: Path, condition: str) ->
     done = command("salvage", "data", "rescued", cwd=tmp_path)
     assert done.returncode in (0, 3, 4)
     assert done.stderr == ""
-    assert command("inspect", "rescued", "--deep", cwd=tmp_path).returncode == 0
+    copied = command("inspect", "rescued", "--deep", cwd=tmp_path)
+    assert copied.returncode == (3 if "the names of" in done.stdout else 0), "names are lost for good"
 
 
 def test_what_cannot_be_done_is_one_line(tmp_path: Path) -> None:
