@@ -20,11 +20,8 @@ A pass learns the last offset of each topic from the segments that were sealed s
 what that makes worth it, oldest first: the tombstone of a record never goes before the record, not even through a
 power loss, because each segment is durable before the next is touched."""
 
-import errno
 import json
 import logging
-import os
-import threading
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,7 +33,9 @@ from timestone.compacting import CompactedCopy
 from timestone.entries import ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.errors import CorruptRecord
 from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
+from timestone.replacement import check_space
 from timestone.segment import Segment
+from timestone.sliced_pass import SlicedPass, Slices
 
 if TYPE_CHECKING:
     from timestone.log import Log
@@ -125,8 +124,7 @@ class LogCompaction:
     def __init__(self, log: "Log", store: "Store") -> None:
         self._log = log
         self._store = store
-        self._lock = threading.Lock()
-        self._slices: Iterator[int] | None = None
+        self._passes = SlicedPass(lambda: self._pass(at_once=False))
         self._waits = False
         """Somebody else rewrites a segment that this pass wanted to."""
 
@@ -137,46 +135,27 @@ class LogCompaction:
 
     def run(self) -> float | None:
         """The task for the background: one slice, and in how many seconds the next. Raises OSError."""
-        with self._lock:
-            if self._slices is None:
-                self._slices = self._pass(at_once=False)
-            done = self._step_locked()
+        done = self._passes.step()
         return None if done is None else done / self._store.config.compact_bytes_per_s
 
     def apply(self) -> int:
         """One whole pass now, as fast as it goes; returns how many records were removed. Raises OSError."""
-        with self._lock:
-            before = self._removed_count()
-            self._slices = self._pass(at_once=True)
-            while self._step_locked() is not None:
-                pass
-            return self._removed_count() - before
+        before = self._removed_count()
+        self._passes.finish(self._pass(at_once=True))
+        return self._removed_count() - before
 
     def close(self) -> None:
-        """Leave what is half done, without a trace."""
-        with self._lock:
-            self._slices = None
+        """Leave what is half done, without a trace, and begin nothing any more."""
+        self._passes.close()
 
     def _removed_count(self) -> int:
         return sum(one.trailer.removed_count for one in self._log.history.segments if one.trailer)
 
-    def _step_locked(self) -> int | None:
-        """One slice, its bytes; None when the pass is over."""
-        assert self._slices is not None
-        try:
-            done = next(self._slices, None)
-        except BaseException:
-            self._slices = None
-            raise
-        if done is None:
-            self._slices = None
-        return done
-
-    def _pass(self, *, at_once: bool) -> Iterator[int]:
+    def _pass(self, *, at_once: bool) -> Slices:
         log = self._log
         if log.failure is not None or not log.config.compact:
             return
-        sealed = self._sealed()
+        sealed = log.history.sealed()
         progress = self._progress()
         if not sealed or not (at_once or _is_worth(sealed, progress)):
             return
@@ -199,15 +178,6 @@ class LogCompaction:
         else:
             progress = Progress(clean_to, False, progress.sweeps)
         self._store.documents.put_many(SPACE, {log.folder.name: progress.encode()})
-
-    def _sealed(self) -> list[Segment]:
-        """The sealed segments in front of the first that is not."""
-        sealed = []
-        for segment in self._log.history.segments:
-            if segment.trailer is None:
-                break
-            sealed.append(segment)
-        return sealed
 
     def _progress(self) -> Progress:
         return Progress.decode(self._store.documents.get(SPACE, self._log.folder.name))
@@ -285,7 +255,9 @@ class LogCompaction:
         return np.concatenate(topics_found) if topics_found else np.zeros(0, dtype=np.uint32)
 
     def _rewrite(self, segment: Segment, gone: Mask) -> Iterator[int]:
-        self._check_space(segment)
+        assert segment.trailer is not None
+        added_bytes = segment.trailer.segment_bytes + segment.trailer.file_bytes
+        check_space(self._store.files, segment.segment_path, added_bytes, self._store.config.min_free_bytes)
         copy = CompactedCopy(self._store.files, segment, gone | _removed_before(segment))
         try:
             yield from copy.slices()
@@ -299,20 +271,6 @@ class LogCompaction:
         """The segment as it is now: another may have rewritten it, or retention deleted it."""
         history = self._log.history.segments
         return next((one for one in history if one.base_offset == segment.base_offset), None)
-
-    def _check_space(self, segment: Segment) -> None:
-        """Compacting must not be what brings appends to a halt. Raises OSError."""
-        assert segment.trailer is not None
-        free_bytes = self._store.files.free_bytes(self._log.folder)
-        wanted = (
-            self._store.config.min_free_bytes + segment.trailer.segment_bytes + segment.trailer.file_bytes
-        )
-        if free_bytes < wanted:
-            raise OSError(
-                errno.ENOSPC,
-                f"{os.strerror(errno.ENOSPC)}: compacting wants {wanted} bytes free, there are {free_bytes}",
-                str(segment.segment_path),
-            )
 
 
 def _is_worth(sealed: list[Segment], progress: Progress) -> bool:

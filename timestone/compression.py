@@ -5,12 +5,9 @@ What belongs here: the choice of segments and dictionaries, the pace, what is do
 worked, so that at most half a core goes into it; it takes no lock that an append or a read takes, but for the moment
 in which the new files take the place of the old."""
 
-import errno
 import logging
-import os
-import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -21,7 +18,9 @@ from timestone.errors import CorruptRecord
 from timestone.evidence import RawFile
 from timestone.files import Files
 from timestone.frames import FRAME_BYTES, frame_count
+from timestone.replacement import check_space
 from timestone.segment import Segment
+from timestone.sliced_pass import SlicedPass, Slices
 from timestone.zstd import FrameEncoder, train
 
 if TYPE_CHECKING:
@@ -48,9 +47,7 @@ class LogCompression:
     def __init__(self, log: "Log", store: "Store") -> None:
         self._log = log
         self._store = store
-        self._lock = threading.Lock()
-        self._slices: Generator[int, None, None] | None = None
-        self._closed = False
+        self._passes = SlicedPass(self._pass)
         self._left_alone: set[tuple[int, int]] = set()
         """Segments that were looked at and stay as they are while the store is open."""
 
@@ -62,44 +59,19 @@ class LogCompression:
     def run(self) -> float | None:
         """The task for the background: one slice, and in how many seconds the next. Raises OSError."""
         began = time.monotonic()
-        with self._lock:
-            if self._step_locked() is None:
-                return None
-        return time.monotonic() - began
+        return None if self._passes.step() is None else time.monotonic() - began
 
     def apply(self) -> int:
         """Compress all that is due now, as fast as it goes; returns how many segments were. Raises OSError."""
         before = sum(map(_is_compressed, self._log.history.segments))
-        done: int | None = 0
-        while done is not None:
-            with self._lock:
-                done = self._step_locked()
+        self._passes.finish()
         return sum(map(_is_compressed, self._log.history.segments)) - before
 
     def close(self) -> None:
         """Leave what is half done, without a trace, and begin nothing any more."""
-        self._closed = True
-        with self._lock:
-            if self._slices is not None:
-                self._slices.close()
-            self._slices = None
+        self._passes.close()
 
-    def _step_locked(self) -> int | None:
-        """One slice; None when nothing is left to do."""
-        if self._closed:
-            return None
-        if self._slices is None:
-            self._slices = self._pass()
-        try:
-            done = next(self._slices, None)
-        except BaseException:
-            self._slices = None
-            raise
-        if done is None:
-            self._slices = None
-        return done
-
-    def _pass(self) -> Generator[int, None, None]:
+    def _pass(self) -> Slices:
         while (segment := self._next()) is not None:
             try:
                 yield from self._compress(segment)
@@ -125,7 +97,9 @@ class LogCompression:
         return None
 
     def _compress(self, segment: Segment) -> Iterator[int]:
-        self._check_space(segment)
+        assert segment.trailer is not None
+        added_bytes = segment.trailer.stored_bytes + segment.trailer.file_bytes
+        check_space(self._store.files, segment.segment_path, added_bytes, self._store.config.min_free_bytes)
         number, content = self._dictionary() if self._log.config.compression_dictionary else (0, None)
         samples = _frames_of(self._store.files, segment)
         encoder = FrameEncoder(self._log.config.compression_level)
@@ -150,18 +124,6 @@ class LogCompression:
             finally:
                 copy.close()
         self._log.compaction.expect()  # which may have waited for this
-
-    def _check_space(self, segment: Segment) -> None:
-        """Compressing must not be what brings appends to a halt. Raises OSError."""
-        assert segment.trailer is not None
-        free_bytes = self._store.files.free_bytes(self._log.folder)
-        wanted = self._store.config.min_free_bytes + segment.trailer.stored_bytes + segment.trailer.file_bytes
-        if free_bytes < wanted:
-            raise OSError(
-                errno.ENOSPC,
-                f"{os.strerror(errno.ENOSPC)}: compressing wants {wanted} bytes free, there are {free_bytes}",
-                str(segment.segment_path),
-            )
 
     # Dictionaries.
 

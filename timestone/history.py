@@ -4,6 +4,7 @@ Replaced whole whenever a segment comes, is sealed or goes, so a reader that too
 and needs no lock. Used by the owner's `Log` and by the read-only `LogView` alike."""
 
 import bisect
+import itertools
 from collections.abc import Sequence
 
 from timestone.segment import Run, Segment
@@ -18,6 +19,10 @@ class History:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self.segments = tuple(segments)
         self._bases = [segment.base_offset for segment in self.segments]
+
+    def sealed(self) -> list[Segment]:
+        """The sealed segments in front of the first that is not."""
+        return list(itertools.takewhile(lambda segment: segment.trailer is not None, self.segments))
 
     def replaced(self, old: Segment, new: Segment | None) -> "History":
         """The same history with one segment exchanged or, for None, removed."""

@@ -13,6 +13,7 @@ So a crash leaves the old pair or the new one, and perhaps a segment file that n
 it (`remove_replaced`). A reader that has the old files open keeps them; one that opens them too late notices by the
 generation, or because they are gone, and looks at the folder again."""
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -101,6 +102,18 @@ class Replacement:
         fd, self.segment_fd = self.segment_fd, -1
         if fd >= 0:
             self._files.close(fd)
+
+
+def check_space(files: Files, segment_path: Path, added_bytes: int, min_free_bytes: int) -> None:
+    """Rewriting must not be what brings appends to a halt: it has to leave `min_free_bytes`. Raises OSError."""
+    free_bytes = files.free_bytes(segment_path.parent)
+    wanted = min_free_bytes + added_bytes
+    if free_bytes < wanted:
+        raise OSError(
+            errno.ENOSPC,
+            f"{os.strerror(errno.ENOSPC)}: rewriting wants {wanted} bytes free, there are {free_bytes}",
+            str(segment_path),
+        )
 
 
 def remove_replaced(files: Files, folder: Path, sealed: Iterable[Trailer]) -> int:

@@ -91,7 +91,7 @@ class Retention:
                 return 0
             if self._roll_in_us() == 0:
                 log.roll()
-            sealed = self._sealed()
+            sealed = log.history.sealed()
             retention_us = log.config.retention_ms * 1000
             expired = sealed[: max(self._too_old(sealed, retention_us), self._too_many(sealed))]
             released = self._released(expired)
@@ -103,15 +103,6 @@ class Retention:
         renaming may wait for a lock that the reader's caller holds."""
         if self.lock.acquire(timeout=5):
             self.lock.release()
-
-    def _sealed(self) -> list[Segment]:
-        """The sealed segments in front of the first that is not."""
-        sealed = []
-        for segment in self._log.history.segments:
-            if segment.trailer is None:
-                break
-            sealed.append(segment)
-        return sealed
 
     def _too_many(self, sealed: Sequence[Segment]) -> int:
         limit_bytes = self._log.config.retention_bytes
@@ -187,7 +178,7 @@ class Retention:
         retention_us = self._log.config.retention_ms * 1000
         if self._held:
             waits_us.append(_PINNED_US)
-        elif retention_us and (sealed := self._sealed()):
+        elif retention_us and (sealed := self._log.history.sealed()):
             now_us = self._store.steady_clock.now_us()
             waits_us.append(max(0, self._appended_us(sealed[0]) + retention_us - now_us))
         return min(min(waits_us) / 1e6, _LOOK_AGAIN_S) if waits_us else None

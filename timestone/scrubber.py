@@ -18,6 +18,7 @@ from timestone.errors import CorruptLog
 from timestone.evidence import UnprovenRange
 from timestone.segment import Segment
 from timestone.segment_check import SegmentCheck
+from timestone.sliced_pass import SlicedPass, Slices
 
 if TYPE_CHECKING:
     from timestone.log import Log
@@ -39,7 +40,7 @@ class Scrubber:
         self._store = store
         self._rate = store.config.scrub_bytes_per_s
         self._interval_s = store.config.scrub_interval_ms / 1000
-        self._slices: Iterator[int] | None = None
+        self._passes = SlicedPass(lambda: self._pass(self._at or self._cursor()))
         self._at: tuple[str, int, int] | None = None
         self._saved_s = time.monotonic()
         self._known: set[str] = set()
@@ -51,15 +52,8 @@ class Scrubber:
 
     def run(self) -> float | None:
         """One slice, as a task; returns when the next is due."""
-        if self._slices is None:
-            self._slices = self._pass(self._at or self._cursor())
-        try:
-            read_bytes = next(self._slices, None)
-        except BaseException:
-            self._slices = None
-            raise
+        read_bytes = self._passes.step()
         if read_bytes is None:
-            self._slices = None
             self._note_pass_over()
             return self._interval_s
         return read_bytes / self._rate
@@ -75,11 +69,11 @@ class Scrubber:
 
     def close(self) -> None:
         """Remember how far the pass is."""
-        if self._slices is not None:
-            self._slices = None
+        if self._passes.begun:
             self._save_cursor()
+        self._passes.close()
 
-    def _pass(self, after: tuple[str, int, int] | None) -> Iterator[int]:
+    def _pass(self, after: tuple[str, int, int] | None) -> Slices:
         """Check everything behind a place; yields the bytes of each slice."""
         self._known = {key for key in self._store.documents.items(SPACE) if key != _PASS}
         live: set[str] = set()

@@ -154,7 +154,7 @@ def test_it_does_not_take_the_space_that_appends_need(
         log = store.log("a")
         fill(log, 101)
         monkeypatch.setattr(files, "free_bytes", lambda path: 100)
-        with pytest.raises(OSError, match="compressing wants"):
+        with pytest.raises(OSError, match="rewriting wants"):
             log.apply_compression()
         assert compressed(log) == [False, False]
 

@@ -52,6 +52,12 @@ def test_offset_is_located_in_its_segment_or_the_next_behind_a_gap(
     assert (found.base_offset if found else None) == base
 
 
+def test_sealed_are_those_in_front_of_the_first_that_is_not(history: History) -> None:
+    assert [segment.base_offset for segment in history.sealed()] == [0, 3]
+    unsealed_first = History([history.segments[2], *history.segments[:2]])
+    assert unsealed_first.sealed() == []
+
+
 def test_empty_history_holds_nothing() -> None:
     assert History([]).locate(0) is None
     assert History([]).offset_at(5, 7) == 7

@@ -63,7 +63,7 @@ def place(quick_directory: Path) -> Iterator[Place]:
 def finish(scrubber: Scrubber) -> list[float]:
     """Run a whole pass; the waits between its slices."""
     waits: list[float] = []
-    while scrubber._slices is not None or not waits:
+    while scrubber._passes.begun or not waits:
         wait_s = scrubber.run()
         assert wait_s is not None
         waits.append(wait_s)
