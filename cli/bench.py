@@ -23,6 +23,7 @@ BENCHMARKS = {
     ),
     "mqtt": ("timestone_bench.mqtt.command", "MQTT under load: Timestone, and other servers beside it"),
     "peers": ("timestone_bench.peers", "MQTT beside mosquitto and nats-server, where they are installed"),
+    "startup": ("timestone_bench.startup", "how soon commands answer and the server is ready"),
     "kernels": ("timestone_bench.kernels", "the compiled per-record loops against their twins in Python"),
 }
 

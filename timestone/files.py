@@ -169,6 +169,10 @@ class Files:
             raise _named(error, fd) from None
         return True
 
+    def unlock(self, fd: int) -> None:
+        """Let go of the flock, for every descriptor that shares it with this one: forked children have one."""
+        fcntl.flock(fd, fcntl.LOCK_UN)
+
     def map(self, fd: int, length_bytes: int) -> mmap.mmap:
         """A read-only shared mapping of the first bytes of a file. Read-only because a store through a
         mapping on a full disk is SIGBUS, which no Python program survives."""

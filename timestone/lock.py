@@ -4,21 +4,27 @@ dies."""
 import json
 import os
 import platform
+import time
 from pathlib import Path
 
 from timestone.clock import Clock
 from timestone.errors import StoreLocked
 from timestone.files import Files
 
+# `inspect` asks the kernel by taking the lock for a moment, and so does a process of anybody's between fork and exec,
+# which has the descriptors of its parent: neither may keep an owner from opening.
+_TRIES = 10
+_BETWEEN_TRIES_S = 0.01
+
 
 class StoreLock:
     """Ownership of a store, from construction to `release`."""
 
     def __init__(self, files: Files, path: Path, boot_id: bytes) -> None:
-        """Raises StoreLocked with the owner's pid."""
+        """Raises StoreLocked with the owner's pid, after a tenth of a second."""
         self._files = files
         self._fd = files.open_lock(path)
-        if not files.try_lock(self._fd):
+        if not self._taken():
             pid, host = read_owner(files, path)
             files.close(self._fd)
             raise StoreLocked(path.parent, pid, host)
@@ -31,11 +37,25 @@ class StoreLock:
             raise
 
     def release(self) -> None:
-        """Give the store up. Releasing twice is fine: a child that was forked may fork again, and by then the number
-        of the descriptor is another file's."""
+        """Give the store up, whoever else still has the descriptor: a child forked a moment ago does. Releasing twice
+        is fine."""
+        if self._fd >= 0:
+            self._files.unlock(self._fd)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close this copy of the descriptor only: the lock stays the process's that this one was forked from. Doing
+        it twice is fine: the child may fork again, and by then the number of the descriptor is another file's."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             self._files.close(fd)
+
+    def _taken(self) -> bool:
+        for _ in range(_TRIES - 1):
+            if self._files.try_lock(self._fd):
+                return True
+            time.sleep(_BETWEEN_TRIES_S)
+        return self._files.try_lock(self._fd)
 
 
 def owner_elsewhere(files: Files, path: Path) -> int | None:

@@ -237,8 +237,7 @@ class Store:
         self._inbox.abandon()
         for log in self._logs.values():
             log.abandon()
-        # Only this copy of the descriptor: the lock stays the parent's, and ends with the parent.
-        self._lock.release()
+        self._lock.abandon()
 
     def _prepare_directory(self, create: bool) -> None:
         if self.path.is_dir():

@@ -21,8 +21,8 @@ def test_store_of_a_killed_owner_is_opened_warm_and_cold(
     result = json.loads(capsys.readouterr().out)["result"]
     assert result["gigabytes"] == pytest.approx(0.002)
     assert (result["segments"], result["unclosed_megabytes"]) == (1, pytest.approx(2))
-    assert 0 < result["warm_open_s"] < 5
-    assert 0 < result["cold_open_s"] < 5
+    assert result["warm_open_s"] > 0
+    assert result["cold_open_s"] > 0
     assert list(tmp_path.iterdir()) == []
 
 

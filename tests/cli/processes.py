@@ -101,7 +101,12 @@ class Running:
         return self.process.returncode, out.decode(), err.decode()
 
 
-def processor_seconds(pid: int) -> float:
-    """What a running process has used so far: unlike time on the wall, it does not depend on who else is working."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def wake_ups(pid: int) -> int:
+    """How often the threads of a running process went to sleep so far: unlike time, it does not depend on who else is
+    working."""
+    lines = (
+        line
+        for status in Path(f"/proc/{pid}/task").glob("*/status")
+        for line in status.read_text().splitlines()
+    )
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))

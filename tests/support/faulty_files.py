@@ -235,6 +235,11 @@ class FaultyFiles(Files):
             if self._paths.pop(fd, None) is not None:
                 self.inner.close(fd)
 
+    def unlock(self, fd: int) -> None:
+        with self._lock:
+            if fd in self._paths:
+                self.inner.unlock(fd)
+
     def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
         return self._run("pread", self._path(fd), lambda: self.inner.pread(fd, length_bytes, position))
 

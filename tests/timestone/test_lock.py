@@ -14,6 +14,18 @@ from timestone.lock import StoreLock, read_owner
 BOOT_ID = bytes(range(16))
 
 
+class ProbedFiles(Files):
+    """Files of which somebody else, like `inspect`, has the lock the first two times that it is asked for."""
+
+    refused = 2
+
+    def try_lock(self, fd: int) -> bool:
+        if self.refused:
+            self.refused -= 1
+            return False
+        return super().try_lock(fd)
+
+
 @pytest.fixture
 def path(quick_directory: Path) -> Path:
     return quick_directory / "LOCK"
@@ -73,6 +85,40 @@ def test_lock_that_could_not_be_written_is_given_back(path: Path) -> None:
     with pytest.raises(OSError, match="No space"):
         StoreLock(files, path, BOOT_ID)
     StoreLock(files, path, BOOT_ID).release()
+
+
+def test_release_frees_the_store_though_a_child_just_forked_has_the_descriptor(path: Path) -> None:
+    """A store was closed and opened again while a child had not yet closed its copy: owned, by this very process."""
+    lock = StoreLock(Files(), path, BOOT_ID)
+    hold, let_go = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(let_go)
+        os.read(hold, 1)
+        os._exit(0)
+    lock.release()
+    StoreLock(Files(), path, BOOT_ID).release()
+    os.close(let_go)
+    os.close(hold)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_child_that_gives_its_copy_up_leaves_the_lock_to_its_parent(path: Path) -> None:
+    lock = StoreLock(Files(), path, BOOT_ID)
+
+    def run(pipe: int) -> None:
+        lock.abandon()
+
+    assert in_child(run)[0] == 0
+    with pytest.raises(StoreLocked):
+        StoreLock(Files(), path, BOOT_ID)
+    lock.release()
+
+
+def test_probe_that_holds_the_lock_for_a_moment_keeps_nobody_out(path: Path) -> None:
+    files = ProbedFiles()
+    StoreLock(files, path, BOOT_ID).release()
+    assert files.refused == 0, "it was refused, and asked again"
 
 
 def test_release_closes_only_its_own_descriptor(path: Path) -> None:

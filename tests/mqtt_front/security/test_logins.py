@@ -122,13 +122,12 @@ def test_checking_passwords_does_not_hold_up_others(guarded: MqttServer) -> None
         threads = [threading.Thread(target=guess, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()
-        slowest = 0.0
+        pings = 0
         while any(thread.is_alive() for thread in threads):
-            start = time.monotonic()
             inside.expect_silence()
-            slowest = max(slowest, time.monotonic() - start)
-        # In the loop they would take half a second together, and no ping would come through meanwhile.
-        assert slowest < 0.3
+            pings += 1
+        # In the loop there would be no more than a ping between two logins.
+        assert pings > 3 * len(threads)
 
 
 @pytest.mark.parametrize("level", [4, 5])

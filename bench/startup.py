@@ -1,0 +1,99 @@
+"""How long until `timestone --help` has answered and `timestone serve` is ready, beside a Python that does nothing?"""
+
+import argparse
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from .environment import probe_environment
+from .errors import BenchmarkError
+
+__all__ = ["BenchmarkError", "add_arguments", "run"]
+
+Progress = Callable[[str], None]
+_COMMAND = [sys.executable, "-m", "timestone_cli"]
+_READY_WITHIN_S = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.description = "How soon commands answer and the server is ready."
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="starts of each kind (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+
+
+def run(arguments: argparse.Namespace, progress: Progress) -> int:
+    """Measure and report. Raises BenchmarkError when it cannot run here."""
+    if arguments.repeat < 1:
+        raise BenchmarkError("--repeat is above 0")
+    with tempfile.TemporaryDirectory(prefix="timestone-bench-") as name:
+        root = Path(name)
+        kinds: dict[str, Callable[[], float]] = {
+            "python": lambda: _command_s([sys.executable, "-c", "pass"]),
+            "help": lambda: _command_s([*_COMMAND, "--help"]),
+            "serve": lambda: _ready_s(root),
+        }
+        times: dict[str, list[float]] = {kind: [] for kind in kinds}
+        # In turn, so that a busy moment of the machine meets all kinds; the first round warms the page cache.
+        for number in range(arguments.repeat + 1):
+            progress(f"round {number + 1} of {arguments.repeat + 1}")
+            for kind, measure in kinds.items():
+                taken_s = measure()
+                if number:
+                    times[kind].append(taken_s)
+        environment = probe_environment(root)
+    progress("")
+    result = {f"{kind}_s": statistics.median(taken) for kind, taken in times.items()}
+    if arguments.json:
+        print(json.dumps({"benchmark": "startup", "result": result}, indent=2))
+        return 0
+    for line in environment.lines():
+        print(line)
+    print(
+        f"timestone --help {result['help_s'] * 1e3:.0f} ms, timestone serve ready in {result['serve_s'] * 1e3:.0f} ms, "
+        f"python -c pass {result['python_s'] * 1e3:.0f} ms"
+    )
+    return 0
+
+
+def _command_s(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - start
+
+
+def _ready_s(root: Path) -> float:
+    """Until the file that says so is there, in a directory that was used before."""
+    ready = root / "ready.json"
+    start = time.perf_counter()
+    server = subprocess.Popen(
+        [
+            *_COMMAND,
+            "serve",
+            "--mqtt",
+            "127.0.0.1:0",
+            "--ready-file",
+            str(ready),
+            "--data",
+            str(root / "data"),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        while not ready.exists():
+            if server.poll() is not None:
+                raise BenchmarkError(f"the server did not start: {server.communicate()[1].decode().strip()}")
+            if time.perf_counter() - start > _READY_WITHIN_S:
+                raise BenchmarkError(f"the server was not ready after {_READY_WITHIN_S:.0f} s")
+            time.sleep(0.001)
+        return time.perf_counter() - start
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate()
