@@ -214,7 +214,7 @@ class LogCompaction:
         if current is None:
             return True
         outdated = np.zeros(0, dtype=np.uint32)
-        with self._log.rewriting(current) as free:
+        with self._log.rewrites.claim(current) as free:
             try:
                 gone = np.zeros(current.count, dtype=np.bool_)
                 outdated = yield from self._choose(current, latest, horizon, left, gone)
@@ -261,7 +261,7 @@ class LogCompaction:
         copy = CompactedCopy(self._store.files, segment, gone | _removed_before(segment))
         try:
             yield from copy.slices()
-            if self._log.replace(segment, copy.replacement, copy.trailer):
+            if self._log.rewrites.replace(segment, copy.replacement, copy.trailer):
                 self._log.read_compacted(segment.end_offset)
                 self._log.compression.expect()
         finally:

@@ -91,7 +91,7 @@ class LogCompression:
             if segment.trailer is None:
                 return None
             wanted = segment.trailer.segment_bytes > 0 and not _is_compressed(segment)
-            wanted = wanted and not log.is_rewritten(segment)
+            wanted = wanted and not log.rewrites.is_claimed(segment)
             if wanted and _key(segment) not in self._left_alone:
                 return segment
         return None
@@ -114,13 +114,13 @@ class LogCompression:
         if size_bytes > _WORTH * sum(map(len, samples)):
             self._left_alone.add(_key(segment))
             return
-        with self._log.rewriting(segment) as free:
+        with self._log.rewrites.claim(segment) as free:
             if not free:
                 return
             copy = CompressedCopy(self._store.files, segment, encoder, number)
             try:
                 yield from copy.slices()
-                self._log.replace(segment, copy.replacement, copy.trailer)
+                self._log.rewrites.replace(segment, copy.replacement, copy.trailer)
             finally:
                 copy.close()
         self._log.compaction.expect()  # which may have waited for this

@@ -11,8 +11,7 @@ before."""
 import collections
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,17 +27,16 @@ from timestone.entries import ENTRY, NO_TOPIC
 from timestone.errors import LogFailed, StorageFull, StoreClosed
 from timestone.history import History
 from timestone.index import Trailer
-from timestone.named_readers import NamedReaders
 from timestone.readable import ReadableLog
 from timestone.record import Header, HeaderKind, encode_headers
-from timestone.replacement import Replacement
 from timestone.retention import Retention
+from timestone.rewrites import Rewrites
 from timestone.segment import Segment
 from timestone.submission import Submission
 from timestone.submission_queue import SubmissionQueue
 from timestone.tail import LogTail, TailRun
 from timestone.topics import TopicDictionary
-from timestone.wakeups import Waiter, Wakeups
+from timestone.wakeups import Waiter
 
 if TYPE_CHECKING:
     from timestone.store import Store
@@ -65,14 +63,8 @@ class Log(ReadableLog):
         epoch: int,
         last_timestamp_us: int,
     ) -> None:
-        self.name = topics.identity.name
-        self.partition = topics.identity.partition
-        self.id = topics.identity.log_id
-        self.topics = topics
-        self.wakeups = Wakeups(topics)
-        self.named_readers = NamedReaders(self.name, self.partition, store)
+        super().__init__(folder, topics, store)
         self.config = config
-        self.folder = folder
         self._store = store
         place = LogPlace(store.files, folder, self.id, store.boot_id, store.open_segments, store.now_us)
         self._appender = Appender(
@@ -87,29 +79,17 @@ class Log(ReadableLog):
         self._write_lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._failure: LogFailed | None = None
-        self._closed = False
+        self.rewrites = Rewrites(self, store)
         self.retention = Retention(self, store)
         self.compression = LogCompression(self, store)
         self.compaction = LogCompaction(self, store)
-        self._rewritten: dict[int, object] = {}
         self._compacted_to = 0
-
-    def __repr__(self) -> str:
-        return f"<Log {self.name}-{self.partition}: offsets [{self.start_offset}, {self.end_offset})>"
 
     # Reading: see ReadableLog.
 
     @property
     def history(self) -> History:
         return self._appender.history
-
-    @property
-    def start_offset(self) -> int:
-        return self._start_offset
-
-    @property
-    def end_offset(self) -> int:
-        return self._end_offset
 
     @property
     def synced_offset(self) -> int:
@@ -466,9 +446,7 @@ class Log(ReadableLog):
             trailer = self._appender.seal(writer)
             with self._write_lock:
                 self._appender.replace_sealed(writer, trailer)
-            self.retention.expect()
-            self.compression.expect()
-            self.compaction.expect()
+            self.expect_upkeep()
 
     # Keeping and deleting: see Retention.
 
@@ -483,10 +461,14 @@ class Log(ReadableLog):
         self._store.remember(self, config)
         with self._write_lock:
             self.config = self._appender.config = config
+        self.expect_upkeep()
+        return config
+
+    def expect_upkeep(self) -> None:
+        """There may be something to delete, to compress or to compact: look, in the background."""
         self.retention.expect()
         self.compression.expect()
         self.compaction.expect()
-        return config
 
     def apply_retention(self) -> int:
         """Delete now what `retention_ms` and `retention_bytes` allow, and return how many segments went. Happens
@@ -545,37 +527,13 @@ class Log(ReadableLog):
         compacted, and a reader that changes over in the middle would miss the tombstone of what it has seen."""
         self._compacted_to = max(self._compacted_to, end_offset)
 
-    def is_rewritten(self, segment: Segment) -> bool:
-        """Somebody is rewriting this segment now."""
-        return segment.base_offset in self._rewritten
-
-    @contextmanager
-    def rewriting(self, segment: Segment) -> Iterator[bool]:
-        """Rewrite a segment, unless somebody else does: two replacements of one segment would take each other's
-        files. False when it is not free."""
-        me = object()
-        try:
-            yield self._rewritten.setdefault(segment.base_offset, me) is me
-        finally:
-            if self._rewritten.get(segment.base_offset) is me:
-                del self._rewritten[segment.base_offset]
-
-    def replace(self, segment: Segment, replacement: Replacement, trailer: Trailer) -> bool:
-        """Let prepared files take the place of a sealed segment's; False when it is no longer in the log. `trailer`
-        is that of the new index. Raises OSError: the old files serve on."""
-        with self.retention.lock:
-            if segment not in self.history.segments:
-                return False
-            unneeded = replacement.commit()
-            with self._write_lock:
-                self._appender.replace(segment, trailer)
-        self._store.open_segments.forget(segment)
-        self._store.deleted_files.add(unneeded)
-        self._store.maintenance.expect(self._store.deleted_files.unlink_due)
-        return True
+    def exchange(self, segment: Segment, trailer: Trailer) -> None:
+        """The files of a sealed segment were rewritten: serve it from the new ones, of which this is the trailer."""
+        with self._write_lock:
+            self._appender.replace(segment, trailer)
 
     def _moved_on(self, history: History, offset: int, error: FileNotFoundError) -> None:
-        self.retention.settle()
+        self.rewrites.settle()
         super()._moved_on(history, offset, error)
 
 

@@ -5,6 +5,7 @@ the end come from is up to the two classes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from timestone.entries import ENTRY, Entries
 from timestone.errors import OffsetOutOfRange
 from timestone.filters import validate_filter
 from timestone.history import History
-from timestone.named_readers import NamedReaders, ReaderLag
+from timestone.named_readers import NamedReaders, ReaderLag, ReaderStore
 from timestone.pin import Pin
 from timestone.reader import Reader, Start
 from timestone.record import FLAG_REMOVED, Record
@@ -35,12 +36,19 @@ _SMALL_RECORDS = 16
 class ReadableLog(ABC):
     """A log that can be read. Every method may be called by any thread."""
 
-    name: str
-    partition: int
-    id: int
-    topics: TopicDictionary
-    wakeups: Wakeups
-    named_readers: NamedReaders
+    def __init__(self, folder: Path, topics: TopicDictionary, store: ReaderStore) -> None:
+        self.folder = folder
+        self.topics = topics
+        self.name = topics.identity.name
+        self.partition = topics.identity.partition
+        self.id = topics.identity.log_id
+        self.wakeups = Wakeups(topics)
+        self.named_readers = NamedReaders(self.name, self.partition, store)
+        self._start_offset = self._end_offset = 0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.folder.name}: offsets [{self.start_offset}, {self.end_offset})>"
 
     @property
     @abstractmethod
@@ -48,14 +56,14 @@ class ReadableLog(ABC):
         """The segments as of now."""
 
     @property
-    @abstractmethod
     def start_offset(self) -> int:
         """The offset of the first record that retention has left; equal to `end_offset` in an empty log."""
+        return self._start_offset
 
     @property
-    @abstractmethod
     def end_offset(self) -> int:
         """The offset that comes next: readers see everything below it."""
+        return self._end_offset
 
     @property
     @abstractmethod

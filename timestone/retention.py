@@ -20,7 +20,6 @@ has been set back from would never get old; they count from the moment at which 
 
 import json
 import logging
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,8 +64,6 @@ class Retention:
     def __init__(self, log: "Log", store: "Store") -> None:
         self._log = log
         self._store = store
-        self.lock = threading.Lock()
-        """Held while files of sealed segments are renamed and the history follows, by whoever does that."""
         self._growing = (-1, 0)
         self._held = False
         self._first_seen: dict[int, int] | None = None
@@ -79,14 +76,14 @@ class Retention:
     def run(self) -> float | None:
         """The task for the background: `apply`, and in how many seconds to look again. Raises OSError."""
         self.apply()
-        with self.lock:
+        with self._log.rewrites.lock:
             return None if self._log.failure is not None else self._next_s()
 
     def apply(self) -> int:
         """Seal and delete what is due now; returns how many segments were deleted. Raises OSError when the disk
         refuses some of it; the rest is done."""
         log = self._log
-        with self.lock:
+        with self._log.rewrites.lock:
             if log.failure is not None or not is_limited(log.config):
                 return 0
             if self._roll_in_us() == 0:
@@ -97,12 +94,6 @@ class Retention:
             released = self._released(expired)
             self._held = len(released) < len(expired)
             return self._delete(released) if released else 0
-
-    def settle(self) -> None:
-        """Wait while files are being renamed. For a reader that did not find one; not for ever, because the
-        renaming may wait for a lock that the reader's caller holds."""
-        if self.lock.acquire(timeout=5):
-            self.lock.release()
 
     def _too_many(self, sealed: Sequence[Segment]) -> int:
         limit_bytes = self._log.config.retention_bytes

@@ -106,9 +106,7 @@ class Store:
             raise
         _open_stores.add(self)
         for log in self._logs.values():
-            log.retention.expect()
-            log.compression.expect()
-            log.compaction.expect()
+            log.expect_upkeep()
         self._scrubber.expect()
         # What was handed over while nobody owned the store, and what its last owner was in the middle of.
         self._inbox.take_all()

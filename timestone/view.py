@@ -43,7 +43,6 @@ from timestone.index import (
 )
 from timestone.named_readers import (
     Commitment,
-    NamedReaders,
     ReaderId,
     all_committed,
     check_commit,
@@ -58,7 +57,6 @@ from timestone.recovery import identity_from_indexes
 from timestone.segment import Segment
 from timestone.tail import TailRun
 from timestone.topics import TopicDictionary
-from timestone.wakeups import Wakeups
 
 _OPEN_SEGMENTS = 256
 _CHUNK_ENTRIES = 1 << 14
@@ -187,43 +185,25 @@ class LogView(ReadableLog):
     """One log of a store view. Thread-safe."""
 
     def __init__(self, store: StoreView, name: str, partition: int) -> None:
-        self.name = name
-        self.partition = partition
-        self.folder = store.path / names.log_folder(name, partition)
+        folder = store.path / names.log_folder(name, partition)
         self._store = store
         self._files = store.files
-        bases, _ = base_offsets(self._files, self.folder)
-        known = identity_from_indexes(self._files, self.folder, bases, name, partition)
+        bases, _ = base_offsets(self._files, folder)
+        known = identity_from_indexes(self._files, folder, bases, name, partition)
         try:
-            self.topics = TopicDictionary(self._files, self.folder / names.TOPICS_NAME, known=known)
+            topics = TopicDictionary(self._files, folder / names.TOPICS_NAME, known=known)
         except FileNotFoundError:
-            raise CorruptLog(
-                self.folder, "it has no topic dictionary; open the store to recover it"
-            ) from None
-        self.id = self.topics.identity.log_id
+            raise CorruptLog(folder, "it has no topic dictionary; open the store to recover it") from None
+        super().__init__(folder, topics, store)
         self.epoch = 0
-        self.wakeups = Wakeups(self.topics)
-        self.named_readers = NamedReaders(name, partition, store)
         self._history = History(())
-        self._start_offset = self._end_offset = self._synced_offset = 0
-        self._closed = False
+        self._synced_offset = 0
         self._refresh_lock = threading.Lock()
         self.refresh()
-
-    def __repr__(self) -> str:
-        return f"<LogView {self.name}-{self.partition}: offsets [{self.start_offset}, {self.end_offset})>"
 
     @property
     def history(self) -> History:
         return self._history
-
-    @property
-    def start_offset(self) -> int:
-        return self._start_offset
-
-    @property
-    def end_offset(self) -> int:
-        return self._end_offset
 
     @property
     def synced_offset(self) -> int:

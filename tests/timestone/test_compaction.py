@@ -325,9 +325,9 @@ def test_segment_that_somebody_else_rewrites_is_left_for_later(place: Place) -> 
     place.append(log, *[("a", b"x")] * 8)
     place.seal(log)
     first = log.history.segments[0]
-    with log.rewriting(first) as free:
+    with log.rewrites.claim(first) as free:
         assert free
-        with log.rewriting(first) as second:
+        with log.rewrites.claim(first) as second:
             assert not second
         assert log.apply_compaction() == 3
     assert log.apply_compaction() == 4

@@ -41,7 +41,7 @@ def test_copy_has_the_same_records_in_fewer_bytes(store: Store, files: FaultyFil
     copy = CompressedCopy(files, segment, FrameEncoder(3))
     done = list(copy.slices())
     assert sum(done[: -(-old.segment_bytes // FRAME_BYTES) // 4 + 1]) >= old.segment_bytes
-    assert log.replace(segment, copy.replacement, copy.trailer)
+    assert log.rewrites.replace(segment, copy.replacement, copy.trailer)
     copy.close()
     new = log.history.segments[0].trailer
     assert new is not None

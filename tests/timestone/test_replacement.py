@@ -57,7 +57,7 @@ def copied(files: Files, log: Log, segment: Segment) -> bool:
     try:
         files.write_all(replacement.segment_fd, segment.segment_path.read_bytes(), 0)
         prepared = replacement.prepare(index_writer(files, segment, replacement.generation))
-        return log.replace(segment, replacement, prepared)
+        return log.rewrites.replace(segment, replacement, prepared)
     finally:
         replacement.discard()
 
@@ -146,7 +146,7 @@ def test_deleted_meanwhile_it_is_not_put_back(store: Store) -> None:
     prepared = replacement.prepare(index_writer(store.files, first, replacement.generation))
     log.configure(retention_bytes=1)
     assert log.apply_retention() == 2
-    assert not log.replace(first, replacement, prepared)
+    assert not log.rewrites.replace(first, replacement, prepared)
     replacement.discard()
     store.deleted_files.unlink_due()
     assert not list(log.folder.glob(f"{0:020d}.*"))
@@ -165,7 +165,7 @@ def test_forked_child_that_ends_removes_nothing_of_its_parents(store: Store) -> 
         replacement.discard()
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-    assert log.replace(first, replacement, prepared)
+    assert log.rewrites.replace(first, replacement, prepared)
     assert payloads(log) == PAYLOADS
 
 
