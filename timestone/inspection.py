@@ -18,7 +18,7 @@ from timestone.errors import CorruptLog, NotAStore, TimestoneError, UnknownLog
 from timestone.examination import Finding, State, base_offsets, examine
 from timestone.files import Files
 from timestone.lock import owner_elsewhere, read_owner
-from timestone.named_readers import Commitment, ReaderId, ReaderLag, all_committed
+from timestone.named_readers import Commitment, Commitments, ReaderId, ReaderLag
 from timestone.opening_progress import Progress
 from timestone.pin import Pin
 from timestone.recovery import identity_from_indexes
@@ -417,7 +417,7 @@ def _catalogued(path: Path, deep: bool) -> _Catalogued:
     try:
         if deep:
             catalog.check()
-        return _Catalogued(all_committed(catalog), catalog.logs(), known_damage(catalog))
+        return _Catalogued(Commitments(catalog).all(), catalog.logs(), known_damage(catalog))
     finally:
         catalog.close()
 

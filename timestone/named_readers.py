@@ -112,20 +112,36 @@ class Documents(Protocol):
     def items(self, space: str) -> dict[str, bytes]: ...
 
 
-def committed(documents: Documents, reader: ReaderId) -> Commitment | None:
-    """What a reader has committed; None when it never has. Raises CorruptLog."""
-    document = documents.get(SPACE, reader.key)
-    return None if document is None else Commitment.decode(document, documents.path, reader.key)
+class Commitments:
+    """What the named readers of a store have committed, in its catalogue."""
 
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
 
-def all_committed(documents: Documents) -> dict[ReaderId, Commitment]:
-    """Every reader that has committed, by log and name. Raises CorruptLog."""
-    found = {
-        reader: Commitment.decode(document, documents.path, key)
-        for key, document in documents.items(SPACE).items()
-        if (reader := ReaderId.parse(key)) is not None
-    }
-    return dict(sorted(found.items()))
+    def get(self, reader: ReaderId) -> Commitment | None:
+        """What a reader has committed; None when it never has. Raises OSError, CorruptLog."""
+        document = self._documents.get(SPACE, reader.key)
+        return None if document is None else Commitment.decode(document, self._documents.path, reader.key)
+
+    def all(self) -> dict[ReaderId, Commitment]:
+        """Every reader that has committed, by log and name. Raises OSError, CorruptLog."""
+        found = {
+            reader: Commitment.decode(document, self._documents.path, key)
+            for key, document in self._documents.items(SPACE).items()
+            if (reader := ReaderId.parse(key)) is not None
+        }
+        return dict(sorted(found.items()))
+
+    def put(self, offsets: Mapping[ReaderId, int], now_us: int, pin: Pin | None) -> None:
+        """Store offsets of readers, all or none, durable when it returns. Raises OSError; nothing has changed
+        then."""
+        items = {reader.key: Commitment(offset, now_us, pin).encode() for reader, offset in offsets.items()}
+        if items:
+            self._documents.put_many(SPACE, items)
+
+    def forget(self, readers: Iterable[ReaderId]) -> None:
+        """Remove what readers have committed. Raises OSError."""
+        self._documents.put_many(SPACE, {reader.key: None for reader in readers})
 
 
 class Ended(Protocol):
@@ -145,19 +161,6 @@ def check_commit(offsets: Mapping[ReaderId, int], logs: Mapping[ReaderId, Ended]
         log = logs[reader]
         if not 0 <= offset <= log.end_offset:
             raise OffsetOutOfRange(offset, log.start_offset, log.end_offset)
-
-
-def commit(documents: Documents, offsets: Mapping[ReaderId, int], now_us: int, pin: Pin | None) -> None:
-    """Store offsets of readers, all or none, durable when it returns. Raises OSError; nothing has changed
-    then."""
-    items = {reader.key: Commitment(offset, now_us, pin).encode() for reader, offset in offsets.items()}
-    if items:
-        documents.put_many(SPACE, items)
-
-
-def forget(documents: Documents, readers: Iterable[ReaderId]) -> None:
-    """Remove what readers have committed. Raises OSError."""
-    documents.put_many(SPACE, {reader.key: None for reader in readers})
 
 
 class ReaderStore(Protocol):

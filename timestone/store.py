@@ -31,15 +31,7 @@ from timestone.inbox import Inbox
 from timestone.lock import StoreLock
 from timestone.log import Log
 from timestone.maintenance import Maintenance
-from timestone.named_readers import (
-    Commitment,
-    ReaderId,
-    all_committed,
-    check_commit,
-    commit,
-    committed,
-    forget,
-)
+from timestone.named_readers import Commitment, Commitments, ReaderId, check_commit
 from timestone.open_files import OpenSegments
 from timestone.opening_progress import OpeningProgress, Progress
 from timestone.pin import Pin
@@ -149,11 +141,11 @@ class Store:
 
     def readers(self) -> dict[ReaderId, Commitment]:
         """All named readers that have committed, in any process so far. Raises OSError, CorruptLog."""
-        return all_committed(self.documents)
+        return Commitments(self.documents).all()
 
     def committed(self, reader: ReaderId) -> Commitment | None:
         """What a named reader has committed, or None. Raises OSError, CorruptLog."""
-        return committed(self.documents, reader)
+        return Commitments(self.documents).get(reader)
 
     def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None:
         """Store where named readers go on, all or none of them, durable when it returns; see `Reader.commit`.
@@ -163,7 +155,7 @@ class Store:
         Raises UnknownLog, OffsetOutOfRange, OSError, StoreClosed."""
         logs = {reader: self.log(reader.log, reader.partition, create=False) for reader in offsets}
         check_commit(offsets, logs)
-        commit(self.documents, offsets, self.now_us(), pin)
+        Commitments(self.documents).put(offsets, self.now_us(), pin)
         for log in logs.values():
             log.retention.expect()
 
@@ -171,7 +163,7 @@ class Store:
         """Remove what named readers have committed, pins included; the next of that name begins at its `start`.
         Raises OSError."""
         forgotten = list(readers)
-        forget(self.documents, forgotten)
+        Commitments(self.documents).forget(forgotten)
         for reader in forgotten:
             log = self._logs.get((reader.log, reader.partition))
             if log is not None:

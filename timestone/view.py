@@ -41,15 +41,7 @@ from timestone.index import (
     IndexHeader,
     entry_position,
 )
-from timestone.named_readers import (
-    Commitment,
-    ReaderId,
-    all_committed,
-    check_commit,
-    commit,
-    committed,
-    forget,
-)
+from timestone.named_readers import Commitment, Commitments, ReaderId, check_commit
 from timestone.open_files import OpenSegments
 from timestone.pin import Pin
 from timestone.readable import ReadableLog
@@ -114,12 +106,12 @@ class StoreView:
     def readers(self) -> dict[ReaderId, Commitment]:
         """All named readers that have committed. Raises OSError, CorruptLog."""
         with self._catalog() as catalog:
-            return all_committed(catalog) if catalog else {}
+            return Commitments(catalog).all() if catalog else {}
 
     def committed(self, reader: ReaderId) -> Commitment | None:
         """What a named reader has committed, or None. Raises OSError, CorruptLog."""
         with self._catalog() as catalog:
-            return committed(catalog, reader) if catalog else None
+            return Commitments(catalog).get(reader) if catalog else None
 
     def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None:
         """Store where named readers go on, as `Store.commit_readers` does and beside the process that owns the
@@ -129,13 +121,13 @@ class StoreView:
         not write it."""
         check_commit(offsets, {reader: self.log(reader.log, reader.partition) for reader in offsets})
         with self._writable_catalog() as catalog:
-            commit(catalog, offsets, Clock().now_us(), pin)
+            Commitments(catalog).put(offsets, Clock().now_us(), pin)
 
     def forget_readers(self, readers: Iterable[ReaderId]) -> None:
         """Remove what named readers have committed, pins included; see `Store.forget_readers`. Raises OSError,
         ReadOnlyStore."""
         with self._writable_catalog() as catalog:
-            forget(catalog, readers)
+            Commitments(catalog).forget(readers)
 
     def next_offset(self, name: str, partition: int) -> int:
         """What the catalogue says of a log whose files say nothing, because retention has deleted them all; 0
