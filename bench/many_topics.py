@@ -10,7 +10,6 @@ import functools
 import json
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,8 @@ from timestone import Draft, Log
 
 from .environment import probe_environment
 from .errors import BenchmarkError
+from .options import add_directory
+from .working_directory import working_directory
 from .workload import Workload
 
 __all__ = ["BenchmarkError", "add_arguments", "run"]
@@ -58,9 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--count", type=int, default=500_000, metavar="N", help="records a log (default: 500,000)"
     )
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="turns (default: 5)")
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), metavar="DIR", help="measure the disk that holds DIR (default: .)"
-    )
+    add_directory(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
 
 
@@ -68,11 +67,9 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
     """Measure and report. Raises BenchmarkError when it cannot run here."""
     if min(arguments.topics, arguments.count, arguments.repeat) < 1:
         raise BenchmarkError("--topics, --count and --repeat are above 0")
-    if not arguments.dir.is_dir():
-        raise BenchmarkError(f"{arguments.dir} is not a directory")
-    with tempfile.TemporaryDirectory(prefix="timestone-bench-", dir=arguments.dir) as name:
-        result = measure(Path(name), arguments.topics, arguments.count, arguments.repeat, progress)
-        environment = probe_environment(Path(name))
+    with working_directory(arguments.dir) as root:
+        result = measure(root, arguments.topics, arguments.count, arguments.repeat, progress)
+        environment = probe_environment(root)
     progress("")
     if arguments.json:
         values = {name: getattr(result, name) for name in Result.__slots__}

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,8 @@ from timestone.inspection import inspect_store
 
 from .environment import probe_environment
 from .errors import BenchmarkError
+from .options import add_directory
+from .working_directory import working_directory
 from .workload import Workload
 
 __all__ = ["BenchmarkError", "add_arguments", "run"]
@@ -43,9 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gigabytes", type=float, default=1.0, metavar="N", help="10^9 bytes of records (default: 1)"
     )
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="opens of each kind (default: 3)")
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), metavar="DIR", help="measure the disk that holds DIR (default: .)"
-    )
+    add_directory(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
 
 
@@ -58,8 +57,7 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
     needed = int(arguments.gigabytes * _GB * 1.5) + _GB
     if Files().free_bytes(arguments.dir) < needed:
         raise BenchmarkError(f"{arguments.dir} has no {needed / _GB:.1f} GB free")
-    with tempfile.TemporaryDirectory(prefix="timestone-bench-", dir=arguments.dir) as name:
-        root = Path(name)
+    with working_directory(arguments.dir) as root:
         progress("filling a store")
         _fill(root / "data", int(arguments.gigabytes * _GB))
         shutil.copytree(root / "data", root / "unclosed", ignore=_closed)

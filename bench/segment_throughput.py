@@ -5,15 +5,10 @@ taking turns; the ratio of the two is what a change of machine leaves standing.
 """
 
 import argparse
-import importlib.util
 import json
-import shutil
-import signal
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from timestone.config import Ack
 
@@ -21,10 +16,12 @@ from .cases import Case
 from .environment import Environment, probe_environment
 from .errors import BenchmarkError
 from .measurement import Measurement
+from .options import add_directory, plot_writer, positive
 from .segment_reads import PreparedLog, read_cases
 from .segment_writes import CHUNKS, write_cases
 from .throughput_result import Result, build_rows
 from .throughput_table import print_result
+from .working_directory import working_directory
 from .workload import Workload
 
 __all__ = ["BenchmarkError", "add_arguments", "run"]
@@ -55,11 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Appends and reads of one log against pwrite and pread of the same bytes."
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "--record-bytes", type=_positive, default=1024, metavar="N", help="size of a record (default: 1024)"
+        "--record-bytes", type=positive, default=1024, metavar="N", help="size of a record (default: 1024)"
     )
     parser.add_argument(
         "--count",
-        type=_positive,
+        type=positive,
         metavar="N",
         help=f"records a row (default: {_COUNT}; quick: {_QUICK_COUNT})",
     )
@@ -69,37 +66,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--repeat",
-        type=_positive,
+        type=positive,
         metavar="N",
         help=f"runs of each row (default: {_REPEAT}; quick: {_QUICK_REPEAT})",
     )
     parser.add_argument("--quick", action="store_true", help="a rough answer in seconds")
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), metavar="DIR", help="measure the disk that holds DIR (default: .)"
-    )
+    add_directory(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the rows as bars")
 
 
-def _positive(text: str) -> int:
-    try:
-        value = int(text.replace("_", ""))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return value
-
-
 def run(arguments: argparse.Namespace, progress: Progress) -> int:
     """Measure and report. Raises BenchmarkError when it cannot run here."""
-    write_plot = _plotter(arguments.plot)
+    write_plot = plot_writer(arguments.plot, f"{__package__}.throughput_plot")
     count = arguments.count or (_QUICK_COUNT if arguments.quick else _COUNT)
     repeat = arguments.repeat or (_QUICK_REPEAT if arguments.quick else _REPEAT)
     workload, ack = Workload(arguments.record_bytes, count), Ack(arguments.ack)
-    if not arguments.dir.is_dir():
-        raise BenchmarkError(f"{arguments.dir} is not a directory")
-    with _working_directory(arguments.dir) as directory:
+    with working_directory(arguments.dir) as directory:
         environment = probe_environment(directory)
         _check_space(environment, workload)
         runs, cases = measure_cases(workload, ack, repeat, directory, progress)
@@ -159,31 +142,3 @@ def _check_space(environment: Environment, workload: Workload) -> None:
             f"{needed / 1e6:,.0f} MB are needed, {environment.free_bytes / 1e6:,.0f} MB are free; "
             "lower --count or choose another --dir"
         )
-
-
-@contextmanager
-def _working_directory(parent: Path) -> Iterator[Path]:
-    """A directory of our own that is gone afterwards, whichever way this ends; SIGTERM ends it like Ctrl-C."""
-
-    def interrupted(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupted)
-    directory = Path(tempfile.mkdtemp(prefix="timestone-bench-", dir=parent))
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _plotter(path: Path | None) -> Callable[[Result, Path], None] | None:
-    """The function that draws; found before an hour of measuring, not after."""
-    if path is None:
-        return None
-    if importlib.util.find_spec("matplotlib") is None:
-        raise BenchmarkError("--plot needs matplotlib: pip install 'timestone[plot]'")
-    if not path.absolute().parent.is_dir():
-        raise BenchmarkError(f"{path.parent} is not a directory")
-    draw: Callable[[Result, Path], None] = importlib.import_module(".throughput_plot", __package__).write_plot
-    return draw

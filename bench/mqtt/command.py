@@ -6,22 +6,19 @@ says what the load itself can do. docs/benchmarks.md says how to read the result
 
 import argparse
 import contextlib
-import importlib
-import importlib.util
 import json
 import resource
-import signal
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from timestone.config import Ack
 
 from ..environment import Environment, probe_environment
 from ..errors import BenchmarkError
+from ..options import plot_writer, positive
+from ..working_directory import working_directory
 from .comparison import Comparison, build_comparison, take_turns
 from .presets import PRESETS
 from .scenario import Outcome, Scenario
@@ -66,20 +63,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     load = parser.add_argument_group("load (the defaults depend on the scenario)")
     load.add_argument("--qos", type=int, choices=[0, 1])
-    load.add_argument("--payload-bytes", type=_positive, metavar="N", help="default: 100; at least 16")
-    load.add_argument("--clients", type=_positive, metavar="N", help="publishers, pairs, or connections")
-    load.add_argument("--subscribers", type=_positive, metavar="N", help="of each message")
-    load.add_argument("--messages", type=_positive, metavar="N", help="of all clients together")
-    load.add_argument("--window", type=_positive, metavar="N", help="unacknowledged messages of each client")
+    load.add_argument("--payload-bytes", type=positive, metavar="N", help="default: 100; at least 16")
+    load.add_argument("--clients", type=positive, metavar="N", help="publishers, pairs, or connections")
+    load.add_argument("--subscribers", type=positive, metavar="N", help="of each message")
+    load.add_argument("--messages", type=positive, metavar="N", help="of all clients together")
+    load.add_argument("--window", type=positive, metavar="N", help="unacknowledged messages of each client")
     load.add_argument(
         "--rate", type=float, metavar="N", help="messages, or connections, a second; 0: flat out"
     )
-    load.add_argument("--topics", type=_positive, metavar="N", help="topics of each client (default: 1)")
+    load.add_argument("--topics", type=positive, metavar="N", help="topics of each client (default: 1)")
     load.add_argument("--idle", type=float, metavar="SECONDS", help="how long connections are watched idling")
-    load.add_argument("--processes", type=_positive, metavar="N", help="that generate the load (default: 1)")
+    load.add_argument("--processes", type=positive, metavar="N", help="that generate the load (default: 1)")
     servers = parser.add_argument_group("servers")
     servers.add_argument("--server", type=_target, metavar="SERVER", help="Timestone, when it runs already")
-    servers.add_argument("--pid", type=_positive, metavar="PID", help="of --server, if it is on this machine")
+    servers.add_argument("--pid", type=positive, metavar="PID", help="of --server, if it is on this machine")
     servers.add_argument(
         "--against",
         type=_target,
@@ -102,7 +99,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """How often, and in which form."""
     parser.add_argument(
         "--repeat",
-        type=_positive,
+        type=positive,
         metavar="N",
         help=f"runs on each server (default: {_REPEAT}; quick: {_QUICK_REPEAT})",
     )
@@ -131,7 +128,7 @@ def report(
 
     Uses what `add_report_arguments` declares, and `dir`. Raises BenchmarkError when it cannot run here.
     """
-    draw = _plotter(arguments.plot)
+    draw = plot_writer(arguments.plot, f"{__package__}.plot")
     if not arguments.dir.is_dir():
         raise BenchmarkError(f"{arguments.dir} is not a directory")
     repeat = arguments.repeat or (_QUICK_REPEAT if arguments.quick else _REPEAT)
@@ -172,7 +169,7 @@ def _measure(
 ) -> dict[str, list[Outcome]]:
     """On servers started for it."""
     try:
-        with _working_directory(parent) as directory, servers(directory) as targets, null_server() as null:
+        with working_directory(parent) as directory, servers(directory) as targets, null_server() as null:
             return take_turns(scenario, [*targets, null], repeat, progress)
     except (ConnectionError, TimeoutError) as error:
         raise BenchmarkError(str(error)) from error
@@ -243,45 +240,6 @@ def _to_json(environment: Environment, comparisons: Sequence[Comparison]) -> dic
         "environment": {name: getattr(environment, name) for name in Environment.__dataclass_fields__},
         "comparisons": [comparison.to_json() for comparison in comparisons],
     }
-
-
-@contextlib.contextmanager
-def _working_directory(parent: Path) -> Iterator[Path]:
-    """A directory of our own that is gone afterwards; SIGTERM ends it like Ctrl-C."""
-
-    def interrupted(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupted)
-    try:
-        with tempfile.TemporaryDirectory(prefix="timestone-bench-", dir=parent) as directory:
-            yield Path(directory)
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _plotter(path: Path | None) -> Callable[[Environment, Sequence[Comparison], Path], None] | None:
-    """The function that draws; found before the measuring, not after."""
-    if path is None:
-        return None
-    if importlib.util.find_spec("matplotlib") is None:
-        raise BenchmarkError("--plot needs matplotlib: pip install 'timestone[plot]'")
-    if not path.absolute().parent.is_dir():
-        raise BenchmarkError(f"{path.parent} is not a directory")
-    draw: Callable[[Environment, Sequence[Comparison], Path], None] = importlib.import_module(
-        ".plot", __package__
-    ).write_plot
-    return draw
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text.replace("_", ""))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return value
 
 
 def _target(text: str) -> Target:

@@ -4,13 +4,13 @@ Only to look at what changed when a test here fails. What is checked in was writ
 replaced: a changed byte is a new format version with a golden store of its own.
 """
 
-import json
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 import timestone
+from tests.golden.making import wait_until_sealed, write_expected
 from tests.support.step_clock import StepClock
 from timestone import Ack, Draft, Header, HeaderKind, LogConfig
 from timestone.record import encode_headers
@@ -41,24 +41,7 @@ def make(folder: Path) -> None:
             # Copied while it is open: what a kill -9 leaves.
             shutil.copytree(live / "telemetry-0", folder / "telemetry-0")
         shutil.copy(live / "catalog.db", folder / "catalog.db")
-        expected = [
-            {
-                "offset": record.offset,
-                "timestamp_us": record.timestamp_us,
-                "topic": record.topic,
-                "payload": record.payload.hex(),
-                "block": [[item.kind, item.name, item.value.hex()] for item in record.block],
-                "flags": record.flags,
-            }
-            for record in timestone.view(folder).log("telemetry").reader()
-        ]
-        (folder / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
-
-
-def wait_until_sealed(log: timestone.Log, count: int) -> None:
-    """Until so many segments have been sealed in the background."""
-    while sum(segment.trailer is not None for segment in log.history.segments) < count:
-        log.sync()
+        write_expected(folder)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@ Only to look at what changed when a test here fails. What is checked in is never
 format version with a golden store of its own.
 """
 
-import json
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 import timestone
-from tests.golden.make_v1 import wait_until_sealed
+from tests.golden.making import wait_until_sealed, write_expected
 from tests.support.step_clock import StepClock
 from timestone import LogConfig
 
@@ -40,18 +39,7 @@ def make(folder: Path) -> None:
             # Copied while it is open: what a kill -9 leaves.
             shutil.copytree(live / "telemetry-0", folder / "telemetry-0")
         shutil.copy(live / "catalog.db", folder / "catalog.db")
-        expected: list[dict[str, object]] = [
-            {
-                "offset": record.offset,
-                "timestamp_us": record.timestamp_us,
-                "topic": record.topic,
-                "payload": record.payload.hex(),
-                "block": [],
-                "flags": record.flags,
-            }
-            for record in timestone.view(folder).log("telemetry").reader()
-        ]
-        (folder / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
+        write_expected(folder)
 
 
 if __name__ == "__main__":
