@@ -53,6 +53,8 @@ _LIMITS = (
 """The settings that a client can come up against; each is counted. `topic_count` is one of the log."""
 _CLOSE_S = 5.0
 """How long a closing connection may take to read what was written to it."""
+_LINGERING_MAX = 256
+"""Connections at a time that are read from, only to throw it away, until their clients have heard why they end."""
 
 
 @dataclass(slots=True)
@@ -140,6 +142,8 @@ class Broker:
             functools.partial(publishing.publish_will, self), documents, loop, save_executor, log=log
         )
         self.links: dict[Link, None] = {}
+        self.lingering: set[Link] = set()
+        """Links that have been told why they end, and are not counted as connected any more."""
         self.counts = Counts()
         self.system = SystemTopics(self.system_counters, __version__, settings.system_interval_s)
         self.stopping = False
@@ -210,7 +214,7 @@ class Broker:
         settings = self.settings
         if settings.redirect:
             return ProtocolViolation(f"clients go to {settings.server_reference}", Reason.SERVER_MOVED)
-        if len(self.links) >= settings.connection_count:
+        if self.linked_count >= settings.connection_count:
             message = f"{settings.connection_count} clients are connected, which is the limit"
             reason = Reason.QUOTA_EXCEEDED if settings.server_reference is None else Reason.USE_ANOTHER_SERVER
             return ProtocolViolation(message, reason, "connection_count")
@@ -226,15 +230,26 @@ class Broker:
     def departed(self, link: Link) -> None:
         """A socket is gone."""
         self.links.pop(link, None)
+        self.lingering.discard(link)
         self.deadlines.forget(link)
         if link.stay is not None:
             self.deadlines.forget(link.stay)
 
-    def closing(self, link: Link) -> None:
-        """A socket is closed as soon as its peer has read what was written to it, or a deadline is over."""
+    @property
+    def linked_count(self) -> int:
+        """Links that count towards the limit of connections."""
+        return len(self.links) - len(self.lingering)
+
+    def closing(self, link: Link, *, linger: bool) -> bool:
+        """A socket is closed as soon as its peer has read what was written to it, or a deadline is over. Is there room
+        to go on reading from it until then, if that is wanted?"""
+        linger = linger and len(self.lingering) < _LINGERING_MAX
+        if linger:
+            self.lingering.add(link)
         link.last_seen = self.deadlines.now
         link.allowed_ticks = ticks(_CLOSE_S)
         self.deadlines.watch(link)
+        return linger
 
     def gone(self, link: Link, how: str) -> None:
         """A client is no longer connected, whoever ended it. Called twice for most; the second time does
@@ -362,7 +377,7 @@ class Broker:
         """Counters, for whoever monitors the front."""
         counts = self.delivery.counts
         return {
-            "connections": len(self.links),
+            "connections": self.linked_count,
             "connections_accepted": self.counts.accepted,
             "connections_refused": self.counts.refused,
             "sessions": len(self.sessions),

@@ -21,6 +21,8 @@ from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store
 
 _SETTLE_S = 5.0
+_LINGER_S = 0.05
+"""How long the server stays when all that is left is to let clients read why it goes."""
 _READ_THREADS = 2
 _LOGIN_THREADS = 2
 """Passwords that are checked at a time: each takes a processor and 19 MiB for some tens of milliseconds."""
@@ -150,7 +152,8 @@ class MqttFront:
         await self._until(lambda: broker.ingest.settled)
         for link in list(broker.links):
             link.end(broker.goodbye, "the server stops")
-        await self._until(lambda: broker.idle and not broker.links)
+        await self._until(lambda: broker.idle and not broker.linked_count)
+        await self._until(lambda: not broker.links, _LINGER_S)
         for link in list(broker.links):
             link.abort()
         broker.deadlines.stop()
@@ -159,10 +162,10 @@ class MqttFront:
         self._login_executor.shutdown(wait=False, cancel_futures=True)
         self._broker = None
 
-    async def _until(self, done: Any) -> None:
+    async def _until(self, done: Any, within_s: float = _SETTLE_S) -> None:
         """Wait for what other callbacks bring about, but not for ever: a stop ends within seconds."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _SETTLE_S
+        deadline = loop.time() + within_s
         while not done() and loop.time() < deadline:
             await asyncio.sleep(_POLL_S)
 

@@ -31,9 +31,9 @@ class Arrival(Protocol):
 
 class Layer:
     """One connection's layer: what every kind passes through as it is. Each kind adds what becomes of bytes
-    on their way up (`buffer_updated`) and down (`write`), and how it says goodbye (`close`)."""
+    on their way up (`buffer_updated`) and down (`write`), and how it says goodbye."""
 
-    __slots__ = ("_ended", "_lower", "_open", "_started", "_upper")
+    __slots__ = ("_ended", "_half_closed", "_lower", "_open", "_started", "_upper")
 
     def __init__(self, upper: Receiver) -> None:
         self._upper = upper
@@ -44,6 +44,8 @@ class Layer:
         """Its handshake is done."""
         self._ended = False
         """Nothing is handed up or sent any more."""
+        self._half_closed = False
+        """We have ended our direction, and the client may not have noticed yet."""
 
     # What the transport below calls.
 
@@ -66,6 +68,33 @@ class Layer:
         self._upper.resume_writing()
 
     # What the receiver above calls.
+
+    def close(self) -> None:
+        """Say goodbye and close once everything is written."""
+        if not self._ended:
+            self._ended = True
+            self._say_goodbye()
+            if self._lower is not None:
+                self._lower.close()
+
+    def write_eof(self) -> None:
+        """Say goodbye and end our direction once everything is written. What comes after that goes up as it is, to be
+        counted and thrown away."""
+        if not self._ended:
+            self._ended = self._half_closed = True
+            self._say_goodbye()
+            if self._lower is not None:
+                self._lower.write_eof()
+
+    def _discards(self, count: int) -> bool:
+        """Has what is in the buffer come too late? After the end of our direction the link wants to count it."""
+        if self._half_closed:
+            self._upper.buffer_updated(count)
+        return self._ended
+
+    def _say_goodbye(self) -> None:
+        """Write the last bytes."""
+        raise NotImplementedError
 
     def abort(self) -> None:
         """Close now."""

@@ -35,6 +35,8 @@ _UNCONNECTED = Target(packets.MQTT_3_1_1, PACKET_BYTES_MAX)
 
 _REDIRECTS = (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED)
 _REASON_STRING_MAX = 200
+_DISCARDED_BYTES_MAX = 1 << 20
+"""What a client may still send after our last word to it."""
 _NOT_EXPLAINED = frozenset((
     Reason.BAD_USER_NAME_OR_PASSWORD,
     Reason.NOT_AUTHORIZED,
@@ -92,6 +94,7 @@ class Link:
         "closing",
         "connected",
         "connection",
+        "discarded_bytes",
         "exactly_once",
         "exchange",
         "holds",
@@ -131,6 +134,8 @@ class Link:
         self.connected = False
         """CONNACK with success was sent."""
         self.closing = False
+        self.discarded_bytes = 0
+        """What came after our last word."""
         self.awaited = "CONNECT"
         """What the client has to do next before it is connected."""
         self.identity: Identity | None = None
@@ -199,6 +204,9 @@ class Link:
         return self.broker.buffer
 
     def buffer_updated(self, count: int) -> None:
+        if self.closing:
+            self._discard(count)
+            return
         self.receive(bytes(self.broker.buffer[:count]))
 
     def receive(self, data: bytes) -> None:
@@ -224,7 +232,8 @@ class Link:
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.broker.gone(self, "lost" if error is None else f"lost: {error}")
+        if not self.closing:  # or it was said why it ends
+            self.broker.gone(self, "lost" if error is None else f"lost: {error}")
         self.broker.departed(self)
         self.transport = None
 
@@ -332,7 +341,7 @@ class Link:
         """End the connection before any MQTT was spoken."""
         if not self.closing and self.transport is not None:
             self.broker.gone(self, message)
-            self.close()
+            self.close(linger=True)
 
     def fail(self, error: MqttError) -> None:
         """The client broke the protocol: tell it what MQTT has a word for, and close."""
@@ -344,12 +353,13 @@ class Link:
         """End the connection from our side. The session loses its client now, not when the socket is gone."""
         if self.closing or self.transport is None:
             return
+        told = self.connection.saw_connect and (not self.connected or self.connection.level == MQTT_5)
         if not self.connected:
             self._refuse_connect(reason, message)
-        elif self.connection.level == MQTT_5:
+        elif told:
             self._tell(functools.partial(packets.Disconnect, reason), reason, message)
         self.broker.gone(self, f"{message} ({reason.name})")
-        self.close()
+        self.close(linger=told)
 
     def _refuse_connect(self, reason: Reason, message: str) -> None:
         """CONNACK with failure, once a CONNECT came that says what version the client speaks."""
@@ -376,11 +386,33 @@ class Link:
         if self.transport is not None:
             self.transport.abort()
 
-    def close(self) -> None:
-        """Close once everything is written, or after a while if the peer does not read it."""
+    def close(self, *, linger: bool = False) -> None:
+        """Close once everything is written, or after a while if the peer does not read it.
+
+        A socket that is closed while its peer goes on sending is reset, and that takes away what the peer has not read
+        yet. With `linger` only our direction ends at first, and what comes is thrown away: until the peer ends its own,
+        has sent too much, or the while is over.
+        """
         if self.closing or self.transport is None:
             return
         self.closing = True
         self.connection.end()
-        self.transport.close()
-        self.broker.closing(self)
+        if self.broker.closing(self, linger=linger):
+            self._linger(self.transport)
+        else:
+            self.transport.close()
+
+    def _linger(self, transport: Transport) -> None:
+        try:
+            transport.write_eof()
+        except OSError:  # the peer has reset it
+            transport.abort()
+            return
+        if self.holds:
+            transport.resume_reading()
+
+    def _discard(self, count: int) -> None:
+        self.broker.counts.bytes_received += count
+        self.discarded_bytes += count
+        if self.discarded_bytes > _DISCARDED_BYTES_MAX:
+            self.abort()

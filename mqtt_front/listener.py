@@ -114,7 +114,7 @@ class Listener:
                     return
                 continue  # that connection is gone already (ECONNABORTED, EPROTO): the next one
             limit = self._broker.settings.connection_count + _REFUSED_AT_A_TIME
-            if len(self._broker.links) + len(self._accepting) >= limit:
+            if self._broker.linked_count + len(self._accepting) >= limit:
                 self._broker.counts.refused += 1
                 self._broker.complaints.warn(
                     "connections", f"more than {limit} connections at a time: closed"

@@ -85,7 +85,8 @@ def _subscribe(
         refusal = None if link.permissions.may_subscribe(pattern) else Reason.NOT_AUTHORIZED
     if refusal is not None:
         broker.log.warning("%r may not subscribe to %r: %s", link, request.topic_filter[:200], refusal.name)
-        return refusal
+        silent = refusal is Reason.NOT_AUTHORIZED and not broker.settings.tell_not_authorized
+        return Reason.UNSPECIFIED_ERROR if silent else refusal
     qos = min(request.qos, broker.inbound.maximum_qos)
     subscription = Subscription(
         request.topic_filter, qos, request.no_local, request.retain_as_published, identifier

@@ -54,6 +54,8 @@ class TlsLayer(Layer):
         self._arrival.awaited = HANDSHAKE
 
     def buffer_updated(self, count: int) -> None:
+        if self._discards(count):
+            return
         received = self._upper.get_buffer(-1)[:count]
         if not self._started:
             self._started = True
@@ -144,19 +146,13 @@ class TlsLayer(Layer):
             return
         self._flush()
 
-    def close(self) -> None:
-        """Say goodbye and close once everything is written."""
-        if self._ended:
-            return
-        self._ended = True
+    def _say_goodbye(self) -> None:
         if self._open:
             try:
                 self._tls.unwrap()
             except ssl.SSLError:
                 pass  # it waits for the client's goodbye, and we do not
         self._flush()
-        if self._lower is not None:
-            self._lower.close()
 
     def pause_reading(self) -> None:
         """Hand nothing up until `resume_reading`. What is decrypted already waits in OpenSSL: one read at most."""

@@ -68,6 +68,8 @@ class WebSocketLayer(Layer):
         self._link.awaited = HANDSHAKE
 
     def buffer_updated(self, count: int) -> None:
+        if self._discards(count):
+            return
         data = bytes(self._link.get_buffer(-1)[:count])
         if not self._started:
             self._started = True
@@ -178,16 +180,10 @@ class WebSocketLayer(Layer):
             self._protocol.send_binary(data)
             self._flush()
 
-    def close(self) -> None:
-        """Say goodbye and close once everything is written."""
-        if self._ended:
-            return
-        self._ended = True
+    def _say_goodbye(self) -> None:
         if self._open and self._protocol.state is State.OPEN:
             self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
             self._flush()
-        if self._lower is not None:
-            self._lower.close()
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():

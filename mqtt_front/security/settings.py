@@ -70,6 +70,11 @@ class SecuritySettings:
         },
     )
     backend_users: tuple[str, ...] = _setting((), "users whom device_topics does not bind")
+    tell_not_authorized: bool = _setting(
+        True,
+        "tell MQTT 5 clients that they are not authorized for a subscription (0x87); false: only that it failed "
+        "(0x80), as clients of MQTT 3 are told",
+    )
     authenticators: tuple[str, ...] = _setting(
         (), "plug-ins that are asked about clients nobody else knows, in this order"
     )

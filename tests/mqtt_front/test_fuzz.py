@@ -95,6 +95,9 @@ class Wire:
     def write(self, data: bytes) -> None:
         self.written += data
 
+    def write_eof(self) -> None:
+        self.ended = True
+
     def close(self) -> None:
         self.ended = True
 

@@ -29,9 +29,15 @@ class Transport:
         self.reading = True
         self.ended: str | None = None
         self.high: int | None = None
+        self.is_reset = False
 
     def write(self, data: bytes) -> None:
         self.written += data
+
+    def write_eof(self) -> None:
+        if self.is_reset:
+            raise OSError(107, "Transport endpoint is not connected")
+        self.ended = "half-closed"
 
     def close(self) -> None:
         self.ended = "closed"
@@ -82,8 +88,9 @@ class Broker:
     def departed(self, link: Link) -> None:
         self.told.append("departed")
 
-    def closing(self, link: Link) -> None:
+    def closing(self, link: Link, *, linger: bool) -> bool:
         self.told.append("closing")
+        return linger
 
     def gone(self, link: Link, how: str) -> None:
         self.told.append(f"gone: {how}")
@@ -146,7 +153,7 @@ def test_an_error_of_the_protocol_ends_the_link_with_its_reason(linked: Linked) 
     linked.receive(packets.Subscribe(1, (packets.Request("a"),)), packets.Pingreq())
     told = Properties(reason_string="not today")
     assert linked.written == ([Disconnect(Reason.MALFORMED_PACKET, told)] if linked.level == 5 else [])
-    assert linked.transport.ended == "closed"
+    assert linked.transport.ended == ("half-closed" if linked.level == 5 else "closed")
     assert linked.broker.told[1:] == ["gone: not today (MALFORMED_PACKET)", "closing"]
     assert linked.broker.events[-1] != packets.Pingreq(), "nothing after it is looked at"
 
@@ -164,6 +171,9 @@ def test_a_refused_connect_gets_a_connack(level: int) -> None:
     linked.link.end(Reason.SERVER_BUSY, "busy")
     told = Properties(reason_string="busy")
     assert linked.written == [Connack(False, 3) if level == 4 else Connack(False, Reason.SERVER_BUSY, told)]
+    assert linked.transport.ended == "half-closed", (
+        "it may be about to send something, and has to read this first"
+    )
 
 
 def test_a_client_that_we_do_not_listen_to_because_the_disk_is_slow_is_not_silent(linked: Linked) -> None:
@@ -173,7 +183,7 @@ def test_a_client_that_we_do_not_listen_to_because_the_disk_is_slow_is_not_silen
     assert linked.link.last_seen == linked.broker.now
     linked.link.release()
     linked.link.overdue()
-    assert linked.transport.ended == "closed"
+    assert linked.transport.ended is not None
 
 
 def test_what_a_refused_client_is_told_depends_on_the_reason() -> None:
@@ -242,6 +252,33 @@ def test_a_peer_that_does_not_read_what_closes_it_is_cut_off(linked: Linked) -> 
     assert linked.transport.ended == "aborted"
 
 
+def told_why() -> Linked:
+    linked = Linked(5).connected()
+    linked.link.hold()
+    linked.link.end(Reason.RECEIVE_MAXIMUM_EXCEEDED, "too many")
+    return linked
+
+
+def test_what_a_client_sends_before_it_has_read_why_it_ends_is_thrown_away() -> None:
+    linked = told_why()
+    assert linked.transport.reading, "although nothing was read from it before"
+    events = list(linked.broker.events)
+    for _ in range(10):
+        linked.receive(packets.Pubrel(1))
+    assert linked.broker.events == events and linked.transport.ended == "half-closed"
+    assert linked.link.eof_received() is False
+
+
+def test_a_client_that_has_been_told_cannot_stay_for_long_nor_send_much() -> None:
+    late, loud, reset = told_why(), told_why(), Linked(5).connected()
+    late.link.overdue()
+    for _ in range(17):
+        loud.link.buffer_updated(len(loud.broker.buffer))
+    reset.transport.is_reset = True
+    reset.link.end(Reason.RECEIVE_MAXIMUM_EXCEEDED, "too many")
+    assert [each.transport.ended for each in (late, loud, reset)] == ["aborted"] * 3
+
+
 def test_silence_ends_it_before_and_after_connect(linked: Linked) -> None:
     fresh = Linked()
     fresh.link.overdue()
@@ -257,6 +294,15 @@ def test_the_broker_hears_of_a_lost_connection_once_and_of_its_socket(linked: Li
     assert linked.broker.told[1:] == ["gone: lost: reset by peer", "departed"]
     linked.link.deliver(b"x")
     assert linked.transport.written == b""
+
+
+def test_why_a_link_ends_is_said_once_however_its_socket_is_lost() -> None:
+    """A client that did not trust our certificate had a second line in the log when it reset the connection."""
+    linked = Linked()
+    linked.link.turn_away("it does not know the CA of this server's certificate")
+    linked.link.connection_lost(ConnectionResetError("reset by peer"))
+    said = [told for told in linked.broker.told if told.startswith("gone")]
+    assert said == ["gone: it does not know the CA of this server's certificate"]
 
 
 def test_a_full_socket_is_told_to_the_delivery_when_it_has_drained(linked: Linked) -> None:
@@ -279,7 +325,7 @@ def test_acknowledgements_make_room_for_more_publishes(linked: Linked) -> None:
 
 def test_a_publish_that_failed_ends_an_old_client(linked: Linked) -> None:
     linked.link.refuse("the disk is full")
-    assert linked.transport.ended == "closed"
+    assert linked.transport.ended == ("half-closed" if linked.level == 5 else "closed")
 
 
 def test_end_of_file_closes_the_transport(linked: Linked) -> None:

@@ -2,10 +2,17 @@
 
 import errno
 import socket
+import ssl
+import time
 from pathlib import Path
 
 import pytest
 
+from mqtt_front.codec.encode import encode_packet
+from mqtt_front.codec.packets import Connect, Publish
+from mqtt_front.codec.properties import Properties
+from mqtt_front.listener_settings import ListenerSettings
+from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient, wait_for
 from tests.support.mqtt_server import MqttServer, mqtt_server
 
@@ -99,3 +106,58 @@ def test_an_address_in_use_is_an_error_at_start(server: MqttServer, tmp_path: Pa
     host, port = server.address
     with pytest.raises(OSError, match="in use"), mqtt_server(tmp_path, listen=f"{host}:{port}"):
         pass
+
+
+def _websocket(door: socket.socket) -> None:
+    door.sendall(
+        b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Protocol: mqtt\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    assert door.recv(4096).startswith(b"HTTP/1.1 101")
+
+
+def _framed(data: bytes) -> bytes:
+    """A binary frame; the mask of zeros leaves the payload as it is."""
+    return b"\x82" + bytes([0x80 | len(data)]) + bytes(4) + data
+
+
+@pytest.mark.parametrize("plain_asyncio", [False, True], ids=["uvloop", "asyncio"])
+def test_a_client_that_goes_on_sending_reads_why_it_is_disconnected(
+    tmp_path: Path, plain_asyncio: bool
+) -> None:
+    """The connection used to be closed at once: the next bytes of the client met a reset, and a client that sends
+    before it reads never saw the reason."""
+    authority = Authority(tmp_path)
+    own = authority.issue_server()
+    tls = {"address": "127.0.0.1:0", "certificate": own.path, "key": own.key_path}
+    listeners = (
+        ListenerSettings(address="127.0.0.1:0", websocket=True),
+        ListenerSettings(**tls),  # type: ignore[arg-type]
+        ListenerSettings(**tls, websocket=True),  # type: ignore[arg-type]
+    )
+    context = ssl.create_default_context(cafile=str(authority.path))
+    connect = encode_packet(Connect("busy", 5, True, 0, None, None, None, Properties()), 5)
+    wrong = encode_packet(Publish("t", b"", properties=Properties(topic_alias=9999)), 5)
+    with mqtt_server(tmp_path / "data", plain_asyncio=plain_asyncio, listeners=listeners) as server:
+        all_listeners = server.front._settings.all_listeners
+        for settings, door in zip(all_listeners, server.status()["listeners"], strict=True):
+            host, _, port = door["address"].rpartition(":")
+            with socket.create_connection((host, int(port)), timeout=10) as plain:
+                client = context.wrap_socket(plain, server_hostname=host) if settings.certificate else plain
+                framed = _framed if settings.websocket else bytes
+                if settings.websocket:
+                    _websocket(client)
+                client.sendall(framed(connect))
+                assert b"\x20" in client.recv(4096)
+                client.sendall(framed(wrong))
+                wait_for(lambda: server.status()["connections"] == 0)
+                for _ in range(5):
+                    client.sendall(framed(b"\x62\x02\x00\x01") * 100)
+                    time.sleep(0.01)
+                received = b""
+                while more := client.recv(4096):
+                    received += more
+                assert b"topic alias 9999; the limit is" in received, door
+                client.close()
+        wait_for(lambda: not server.call(lambda: server.front._broker.links))  # type: ignore[union-attr]

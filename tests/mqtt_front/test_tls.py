@@ -242,6 +242,19 @@ def test_closing_says_goodbye(pki: Pki) -> None:
     assert client.layer.is_closing()
 
 
+def test_after_our_goodbye_what_comes_goes_up_as_it_is_to_be_thrown_away(pki: Pki) -> None:
+    client = Client(pki, pki.context()).shake_hands()
+    client.layer.write(b"bye")
+    client.layer.write_eof()
+    client.layer.write(b"more")
+    assert client.receive() == b"bye(end)"
+    client.tls.write(b"a secret")
+    sent = client.outgoing.read()
+    feed(client.layer, sent, 7)
+    assert client.link.received == sent
+    assert client.transport.ended == "half-closed"
+
+
 def test_a_goodbye_of_the_client_ends_it_after_what_came_before(pki: Pki) -> None:
     client = Client(pki, pki.context()).shake_hands()
     client.tls.write(b"last words")

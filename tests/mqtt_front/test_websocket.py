@@ -146,6 +146,17 @@ def test_a_close_of_the_link_says_goodbye_once() -> None:
     assert client.transport.ended == "closed" and client.layer.is_closing()
 
 
+def test_after_our_goodbye_what_comes_goes_up_as_it_is_to_be_thrown_away() -> None:
+    client = Client().shake_hands()
+    client.layer.write(b"bye")
+    client.layer.write_eof()
+    feed(client.layer, b"anything")
+    frames = [each.opcode for each in client.exchange() if isinstance(each, Frame)]
+    assert frames == [Opcode.BINARY, Opcode.CLOSE]
+    assert client.link.received.startswith(b"anything")
+    assert client.transport.ended == "half-closed"
+
+
 def response(client: Client, request: bytes) -> bytes:
     feed(client.layer, request, client.piece_bytes)
     return client.transport.take()

@@ -21,6 +21,9 @@ class FakeTransport:
     def write(self, data: bytes) -> None:
         self.written += data
 
+    def write_eof(self) -> None:
+        self.ended = self.ended or "half-closed"
+
     def close(self) -> None:
         self.ended = self.ended or "closed"
 

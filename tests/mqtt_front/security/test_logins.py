@@ -130,6 +130,19 @@ def test_checking_passwords_does_not_hold_up_others(guarded: MqttServer) -> None
         assert pings > 3 * len(threads)
 
 
+@pytest.mark.parametrize("tell", [True, False])
+def test_a_client_is_told_that_it_may_not_subscribe_or_only_that_it_failed(
+    tmp_path: Path, tell: bool
+) -> None:
+    """The file is the one of the Paho project's suite on the conformance page."""
+    (tmp_path / "acl").write_text("topic readwrite #\ntopic deny test/nosubscribe\n")
+    with mqtt_server(tmp_path / "data", acl_file=tmp_path / "acl", tell_not_authorized=tell) as server:
+        for level, refused in ((4, 0x80), (5, 0x87 if tell else 0x80)):
+            with RawClient(server.address, level) as client:
+                client.connect("paho")
+                assert client.subscribe("test/nosubscribe", "test/#") == (refused, 1)
+
+
 @pytest.mark.parametrize("level", [4, 5])
 def test_each_user_publishes_and_receives_what_the_rules_say(guarded: MqttServer, level: int) -> None:
     with RawClient(guarded.address, level) as alice, RawClient(guarded.address, level) as backend:
