@@ -85,6 +85,8 @@ def run(console: Console, directory: Path, device_count: int, message_count: int
 
     with Server(data, directory / "server.log") as server:
         say(console, "serve", f"timestone serve --data {data} --mqtt {server.host}:{server.port}")
+        if reason := server.slow_because():
+            say(console, "slow", reason)
         say(console, "publish", f"{message_count:,} messages from {device_count} devices, QoS 1")
         published, acknowledged = publish(console, server, device_count, message_count)
         check(console, "published", published, "asked for", message_count)

@@ -52,6 +52,11 @@ class Server:
     ) -> None:
         self._kill()
 
+    def slow_because(self) -> str | None:
+        """What the server said of running without its compiled parts; None when it has them."""
+        said = re.search(r"^slow +(.*)$", self.log_path.read_text(), re.MULTILINE)
+        return said[1] if said else None
+
     def stop(self) -> None:
         """SIGTERM, then wait. ServerError unless it syncs, seals and exits with 0 in time."""
         assert self._process is not None

@@ -74,3 +74,9 @@ def test_second_demo_in_the_same_directory_is_refused(
     with alone_in(tmp_path / "demo"):
         assert main(["--directory", str(tmp_path / "demo")]) == 1
     assert "another demo runs in" in capsys.readouterr().out
+
+
+def test_server_without_its_compiled_parts_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMESTONE_PURE", "1")
+    with Server(tmp_path / "data", tmp_path / "log") as server:
+        assert server.slow_because() == "the per-record work runs in Python, because TIMESTONE_PURE is set"
