@@ -126,7 +126,7 @@ class Warehouse:
             raise Busy(f"another process has gone on with the tables in {self.root}; nothing was committed")
         number = state.number + 1
         added = [self._adopt(number, place, work, file) for place, (work, file) in enumerate(_all(works))]
-        for folder in {self._file((one.table, one.path)).parent for one in added}:
+        for folder in self._above(added):
             flush(folder)
         commit = Commit(number, action, now_us(), tuple(added), tuple(removed), progress and progress.after)
         self._publish(self.ledger.append(commit))
@@ -162,6 +162,16 @@ class Warehouse:
 
     def _horizon(self) -> int:
         return now_us() - self.config.keep_replaced_s * 1_000_000
+
+    def _above(self, files: Iterable[DataFile]) -> set[Path]:
+        """The folders of files, and those that these are in: any of them may be new."""
+        folders = {self._file((one.table, one.path)).parent for one in files}
+        return {
+            above
+            for folder in folders
+            for above in (folder, *folder.parents)
+            if above.is_relative_to(self.root)
+        }
 
     def _file(self, key: FileKey) -> Path:
         return self.root.joinpath("_files", *key)

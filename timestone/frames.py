@@ -78,7 +78,9 @@ class FrameTag:
     @property
     def is_plausible(self) -> bool:
         """Within the bounds of what may be allocated for it."""
-        sizes = FRAME_BYTES_MIN <= self.frame_bytes <= FRAME_BYTES_MAX and self.raw_bytes <= self.frame_bytes
+        sizes = (
+            FRAME_BYTES_MIN <= self.frame_bytes <= FRAME_BYTES_MAX and 0 < self.raw_bytes <= self.frame_bytes
+        )
         return sizes and self.raw_end <= SEGMENT_BYTES_MAX
 
     def encode(self) -> bytes:

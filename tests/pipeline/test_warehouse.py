@@ -50,6 +50,22 @@ def in_folder(warehouse: Warehouse) -> list[int]:
     return sorted(pq.read_table(warehouse.root / TABLE.name)["messages"].to_pylist())
 
 
+def test_files_and_every_folder_above_them_are_on_the_disk_before_the_commit_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is new is lost with its files, after a power loss, as long as nobody flushed the one it is in."""
+    flushed: list[str] = []
+    monkeypatch.setattr(
+        "timestone_pipeline.warehouse.flush",
+        lambda path: flushed.append("work" if "_work" in path.parts else str(path.relative_to(tmp_path))),
+    )
+    monkeypatch.setattr("timestone_pipeline.ledger.flush", lambda path: flushed.append(path.name))
+    add(opened(tmp_path), 1)
+    commit = flushed.index("000000000001.json.draft")
+    files = f"_files/{TABLE.name}"
+    assert {"work", ".", "_files", files, f"{files}/minutes=1"} <= set(flushed[:commit])
+
+
 def test_what_was_committed_is_in_the_list_and_in_the_folder(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     add(warehouse, 1, 2)

@@ -66,6 +66,7 @@ def test_no_flipped_bit_leaves_a_tag_that_holds() -> None:
         replace(TAG, frame_bytes=1),
         replace(TAG, frame_bytes=1 << 30, raw_bytes=1),
         replace(TAG, raw_bytes=262145),
+        replace(TAG, raw_bytes=0),
         replace(TAG, number=2**31),
     ],
 )
