@@ -32,6 +32,7 @@ COMMANDS = {
     "append": Command(".append", "append one record for each line of input"),
     "passwd": Command(".passwd", "set the password of a user of the MQTT front"),
     "salvage": Command(".salvage", "copy what can still be proved out of a damaged store"),
+    "parquet": Command(".parquet", "keep a Parquet file of each sealed segment, for Spark and others"),
     "pipeline": Command(".pipeline", "turn the records of a log into exact tables, with Spark"),
     "bench": Command(".bench", "measure this machine against what it could do without Timestone"),
 }

@@ -4,7 +4,7 @@ No `pushFilters`: in Spark 4.3 what one query pushed down leaks into others of t
 too few rows. Topics, columns and offsets are pruned by options.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -36,8 +36,7 @@ class TimestoneReader(DataSourceReader):
         meanwhile."""
         options = self._options
         with chosen_logs(options.path, options.selection) as chosen:
-            ranges = [self._range(key, log) for key, log in chosen.views.items()]
-            return plan(ranges, chosen.views, options)
+            return plan(batch_ranges(options, chosen.views), chosen.views, options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Runs in a worker."""
@@ -46,12 +45,22 @@ class TimestoneReader(DataSourceReader):
             return iter(())
         return scan(partition, self._options, arrow_schema(self._schema))
 
-    def _range(self, key: LogPartition, log: "LogView") -> OffsetRange:
-        starting, ending = self._options.starting, self._options.ending
-        start, end = starting.offset_in(key, log), ending.offset_in(key, log)
-        if end < start and starting.explicit and ending.explicit:
-            raise InvalidOption(f"{key}: the start {start} lies behind the end {end}")
-        wanted = OffsetRange(key, start, max(start, end))
-        if not (starting.explicit or ending.explicit):
-            return wanted
-        return Continuity(self._options.fail_on_data_loss).planned(wanted, None, log)
+
+def batch_ranges(options: ReadOptions, logs: "Mapping[LogPartition, LogView]") -> list[OffsetRange]:
+    """What a batch read with these options reads of the logs as they are now. Raises DataLoss, InvalidOption."""
+    continuity = Continuity(options.fail_on_data_loss)
+    if options.ranges is not None:
+        origins = options.ranges.origins
+        return [continuity.planned(one, origins.get(one.log), logs[one.log]) for one in options.ranges.ranges]
+    return [_between(options, key, log, continuity) for key, log in logs.items()]
+
+
+def _between(options: ReadOptions, key: LogPartition, log: "LogView", continuity: Continuity) -> OffsetRange:
+    starting, ending = options.starting, options.ending
+    start, end = starting.offset_in(key, log), ending.offset_in(key, log)
+    if end < start and starting.explicit and ending.explicit:
+        raise InvalidOption(f"{key}: the start {start} lies behind the end {end}")
+    wanted = OffsetRange(key, start, max(start, end))
+    if not (starting.explicit or ending.explicit):
+        return wanted
+    return continuity.planned(wanted, None, log)

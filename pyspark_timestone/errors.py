@@ -34,6 +34,10 @@ class GroupInUse(SparkSourceError):
     """Another query reads the store under the same group. Stop it, or choose another name."""
 
 
+class SideFilesBusy(SparkSourceError):
+    """Another process writes the side files of the store. One at a time."""
+
+
 class InvalidRow(SparkSourceError, ValueError):
     """A row that cannot be a record: a topic with a wildcard, headers that are too large."""
 

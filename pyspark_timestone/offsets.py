@@ -19,14 +19,16 @@ batch that is run again begins where it began.
 Spark compares these texts, not their meaning: the same offsets have to give the same text, hence the order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from pyspark_timestone.errors import InvalidOffsets
 
 FORMAT_VERSION = 1
 _OWN = "#"
+
+Value = TypeVar("Value")
 
 
 class LogPartition(NamedTuple):
@@ -44,6 +46,10 @@ class Origin(NamedTuple):
 
     log_id: int
     epoch: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As a checkpoint has it."""
+        return {"epoch": self.epoch, "id": f"{self.log_id:016x}"}
 
 
 class OffsetRange(NamedTuple):
@@ -97,11 +103,10 @@ class SourceOffset:
         """As Spark wants it: nested dictionaries of plain values, in an order that only depends on the content."""
         own: dict[str, Any] = {"version": FORMAT_VERSION}
         if self.origins:
-            who = {key: {"epoch": one.epoch, "id": f"{one.log_id:016x}"} for key, one in self.origins.items()}
-            own["logs"] = _nested(who)
+            own["logs"] = nested({key: one.to_json() for key, one in self.origins.items()})
         if self.since:
-            own["since"] = _nested(self.since)
-        return {_OWN: own, **_nested(self.positions)}
+            own["since"] = nested(self.since)
+        return {_OWN: own, **nested(self.positions)}
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
@@ -114,25 +119,30 @@ class SourceOffset:
                 f"offsets of format {own!r:.60}; this Timestone reads version {FORMAT_VERSION}."
                 " A newer one wrote the checkpoint?"
             )
-        positions = _flat({name: value for name, value in data.items() if name != _OWN}, _offset)
-        return cls(positions, _flat(own.get("logs", {}), _origin), _flat(own.get("since", {}), _offset))
+        positions = flat({name: value for name, value in data.items() if name != _OWN}, _offset)
+        return cls(
+            positions, flat(own.get("logs", {}), origin_from_json), flat(own.get("since", {}), _offset)
+        )
 
 
-def _nested(values: Mapping[LogPartition, Any]) -> dict[str, dict[str, Any]]:
-    nested: dict[str, dict[str, Any]] = {}
+def nested(values: Mapping[LogPartition, Any]) -> dict[str, dict[str, Any]]:
+    """Values of partitions as JSON has them: log, partition, value."""
+    logs: dict[str, dict[str, Any]] = {}
     for key in sorted(values):
-        nested.setdefault(key.log, {})[str(key.partition)] = values[key]
-    return nested
+        logs.setdefault(key.log, {})[str(key.partition)] = values[key]
+    return logs
 
 
-def _flat(nested: Any, read: Any) -> dict[LogPartition, Any]:
-    flat = {}
-    for log, partitions in _items(nested, "logs"):
+def flat(logs: Any, read: Callable[[Any, str, str], Value]) -> dict[LogPartition, Value]:
+    """What `nested` has nested, each value through `read`, which is also told of which log and partition it is.
+    Raises InvalidOffsets."""
+    values = {}
+    for log, partitions in _items(logs, "logs"):
         for partition, value in _items(partitions, f"the partitions of {log!r}"):
             if not partition.isdecimal():
                 raise InvalidOffsets(f"{partition!r} of {log!r} is no partition number")
-            flat[LogPartition(log, int(partition))] = read(value, log, partition)
-    return dict(sorted(flat.items()))
+            values[LogPartition(log, int(partition))] = read(value, log, partition)
+    return dict(sorted(values.items()))
 
 
 def _items(value: Any, what: str) -> Any:
@@ -147,7 +157,8 @@ def _offset(value: Any, log: str, partition: str) -> int:
     return value
 
 
-def _origin(value: Any, log: str, partition: str) -> Origin:
+def origin_from_json(value: Any, log: str, partition: str) -> Origin:
+    """Which log a value of a checkpoint names. Raises InvalidOffsets."""
     try:
         return Origin(int(value["id"], 16), int(value["epoch"]))
     except (KeyError, TypeError, ValueError):

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from pyspark_timestone.bounds import EARLIEST, LATEST, Bound, Unmatched
 from pyspark_timestone.columns import NAMES, schema_with_payload, source_schema
 from pyspark_timestone.errors import InvalidOffsets, InvalidOption
+from pyspark_timestone.offset_ranges import OffsetRanges
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 from pyspark_timestone.option_text import OptionText
 from pyspark_timestone.payload import OPTIONS as PAYLOAD_OPTIONS
@@ -27,12 +28,19 @@ from timestone.names import validate_reader_name
 OPTIONS = (
     "path", "subscribe", "subscribePattern", "assign", "topics",
     "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "startingOffsets",
-    "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets",
+    "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "offsetRanges",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "group", "pinMaxAge", "pinMaxBytes", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
     "columns", "includeHeaders",
     *PAYLOAD_OPTIONS,
 )  # fmt: skip
+
+_CHOOSING = (
+    "subscribe", "subscribePattern", "assign",
+    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
+    "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets",
+)  # fmt: skip
+"""What says which records are read, but for their topics."""
 
 RECORDS_PER_TASK = 1 << 20
 """Default of `maxRecordsPerPartition`: about a second of work, so that a retry is cheap and all cores have
@@ -48,6 +56,8 @@ class ReadOptions:
     topics: tuple[str, ...]
     starting: Bound
     ending: Bound
+    ranges: OffsetRanges | None
+    """Instead of everything above that chooses records, but `topics`."""
     unmatched_start: Unmatched
     limits: TriggerLimits
     group: str | None
@@ -63,14 +73,16 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Check `given`, in whatever case its names are. Raises InvalidOption with the one thing to change."""
     texts = OptionText(given, OPTIONS)
     default_start = LATEST if streaming else EARLIEST
+    ranges = _ranges(texts, streaming=streaming)
     return ReadOptions(
         path=texts.path(),
-        selection=_selection(texts),
+        selection=_selection(texts) if ranges is None else Selection(partitions=ranges.keys),
         topics=_topics(texts),
         starting=_bound(
             texts, "starting", default_start, allowed=(EARLIEST, LATEST) if streaming else (EARLIEST,)
         ),
         ending=_bound(texts, "ending", LATEST, allowed=(LATEST,)),
+        ranges=ranges,
         unmatched_start=_strategy(texts),
         limits=_limits(texts),
         group=_group(texts),
@@ -152,6 +164,21 @@ def _selection(texts: OptionText) -> Selection:
     if "subscribe" in texts and not texts.words("subscribe"):
         raise InvalidOption("subscribe names no log")
     return Selection(names=texts.words("subscribe"), pattern=_pattern(texts))
+
+
+def _ranges(texts: OptionText, *, streaming: bool) -> OffsetRanges | None:
+    name = "offsetRanges"
+    if name not in texts:
+        return None
+    if streaming:
+        raise InvalidOption(f"{name} is for batch reads: a stream goes on where it was")
+    others = [one for one in texts if one in _CHOOSING]
+    if others:
+        raise InvalidOption(f"{name} says all that is read, and {others[0]} is given, too")
+    try:
+        return OffsetRanges.from_json(texts.parsed(name))
+    except InvalidOffsets as error:
+        raise InvalidOption(f"{name}: {error}") from None
 
 
 def _pattern(texts: OptionText) -> str | None:

@@ -39,7 +39,14 @@ def plan(
 ) -> list[InputPartition]:
     """The tasks that read `ranges`. The same ranges give the same tasks; segments without the topics get none."""
     if options.topics:
-        bounds = {one.log: logs[one.log].segments_with(options.topics, one.start, one.end) for one in ranges}
+        bounds = {
+            key: log.segments_with(
+                options.topics,
+                min((one.start for one in ranges if one.log == key), default=0),
+                max((one.end for one in ranges if one.log == key), default=0),
+            )
+            for key, log in logs.items()
+        }
     else:
         bounds = {one.log: logs[one.log].segment_bounds() for one in ranges}
     pieces = cut(ranges, bounds, largest=options.records_per_task, least_count=options.partition_count)
