@@ -161,10 +161,14 @@ class Batch:
         flags.
 
         The `value` column shares this batch's bytes when the records lie back to back without header blocks;
-        else they are gathered once, in C. Needs pyarrow (`pip install timestone[arrow]`).
+        else they are gathered once, in C. Needs pyarrow, else raises ModuleNotFoundError.
         """
         # Not at the top of the file: pyarrow is optional, and takes a quarter of a second to import.
-        from timestone.arrow import record_batch  # noqa: PLC0415
+        try:
+            from timestone.arrow import record_batch  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            text = f"Arrow columns need {error.name}, which is not installed: pip install 'timestone[arrow]'"
+            raise ModuleNotFoundError(text, name=error.name) from None
 
         return record_batch(self)
 

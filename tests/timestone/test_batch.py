@@ -1,3 +1,4 @@
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,3 +84,14 @@ def test_batch_stays_as_it_is_whatever_the_log_does(batch: Batch, quick_director
     for path in (quick_directory / "data" / "telemetry-2").iterdir():
         path.unlink()
     assert list(batch) == before
+
+
+def test_arrow_that_is_missing_is_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "timestone.arrow", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with timestone.open(tmp_path / "data") as store:
+        batch = store.log("t").read(0)
+        with pytest.raises(ModuleNotFoundError, match=r"need pyarrow.*timestone\[arrow\]"):
+            batch.to_arrow()
