@@ -30,6 +30,11 @@ class OutgoingAliases:
         """Nothing will change any more."""
         return len(self._known) == self._maximum
 
+    @property
+    def told_count(self) -> int:
+        """Topics whose numbers the client knows."""
+        return len(self._known)
+
     def sent(self, head: bytes, count: int = 1) -> bool:
         """So many deliveries of a topic went out, with its name and, if it has a number, with that. True when the topic
         is to be sent in another way from now on."""

@@ -4,6 +4,7 @@ This is where a record meets a subscription: which QoS, which properties, whethe
 buffer.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -133,15 +134,25 @@ def _count_topics(feed: Feed, batch: Batch, end: int, target: Target) -> None:
     """All records up to `end` went out: some of their topics are known to the client now, or come often."""
     assert target.aliases is not None
     topic_ids, counts = np.unique(batch.topic_ids[:end], return_counts=True)
-    for topic_id, count in zip(topic_ids.tolist(), counts.tolist(), strict=True):
-        if target.aliases.sent(feed.head(topic_id), count):
-            feed.forms.pop(topic_id, None)
+    columns = zip(topic_ids.tolist(), counts.tolist(), strict=True)
+    _forget_forms(feed, [one for one, count in columns if target.aliases.sent(feed.head(one), count)])
+
+
+def _forget_forms(feed: Feed, topic_ids: Iterable[int]) -> None:
+    """These topics go out in another way from now on, from all feeds of the client: what one has told, all may use."""
+    for other in feed.session.feeds.values():
+        if other.log is feed.log:
+            for topic_id in topic_ids:
+                other.forms.pop(topic_id, None)
 
 
 def _pack_each(feed: Feed, batch: Batch, target: Target, now_us: int, places: Places | None = None) -> Packed:
     """One by one: records with header blocks, those sent before a reconnect, and what is special about a client."""
+    told = 0 if target.aliases is None else target.aliases.told_count
     rows = _Rows(feed, target, places)
     rows.gather(batch, feed.window.seen if feed.replaying else 0, now_us)
+    if target.aliases is not None and target.aliases.told_count > told:
+        _forget_forms(feed, set(batch.topic_ids.tolist()))
     rows.number()
     exactly_once = any(qos == 2 for _, _, qos in rows.new)
     return Packed(rows.framed(), len(rows.payloads), rows.oversize_count, rows.expired_count, exactly_once)

@@ -164,3 +164,31 @@ def test_the_server_may_give_fewer(tmp_path_factory: pytest.TempPathFactory) -> 
             for _ in range(10):
                 publisher.publish("topic", b"x")
         assert named(reader.receive(10), 0)[1] == 0
+
+
+def test_a_number_that_one_subscription_has_told_is_used_by_the_others(server: MqttServer) -> None:
+    """A topic that got its number by coming often kept its name on the deliveries of the other subscription, for as
+    long as the connection lasted; and on plain publishes when it was one with properties that told the number."""
+    often = (Properties(), Properties(content_type="x"))
+    with RawClient(server.address, 5) as reader, RawClient(server.address, 5) as publisher:
+        reader.connect("reader", properties=Properties(topic_alias_maximum=4))
+        reader.subscribe("alias/twice/+", "$share/group/alias/twice/+")
+        publisher.connect("publisher")
+        topics = ["alias/twice/1", "alias/twice/2"]  # which take the numbers for the first topics
+        sent = [(topic, Properties()) for topic in topics]
+        for number, told_by in enumerate(often, 3):
+            topics.append(f"alias/twice/{number}")
+            sent += [
+                (topics[-1], Properties()),
+                *[(topics[-1], told_by)] * 5,
+                *[(topics[-1], Properties())] * 5,
+            ]
+        received = []
+        for topic, properties in sent:
+            publisher.send(Publish(topic, b"", 1, packet_id=1, properties=properties))
+            publisher.expect(packets.Puback)
+            received += reader.receive(2)
+        found, _ = named(received, 4)
+        assert found == [topic for topic, _ in sent for _ in range(2)]
+        last = received[-10:] + received[-32:-22]
+        assert not any(one.topic for one in last), "whichever subscription they are for"
