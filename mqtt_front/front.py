@@ -157,6 +157,10 @@ class MqttFront:
         for link in list(broker.links):
             link.abort()
         broker.deadlines.stop()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._save_executor, broker.retaining.release)
+        except OSError as error:
+            self._log.error("retention waits for retained messages that are saved: %s", error)
         self._read_executor.shutdown(wait=False, cancel_futures=True)
         self._save_executor.shutdown(wait=False)
         self._login_executor.shutdown(wait=False, cancel_futures=True)

@@ -13,6 +13,8 @@ from mqtt_front.retained import RetainedMessage
 from timestone.errors import TimestoneError
 
 VERSION = 1
+CHECKPOINT_KEY = ""
+"""The key of the checkpoint: no topic is empty."""
 _MAGIC = b"TRET"
 _HEADER = struct.Struct("<4sBBHQqH6x")
 assert _HEADER.size == 32

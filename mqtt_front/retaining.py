@@ -2,7 +2,7 @@
 
 They follow the logs: whatever was appended with RETAIN counts, in the order of offsets. Now and then what has changed
 goes into the catalogue, with the offsets up to which that is so, in one transaction; a start reads the documents and
-then the logs from there. So retention may delete any segment, and a kill loses nothing.
+then the logs from there, which a pin keeps until then. So retention may delete any segment, and a kill loses nothing.
 """
 
 import functools
@@ -22,6 +22,7 @@ from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
 from mqtt_front.retained import RetainedMessage, RetainedMessages
 from mqtt_front.retained_document import (
+    CHECKPOINT_KEY,
     Place,
     UnknownRetained,
     decode_checkpoint,
@@ -29,6 +30,7 @@ from mqtt_front.retained_document import (
     encode_checkpoint,
     encode_retained,
 )
+from mqtt_front.retained_pin import PinnedDocuments
 from mqtt_front.write_behind import Documents, WriteBehind
 from timestone.batch import Batch
 from timestone.errors import CorruptRecord, OffsetOutOfRange, StoreClosed
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from mqtt_front.ingest import Appended
 
 SPACE = "mqtt.retained"
-_CHECKPOINT_KEY = ""
-"""No topic is empty."""
 _SAVED_AT_A_TIME = 2000
 """Messages in one transaction: sessions wait for the same thread."""
 _CHECKPOINT_PERIOD_S = 10.0
@@ -79,8 +79,8 @@ class Retaining:
         self._logs = {one.log.name: one for one in logs}
         for one in logs:
             one.catch_up = functools.partial(self.catch_up, one)
-        self._documents = documents
-        self._writer = WriteBehind(documents, SPACE, loop, save_executor, log=log)
+        self._documents = PinnedDocuments(documents, [one.log for one in logs])
+        self._writer = WriteBehind(self._documents, SPACE, loop, save_executor, log=log)
         self._read_executor = read_executor
         self._count_limit = count_limit
         self._bytes_limit = bytes_limit
@@ -113,7 +113,7 @@ class Retaining:
         """Read what an earlier process left, in its documents and in the logs. Touches the disk: call it before the
         loop serves anybody."""
         documents = self._documents.items(SPACE)
-        self._checkpoint = decode_checkpoint(documents.pop(_CHECKPOINT_KEY, None))
+        self._checkpoint = decode_checkpoint(documents.pop(CHECKPOINT_KEY, None))
         for topic, document in documents.items():
             try:
                 name, message = decode_retained(topic, document)
@@ -131,6 +131,12 @@ class Retaining:
                     self._apply(messages, log.read(max(messages.position, log.start_offset)))
                 except CorruptRecord as error:
                     messages.position = error.offset + 1
+        self._documents.hold(self._places())
+
+    def release(self) -> None:
+        """The front stops. Touches the disk, as `load` does: what is saved needs no pin. Raises OSError."""
+        if self._writer.saved and not self._dirty:
+            self._documents.release()
 
     def _put(self, messages: RetainedMessages, message: RetainedMessage) -> None:
         messages.put(message)
@@ -288,7 +294,7 @@ class Retaining:
         checkpoint = self._places()
         if checkpoint != self._checkpoint:
             self._checkpoint, self._checkpoint_s = checkpoint, now
-            self._writer.write(_CHECKPOINT_KEY, encode_checkpoint(checkpoint))
+            self._writer.write(CHECKPOINT_KEY, encode_checkpoint(checkpoint))
 
     def _places(self) -> dict[str, Place]:
         """By log: below which offset the documents are up to date, once what is chosen is written."""
