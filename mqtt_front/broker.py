@@ -36,6 +36,7 @@ from mqtt_front.session_document import decode_session
 from mqtt_front.sessions import Sessions
 from mqtt_front.settings import MqttSettings
 from mqtt_front.system_topics import SystemTopics
+from mqtt_front.unsent import Unsent
 from mqtt_front.wills import Wills
 from mqtt_front.write_behind import Documents
 from timestone import __version__
@@ -49,6 +50,7 @@ _LIMITS = (
     "connection_count", "connects_per_s", "connect_timeout_ms", "connect_bytes", "session_count", "packet_bytes",
     "receive_maximum", *publishing.RATES, "client_requests_per_s", "client_topic_count", "topic_count", "topic_levels",
     "topic_bytes", "topic_alias_maximum", "subscription_count", "unsent_bytes",
+    "total_unsent_bytes",
 )  # fmt: skip
 """The settings that a client can come up against; each is counted. `topic_count` is one of the log."""
 _CLOSE_S = 5.0
@@ -145,9 +147,21 @@ class Broker:
         self.lingering: set[Link] = set()
         """Links that have been told why they end, and are not counted as connected any more."""
         self.counts = Counts()
+        self.unsent = Unsent(
+            self.links.keys(),
+            loop,
+            limit_bytes=settings.total_unsent_bytes,
+            writer_bytes=settings.unsent_bytes,
+            sent_bytes=lambda: self.counts.bytes_sent,
+        )
         self.system = SystemTopics(self.system_counters, __version__, settings.system_interval_s)
         self.stopping = False
-        self.deadlines.on_tick += [self.sessions.expire, self.wills.publish_due, self.retaining.expire]
+        self.deadlines.on_tick += [
+            self.sessions.expire,
+            self.wills.publish_due,
+            self.retaining.expire,
+            self.unsent.tick,
+        ]
         self.deadlines.on_tick.append(lambda: self.system.tick(self.sessions.connected.values()))
 
     # Across restarts.
@@ -230,6 +244,7 @@ class Broker:
     def departed(self, link: Link) -> None:
         """A socket is gone."""
         self.links.pop(link, None)
+        self.unsent.went_on(link)
         self.lingering.discard(link)
         self.deadlines.forget(link)
         if link.stay is not None:
@@ -391,6 +406,7 @@ class Broker:
             "logins_refused": self.guard.counts.refused,
             "logins_locked_out": self.guard.counts.locked_out,
             "bytes_submitted": self.ingest.submitted_bytes,
+            "bytes_unsent": self.unsent.total_bytes,
             "shared_subscriptions": len(self.router.groups),
             "retained": self.retaining.count,
             "retained_bytes": self.retaining.size_bytes,

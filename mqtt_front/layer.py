@@ -113,6 +113,9 @@ class Layer:
     def is_closing(self) -> bool:
         return self._ended or self._lower is None or self._lower.is_closing()
 
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._lower is None else self._lower.get_write_buffer_size()
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         if self._lower is not None:
             self._lower.set_write_buffer_limits(high, low)

@@ -180,6 +180,11 @@ class Link:
         return self.peer.rpartition(":")[0]
 
     @property
+    def unsent_bytes(self) -> int:
+        """What the client's socket has not taken yet."""
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    @property
     def certificate_name(self) -> str | None:
         """The user in the client's certificate, where its listener takes it from there."""
         if self.transport is None:
@@ -239,10 +244,12 @@ class Link:
 
     def pause_writing(self) -> None:
         self.writable = False
+        self.broker.unsent.stopped(self)
 
     def resume_writing(self) -> None:
         self.writable = True
         self.unread_bytes = 0
+        self.broker.unsent.went_on(self)
         self._read_on(Hold.UNREAD)
         if self.session is not None:
             self.broker.delivery.resume(self.session)
@@ -380,6 +387,17 @@ class Link:
             if len(data) <= self.target.packet_bytes:
                 self.deliver(data, 1)
                 return
+
+    def cut_off(self) -> None:
+        """Close now, because the client does not read what waits for it in memory: it would not read why, either."""
+        self.broker.over["total_unsent_bytes"] += 1
+        if not self.closing:
+            self.broker.gone(
+                self, f"too much waits for all clients, and {self.unsent_bytes} bytes that it does not read"
+            )
+        self.closing = True
+        self.connection.end()
+        self.abort()
 
     def abort(self) -> None:
         """Close now, whatever is still to be written."""

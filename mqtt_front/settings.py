@@ -119,6 +119,12 @@ class MqttSettings(SecuritySettings):
         "publishes of all clients that the disk has not settled yet; above it publishers are not read from",
         low=KIB,
     )
+    total_unsent_bytes: int = _setting(
+        256 * MIB,
+        "deliveries waiting in memory for all slow clients together; above it those that have not read for the longest "
+        "time are disconnected, and their sessions go on from where they are when they are back",
+        low=KIB,
+    )
     session_count: int = _setting(
         1_000_000, "sessions, connected or not; about 1 KiB of memory each while not connected", low=1
     )

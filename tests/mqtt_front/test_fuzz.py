@@ -109,6 +109,9 @@ class Wire:
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:

@@ -54,6 +54,9 @@ class Transport:
     def resume_reading(self) -> None:
         self.reading = True
 
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high = high
 
@@ -71,6 +74,7 @@ class Broker:
         self.over: Counter[str] = Counter()
         self.buffer = memoryview(bytearray(65_536))
         self.deadlines = self
+        self.unsent = self
         self.delivery = self
         self.now = 17
         self.events: list[object] = []
@@ -94,6 +98,12 @@ class Broker:
 
     def gone(self, link: Link, how: str) -> None:
         self.told.append(f"gone: {how}")
+
+    def stopped(self, link: Link) -> None:
+        self.told.append("stopped")
+
+    def went_on(self, link: Link) -> None:
+        self.told.append("went on")
 
     def resume(self, session: object) -> None:
         self.told.append("resume")

@@ -39,6 +39,9 @@ class FakeTransport:
     def is_closing(self) -> bool:
         return bool(self.ended)
 
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high = high
 
