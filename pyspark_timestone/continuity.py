@@ -11,7 +11,6 @@ from typing import Protocol
 
 from pyspark_timestone.errors import DataLoss
 from pyspark_timestone.offsets import LogPartition, OffsetRange, Origin
-from pyspark_timestone.planning import Bounds, hole_at
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ class KnownLog(Protocol):
     def end_offset(self) -> int: ...
     @property
     def synced_offset(self) -> int: ...
-    def segment_bounds(self) -> Bounds: ...
+    def gap_at(self, offset: int) -> tuple[int, int] | None: ...
 
 
 def origin_of(log: KnownLog) -> Origin:
@@ -63,7 +62,7 @@ class Continuity:
         if position > log.end_offset:
             self.lost(f"{key}: offset {position} comes next, but the log ends at {log.end_offset}")
             return log.synced_offset
-        if hole := hole_at(position, log.segment_bounds()):
+        if hole := log.gap_at(position):
             self.lost(
                 f"{key}: offset {position} comes next, but offsets {hole[0]} to {hole[1] - 1} were lost"
             )
@@ -81,7 +80,7 @@ class Continuity:
                 f"{one.log}: offsets up to {end - 1} were planned, but the log ends at {log.end_offset}"
             )
             end = log.end_offset
-        elif hole := hole_at(end, log.segment_bounds()):
+        elif hole := log.gap_at(end):
             self.lost(
                 f"{one.log}: offsets up to {end - 1} were planned, but {hole[0]} to {hole[1] - 1} were lost"
             )

@@ -5,7 +5,6 @@ same places.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 
 from pyspark_timestone.offsets import LogPartition, OffsetRange, Positions
 
@@ -41,18 +40,6 @@ def _parts(piece: OffsetRange, size: int) -> Iterator[OffsetRange]:
     for number in range(count):
         first, last = length * number // count, length * (number + 1) // count
         yield OffsetRange(piece.log, piece.start + first, piece.start + last)
-
-
-def hole_at(offset: int, bounds: Bounds) -> tuple[int, int] | None:
-    """The gap between two segments that `offset` points into, or None.
-
-    The ends of a gap are proper places to stop and go on. A position inside can only be of a log that was longer
-    once.
-    """
-    for (_, end), (base, _) in pairwise(bounds):
-        if end < offset < base:
-            return end, base
-    return None
 
 
 def limited(start: Positions, end: Positions, limit: int | None) -> dict[LogPartition, int]:

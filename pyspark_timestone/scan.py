@@ -48,7 +48,7 @@ def plan(
             for key, log in logs.items()
         }
     else:
-        bounds = {one.log: logs[one.log].segment_bounds() for one in ranges}
+        bounds = {one.log: logs[one.log].segment_bounds(one.start, one.end) for one in ranges}
     pieces = cut(ranges, bounds, largest=options.records_per_task, least_count=options.partition_count)
     return [ScanTask(piece, logs[piece.log].id) for piece in pieces]
 
@@ -82,7 +82,7 @@ def scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa
 
 def _present(log: LogView, wanted: OffsetRange, continuity: Continuity) -> list[OffsetRange]:
     """The parts of the range that segments still hold: all of it, or the loss is reported."""
-    parts = within(wanted, log.segment_bounds())
+    parts = within(wanted, log.segment_bounds(wanted.start, wanted.end))
     missing = wanted.end - wanted.start - sum(part.end - part.start for part in parts)
     if missing:
         continuity.lost(

@@ -28,7 +28,6 @@ from pyspark_timestone.continuity import Continuity, origin_of
 from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.offsets import LogPartition, Origin, Positions, SourceOffset
 from pyspark_timestone.options import ReadOptions
-from pyspark_timestone.planning import hole_at
 from pyspark_timestone.scan import ScanTask, plan, scan
 from pyspark_timestone.selection import Selection
 from pyspark_timestone.store_view import ChosenLogs, chosen_logs
@@ -183,5 +182,5 @@ def _origins(logs: Logs) -> dict[LogPartition, Origin]:
 
 def _out_of_holes(positions: Positions, logs: Logs) -> dict[LogPartition, int]:
     """A limit may end in a gap that a power loss has left; the proper place to stop is behind it."""
-    holes = {key: hole_at(offset, logs[key].segment_bounds()) for key, offset in positions.items()}
+    holes = {key: logs[key].gap_at(offset) for key, offset in positions.items()}
     return {key: offset if (hole := holes[key]) is None else hole[1] for key, offset in positions.items()}

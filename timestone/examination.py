@@ -11,7 +11,7 @@ docs/durability.md:
 - A record below W that does not hold is damage: it alone is lost, its neighbours stay readable."""
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -124,9 +124,13 @@ class Finding:
 def base_offsets(files: Files, folder: Path) -> tuple[list[int], list[str]]:
     """The base offsets that have an index or a segment in the folder, sorted, and the names of strangers. Those
     that retention has deleted are not among them, although some of their files may be there."""
+    return listed_bases(files.names(folder))
+
+
+def listed_bases(present: Sequence[str]) -> tuple[list[int], list[str]]:
+    """The same of the names that a folder had when it was listed."""
     bases: set[int] = set()
     strangers = []
-    present = files.names(folder)
     deleted = deleted_up_to(present)
     for name in present:
         base = names.parse_pair_base(name)

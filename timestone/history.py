@@ -5,8 +5,9 @@ and needs no lock. Used by the owner's `Log` and by the read-only `LogView` alik
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from timestone.listed_segments import ListedSegments
 from timestone.segment import Run, Segment
 
 
@@ -17,8 +18,12 @@ class History:
     __slots__ = ("_bases", "segments")
 
     def __init__(self, segments: Sequence[Segment]) -> None:
-        self.segments = tuple(segments)
-        self._bases = [segment.base_offset for segment in self.segments]
+        if isinstance(segments, ListedSegments):
+            self.segments: Sequence[Segment] = segments
+            self._bases: Sequence[int] = segments.bases
+        else:
+            self.segments = tuple(segments)
+            self._bases = [segment.base_offset for segment in self.segments]
 
     def sealed(self) -> list[Segment]:
         """The sealed segments in front of the first that is not."""
@@ -42,9 +47,29 @@ class History:
         at = bisect.bisect_right(self._bases, offset) - 1
         if at >= 0 and offset < self.segments[at].end_offset:
             return self.segments[at]
-        for segment in self.segments[at + 1 :]:
-            if segment.count:
-                return segment
+        for place in range(at + 1, len(self.segments)):
+            if self.segments[place].count:
+                return self.segments[place]
+        return None
+
+    def within(self, first: int, last: int) -> Iterator[Segment]:
+        """The segments that hold records of the offsets [first, last), in order."""
+        place = max(0, bisect.bisect_right(self._bases, first) - 1)
+        while first < last and place < len(self._bases) and self._bases[place] < last:
+            segment = self.segments[place]
+            if segment.count and segment.end_offset > first:
+                yield segment
+            place += 1
+
+    def gap_at(self, offset: int) -> tuple[int, int] | None:
+        """The offsets [end, base) between two segments, when `offset` is one of them and not the first; else None."""
+        following = self.locate(offset)
+        if following is None or following.base_offset <= offset:
+            return None
+        for place in range(bisect.bisect_right(self._bases, offset) - 1, -1, -1):
+            if self.segments[place].count:
+                end = self.segments[place].end_offset
+                return (end, following.base_offset) if end < offset else None
         return None
 
     def read(self, offset: int, end: int, *, max_records: int, max_bytes: int) -> tuple[Segment, Run] | None:
@@ -67,10 +92,20 @@ class History:
 
     def offset_at(self, timestamp_us: int, end: int) -> int:
         """The first offset whose append time is at or after the given one; `end` when there is none."""
-        for segment in self.segments:
-            if segment.count == 0 or (segment.trailer and segment.trailer.last_timestamp_us < timestamp_us):
-                continue
+        places = range(len(self.segments))
+        first = bisect.bisect_left(places, True, key=lambda place: self._reaches(place, timestamp_us))
+        for place in places[first:]:
+            segment = self.segments[place]
             ordinal = segment.first_at_or_after(timestamp_us)
             if ordinal < segment.count:
                 return segment.base_offset + ordinal
         return end
+
+    def _reaches(self, place: int, timestamp_us: int) -> bool:
+        """Has one of the segments up to this one a record of this time or later? Times never decrease."""
+        for segment in map(self.segments.__getitem__, range(place, -1, -1)):
+            if segment.trailer is None and segment.count:
+                return segment.first_at_or_after(timestamp_us) < segment.count
+            if segment.trailer is not None and segment.trailer.last_timestamp_us:
+                return segment.trailer.last_timestamp_us >= timestamp_us
+        return False

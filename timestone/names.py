@@ -24,6 +24,7 @@ _LOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _FOLDER = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9._-]{0,199})-(?P<partition>0|[1-9][0-9]{0,8})")
 _BASE = re.compile(r"[0-9]{20}")
 _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(\.(?P<generation>[1-9][0-9]{0,8}))?\.segment")
+_PAIR = re.compile(r"(?P<base>[0-9]{20})(\.index|(\.[1-9][0-9]{0,8})?\.segment)")
 _REWRITTEN = re.compile(r"[0-9]{20}\.[1-9][0-9]{0,8}\.segment(\..+)?")
 _DICTIONARY = re.compile(r"(?P<number>[1-9][0-9]{0,8})\.dictionary")
 _ASIDE = re.compile(
@@ -105,8 +106,8 @@ def is_rewritten_segment(name: str) -> bool:
 
 def parse_pair_base(name: str) -> int | None:
     """The base offset in the name of a segment or an index, or None."""
-    segment = parse_segment(name)
-    return segment[0] if segment else parse_index(name)
+    match = _PAIR.fullmatch(name)
+    return int(match["base"]) if match else None
 
 
 def deleted_path(path: Path) -> Path:

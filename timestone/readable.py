@@ -4,8 +4,9 @@ What belongs here: ranges, the choice between tail and files, and filtering by t
 the end come from is up to the two classes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -31,6 +32,9 @@ _SCAN_RECORDS = 1 << 16
 """How many index entries one step of a filtered read looks at."""
 _SMALL_RECORDS = 16
 """Up to so many records of a run are looked at one by one: numpy's fixed costs are those of some twenty."""
+
+
+T = TypeVar("T")
 
 
 class ReadableLog(ABC):
@@ -147,12 +151,7 @@ class ReadableLog(ABC):
     def offset_at(self, timestamp_us: int) -> int:
         """The first offset appended at or after a time (microseconds since 1970); `end_offset` when there is
         none."""
-        while True:
-            history = self.history
-            try:
-                return history.offset_at(timestamp_us, self.end_offset)
-            except FileNotFoundError as error:
-                self._moved_on(history, self.end_offset, error)
+        return self._look_up(lambda history: history.offset_at(timestamp_us, self.end_offset))
 
     def reader(
         self,
@@ -182,37 +181,42 @@ class ReadableLog(ABC):
         start, end = self.start_offset, self.end_offset
         return [ReaderLag(reader, found, start, end) for reader, found in committed.items()]
 
-    def segment_bounds(self) -> list[tuple[int, int]]:
-        """The offsets [base, end) of each segment that holds records, in order."""
-        return [
-            (segment.base_offset, segment.end_offset) for segment in self.history.segments if segment.count
-        ]
+    def segment_bounds(self, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
+        """The offsets [base, end) of each segment that holds records of the offsets [first, last), in order."""
+        return self._look_up(lambda history: _bounds(history.within(first, self._stop(last))))
 
     def segments_with(self, topics: Sequence[str], first: int, last: int) -> list[tuple[int, int]]:
         """The offsets [base, end) of each segment that may hold records of `topics`, MQTT topic filters, in the
         offsets [first, last). Opens no segment: a sealed one says in its index what it holds."""
         choice = TopicChoice(self.topics, topics)
+        return self._look_up(lambda history: _bounds(filter(choice.in_segment, history.within(first, last))))
+
+    def segment_sizes(self, first: int = 0, last: int | None = None) -> list[tuple[int, int, int]]:
+        """The offsets [base, end) of each segment that holds records of the offsets [first, last), and the bytes of all
+        its records before compression, in order. Raises OSError."""
+        return self._look_up(
+            lambda history: [
+                (segment.base_offset, segment.end_offset, segment.size_bytes())
+                for segment in history.within(first, self._stop(last))
+            ]
+        )
+
+    def gap_at(self, offset: int) -> tuple[int, int] | None:
+        """The offsets [end, base) that a power loss has left out, when `offset` lies in them and is not their first;
+        else None."""
+        return self._look_up(lambda history: history.gap_at(offset))
+
+    def _stop(self, last: int | None) -> int:
+        return self.end_offset if last is None else last
+
+    def _look_up(self, look: Callable[[History], T]) -> T:
+        """What a history says, of segments that may be gone while it is asked."""
         while True:
             history = self.history
             try:
-                return [
-                    (segment.base_offset, segment.end_offset)
-                    for segment in history.segments
-                    if segment.base_offset < last
-                    and segment.end_offset > first
-                    and choice.in_segment(segment)
-                ]
+                return look(history)
             except FileNotFoundError as error:
-                self._moved_on(history, max(first, self.start_offset), error)
-
-    def segment_sizes(self) -> list[tuple[int, int, int]]:
-        """The offsets [base, end) of each segment that holds records, and the bytes of its records before
-        compression, in order. Raises OSError."""
-        sizes = []
-        for segment in self.history.segments:
-            if segment.count:
-                sizes.append((segment.base_offset, segment.end_offset, segment.size_bytes()))
-        return sizes
+                self._moved_on(history, self.end_offset, error)
 
     def _check(self, offset: int, end: int) -> None:
         start = self.start_offset
@@ -330,6 +334,10 @@ class ReadableLog(ABC):
 
     def _nothing(self, following: int) -> Batch:
         return Batch(self.name, self.partition, self.topics, next_offset=following)
+
+
+def _bounds(segments: Iterable[Segment]) -> list[tuple[int, int]]:
+    return [(segment.base_offset, segment.end_offset) for segment in segments]
 
 
 def _chosen(

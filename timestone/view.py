@@ -8,14 +8,16 @@ power loss a reader meets CorruptRecord at a torn tail until the owner has recov
 A view is as of its last `refresh`. It never waits for the owner and the owner never notices it.
 """
 
+import bisect
+import errno
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -31,7 +33,7 @@ from timestone.errors import (
     TimestoneError,
     UnknownLog,
 )
-from timestone.examination import base_offsets, read_trailer
+from timestone.examination import base_offsets, listed_bases, read_trailer
 from timestone.files import Files
 from timestone.history import History
 from timestone.index import (
@@ -39,8 +41,10 @@ from timestone.index import (
     Checkpoint,
     DamagedIndex,
     IndexHeader,
+    Trailer,
     entry_position,
 )
+from timestone.listed_segments import ListedSegments
 from timestone.named_readers import Commitment, Commitments, ReaderId, check_commit
 from timestone.open_files import OpenSegments
 from timestone.pin import Pin
@@ -173,6 +177,16 @@ class StoreView:
         self.open_segments.clear()
 
 
+class _Look(NamedTuple):
+    """What the files of a segment say."""
+
+    segment: Segment
+    epoch: int | None
+    """None when the header is damaged."""
+    durable_offset: int
+    """The records below it were flushed."""
+
+
 class LogView(ReadableLog):
     """One log of a store view. Thread-safe."""
 
@@ -188,7 +202,10 @@ class LogView(ReadableLog):
             raise CorruptLog(folder, "it has no topic dictionary; open the store to recover it") from None
         super().__init__(folder, topics, store)
         self.epoch = 0
-        self._history = History(())
+        self._segments = ListedSegments((), {}, lambda base: self._look_late((), base))
+        self._history = History(self._segments)
+        self._doubtful: set[int] = set()
+        """Segments that were not what their names say when they were looked at."""
         self._synced_offset = 0
         self._refresh_lock = threading.Lock()
         self.refresh()
@@ -217,32 +234,82 @@ class LogView(ReadableLog):
             return self._refresh_locked()
 
     def _refresh_locked(self) -> int:
-        known = {segment.base_offset: segment for segment in self._history.segments}
-        bases, _ = base_offsets(self._files, self.folder)
-        newest = self._newest_generations()
-        found = {base: self._look_at(base, known.get(base), newest.get(base, 0)) for base in bases}
+        present = self._files.names(self.folder)
+        listed, _ = listed_bases(present)
+        found = self._look_around(listed, self._unchanged(present))
         deleted = self._deleted_of(found)
-        segments = [segment for base, segment in found.items() if segment is not None and base > deleted]
-        for segment, following in itertools.pairwise(segments):
-            # Entries that a failed flush made the owner write again, in the segment that follows.
-            segment.count = min(segment.count, following.base_offset - segment.base_offset)
+        bases = [base for base in listed if base > deleted and (base not in found or found[base] is not None)]
+        seen = {base: segment for base in bases if (segment := found.get(base)) is not None}
+        segments = ListedSegments(bases, seen, lambda base: self._look_late(bases, base))
+        for base, following in itertools.pairwise(bases):
+            if base in seen:
+                self._end_before(seen[base], following)
         self.topics.refresh()  # after the entries, so that each topic they use is known
-        said = segments[-1].end_offset if segments else self._store.next_offset(self.name, self.partition)
+        said = segments[-1].end_offset if bases else self._store.next_offset(self.name, self.partition)
         self._end_offset = max(self._end_offset, said)
         # The start before the history: whoever sees the new history, sees the new start.
-        self._start_offset = segments[0].base_offset if segments else self._end_offset
+        self._start_offset = bases[0] if bases else self._end_offset
         self._synced_offset = max(self._synced_offset, self._start_offset)
+        self._segments = segments
         self._history = History(segments)
         return self._end_offset
 
-    def _newest_generations(self) -> dict[int, int]:
-        """Of the segments that were rewritten, or are being rewritten: the highest number that a file has."""
-        newest: dict[int, int] = {}
-        for name in self._files.names(self.folder):
-            # Counted first: of ten thousand names, few or none are of this kind.
-            if name.count(".") > 1 and (segment := names.parse_segment(name)) is not None:
-                newest[segment[0]] = max(segment[1], newest.get(segment[0], 0))
-        return newest
+    def _unchanged(self, present: Sequence[str]) -> dict[int, Segment]:
+        """The sealed segments that were looked at before and have no newer files."""
+        newest = _newest_generations(present)
+        return {
+            base: segment
+            for base, segment in self._segments.seen().items()
+            if segment.trailer is not None and segment.trailer.generation == newest.get(base, 0)
+        }
+
+    def _look_around(self, listed: list[int], unchanged: dict[int, Segment]) -> dict[int, Segment | None]:
+        """The segments that are known or have to be: those that grew or were rewritten, those that turned out not to
+        be what their names say, and those at both ends of the log. None for what is gone or not the log's."""
+        before = self._segments.seen()
+        found: dict[int, Segment | None] = dict(unchanged)
+        doubtful = set(self._doubtful)
+        self._doubtful -= doubtful
+        changed = (before.keys() | doubtful) - unchanged.keys()
+        looks: dict[int, _Look | None] = {}
+        for base in (one for one in listed if one in changed):
+            looks[base] = self._look_at(base, before.get(base))
+        for base in reversed(listed):
+            if base in unchanged:
+                break  # when that was looked at, all in front of it was durable
+            if base not in looks:
+                looks[base] = self._look_at(base, None)
+            look = looks[base]
+            if look is not None and look.epoch is not None and look.durable_offset > base:
+                break
+        for base in listed:
+            if base not in found and base not in looks:
+                looks[base] = self._look_at(base, None)
+            if found.get(base) or looks.get(base):
+                break
+        for base, look in looks.items():
+            found[base] = look.segment if look else None
+            if look is not None:
+                self.epoch = max(self.epoch, look.epoch or 0)
+                self._synced_offset = max(self._synced_offset, look.durable_offset)
+        return found
+
+    def _look_late(self, bases: Sequence[int], base: int) -> Segment:
+        """A segment that so far only its name is known of. Raises FileNotFoundError, and the next refresh knows why."""
+        look = self._look_at(base, None)
+        if look is None:
+            self._doubtful.add(base)
+            path = names.index_path(self.folder, base)
+            raise FileNotFoundError(errno.ENOENT, "it is gone, or not of this log", str(path))
+        place = bisect.bisect_right(bases, base)
+        if place < len(bases):
+            self._end_before(look.segment, bases[place])
+        return look.segment
+
+    def _end_before(self, segment: Segment, following: int) -> None:
+        """Leave out entries that a failed flush made the owner write again, in the segment that follows."""
+        if segment.end_offset > following and self._look_at(following, None) is not None:
+            segment.count = following - segment.base_offset
 
     def _deleted_of(self, found: Mapping[int, Segment | None]) -> int:
         """The highest base offset that was deleted while its turn came; -1 for none. Those before it are deleted
@@ -257,7 +324,7 @@ class LogView(ReadableLog):
         """A file was gone. Retention renames it before its owner says so: look at the folder."""
         self.refresh()
         self._check(offset, self.end_offset)
-        if set(history.segments) <= set(self._history.segments):
+        if not self._segments.has_lost(history.segments):
             raise CorruptLog(Path(error.filename or self.folder), "the file is missing") from error
 
     def close(self) -> None:
@@ -267,41 +334,40 @@ class LogView(ReadableLog):
     def _in_tail(self, offset: int) -> TailRun | None:
         return None
 
-    def _look_at(self, base: int, known: Segment | None, newest_generation: int) -> Segment | None:
+    def _look_at(self, base: int, known: Segment | None) -> "_Look | None":
         """A segment as it is now; None when its files are gone or are not the log's."""
-        sealed = known.trailer if known is not None else None
-        if sealed is not None and sealed.generation == newest_generation:
-            return known
+        path = names.index_path(self.folder, base)
         try:
-            fd = self._files.open(names.index_path(self.folder, base))
+            fd = self._files.open(path)
         except FileNotFoundError:
             return None
         try:
             page = self._files.pread(fd, HEADER_BYTES, 0)
-            path = names.index_path(self.folder, base)
+            epoch: int | None = None
             try:
                 header = IndexHeader.decode(page, path)
             except DamagedIndex:
-                header = IndexHeader(self.id, base, 0, self.epoch, bytes(16))
+                header = IndexHeader(self.id, base, 0, 0, bytes(16))
+            else:
+                epoch = header.epoch
             if (header.log_id, header.base_offset) != (self.id, base):
                 return None
-            self.epoch = max(self.epoch, header.epoch)
-            checkpoint = Checkpoint.latest(page, self.id, base)
             trailer = read_trailer(self._files, fd, path, self.id, base, self._files.size(fd))
             if trailer is not None:
-                self._synced_offset = max(self._synced_offset, base + trailer.entry_count)
-                if trailer == sealed:
-                    return known
-                return Segment(
-                    self._files, self.folder, base, self.id, self._store.open_segments, trailer=trailer
-                )
-            segment = known or Segment(self._files, self.folder, base, self.id, self._store.open_segments)
+                if known is None or trailer != known.trailer:
+                    known = self._segment(base, trailer)
+                return _Look(known, epoch, base + trailer.entry_count)
+            segment = known or self._segment(base, None)
+            checkpoint = Checkpoint.latest(page, self.id, base)
             durable = checkpoint.entry_count if checkpoint else 0
             segment.count = self._count(fd, segment, max(segment.count, durable))
-            self._synced_offset = max(self._synced_offset, base + min(durable, segment.count))
-            return segment
+            return _Look(segment, epoch, base + min(durable, segment.count))
         finally:
             self._files.close(fd)
+
+    def _segment(self, base: int, trailer: Trailer | None) -> Segment:
+        opened = self._store.open_segments
+        return Segment(self._files, self.folder, base, self.id, opened, trailer=trailer)
 
     def _count(self, fd: int, segment: Segment, count: int) -> int:
         """How many entries are published: go on from what is known until the first that does not hold.
@@ -324,6 +390,16 @@ class LogView(ReadableLog):
             if good < _CHUNK_ENTRIES:
                 break
         return count
+
+
+def _newest_generations(present: Iterable[str]) -> dict[int, int]:
+    """Of the segments that were rewritten, or are being rewritten: the highest number that a file has."""
+    newest: dict[int, int] = {}
+    for name in present:
+        # Counted first: of ten thousand names, few or none are of this kind.
+        if name.count(".") > 1 and (segment := names.parse_segment(name)) is not None:
+            newest[segment[0]] = max(segment[1], newest.get(segment[0], 0))
+    return newest
 
 
 def view_store(path: str | os.PathLike[str], *, files: Files | None = None) -> StoreView:

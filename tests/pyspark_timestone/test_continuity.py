@@ -1,8 +1,7 @@
 """Is what was promised still there? Every way in which it may not be, and what is said then."""
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -24,10 +23,10 @@ class FakeLog:
     start_offset: int = 10
     synced_offset: int = 95
     end_offset: int = 100
-    bounds: Sequence[tuple[int, int]] = field(default_factory=lambda: [(10, 50), (80, 100)])
+    gap: tuple[int, int] = (50, 80)
 
-    def segment_bounds(self) -> Sequence[tuple[int, int]]:
-        return self.bounds
+    def gap_at(self, offset: int) -> tuple[int, int] | None:
+        return self.gap if self.gap[0] < offset < self.gap[1] else None
 
 
 @pytest.mark.parametrize("position", [10, 49, 50, 80, 99, 100])

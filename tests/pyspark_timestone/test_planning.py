@@ -1,11 +1,10 @@
 """Cutting ranges into tasks and sharing a limit among partitions."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_timestone.offsets import LogPartition, OffsetRange
-from pyspark_timestone.planning import cut, hole_at, limited, within
+from pyspark_timestone.planning import cut, limited, within
 
 A, B = LogPartition("a", 0), LogPartition("b", 0)
 MANY = 1 << 60
@@ -65,13 +64,6 @@ def test_cut_keeps_every_offset_once_and_in_order(
     assert len(pieces) >= min(least_count, len(offsets))
     for piece in pieces:
         assert len(within(piece, bounds)) == 1
-
-
-@pytest.mark.parametrize(
-    ("offset", "hole"), [(9, None), (10, None), (11, (10, 20)), (19, (10, 20)), (20, None), (45, None)]
-)
-def test_hole_at_knows_the_inside_of_a_gap_from_its_ends(offset: int, hole: tuple[int, int] | None) -> None:
-    assert hole_at(offset, [(0, 10), (20, 30), (30, 40)]) == hole
 
 
 def test_limited_without_a_limit_reads_all() -> None:

@@ -52,6 +52,34 @@ def test_offset_is_located_in_its_segment_or_the_next_behind_a_gap(
     assert (found.base_offset if found else None) == base
 
 
+@pytest.mark.parametrize(
+    ("offset", "gap"),
+    [(4, None), (5, None), (6, (5, 100)), (99, (5, 100)), (100, None), (101, None), (102, None)],
+)
+def test_inside_of_a_gap_is_known_from_its_ends(
+    history: History, offset: int, gap: tuple[int, int] | None
+) -> None:
+    assert history.gap_at(offset) == gap
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "bases"),
+    [
+        (0, 102, [0, 3, 100]),
+        (2, 3, [0]),
+        (2, 4, [0, 3]),
+        (5, 100, []),
+        (4, 101, [3, 100]),
+        (102, 200, []),
+        (1, 1, []),
+    ],
+)
+def test_range_has_the_segments_that_hold_records_of_it(
+    history: History, first: int, last: int, bases: list[int]
+) -> None:
+    assert [segment.base_offset for segment in history.within(first, last)] == bases
+
+
 def test_sealed_are_those_in_front_of_the_first_that_is_not(history: History) -> None:
     assert [segment.base_offset for segment in history.sealed()] == [0, 3]
     unsealed_first = History([history.segments[2], *history.segments[:2]])
@@ -61,6 +89,8 @@ def test_sealed_are_those_in_front_of_the_first_that_is_not(history: History) ->
 def test_empty_history_holds_nothing() -> None:
     assert History([]).locate(0) is None
     assert History([]).offset_at(5, 7) == 7
+    assert History([]).gap_at(5) is None
+    assert list(History([]).within(0, 9)) == []
     assert History([]).read(0, 10, max_records=1, max_bytes=1) is None
 
 

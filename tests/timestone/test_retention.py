@@ -538,20 +538,18 @@ def test_view_that_finds_a_segment_gone_in_the_middle_of_a_refresh_shows_no_hole
 ) -> None:
     log = place.log(retention_bytes=1)
     place.fill(log, 13)
+    look_at = timestone.LogView._look_at
+
+    def look_and_delete(view: timestone.LogView, base: int, known: Segment | None) -> object:
+        if base == 0:
+            log.apply_retention()
+        return look_at(view, base, known)
+
+    monkeypatch.setattr(timestone.LogView, "_look_at", look_and_delete)
     with timestone.view(place.path) as view:
         other = view.log("a")
-        other._history = type(other._history)(())
-        look_at = other._look_at
-
-        def look_and_delete(base: int, known: object, newest_generation: int) -> object:
-            if base == 4:
-                log.apply_retention()
-            return look_at(base, None, newest_generation)
-
-        monkeypatch.setattr(other, "_look_at", look_and_delete)
-        other.refresh()
+        assert (other.start_offset, other.end_offset) == (12, 13)
         assert other.segment_bounds() == [(12, 13)]
-        assert other.start_offset == 12
 
 
 def test_view_names_a_file_that_is_really_missing(place: Place) -> None:

@@ -1,6 +1,8 @@
 """Reading without owning: live, crashed or copied, without a lock and without a write."""
 
+import errno
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ import pytest
 import timestone
 from tests.support.child_process import in_child
 from tests.support.faulty_files import FaultyFiles
+from tests.support.opened_files import opened_files
 from timestone.config import LogConfig
 from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
 from timestone.log import Log
@@ -181,3 +184,87 @@ def test_views_see_a_prefix_of_what_is_being_appended_and_never_a_torn_record(ro
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def filled(root: Path, count: int) -> None:
+    """A closed log with a sealed segment for every 5 records."""
+    with timestone.open(root, min_free_bytes=0, log=LogConfig(segment_entries=5)) as store:
+        for number in range(count):
+            store.log("a").append(b"%d" % number, ack="written")
+
+
+@pytest.mark.parametrize("count", [25, 200])
+def test_view_opens_as_few_indexes_of_a_long_log_as_of_a_short_one(root: Path, count: int) -> None:
+    """Each task of a Spark query opens one: looking at every segment made a query over n segments look n * n times."""
+    filled(root, count)
+    with timestone.view(root) as view:
+        with opened_files(".index") as opened:
+            other = view.log("a")
+            assert (other.start_offset, other.end_offset, other.synced_offset) == (0, count, count)
+            other.refresh()
+        assert len(opened) <= 3, "who the log is, its newest segment and its oldest"
+        with opened_files(".index") as opened:
+            assert other.record(12).payload == b"12"
+            assert other.segment_bounds(11, 14) == [(10, 15)]
+            assert other.gap_at(12) is None
+        assert set(opened) == {"00000000000000000010.index"}
+        with opened_files(".index") as opened:
+            assert other.offset_at(other.record(count - 7).timestamp_us) <= count - 7
+        assert len(set(opened)) <= 10
+        assert other.segment_bounds() == [(base, base + 5) for base in range(0, count, 5)]
+        assert numbers(other) == list(range(count))
+
+
+def test_file_with_the_name_of_a_segment_of_the_log_is_not_taken_for_one(root: Path, tmp_path: Path) -> None:
+    """In the middle of the log, where names are believed until a segment is read, and at both ends of it."""
+    filled(root, 25)
+    filled(tmp_path / "other", 30)
+    foreign = tmp_path / "other" / "a-0"
+    for base, name in ((5, 5), (5, 12), (0, 0), (25, 25)):
+        for suffix in ("index", "segment"):
+            shutil.copy(foreign / f"{base:020d}.{suffix}", root / "a-0" / f"{name:020d}.{suffix}")
+    with timestone.view(root) as view:
+        other = view.log("a")
+        assert (other.start_offset, other.end_offset) == (10, 25)
+        assert numbers(other) == list(range(10, 25)), "12 lies inside a segment that is the log's"
+        assert other.segment_bounds() == [(10, 15), (15, 20), (20, 25)]
+
+
+def test_segment_that_was_taken_away_since_the_folder_was_listed_is_left_out(root: Path) -> None:
+    filled(root, 25)
+    with timestone.view(root) as view:
+        other = view.log("a")
+        for suffix in ("index", "segment"):
+            (root / "a-0" / f"{10:020d}.{suffix}").unlink()
+        assert other.segment_bounds() == [(0, 5), (5, 10), (15, 20), (20, 25)]
+        assert other.gap_at(12) == (10, 15)
+
+
+def test_segment_file_that_is_missing_is_told_by_its_name(root: Path) -> None:
+    filled(root, 25)
+    (root / "a-0" / f"{10:020d}.segment").unlink()
+    with timestone.view(root) as view:
+        other = view.log("a")
+        with pytest.raises(CorruptLog, match=f"{10:020d}.segment.* missing"):
+            other.read(10)
+        assert other.record(9).payload == b"9"
+
+
+def test_epoch_is_that_of_the_newest_segment_whose_header_holds(root: Path) -> None:
+    files = FaultyFiles()
+    with timestone.open(root, min_free_bytes=0, files=files, log=LogConfig(segment_entries=5)) as store:
+        log = store.log("a")
+        log.append(b"0")
+        files.fail("fdatasync", errno.EIO, path=".segment")
+        log.append_many(
+            [b"%d" % number for number in range(1, 5)]
+        )  # written again into a segment of a new epoch
+        log.append_many([b"%d" % number for number in range(5, 15)])
+        assert log.epoch == 1
+    newest = max((root / "a-0").glob("*.index"))
+    page = bytearray(newest.read_bytes())
+    page[20] ^= 1
+    newest.write_bytes(page)
+    with timestone.view(root) as view:
+        other = view.log("a")
+        assert (other.epoch, other.end_offset) == (1, 15)
