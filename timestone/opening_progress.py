@@ -26,6 +26,11 @@ class OpeningProgress:
         self._clock_s = clock_s
         self._began_s = clock_s()
         self._next_line_s = self._began_s + _PATIENCE_S
+        self._place = ""
+
+    def begin(self, number: int, count: int) -> None:
+        """The next log is this one of so many."""
+        self._place = f"log {number} of {count}, " if count > 1 else ""
 
     def __call__(self, folder: str, done: int, count: int) -> None:
         """So many of the segments of a log have been looked at, or repaired."""
@@ -37,8 +42,9 @@ class OpeningProgress:
         if now_s >= self._next_line_s:
             self._next_line_s = now_s + _LINE_S
             _LOGGER.info(
-                "opening %s: %s, %d of %d segments looked at, %.0f s so far",
+                "opening %s: %s%s, %d of %d segments looked at, %.0f s so far",
                 self._path,
+                self._place,
                 folder,
                 done,
                 count,

@@ -241,15 +241,17 @@ class Store:
         self.path.mkdir(parents=True, exist_ok=True)
         self.files.sync_directory(self.path.parent)
 
-    def _open_logs(self, opening: Progress) -> None:
+    def _open_logs(self, opening: OpeningProgress) -> None:
         rows = self._catalog.logs()
+        present = self._present()
         recoveries = []
-        for name, partition in sorted(self._present() | set(rows)):
+        for number, (name, partition) in enumerate(sorted(present | set(rows)), 1):
             row = rows.get((name, partition)) or CatalogRow(self.config.log, 0, 0)
-            if (name, partition) not in self._present():
+            if (name, partition) not in present:
                 raise CorruptLog(
                     self._folder(name, partition), "the catalogue has this log, but its folder is missing"
                 )
+            opening.begin(number, len(present))
             log, recovered = self._open_log(name, partition, row, opening)
             self._logs[name, partition] = log
             self._newest_us = max(self._newest_us, recovered.last_timestamp_us)

@@ -52,6 +52,14 @@ def test_log_has_a_line_every_few_seconds(info: pytest.LogCaptureFixture) -> Non
     ]
 
 
+def test_line_says_how_many_logs_there_are_when_there_are_many(info: pytest.LogCaptureFixture) -> None:
+    progress = OpeningProgress(Path("data"), None, Clock())
+    for number in range(1, 4):
+        progress.begin(number, 3)
+        progress(f"log{number}-0", 1, 1)
+    assert info.messages == ["opening data: log 2 of 3, log2-0, 1 of 1 segments looked at, 1 s so far"]
+
+
 def test_store_tells_of_every_log_and_of_repairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for log, count in (("a", 30), ("b", 5)):
         fill(tmp_path / "data", count, log=log, segment_entries=10)

@@ -11,6 +11,7 @@ from tests.support.child_process import in_child
 from tests.support.faulty_files import FaultyFiles
 from timestone.config import LogConfig, StoreConfig
 from timestone.errors import CorruptLog, InvalidName, NotAStore, StoreClosed, UnknownLog
+from timestone.files import Files
 
 
 @pytest.fixture
@@ -224,3 +225,22 @@ def test_dictionary_that_is_gone_costs_the_names_and_no_record(root: Path) -> No
         assert "names are lost" in str(store.recoveries[0])
         log.append(b"y", topic="new")
         assert [record.topic for record in log.reader()] == [None, "new"], "no old record gets a new name"
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_folder_of_a_store_is_listed_as_often_for_many_logs_as_for_few(tmp_path: Path, count: int) -> None:
+    """It was listed for each log, and each name in it looked at: the time to open grew with the square of the logs."""
+
+    class CountingFiles(Files):
+        listed = 0
+
+        def names(self, directory: Path) -> list[str]:
+            self.listed += directory == tmp_path / "data"
+            return super().names(directory)
+
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        for number in range(count):
+            store.log(f"log{number}")
+    files = CountingFiles()
+    timestone.open(tmp_path / "data", files=files).close()
+    assert files.listed <= 3
