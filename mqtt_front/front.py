@@ -11,6 +11,7 @@ from mqtt_front.address import shown_address
 from mqtt_front.broker import Broker
 from mqtt_front.listener import Listener
 from mqtt_front.listener_settings import ListenerSettings
+from mqtt_front.open_files import allow_open_files
 from mqtt_front.routing import Router
 from mqtt_front.security.guard import Guard
 from mqtt_front.security.sources import Sources
@@ -23,6 +24,8 @@ from timestone.store import Store
 _SETTLE_S = 5.0
 _LINGER_S = 0.05
 """How long the server stays when all that is left is to let clients read why it goes."""
+_OTHER_FILES = 1000
+"""Beside those that are connected: connections that are refused or ending, segments, the catalogue."""
 _READ_THREADS = 2
 _LOGIN_THREADS = 2
 """Passwords that are checked at a time: each takes a processor and 19 MiB for some tens of milliseconds."""
@@ -75,7 +78,19 @@ class MqttFront:
         broker.wills.publish_due()
         broker.deadlines.start()
         self._saving = loop.create_task(self._save_now_and_then(broker))
+        self._allow_connections()
         await self._listen(broker, contexts)
+
+    def _allow_connections(self) -> None:
+        needed = self._settings.connection_count + _OTHER_FILES
+        possible = allow_open_files(needed)
+        if possible is not None:
+            self._log.warning(
+                "%d connections need %d open files; this system allows %d (ulimit -Hn): then clients have to wait",
+                self._settings.connection_count,
+                needed,
+                possible,
+            )
 
     async def _listen(self, broker: Broker, contexts: Sequence[ssl.SSLContext | None]) -> None:
         """Open every listener, or none."""

@@ -1,0 +1,15 @@
+"""How many files this process may have open: each connection is one, and the usual limit is a tenth of what a fleet
+needs."""
+
+import resource
+
+
+def allow_open_files(count: int) -> int | None:
+    """Raise the soft limit of this process to `count`, as far as the hard one allows. None when there is room for that
+    many, or how many are possible."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return None
+    possible = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    return None if possible >= count else possible
