@@ -15,6 +15,7 @@ If anything proves or allows that offsets which readers have seen are gone (the 
 records are missing), the next record goes to the reserve ceiling and the epoch rises: an offset is never
 given to a second record."""
 
+import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -235,8 +236,22 @@ class LogRecovery:
             # A full or read-only disk: serve the proven prefix from the files as they are.
             self._notes.append(f"could not seal {finding.base_offset:020d} ({error}); it is served unsealed")
             _LOGGER.warning("%s: %s", self._folder, self._notes[-1])
-            return finding if _serves(finding) else None
+            if not _serves(finding):
+                return None
+            self._flush_unsealed(finding)
         return finding
+
+    def _flush_unsealed(self, finding: Finding) -> None:
+        """What is served counts as durable, so make it: the dead owner may not have come to it. Raises LogFailed."""
+        for path in (
+            names.segment_path(self._folder, finding.base_offset, finding.generation),
+            names.index_path(self._folder, finding.base_offset),
+        ):
+            fd = self._files.open(path)
+            try:
+                self._flush(functools.partial(self._files.fdatasync, fd))
+            finally:
+                self._files.close(fd)
 
     def _seal(self, finding: Finding) -> None:
         assert finding.header is not None

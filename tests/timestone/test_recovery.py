@@ -1,5 +1,6 @@
 """What recovery does with each finding: it keeps what is proven, moves aside what is not, and says so."""
 
+import errno
 import os
 import shutil
 import signal
@@ -275,3 +276,31 @@ def test_lost_index_of_a_large_segment_does_not_give_its_offsets_out_again(quick
     (left / "a-0" / f"{0:020d}.index").unlink()
     with timestone.open(left, min_free_bytes=0) as store:
         assert store.log("a").append(b"next") >= shown
+
+
+@pytest.mark.parametrize("operation", ["create", "rename"])
+def test_what_is_served_unsealed_was_flushed_because_it_counts_as_durable(
+    specimen: Specimen, quick_directory: Path, operation: str
+) -> None:
+    """On a disk too full for the new index the store opened with the index that the dead owner had not flushed, said
+    that all of it was synced, and a power loss took it."""
+    root = quick_directory / "again"
+    specimen.write(root)
+    files = FaultyFiles()
+    files.fail(operation, errno.ENOSPC, path=".index", forever=True)
+    with timestone.open(root, files=files, min_free_bytes=0, clock=StepClock()) as store:
+        log = store.log("telemetry")
+        assert log.synced_offset == log.end_offset == COUNT
+        assert log.history.segments[0].trailer is None
+        flushed = [Path(path).name for operation, path in files.calls if operation == "fdatasync"]
+        assert {INDEX.name, SEGMENT.name} <= set(flushed)
+
+
+def test_what_cannot_be_flushed_is_not_served_as_durable(specimen: Specimen, quick_directory: Path) -> None:
+    root = quick_directory / "again"
+    specimen.write(root)
+    files = FaultyFiles()
+    files.fail("create", errno.ENOSPC, path=".index", forever=True)
+    files.fail("fdatasync", errno.EIO, path=INDEX.name)
+    with pytest.raises(LogFailed):
+        timestone.open(root, files=files, min_free_bytes=0, clock=StepClock())
