@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich import box
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.text import Text
 from timestone.examination import State
 from timestone.inspection import LogReport, ReaderReport, SegmentReport, StoreReport
 
-from .inspect_words import explanations, loss, verdict
+from .inspect_words import about_pin, explanations, loss, verdict
 from .quantities import format_bytes, format_count, format_timestamp
 
 _FILE_WIDTH = 160
@@ -33,15 +33,36 @@ _STYLES = {
 
 def print_report(report: StoreReport) -> None:
     """Print the store, its logs with their segments, what is to be said about them, and the verdict."""
+    _print(lambda console: _print_report(console, report))
+
+
+def print_readers(readers: Sequence[ReaderReport]) -> None:
+    """Print how far named readers are, and what they pin."""
+    _print(lambda console: _print_readers(console, readers))
+
+
+def _print(fill: Callable[[Console], None]) -> None:
     known_width = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(width=None if known_width else _FILE_WIDTH, highlight=False, emoji=False, markup=False)
     if console.is_terminal:
-        _print_report(console, report)
+        fill(console)
         return
     with console.capture() as captured:
-        _print_report(console, report)
+        fill(console)
     for line in captured.get().splitlines():
         print(line.rstrip())  # tables fill up their lines with blanks, which no file needs
+
+
+def _print_readers(console: Console, readers: Sequence[ReaderReport]) -> None:
+    console.print(_readers(readers))
+    _print_sentences(console, [about_pin(one, one.pin) for one in readers if one.pin is not None])
+
+
+def _print_sentences(console: Console, sentences: Sequence[str]) -> None:
+    if sentences:
+        console.print()
+    for sentence in sentences:
+        console.print(Padding(Text(sentence), _INDENT), width=min(console.width, _PROSE_WIDTH))
 
 
 def _print_report(console: Console, report: StoreReport) -> None:
@@ -55,11 +76,7 @@ def _print_report(console: Console, report: StoreReport) -> None:
     if report.readers:
         console.print()
         console.print(Padding(_readers(report.readers), _INDENT, expand=False))
-    sentences = list(explanations(report))
-    if sentences:
-        console.print()
-    for sentence in sentences:
-        console.print(Padding(Text(sentence), _INDENT), width=min(console.width, _PROSE_WIDTH))
+    _print_sentences(console, list(explanations(report)))
     console.print(f"\n{verdict(report)}")
 
 

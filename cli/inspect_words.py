@@ -69,7 +69,7 @@ def explanations(report: StoreReport) -> Iterator[str]:
         yield f"the scrubber has found {format_count(len(report.damage), 'damaged run')} of records in all."
     for reader in report.readers:
         if reader.pin is not None:
-            yield _about_pin(reader, reader.pin)
+            yield about_pin(reader, reader.pin)
         if reader.missed:
             yield (
                 f"reader {reader.name!r} of {reader.log}-{reader.partition}: retention has deleted "
@@ -78,14 +78,15 @@ def explanations(report: StoreReport) -> Iterator[str]:
             )
 
 
-def _about_pin(reader: ReaderReport, pin: Pin) -> str:
+def about_pin(reader: ReaderReport, pin: Pin) -> str:
+    """What a pin holds, up to what, and how to let go of it."""
     limits = [f"{format_bytes(pin.max_bytes)} more than retention keeps"] if pin.max_bytes else []
     if pin.max_age_ms:
         limits.append(f"records {format_duration(pin.max_age_ms)} old")
     return (
         f"reader {reader.name!r} of {reader.log}-{reader.partition} pins retention at offset {reader.offset}: "
         f"{format_bytes(reader.unread_bytes)} from there on, up to {' or '.join(limits)}. "
-        "Next, when nobody uses it any more: release it with `forget_readers` (docs/reference.md)."
+        "Next, when nobody uses it any more: release it with `timestone readers DIR --release`."
     )
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "read": Command(".read", "print the records of a log, from any offset or time, also while it grows"),
     "append": Command(".append", "append one record for each line of input"),
     "passwd": Command(".passwd", "set the password of a user of the MQTT front"),
+    "readers": Command(".readers", "show who has read how far, release pins, forget readers"),
     "salvage": Command(".salvage", "copy what can still be proved out of a damaged store"),
     "parquet": Command(".parquet", "keep a Parquet file of each sealed segment, for Spark and others"),
     "pipeline": Command(".pipeline", "turn the records of a log into exact tables, with Spark"),

@@ -1,42 +1,66 @@
 """The catalogue of a store: its logs with their settings, and durable key-value spaces for whoever needs some
 (sessions, retained messages, named readers). A SQLite file; never on the data path.
 
+SQLite guards it against crashes and keeps no checksums, so each row has one of its own: a flipped bit in a committed
+offset would else be believed.
+
 Logs can be read without it: a folder's own files say everything but the settings. So a catalogue that is lost
 or behind is completed from the folders, and one that is damaged is refused with its name."""
 
 import errno
 import json
+import logging
 import shutil
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from timestone.config import LogConfig
+from timestone.crc import crc32c
 from timestone.errors import CorruptLog, StoreClosed, UnsupportedFormat
 
-FORMAT_VERSION = 1
+_LOGGER = logging.getLogger("timestone")
+FORMAT_VERSION = 2
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS logs (
     name TEXT NOT NULL, partition INTEGER NOT NULL, settings TEXT NOT NULL,
     next_offset INTEGER NOT NULL DEFAULT 0, epoch INTEGER NOT NULL DEFAULT 0,
+    crc INTEGER NOT NULL DEFAULT -1,
     PRIMARY KEY (name, partition)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS documents (
     space TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
+    crc INTEGER NOT NULL DEFAULT -1,
     PRIMARY KEY (space, key)
 ) WITHOUT ROWID;
 """
+_LOG_COLUMNS = "name, partition, settings, next_offset, epoch"
+_DOCUMENT_COLUMNS = "space, key, value"
+_TABLES = {"logs": _LOG_COLUMNS, "documents": _DOCUMENT_COLUMNS}
+
+Field = str | int | bytes
 
 
 _WITHOUT_IT = (
     "Next: bring it back from a copy, or move it away: the records do not need it, but settings, named readers and "
     "sessions are in it"
 )
+
+
+def row_crc(fields: Sequence[Field]) -> int:
+    """The checksum of a row: CRC-32C over its fields in order, each as a letter for its kind, the count of its bytes
+    (4 bytes, little endian) and the bytes; text as UTF-8, numbers in decimal."""
+    crc = 0
+    for value in fields:
+        kind = b"b" if isinstance(value, bytes) else b"t" if isinstance(value, str) else b"i"
+        data = value if isinstance(value, bytes) else str(value).encode()
+        crc = crc32c(kind + len(data).to_bytes(4, "little") + data, crc)
+    return crc
 
 
 class CatalogRow(NamedTuple):
@@ -64,9 +88,14 @@ class Catalog:
     Every call raises OSError, with the catalogue's path, when the disk does not do it (nothing has changed
     then), CorruptLog when the file is no sound database, and StoreClosed after `close`."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        """Raises UnsupportedFormat for one of a newer version, CorruptLog when SQLite cannot read it, OSError."""
+    def __init__(self, path: Path, *, read_only: bool = False, upgrade: bool = False) -> None:
+        """upgrade: bring one of an older version to this one; for the owner of the store. Where the disk does not do
+        it, and for all others, it is used as it is, without checksums.
+
+        Raises UnsupportedFormat for one of a newer version, CorruptLog when SQLite cannot read it, OSError."""
         self.path = path
+        self._summed = True
+        self._upgrade = upgrade
         self._lock = threading.Lock()
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         with self._told():
@@ -105,18 +134,44 @@ class Catalog:
             raise UnsupportedFormat(self.path, version, FORMAT_VERSION)
         if not read_only:
             connection.execute("PRAGMA synchronous = FULL")
-            if version == FORMAT_VERSION:
-                return  # a full disk does not keep a store from being opened
-            with connection:
-                connection.executescript(_SCHEMA)
-                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+            if version == 0 or (version < FORMAT_VERSION and self._upgrade):
+                self._complete(version)
+        self._summed = self._has_checksums("documents")
 
-    def logs(self) -> dict[tuple[str, int], CatalogRow]:
-        """All logs by name and partition. Raises CorruptLog also for settings that no log can have."""
-        with self._lock, self._told():
-            rows = self._connection.execute(
-                "SELECT name, partition, settings, next_offset, epoch FROM logs"
-            ).fetchall()
+    def _complete(self, version: int) -> None:
+        """Make the tables as they are in this version."""
+        connection = self._connection
+        try:
+            with connection:
+                connection.execute("BEGIN")
+                for statement in _SCHEMA.split(";"):
+                    connection.execute(statement)
+                for table in _TABLES:
+                    if not self._has_checksums(table):
+                        self._add_checksums(table)
+                connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        except sqlite3.OperationalError as error:
+            if version == 0:
+                raise
+            # A full or read-only disk does not keep a store from being opened.
+            _LOGGER.warning("%s stays as it is, without checksums: %s", self.path, error)
+
+    def _has_checksums(self, table: str) -> bool:
+        return any(row[1] == "crc" for row in self._connection.execute(f"PRAGMA table_info({table})"))
+
+    def _add_checksums(self, table: str) -> None:
+        connection, columns = self._connection, _TABLES[table]
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN crc INTEGER NOT NULL DEFAULT -1")
+        rows = connection.execute(f"SELECT {columns} FROM {table}").fetchall()
+        marks = ", ".join("?" * len(columns.split(",")))
+        connection.executemany(
+            f"INSERT OR REPLACE INTO {table} VALUES ({marks}, ?)", [(*row, row_crc(row)) for row in rows]
+        )
+
+    def logs(self, broken: list[str] | None = None) -> dict[tuple[str, int], CatalogRow]:
+        """All logs by name and partition; `broken` as in `items`. Raises CorruptLog also for settings that no log can
+        have."""
+        rows = self._rows("logs", broken=broken)
         try:
             return {
                 (str(name), int(number)): CatalogRow(_config(text), int(offset), int(epoch))
@@ -127,19 +182,44 @@ class Catalog:
 
     def put_log(self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int) -> None:
         """Add or update a log."""
+        settings = json.dumps(asdict(config), sort_keys=True)
         with self._lock, self._told(), self._connection:
-            self._connection.execute(
-                "INSERT OR REPLACE INTO logs VALUES (?, ?, ?, ?, ?)",
-                (name, partition, json.dumps(asdict(config), sort_keys=True), next_offset, epoch),
-            )
+            self._put("logs", [(name, partition, settings, next_offset, epoch)])
 
     def check(self) -> None:
-        """Look at the whole file. Raises CorruptLog when it is no sound database, OSError. (SQLite keeps no checksums:
-        this finds pages that do not fit together, not every flipped bit in a value.)"""
+        """Look at the whole file. Raises CorruptLog when it is no sound database or a row of it does not hold,
+        OSError."""
         with self._lock, self._told():
             ((found,), *_) = self._connection.execute("PRAGMA integrity_check(1)").fetchall()
         if found != "ok":
             raise CorruptLog(self.path, f"the catalogue is damaged: {' '.join(found.split())}. {_WITHOUT_IT}")
+        for table in _TABLES:
+            self._rows(table)
+
+    def _rows(
+        self, table: str, where: str = "", values: Sequence[Field] = (), broken: list[str] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Rows of a table that hold. Raises CorruptLog for one that does not, or adds a sentence to `broken`."""
+        columns = _TABLES[table] + (", crc" if self._summed else "")
+        with self._lock, self._told():
+            rows = self._connection.execute(f"SELECT {columns} FROM {table} {where}", values).fetchall()
+        if not self._summed:
+            return rows
+        sound = []
+        for *row, crc in rows:
+            if row_crc(row) == crc:
+                sound.append(tuple(row))
+            elif broken is None:
+                raise CorruptLog(self.path, f"{_damaged_row(table, row)}. {_WITHOUT_IT}")
+            else:
+                broken.append(_damaged_row(table, row))
+        return sound
+
+    def _put(self, table: str, rows: Iterable[Sequence[Field]]) -> None:
+        """Add or update rows; in a transaction of the caller's."""
+        summed = [(*row, row_crc(row)) for row in rows] if self._summed else list(rows)
+        marks = ", ".join("?" * (len(_TABLES[table].split(",")) + self._summed))
+        self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", summed)
 
     def close(self) -> None:
         with self._lock:
@@ -172,29 +252,29 @@ class Catalog:
         kept = [(space, key, value) for key, value in items.items() if value is not None]
         with self._lock, self._told(), self._connection:
             self._connection.executemany("DELETE FROM documents WHERE space = ? AND key = ?", gone)
-            self._connection.executemany("INSERT OR REPLACE INTO documents VALUES (?, ?, ?)", kept)
+            self._put("documents", kept)
 
     def get(self, space: str, key: str) -> bytes | None:
-        """The value of a key, or None."""
-        with self._lock, self._told():
-            row = self._connection.execute(
-                "SELECT value FROM documents WHERE space = ? AND key = ?", (space, key)
-            ).fetchone()
-        return row[0] if row else None
+        """The value of a key, or None. Raises CorruptLog with the key."""
+        rows = self._rows("documents", "WHERE space = ? AND key = ?", (space, key))
+        return rows[0][2] if rows else None
 
     def spaces(self) -> list[str]:
         """The spaces that have documents."""
         with self._lock, self._told():
             return [row[0] for row in self._connection.execute("SELECT DISTINCT space FROM documents")]
 
-    def items(self, space: str) -> dict[str, bytes]:
-        """All keys and values of a space."""
-        with self._lock, self._told():
-            return dict(
-                self._connection.execute(
-                    "SELECT key, value FROM documents WHERE space = ?", (space,)
-                ).fetchall()
-            )
+    def items(self, space: str, broken: list[str] | None = None) -> dict[str, bytes]:
+        """All keys and values of a space. Raises CorruptLog with the key of the first that does not hold; with
+        `broken`, those are left out and a sentence each is added to it."""
+        rows = self._rows("documents", "WHERE space = ?", (space,), broken)
+        return {key: value for _, key, value in rows}
+
+
+def _damaged_row(table: str, row: Sequence[Field]) -> str:
+    if table == "logs":
+        return f"its row of log {row[0]!r}, partition {row[1]!r} (table logs) does not hold"
+    return f"its row {row[1]!r} of the space {row[0]!r} (table documents) does not hold"
 
 
 def _copied(path: Path, copy: Path) -> bool:

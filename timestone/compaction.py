@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from timestone.compacting import CompactedCopy
 from timestone.entries import ENTRY_BYTES, NO_TOPIC, Entries
-from timestone.errors import CorruptRecord
+from timestone.errors import CorruptLog, CorruptRecord
 from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
 from timestone.replacement import check_space
 from timestone.segment import Segment
@@ -180,7 +180,11 @@ class LogCompaction:
         self._store.documents.put_many(SPACE, {log.folder.name: progress.encode()})
 
     def _progress(self) -> Progress:
-        return Progress.decode(self._store.documents.get(SPACE, self._log.folder.name))
+        try:
+            return Progress.decode(self._store.documents.get(SPACE, self._log.folder.name))
+        except CorruptLog as error:
+            _LOGGER.warning("%s: compaction begins anew: %s", self._log.folder, error)
+            return Progress()
 
     def _learn(self, segment: Segment, latest: LatestOffsets) -> Iterator[int]:
         """The last offsets of a segment, of records whose bytes hold."""

@@ -116,16 +116,18 @@ class _OldCatalog:
             self.notes.append(f"{error}; settings, sessions and named readers are lost")
             return
         try:
-            self._take("settings", lambda: self.rows.update(catalog.logs()))
+            broken: list[str] = []
+            self._take("settings", lambda: self.rows.update(catalog.logs(broken)))
             spaces: list[str] = []
             self._take("sessions and named readers", lambda: spaces.extend(catalog.spaces()))
             for space in spaces:
-                self._take(space, partial(self._take_space, catalog, space))
+                self._take(space, partial(self._take_space, catalog, space, broken))
+            self.notes += [f"{path.name}: {one}; it is lost" for one in broken]
         finally:
             catalog.close()
 
-    def _take_space(self, catalog: Catalog, space: str) -> None:
-        self._documents[space] = catalog.items(space)
+    def _take_space(self, catalog: Catalog, space: str, broken: list[str]) -> None:
+        self._documents[space] = catalog.items(space, broken)
 
     def _take(self, what: str, read: Callable[[], None]) -> None:
         try:

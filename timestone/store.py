@@ -79,7 +79,7 @@ class Store:
         self._prepare_directory(create)
         self._lock = StoreLock(self.files, path / names.LOCK_NAME, self.boot_id)
         try:
-            self.documents = self._catalog = Catalog(path / names.CATALOG_NAME)
+            self.documents = self._catalog = Catalog(path / names.CATALOG_NAME, upgrade=True)
             self.committer = Committer(config.sync_interval_ms)
             self.sealer = Sealer()
             self.maintenance = Maintenance()

@@ -112,6 +112,25 @@ def test_damage_anywhere_in_the_catalogue_costs_no_record(
     assert how == "one bit" or refused
 
 
+def test_flipped_bit_in_a_committed_offset_is_told_by_its_reader(root: Path) -> None:
+    """It was read as another offset: the reader missed records or got them twice, and nobody knew."""
+    whole = (root / NAME).read_bytes()
+    place = whole.index(b'"offset": 11') + len('"offset": ')
+    for bit in range(16):
+        damaged = bytearray(whole)
+        damaged[place + bit // 8] ^= 1 << bit % 8
+        (root / NAME).write_bytes(damaged)
+        report = inspect_store(root)
+        assert report.exit_code == EXIT_CORRUPT
+        assert f"{NAME}: its row 'telemetry-0/billing' of the space 'readers'" in report.notes[0]
+        with timestone.open(root, config=CONFIG) as store:
+            check_records(store)
+            with pytest.raises(CorruptLog, match="telemetry-0/billing"):
+                store.log("telemetry").reader(name="billing")
+            store.forget_readers([READER])
+            assert store.committed(READER) is None
+
+
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 100, 4095, 4096, 4097, 9000])
 def test_catalogue_cut_anywhere_costs_no_record(root: Path, size: int) -> None:
     (root / NAME).write_bytes((root / NAME).read_bytes()[:size])

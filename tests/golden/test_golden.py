@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 import timestone
-from timestone import LogView, UnsupportedFormat
+from timestone import LogView, Pin, UnsupportedFormat
+from timestone.catalog import FORMAT_VERSION, Catalog
 from timestone.crc import crc32c
 from timestone.inspection import EXIT_UNCLOSED, inspect_store
 from timestone.log import Log
@@ -17,9 +19,10 @@ STATES = {
     "v1": ["sealed", "sealed", "unclosed"],
     "v2": ["sealed", "sealed", "sealed", "unclosed"],
     "v3": ["sealed", "sealed", "sealed", "unclosed"],
+    "v4": ["sealed", "unclosed"],
 }
 """Each golden store with the states of its segments. v2 has compressed ones, v3 such as have lost records to
-compaction."""
+compaction; v4 has checksums in its catalogue."""
 
 
 @pytest.fixture(params=STATES)
@@ -87,6 +90,32 @@ def test_golden_segments_have_lost_records_to_compaction() -> None:
         trailers = [segment.trailer for segment in view.log("telemetry").history.segments]
     assert [trailer.removed_count if trailer else None for trailer in trailers] == [4, 2, 1, None]
     assert [trailer.generation if trailer else None for trailer in trailers] == [1, 2, 2, None]
+
+
+def test_golden_catalogue_holds_and_has_what_was_committed(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(HERE / "v4", tmp_path / "store"))
+    for opened in (timestone.view(root), timestone.open(root)):
+        with opened as store:
+            committed = {reader.name: (found.offset, found.pin) for reader, found in store.readers().items()}
+            assert committed == {"billing": (3, None), "gerät/ß": (5, Pin(max_age_ms=1000, max_bytes=2000))}
+    catalogue = Catalog(root / "catalog.db", read_only=True)
+    catalogue.check()
+    assert catalogue.items("space") == {"key": b"\0\xff", "\0": b""}
+    catalogue.close()
+
+
+def test_catalogue_of_an_earlier_version_is_brought_to_this_one_by_opening_the_store(golden: Path) -> None:
+    before = Catalog(golden / "catalog.db", read_only=True)
+    documents = {space: before.items(space) for space in before.spaces()}
+    before.close()
+    timestone.open(golden).close()
+    with sqlite3.connect(golden / "catalog.db") as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT_VERSION,)
+    connection.close()
+    after = Catalog(golden / "catalog.db", read_only=True)
+    after.check()
+    assert {space: after.items(space) for space in documents} == documents
+    after.close()
 
 
 @pytest.mark.parametrize("name", ["topics", "00000000000000000000.index"])

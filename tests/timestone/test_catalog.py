@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from timestone.catalog import FORMAT_VERSION, Catalog
+from timestone.catalog import FORMAT_VERSION, Catalog, row_crc
 from timestone.config import LogConfig
 from timestone.errors import CorruptLog, StoreClosed, UnsupportedFormat
 
@@ -39,8 +39,10 @@ def test_setting_that_this_version_does_not_know_is_left_out(path: Path) -> None
     catalog = Catalog(path)
     catalog.put_log("a", 0, LogConfig(), 0, 0)
     catalog.close()
+    settings = '{"segment_bytes": 5, "from_the_future": 1}'
     with sqlite3.connect(path) as connection:
-        connection.execute('UPDATE logs SET settings = \'{"segment_bytes": 5, "from_the_future": 1}\'')
+        crc = row_crc(("a", 0, settings, 0, 0))
+        connection.execute("UPDATE logs SET settings = ?, crc = ?", (settings, crc))
     connection.close()
     again = Catalog(path)
     assert again.logs()["a", 0].config == LogConfig(segment_bytes=5)
@@ -54,6 +56,118 @@ def test_newer_version_is_its_own_error(path: Path) -> None:
     connection.close()
     with pytest.raises(UnsupportedFormat):
         Catalog(path)
+
+
+def earlier_version(path: Path) -> None:
+    """A catalogue of version 1, which had no checksums."""
+    with sqlite3.connect(path) as connection:
+        connection.executescript("""
+            CREATE TABLE logs (
+                name TEXT NOT NULL, partition INTEGER NOT NULL, settings TEXT NOT NULL,
+                next_offset INTEGER NOT NULL DEFAULT 0, epoch INTEGER NOT NULL DEFAULT 0,
+                PRIMARY KEY (name, partition)
+            ) WITHOUT ROWID;
+            CREATE TABLE documents (
+                space TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL,
+                PRIMARY KEY (space, key)
+            ) WITHOUT ROWID;
+            INSERT INTO logs VALUES ('a', 0, '{"segment_bytes": 5}', 17, 2);
+            INSERT INTO documents VALUES ('space', 'key', X'31');
+            PRAGMA user_version = 1;
+        """)
+    connection.close()
+
+
+def test_earlier_version_is_read_and_written_as_it_is_by_who_does_not_own_the_store(path: Path) -> None:
+    """A query commits beside a server of the earlier version, which must find its tables as it left them."""
+    earlier_version(path)
+    reader = Catalog(path, read_only=True)
+    assert (reader.get("space", "key"), reader.logs()["a", 0].next_offset) == (b"1", 17)
+    reader.close()
+    guest = Catalog(path)
+    guest.put_many("space", {"other": b"2"})
+    assert guest.items("space") == {"key": b"1", "other": b"2"}
+    guest.check()
+    guest.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        assert len(connection.execute("SELECT * FROM documents").fetchone()) == 3
+    connection.close()
+
+
+def test_owner_gives_an_earlier_version_its_checksums(path: Path) -> None:
+    earlier_version(path)
+    owner = Catalog(path, upgrade=True)
+    assert (owner.get("space", "key"), owner.logs()["a", 0].epoch) == (b"1", 2)
+    owner.check()
+    owner.close()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT_VERSION,)
+        connection.execute("UPDATE documents SET value = X'30'")
+    connection.close()
+    with pytest.raises(CorruptLog, match="'key' of the space 'space'"):
+        Catalog(path).get("space", "key")
+
+
+def test_disk_without_room_for_checksums_leaves_an_earlier_version_usable(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    earlier_version(path)
+    path.chmod(0o400)
+    if os.access(path, os.W_OK):  # root may write all the same: then a lock stands for what the disk refuses
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+    owner = Catalog(path, upgrade=True)
+    assert "stays as it is" in caplog.text
+    assert owner.items("space") == {"key": b"1"}
+    owner.close()
+
+
+def stored(path: Path, change: str) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(change)
+    connection.close()
+
+
+DAMAGE = {
+    "value": "UPDATE documents SET value = X'30' WHERE key = 'b'",
+    "key": "UPDATE documents SET key = 'c' WHERE key = 'b'",
+    "space": "UPDATE documents SET space = 'spade' WHERE key = 'b'",
+    "kind": "UPDATE documents SET value = '2' WHERE key = 'b'",
+    "checksum": "UPDATE documents SET crc = crc + 1 WHERE key = 'b'",
+}
+
+
+@pytest.mark.parametrize("change", DAMAGE.values(), ids=DAMAGE)
+def test_row_that_does_not_hold_is_told_by_file_table_and_key(path: Path, change: str) -> None:
+    """A flipped bit in a committed offset was read as another offset, and nobody knew."""
+    catalog = Catalog(path)
+    catalog.put_many("space", {"a": b"1", "b": b"2"})
+    catalog.close()
+    stored(path, change)
+    again = Catalog(path)
+    assert again.get("space", "a") == b"1"
+    told = r"catalog.db.*its row '[bc]' of the space 'spa[cd]e' \(table documents\) does not hold.*Next: "
+    with pytest.raises(CorruptLog, match=told):
+        again.check()
+    if "space =" not in change:
+        with pytest.raises(CorruptLog, match=told):
+            again.items("space")
+    again.put_many("space", {"b": None, "c": None})
+    assert again.items("space") == {"a": b"1"}, "what does not hold can be removed by its key"
+    again.close()
+
+
+@pytest.mark.parametrize("change", ["next_offset = 18", "epoch = 3", "name = 'c'", "settings = '{}'"])
+def test_log_that_does_not_hold_is_told_by_its_name(path: Path, change: str) -> None:
+    catalog = Catalog(path)
+    catalog.put_log("b", 3, LogConfig(), 17, 2)
+    catalog.close()
+    stored(path, f"UPDATE logs SET {change}")
+    again = Catalog(path)
+    with pytest.raises(CorruptLog, match=r"log '[bc]', partition 3 \(table logs\) does not hold"):
+        again.logs()
+    again.close()
 
 
 def test_file_that_is_no_database_is_corrupt(path: Path) -> None:

@@ -1,0 +1,87 @@
+"""`timestone readers` as a process, beside an owner and without one."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.cli.processes import timestone as command
+from tests.support.stores import fill
+from timestone import Pin, ReaderId
+
+BILLING, AUDIT = ReaderId("telemetry", 0, "billing"), ReaderId("telemetry", 0, "audit")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A reader with a pin, one without, and one of another log."""
+    fill(tmp_path / "data", 30)
+    with timestone.open(tmp_path / "data") as store:
+        store.log("other").append(b"x")
+        store.commit_readers({BILLING: 10}, pin=Pin(max_bytes=5000))
+        store.commit_readers({AUDIT: 30, BILLING._replace(log="other"): 1})
+    return tmp_path / "data"
+
+
+def test_readers_are_listed_with_what_they_pin(data: Path, tmp_path: Path) -> None:
+    done = command("readers", "data", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    words = [line.split()[:4] for line in done.stdout.splitlines() if "telemetry-0" in line]
+    assert ["audit", "telemetry-0", "30", "0"] in words
+    assert ["billing", "telemetry-0", "10", "20"] in words
+    assert "reader 'billing' of telemetry-0 pins retention at offset 10" in done.stdout
+    assert "--release" in done.stdout
+    assert "telemetry" not in command("readers", "data", "--log", "other", cwd=tmp_path).stdout
+
+
+def test_pin_is_released_beside_the_owner_and_the_place_stays(data: Path, tmp_path: Path) -> None:
+    with timestone.open(data) as store:
+        done = command("readers", "data", "--release", "billing", cwd=tmp_path)
+        assert done.stdout.splitlines() == [
+            "reader 'billing' of other-0 has no pin",
+            "reader 'billing' of telemetry-0: its pin is released; it goes on at offset 10",
+        ]
+        found = store.committed(BILLING)
+        assert found is not None
+        assert (found.offset, found.pin) == (10, None)
+
+
+def test_reader_is_forgotten_on_the_logs_that_were_named(data: Path, tmp_path: Path) -> None:
+    done = command("readers", "data", "--forget", "billing", "--log", "telemetry", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "reader 'billing' of telemetry-0 is forgotten\n")
+    with timestone.view(data) as view:
+        assert view.readers().keys() == {AUDIT, BILLING._replace(log="other")}
+
+
+def test_reader_whose_commit_does_not_hold_is_told_and_can_be_forgotten(data: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(data / "catalog.db") as connection:
+        connection.execute(
+            "UPDATE documents SET value = replace(value, '10', '12') WHERE key = 'telemetry-0/billing'"
+        )
+    connection.close()
+    for words in ((), ("--forget", "billing")):
+        done = command("readers", "data", *words, cwd=tmp_path)
+        assert done.returncode == 1
+        assert "catalog.db" in done.stderr
+        assert "'telemetry-0/billing' of the space 'readers'" in done.stderr
+    done = command("readers", "data", "--forget", "billing", "--log", "telemetry-0", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "reader 'billing' of telemetry-0 is forgotten\n")
+    assert "audit" in command("readers", "data", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("--release", "biling"), 1, "no reader 'biling'; there are audit, billing"),
+        (("--forget", "billing", "--log", "nothing"), 64, "no log 'nothing'"),
+        (("--forget", "billing", "--release", "billing"), 64, "not allowed with"),
+    ],
+)
+def test_what_is_not_there_is_one_line(
+    data: Path, tmp_path: Path, words: tuple[str, ...], code: int, text: str
+) -> None:
+    done = command("readers", "data", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert text in done.stderr
+    assert done.stderr.count("\n") <= 2
