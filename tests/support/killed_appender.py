@@ -44,8 +44,15 @@ def topic_of(number: int) -> str | None:
 class Appender:
     """Appends records with rising numbers, for ever."""
 
-    def __init__(self, root: Path, first_number: int, pipe: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        first_number: int,
+        pipe: int,
+        levels: tuple[Ack, ...] = (Ack.WRITTEN, Ack.SYNCED),
+    ) -> None:
         self.pipe = pipe
+        self.levels = levels
         self.numbers = itertools.count(first_number)
         os.write(pipe, STARTED)
         self.store = timestone.open(root, config=CONFIG)
@@ -59,7 +66,7 @@ class Appender:
         while True:
             self.room.acquire()
             numbers = list(itertools.islice(self.numbers, self.rng.choice((1, 1, 5, 40))))
-            ack = self.rng.choice((Ack.WRITTEN, Ack.SYNCED))
+            ack = self.rng.choice(self.levels)
             if self.rng.random() < 0.2:
                 self.append_waiting(numbers[0], ack)
                 for number in numbers[1:]:

@@ -1,0 +1,139 @@
+"""The power fails under a whole process, with mappings, threads and SQLite, on a file system that forgets what was not
+flushed. More rounds for a soak run:
+
+    TIMESTONE_CRASH_ROUNDS=1000 TIMESTONE_SEED=random pytest tests/crash/test_forgetful_disk.py
+"""
+
+import os
+import random
+import shutil
+import signal
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.killed_appender import (
+    ACKNOWLEDGED,
+    CONFIG,
+    LOG_NAME,
+    READY,
+    STARTED,
+    Appender,
+    expected_payload,
+    topic_of,
+)
+from tests.support.seeds import rounds, run_seed, told_on_failure
+from timestone import Ack, CorruptRecord, Log, LogView
+
+try:
+    from tests.support import forgetful_disk
+except (ImportError, OSError) as error:
+    pytest.skip(f"no file system in Python here: {error}", allow_module_level=True)
+
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.skipif(bool(forgetful_disk.reason_to_skip()), reason=forgetful_disk.reason_to_skip()),
+]
+
+ROUNDS = rounds(12, "TIMESTONE_CRASH_ROUNDS")
+ROUND_NUMBERS = 1_000_000
+"""The numbers that one round may use; a record's number says its round."""
+
+
+def append_until_the_power_fails(place: Path, round_number: int, rng: random.Random) -> dict[int, int]:
+    """One process, and then the disk, die while it appends; the records that were acknowledged as synced, and their
+    offsets. Sometimes the power fails while it recovers."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            Appender(place / "store", round_number * ROUND_NUMBERS, writer, levels=(Ack.SYNCED,)).run()
+        finally:
+            os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        assert pipe.read(len(STARTED)) == STARTED
+        said = b"" if rng.random() < 0.2 else pipe.read(len(READY))
+        time.sleep(rng.uniform(0.001, 0.3))
+        forgetful_disk.cut_power(place, rng.getrandbits(32))
+        os.kill(pid, signal.SIGKILL)
+        said += pipe.read()
+    os.waitpid(pid, 0)
+    facts = ACKNOWLEDGED.iter_unpack(said[: len(said) // ACKNOWLEDGED.size * ACKNOWLEDGED.size])
+    return dict(fact for fact in facts if ACKNOWLEDGED.pack(*fact) != READY)
+
+
+def check(log: Log | LogView, acknowledged: dict[int, int]) -> int:
+    """Everything that was acknowledged is at its offset, and nothing is there that nobody has appended. A view may meet
+    records that were not synced and of which half is there, or whose topic has no name: recovery cuts them off."""
+    found: dict[int, int] = {}
+    last = -1
+    reader = log.reader("earliest")
+    while not reader.caught_up:
+        try:
+            batch = reader.read()
+        except CorruptRecord as damage:
+            if isinstance(log, Log):
+                raise
+            reader.seek(damage.offset + 1)
+            continue
+        for record in batch:
+            (number,) = struct.unpack_from("<Q", record.payload)
+            assert record.payload == expected_payload(number), f"offset {record.offset} is no record of ours"
+            promised = number in acknowledged or isinstance(log, Log)
+            assert record.topic == topic_of(number) or not promised
+            assert number > last, "in the order of submission, none twice"
+            last = number
+            found[number] = record.offset
+    lost = {number: at for number, at in acknowledged.items() if found.get(number) != at}
+    assert not lost, f"{len(lost)} acknowledged records are gone or elsewhere: {sorted(lost.items())[:5]}"
+    return len(found)
+
+
+def test_what_was_synced_survives_a_disk_that_forgets_the_rest(tmp_path: Path, quick_directory: Path) -> None:
+    seed = run_seed("forgetful disk")
+    rng = random.Random(seed)
+    platters, place = quick_directory / "platters", tmp_path / "disk"
+    platters.mkdir()
+    place.mkdir()
+    acknowledged: dict[int, int] = {}
+    for number in range(ROUNDS):
+        with told_on_failure(TIMESTONE_SEED=seed, round=number):
+            with forgetful_disk.mounted(platters, place):
+                acknowledged |= append_until_the_power_fails(place, number, rng)
+            if acknowledged:
+                with timestone.view(platters / "store") as view:
+                    check(view.log(LOG_NAME), acknowledged)
+            if number % 3 == 1:
+                copy = quick_directory / "copy"
+                shutil.copytree(platters / "store", copy)
+                with timestone.open(copy, config=CONFIG) as store:
+                    check(store.log(LOG_NAME), acknowledged)
+                shutil.rmtree(copy)
+    with timestone.open(platters / "store", config=CONFIG) as store:
+        found_count = check(store.log(LOG_NAME), acknowledged)
+    print(
+        f"{ROUNDS} power cuts, seed {seed}: {len(acknowledged)} records acknowledged, 0 lost, {found_count} found"
+    )
+    assert len(acknowledged) > 10 * ROUNDS, "the rounds are too short to mean anything"
+
+
+def test_the_disk_does_forget(tmp_path: Path) -> None:
+    """Without this the other test would mean nothing."""
+    platters, place = tmp_path / "platters", tmp_path / "disk"
+    platters.mkdir()
+    place.mkdir()
+    with forgetful_disk.mounted(platters, place):
+        for name in ("flushed", "forgotten"):
+            with (place / name).open("wb", buffering=0) as file:
+                file.write(name.encode())
+                if name == "flushed":
+                    os.fdatasync(file.fileno())
+                    file.write(b", and more")
+        assert (place / "flushed").read_bytes() == b"flushed, and more"
+    assert (platters / "flushed").read_bytes() == b"flushed"
+    assert (platters / "forgotten").read_bytes() == b""
