@@ -1,7 +1,7 @@
 """Rows that write: a log's appends, and `pwrite` of the same bytes in the same chunks.
 
 Fresh files for each run, because a page that is new to the page cache costs many times one that is rewritten. But not
-all free memory is alike either: see `touch_free_memory`.
+all free memory is alike either: see `free_memory`.
 """
 
 import os
@@ -15,12 +15,12 @@ from timestone.draft import Draft
 from timestone.log import Log
 
 from .cases import Case
+from .free_memory import touch_free_memory
 from .measurement import Measurement, measure
 from .workload import Workload
 
 CHUNKS = (1, 64, 1024)
 _SYNCED_CHUNK = 1024
-_TOUCH_BYTES = 1 << 20
 _SINGLE_CALLS = 50_000
 _SYNCED_CALLS = 200
 """Bounds on the calls of a run, so that the slow rows take seconds and not minutes. Their rates do not depend on it."""
@@ -49,22 +49,6 @@ def write_cases(workload: Workload, ack: Ack) -> list[Case]:
             )
         )
     return cases
-
-
-def touch_free_memory(directory: Path, size_bytes: int) -> None:
-    """Write a file of this size and remove it, so that the run that follows finds memory that was used a moment ago.
-
-    On a virtual machine the first use of a page that the host has not backed yet, or has taken back while it was free,
-    costs ten times the write itself. Whichever row happens to meet such pages would lose, whatever it is.
-    """
-    path, block = directory / "touched", bytes(_TOUCH_BYTES)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
-        for position in range(0, size_bytes, _TOUCH_BYTES):
-            os.pwrite(fd, block, position)
-    finally:
-        os.close(fd)
-        path.unlink()
 
 
 def _pwrite(workload: Workload, chunk: int, directory: Path, *, sync_each: bool) -> Measurement:

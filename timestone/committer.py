@@ -1,13 +1,15 @@
 """Group commit: the one thread that writes and flushes for those who do not wait on the disk themselves.
 
 While one fdatasync runs, the next batches gather; each flush serves everybody who was written before it
-began. The thread sleeps without a timer while everything is durable; after a write below level `synced` it
-wakes once, `sync_interval_ms` later."""
+began. A flush that nobody waits for is the flusher's, and writing goes on. The thread sleeps without a timer
+while everything is durable; after a write below level `synced` it wakes once, `sync_interval_ms` later."""
 
 import logging
 import threading
 import time
 from typing import TYPE_CHECKING
+
+from timestone.flusher import Flusher
 
 if TYPE_CHECKING:
     from timestone.log import Log
@@ -20,6 +22,7 @@ class Committer:
 
     def __init__(self, sync_interval_ms: int) -> None:
         self._interval_s = sync_interval_ms / 1000
+        self._flusher = Flusher(self.expect_sync)
         self._changed = threading.Condition(threading.Lock())
         self._to_write: dict[Log, None] = {}
         self._deadlines: dict[Log, float] = {}
@@ -45,11 +48,12 @@ class Committer:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Finish what is queued and end the thread."""
+        """Finish what is queued and end both threads."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
         self._thread.join()
+        self._flusher.stop()
 
     def _run(self) -> None:
         while True:
@@ -72,8 +76,11 @@ class Committer:
 
     def _serve(self, log: "Log", *, flush: bool) -> None:
         log.write_queued()
-        if flush or log.sync_wanted:
+        if log.awaited or (log.sync_wanted and self._flusher.is_behind(log)):
+            # The second: the disk takes less than comes. Waiting bounds what is written and not durable.
             log.sync_queued()
+        elif flush or log.sync_wanted:
+            self._flusher.expect(log)
         elif log.dirty:
             self.expect_sync(log)
 

@@ -236,9 +236,14 @@ class Log(ReadableLog):
             self._write_queued_locked()
 
     @property
+    def awaited(self) -> bool:
+        """Somebody waits for a flush."""
+        return bool(self._unsynced)
+
+    @property
     def sync_wanted(self) -> bool:
         """Somebody waits for a flush, or so much is unsynced that it is time."""
-        return bool(self._unsynced) or self._appender.unsynced_bytes >= self._store.config.sync_interval_bytes
+        return self.awaited or self._appender.unsynced_bytes >= self._store.config.sync_interval_bytes
 
     @property
     def dirty(self) -> bool:

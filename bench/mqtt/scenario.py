@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..free_memory import touch_free_memory
 from .board import Board
 from .channel import open_channel, subscribe
 from .connecting import ConnectJob
@@ -21,6 +22,9 @@ from .wire import WIRES
 _UNLOAD_PUBLISHERS = 10
 _WOKEN = 100
 """Of the idle clients, how many get a message each, one after the other."""
+_STORED_BESIDE_BYTES = 60
+"""What a message takes in a server's files and buffers beside its payload, roughly."""
+_TOUCHED_MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,11 @@ class Scenario:
     """How many generate the load."""
     idle_s: float = 5.0
     """How long the connections of `connection` are then watched doing nothing."""
+
+    @property
+    def touched_bytes(self) -> int:
+        """Twice what a server that stores it all writes; not more than is worth waiting for."""
+        return min(2 * self.messages * (self.payload_bytes + _STORED_BESIDE_BYTES), _TOUCHED_MOST_BYTES)
 
     def describe(self) -> str:
         """For the head of its table."""
@@ -90,6 +99,7 @@ def _traffic(scenario: Scenario, target: Target) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="timestone-bench-") as directory:
         jobs = _jobs(scenario, target, secrets.token_hex(3), Path(directory) / "board")
         with Crew([{"kind": "traffic"} | job.to_json() for job in jobs]) as crew:
+            touch_free_memory(Path(directory), scenario.touched_bytes)
             cpu_s = target.cpu_s()
             report = Report.merged([Report.from_json(answer) for answer in crew.run()])
             used_s = _difference(target.cpu_s(), cpu_s)

@@ -5,7 +5,7 @@ import pytest
 
 import timestone
 from timestone.config import Ack
-from timestone_bench.segment_writes import touch_free_memory, write_cases
+from timestone_bench.segment_writes import write_cases
 from timestone_bench.workload import Workload
 
 WORKLOAD = Workload(100, 2000)
@@ -52,8 +52,3 @@ def test_a_run_that_waits_for_the_disk_is_kept_short() -> None:
     rows = {case.name: case for case in write_cases(Workload(100, 10_000_000), Ack.SYNCED)}
     assert "append 1024 synced" not in rows, "every row is synced then"
     assert rows["append 1"].run.args[0].count == 200  # type: ignore[attr-defined]
-
-
-def test_touching_free_memory_leaves_nothing_behind(tmp_path: Path) -> None:
-    touch_free_memory(tmp_path, 3_000_000)
-    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,118 @@
+"""Flushes that nobody waits for: writing goes on meanwhile, within a bound."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import timestone
+from timestone.config import Ack
+from timestone.draft import Draft
+from timestone.files import Files
+from timestone.log import Log
+
+
+class HeldFiles(Files):
+    """A disk whose flushes take as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.free.set()
+        self.waiting = threading.Event()
+
+    def fdatasync(self, fd: int) -> None:
+        if not self.free.is_set():
+            self.waiting.set()
+            assert self.free.wait(10)
+        super().fdatasync(fd)
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.001)
+
+
+def test_writing_goes_on_during_a_flush_that_nobody_waits_for(quick_directory: Path) -> None:
+    files = HeldFiles()
+    with timestone.open(
+        quick_directory / "data",
+        min_free_bytes=0,
+        sync_interval_ms=10**9,
+        sync_interval_bytes=1000,
+        files=files,
+    ) as store:
+        log = store.log("a")
+        log.append(b"x")
+        files.free.clear()
+        log.submit(Draft([b"x" * 1000]), ack=Ack.WRITTEN)
+        assert files.waiting.wait(10)
+        assert log.submit(Draft([b"y"]), ack=Ack.WRITTEN).wait(10) == range(2, 3)
+        assert log.synced_offset == 1
+        files.free.set()
+        log.submit(Draft([b"y" * 1000]), ack=Ack.WRITTEN)
+        wait_until(lambda: log.synced_offset == 4)
+
+
+def test_what_is_written_and_not_durable_is_bounded_by_waiting(quick_directory: Path) -> None:
+    files = HeldFiles()
+    with timestone.open(
+        quick_directory / "data",
+        min_free_bytes=0,
+        sync_interval_ms=10**9,
+        sync_interval_bytes=1000,
+        files=files,
+    ) as store:
+        log = store.log("a")
+        log.append(b"x")
+        files.free.clear()
+        log.submit(Draft([b"x" * 1000]), ack=Ack.WRITTEN).wait(10)
+        assert files.waiting.wait(10)
+        log.submit(Draft([b"x" * 1000]), ack=Ack.WRITTEN).wait(10)
+        # As much again is written: the committer now waits for the flush, and what comes stays in the queue.
+        last = log.submit(Draft([b"x"]), ack=Ack.WRITTEN)
+        with pytest.raises(TimeoutError):
+            last.wait(0.02)
+        files.free.set()
+        assert last.wait(10) == range(3, 4)
+
+
+def test_what_comes_during_a_flush_is_flushed_after_the_interval(quick_directory: Path) -> None:
+    files = HeldFiles()
+    with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=5, files=files) as store:
+        log = store.log("a")
+        log.append(b"x", ack="synced")
+        files.free.clear()
+        log.append(b"x", ack="written")
+        assert files.waiting.wait(10)
+        log.append(b"x", ack="written")
+        threading.Event().wait(0.02)  # its interval ends while the first flush is still under way
+        files.free.set()
+        wait_until(lambda: log.synced_offset == 3)
+
+
+def test_a_mistake_of_ours_in_one_log_leaves_the_others_flushed(
+    quick_directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=1) as store:
+        broken, whole = store.log("broken"), store.log("whole")
+        original = Log.sync_queued
+        broken_calls = threading.Event()
+
+        def sync_queued(log: Log) -> None:
+            if log is broken:
+                broken_calls.set()
+                raise RuntimeError("a mistake of ours")
+            original(log)
+
+        with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "timestone"):
+            patch.setattr(Log, "sync_queued", sync_queued)
+            broken.append(b"x", ack="written")
+            assert broken_calls.wait(10)
+            whole.append(b"x", ack="written")
+            wait_until(lambda: whole.synced_offset == 1)
+        wait_until(lambda: broken.synced_offset == 1)
