@@ -5,19 +5,26 @@ What belongs here: bytes from the wire to columns and back. It knows no session 
 argument, and believes no length from the wire: every place is checked against the end of the buffer before it is touched.
 Runs with the interpreter lock: a receive buffer full takes some ten microseconds."""
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.buffer cimport Py_buffer, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_XDECREF
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from mqtt_front.codec.fields import VARINT_MAX
 from mqtt_front.codec.frame import Form, Framed
 from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS, PublishRun
+from mqtt_front.gathering import Gathered
 
-INTERFACE = 1  # see mqtt_front/kernel.py
+cdef extern from "Python.h":
+    PyObject *new_bytes "PyBytes_FromStringAndSize" (const char *data, Py_ssize_t size)
+    int resize_bytes "_PyBytes_Resize" (PyObject **data, Py_ssize_t size) except -1
+
+INTERFACE = 2  # see mqtt_front/kernel.py
 
 cdef enum:
     PACKETS = 32768
@@ -244,6 +251,192 @@ cdef void copy(
             answers[2] = packet.packet_id[0]
             answers[3] = packet.packet_id[1]
             answers += 4
+
+cdef struct Ack:  # one that is due, and to whom
+    uint32_t place
+    uint8_t packet_id[2]
+
+
+cdef class Gathering:
+    """See the twin in `mqtt_front.gathering`."""
+
+    cdef dict known
+    cdef Py_ssize_t packet_bytes
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t size_bytes
+    cdef int64_t log
+    cdef PyObject *data  # bytes with room at the end, so that what was gathered is not copied once more
+    cdef Py_ssize_t data_bytes
+    cdef Py_ssize_t record_room
+    cdef uint32_t *lengths
+    cdef uint32_t *ids
+    cdef uint8_t *flags
+    cdef Py_ssize_t ack_room
+    cdef readonly Py_ssize_t answer_count
+    cdef Ack *acks
+    cdef dict places
+    cdef list sizes
+    cdef list ack_counts
+
+    def __cinit__(self, dict known not None, packet_bytes):
+        self.known = known
+        self.packet_bytes = min(max(packet_bytes, 0), LONGEST + 5)
+        self.clear()
+
+    def __dealloc__(self):
+        free(self.lengths)
+        free(self.ids)
+        free(self.flags)
+        free(self.acks)
+        Py_XDECREF(self.data)
+
+    cdef void clear(self):
+        self.count = self.size_bytes = self.data_bytes = self.answer_count = 0
+        self.log = -1
+        self.places, self.sizes, self.ack_counts = {}, [], []
+
+    cdef int make_room(self, Run *run) except -1:
+        cdef Py_ssize_t wanted = self.count + run.count
+        cdef void *larger
+        if wanted > self.record_room:
+            wanted = max(wanted, 2 * self.record_room)
+            larger = realloc(self.lengths, 4 * wanted)
+            if larger == NULL:
+                raise MemoryError()
+            self.lengths = <uint32_t *>larger
+            larger = realloc(self.ids, 4 * wanted)
+            if larger == NULL:
+                raise MemoryError()
+            self.ids = <uint32_t *>larger
+            larger = realloc(self.flags, wanted)
+            if larger == NULL:
+                raise MemoryError()
+            self.flags = <uint8_t *>larger
+            self.record_room = wanted
+        wanted = self.answer_count + run.answer_count
+        if wanted > self.ack_room:
+            wanted = max(wanted, 2 * self.ack_room)
+            larger = realloc(self.acks, wanted * sizeof(Ack))
+            if larger == NULL:
+                raise MemoryError()
+            self.acks, self.ack_room = <Ack *>larger, wanted
+        wanted = self.data_bytes + run.data_bytes
+        if self.data == NULL:
+            self.data = new_bytes(NULL, wanted)
+            if self.data == NULL:
+                raise MemoryError()
+        elif wanted > PyBytes_GET_SIZE(<object>self.data):
+            resize_bytes(&self.data, max(wanted, 2 * PyBytes_GET_SIZE(<object>self.data)))
+        return 0
+
+    def take(self, source, bytearray buffer not None, Py_ssize_t position, Py_ssize_t end, int level, int64_t room):
+        if not 0 <= position <= end <= PyByteArray_GET_SIZE(buffer):
+            raise ValueError(f"bytes {position} to {end} of {len(buffer)}")
+        cdef Run run
+        cdef Py_ssize_t number, taken, place
+        cdef PyObject *found
+        cdef int64_t code
+        cdef uint32_t codes[TOPICS]
+        cdef Packet *packet
+        cdef uint8_t *at
+        cdef uint8_t firsts = 0
+        cdef Ack *ack
+        memset(&run, 0, sizeof(run))
+        memset(slots, 0, sizeof(slots))
+        make_room(min((end - position) // 5, PACKETS))
+        scan(
+            <const uint8_t *>PyByteArray_AS_STRING(buffer), position, end, level == 5, self.packet_bytes, &run
+        )
+        if run.count == 0 or run.properties_count or run.answer_count > room:
+            return position
+        for number in range(run.count):
+            firsts |= packets[number].first
+        if firsts & 5:  # RETAIN or QoS 2
+            return position
+        cdef int64_t log = self.log
+        for number in range(run.topic_count):
+            found = PyDict_GetItemWithError(self.known, topics[number].name[: topics[number].size])
+            if found == NULL:
+                return position
+            code = <object>found
+            if log < 0:
+                log = code >> 32
+            if code < 0 or code >> 32 != log:
+                return position
+            codes[number] = <uint32_t>code
+        found = PyDict_GetItemWithError(self.places, source)
+        place = len(self.sizes) if found == NULL else <object>found
+        self.make_room(&run)
+        taken = run.position - position
+        source.submitted_bytes += taken
+        if found == NULL:
+            self.places[source] = place
+            self.sizes.append(taken)
+            self.ack_counts.append(run.answer_count)
+        else:
+            self.sizes[place] += taken
+            self.ack_counts[place] += run.answer_count
+        at = <uint8_t *>PyBytes_AS_STRING(<object>self.data) + self.data_bytes
+        for number in range(run.count):
+            packet = &packets[number]
+            memcpy(at, packet.payload, packet.payload_bytes)
+            at += packet.payload_bytes
+            self.lengths[self.count + number] = <uint32_t>packet.payload_bytes
+            self.ids[self.count + number] = codes[packet.topic]
+            self.flags[self.count + number] = packet.first & 2
+            if packet.first & 2:
+                ack = &self.acks[self.answer_count]
+                ack.place = <uint32_t>place
+                ack.packet_id[0], ack.packet_id[1] = packet.packet_id[0], packet.packet_id[1]
+                self.answer_count += 1
+        self.log = log
+        self.count += run.count
+        self.data_bytes += run.data_bytes
+        self.size_bytes += taken
+        return run.position
+
+    def finish(self):
+        cdef bytes data
+        if self.data == NULL:
+            data = b""
+        else:
+            resize_bytes(&self.data, self.data_bytes)
+            data = <bytes>self.data
+            Py_XDECREF(self.data)
+            self.data = NULL
+        cdef list answers = [PyBytes_FromStringAndSize(NULL, 4 * <Py_ssize_t>count) for count in self.ack_counts]
+        columns = (
+            self.log,
+            self.count,
+            self.size_bytes,
+            data,
+            PyBytes_FromStringAndSize(<char *>self.lengths, 4 * self.count),
+            PyBytes_FromStringAndSize(<char *>self.ids, 4 * self.count),
+            PyBytes_FromStringAndSize(<char *>self.flags, self.count),
+            list(self.places),
+            self.sizes,
+            answers,
+        )
+        self.put_acks(answers)
+        self.clear()
+        return new_tuple(Gathered, columns)
+
+    cdef int put_acks(self, list answers) except -1:
+        """Distribute the acknowledgements: one pass over them, whatever their order."""
+        cdef Py_ssize_t number
+        cdef uint8_t **behind = <uint8_t **>malloc(max(1, len(answers)) * sizeof(uint8_t *))
+        cdef uint8_t *at
+        if behind == NULL:
+            raise MemoryError()
+        for number in range(len(answers)):
+            behind[number] = <uint8_t *>PyBytes_AS_STRING(answers[number])
+        for number in range(self.answer_count):
+            at = behind[self.acks[number].place]
+            at[0], at[1] = 0x40, 2
+            at[2], at[3] = self.acks[number].packet_id[0], self.acks[number].packet_id[1]
+            behind[self.acks[number].place] = at + 4
+        free(behind)
+        return 0
 
 
 cdef class Strided:

@@ -24,7 +24,7 @@ from mqtt_front.errors import ProtocolViolation
 from mqtt_front.events import Acknowledgements, Event, Pings, Publishes
 from mqtt_front.exactly_once import Receipts
 from mqtt_front.ingest import Appended, Ingest
-from mqtt_front.link import Link
+from mqtt_front.link import FRONT_BYTES, Link
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
 from mqtt_front.rate import BURST_S, Rate
@@ -102,7 +102,9 @@ class Broker:
         self.log = log
         self.over = router.over
         """By limit: how often a client met it."""
-        self.buffer = memoryview(bytearray(settings.receive_bytes))
+        self.memory = bytearray(FRONT_BYTES + settings.receive_bytes)
+        """Where all links receive: `buffer`, and room in front of it for the beginning of a packet that came before."""
+        self.buffer = memoryview(self.memory)[FRONT_BYTES:]
         self.inbound = Inbound(
             settings.packet_bytes,
             settings.receive_maximum,
@@ -127,6 +129,7 @@ class Broker:
             ack=ack,
             total_bytes=settings.submitted_bytes,
             client_bytes=settings.client_submitted_bytes,
+            packet_bytes=settings.packet_bytes,
             settled=self.receipts.settled,
             appended=self._appended,
         )
@@ -416,7 +419,7 @@ class Broker:
             "deliveries_expired": counts.expired,
             "offsets_lost_to_retention": counts.gap,
             "records_corrupt": counts.corrupt,
-            "packets_received": self.counts.packets_received,
+            "packets_received": self.counts.packets_received + self.ingest.gathered_count,
             "packets_sent": self.counts.packets_sent + counts.delivered,
             "bytes_received": self.counts.bytes_received,
             "bytes_sent": self.counts.bytes_sent,

@@ -31,6 +31,7 @@ _ACKNOWLEDGEMENT_TYPES: dict[type, PacketType] = {
     packets.Pubrel: PacketType.PUBREL,
     packets.Pubcomp: PacketType.PUBCOMP,
 }
+_NO_LIMIT = 1 << 32
 _CONNECT_HEAD_BYTES = 9
 """Protocol name and level, in the longer of its two forms."""
 _PINGREQ = 0xC0
@@ -104,6 +105,28 @@ class Connection:
     def buffered_bytes(self) -> int:
         """Bytes of an incomplete packet; at most the packet size limit."""
         return len(self._partial)
+
+    @property
+    def gathers(self) -> bool:
+        """May publishes be taken from the receive buffer before this connection sees what is left?"""
+        return self.state is State.OPEN and not self.held
+
+    def take_partial(self, buffer: bytearray, end: int) -> int:
+        """Move the beginning of an incomplete packet in front of `buffer[end]`, and return its size. 0 when there is
+        none, or when it is part of a packet that is too large for this."""
+        count = len(self._partial)
+        if not 0 < count <= end or self._partial_end > end:
+            return 0
+        buffer[end - count : end] = self._partial
+        self._partial.clear()
+        return count
+
+    @property
+    def room(self) -> int:
+        """How many more publishes at QoS 1 may come before one is acknowledged."""
+        if self.level < MQTT_5:
+            return _NO_LIMIT
+        return self.inbound.receive_maximum - self.unacknowledged - len(self.unreleased)
 
     def end(self) -> None:
         """Ignore whatever else arrives; also stops a `receive_data` that is under way."""

@@ -10,8 +10,8 @@ import errno
 import functools
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from mqtt_front.codec.reasons import Reason
 from mqtt_front.complaints import Complaints
 from mqtt_front.errors import MqttError
 from mqtt_front.events import Publishes, PublishRow
+from mqtt_front.gathering import Gathered
+from mqtt_front.kernel import Gathering
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
 from mqtt_front.retaining import has_retained
@@ -33,6 +35,9 @@ _PUBREC = 0x50
 _NO_LOG = 1 << 32
 """In place of the number of a log: nothing had to be stored."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_PIECE_BYTES = 1024 * 1024
+"""What was gathered is submitted from this size on, though the turn is not over: the committer writes while the loop
+goes on reading."""
 _FLAGS = bytes(first & 0x07 for first in range(256))
 """RETAIN and QoS stand in a record's flags where they stand in the first byte of a PUBLISH; DUP is not
 kept."""
@@ -49,6 +54,9 @@ class Source(Protocol):
 
     exactly_once: bool
     """It publishes at QoS 2 and wants to know about each."""
+
+    def admitted(self, count: int) -> None:
+        """So many publishes were gathered that are to be acknowledged."""
 
     def acknowledge(self, data: bytes, count: int) -> None:
         """Send acknowledgements of `count` publishes."""
@@ -121,13 +129,38 @@ class _Columns:
         )
 
 
+class _GatheredColumns:
+    """The same, of publishes that were gathered."""
+
+    __slots__ = ("_gathered", "acknowledged", "count", "retained")
+
+    def __init__(self, gathered: Gathered) -> None:
+        self._gathered = gathered
+        self.count = gathered.record_count
+        self.retained = False
+        self.acknowledged = any(gathered.answers)
+
+    def draft(self) -> Draft:
+        gathered = self._gathered
+        flags = gathered.flags
+        same = flags.count(flags[0]) == len(flags)
+        return Draft.from_columns(
+            gathered.data,
+            gathered.lengths,
+            np.frombuffer(gathered.topic_ids, np.uint32),
+            flags=flags[0] if same else np.frombuffer(flags, np.uint8),
+        )
+
+
 class _Turn:
     """What one turn of the loop submitted, until it is settled."""
 
-    __slots__ = ("answers", "columns", "ends", "errors", "open_count", "sizes", "uneven")
+    __slots__ = ("answers", "columns", "ends", "errors", "gathered", "open_count", "sizes", "uneven")
 
-    def __init__(self) -> None:
-        self.columns: dict[int, _Columns] = {}
+    def __init__(self, gathered: Gathered | None = None) -> None:
+        self.gathered = gathered
+        """All of it, when it was gathered."""
+        self.columns: dict[int, Any] = {}
         self.answers: list[tuple[Source, bytes, int]] = []
         """Source, acknowledgements, and the log that the publishes went to, or minus the reason they did not;
         in the order of arrival."""
@@ -138,6 +171,25 @@ class _Turn:
         """By log: the offset behind what was appended."""
         self.uneven = False
         """Not every answer is success."""
+        if gathered is not None:
+            self.columns[gathered.log] = _GatheredColumns(gathered)
+
+    def all_answers(self) -> Iterable[tuple[Source, bytes, int]]:
+        """The answers, however they came."""
+        if self.gathered is None:
+            return self.answers
+        log = self.gathered.log
+        return [
+            (source, answer, log)
+            for source, answer in zip(self.gathered.sources, self.gathered.answers, strict=True)
+            if answer
+        ]
+
+    def all_sizes(self) -> Iterable[tuple[Source, int]]:
+        """What each source's publishes took on the wire."""
+        if self.gathered is None:
+            return self.sizes.items()
+        return zip(self.gathered.sources, self.gathered.sizes, strict=True)
 
 
 class Ingest:
@@ -152,6 +204,7 @@ class Ingest:
         ack: Ack,
         total_bytes: int,
         client_bytes: int,
+        packet_bytes: int = 1024 * 1024,
         settled: dict[str, int],
         appended: Callable[[Sequence[Appended]], None] = lambda appended: None,
     ) -> None:
@@ -171,14 +224,17 @@ class Ingest:
         self._turns: deque[_Turn] = deque()
         self._held: dict[Source, None] = {}
         self.submitted_bytes = 0
+        self._gathering = Gathering(router.known, packet_bytes)
         self.received_count = 0
+        self.gathered_count = 0
+        """Of these, the ones that were gathered."""
         self.dropped_count = 0
         """Publishes that were refused or could not be stored."""
 
     @property
     def settled(self) -> bool:
         """Nothing waits for the disk."""
-        return self._turn is None and not self._turns
+        return self._turn is None and not self._turns and not self._gathering.count
 
     def add(
         self, source: Source, run: Publishes, forbidden: Collection[bytes] = (), room: int = 1 << 32
@@ -212,8 +268,28 @@ class Ingest:
         reason, topic = Reason(-code).name, row.topic[:100]
         self._complaints.warn(f"{reason} {source!r}", f"publish of {source!r} to {topic!r} refused: {reason}")
 
+    def gather(self, source: Source, buffer: bytearray, position: int, end: int, room: int) -> int:
+        """Take the publishes at `buffer[position:end]` of a connection that needs no more than that, as far as they are
+        plain (`Gathering`), at most `room` at QoS 1. Returns the place behind what was taken; the rest is for `add`."""
+        if self._turn is not None or self._ack is Ack.MEMORY:
+            return position  # what went the usual way in this turn comes before
+        gathering = self._gathering
+        if not gathering.count:
+            self._loop.call_soon(self.flush)
+        answers = gathering.answer_count
+        behind = gathering.take(source, buffer, position, end, source.level, room)
+        if gathering.answer_count > answers:
+            source.admitted(gathering.answer_count - answers)
+        self.submitted_bytes += behind - position
+        if source.submitted_bytes > self._client_bytes or self.submitted_bytes > self._total_bytes:
+            self._hold(source)
+        if gathering.size_bytes >= _PIECE_BYTES:
+            self.flush()
+        return behind
+
     def _open_turn(self) -> _Turn:
         if self._turn is None:
+            self._submit_gathered()
             self._turn = _Turn()
             self._loop.call_soon(self.flush)
         return self._turn
@@ -254,31 +330,49 @@ class Ingest:
         turn.sizes[source] = turn.sizes.get(source, 0) + size_bytes
         source.submitted_bytes += size_bytes
         self.submitted_bytes += size_bytes
-        over = source.submitted_bytes > self._client_bytes or self.submitted_bytes > self._total_bytes
-        if over and source not in self._held:
+        if source.submitted_bytes > self._client_bytes or self.submitted_bytes > self._total_bytes:
+            self._hold(source)
+
+    def _hold(self, source: Source) -> None:
+        if source not in self._held:
             self._held[source] = None
             source.hold()
 
     def flush(self) -> None:
         """Submit what has gathered. Called at the end of each turn by itself."""
+        self._submit_gathered()
         turn, self._turn = self._turn, None
-        if turn is None:
-            return
+        if turn is not None:
+            self._submit(turn)
+
+    def _submit_gathered(self) -> None:
+        if self._gathering.count:
+            gathered = self._gathering.finish()
+            self.received_count += gathered.record_count
+            self.gathered_count += gathered.record_count
+            self._submit(_Turn(gathered))
+
+    def _submit(self, turn: _Turn) -> None:
         self._turns.append(turn)
         turn.open_count = len(turn.columns)
+        outcomes: list[tuple[_Turn, int, Exception | int]] = []
         for number, columns in turn.columns.items():
             level = self._ack if columns.acknowledged and self._ack is not Ack.MEMORY else Ack.WRITTEN
-            done = functools.partial(self._done, turn, number)
+            log, draft = self._router.logs[number], columns.draft()
             try:
-                self._router.logs[number].submit(columns.draft(), ack=level, done=done)
-            except TimestoneError as error:
-                self._mailbox.put((turn, number, error))
+                written = log.append_now(draft) if level is Ack.WRITTEN else None
+                if written is None:
+                    log.submit(draft, ack=level, done=functools.partial(self._done, turn, number))
+                else:
+                    outcomes.append((turn, number, written.stop))
+            except (TimestoneError, OSError) as error:
+                outcomes.append((turn, number, error))
         if self._ack is Ack.MEMORY:
             # Accepted is all that this level promises; the drafts are still counted until they are written.
             self._answer([turn])
             turn.answers = []
-        if not turn.columns:
-            self._settle()
+        if outcomes or not turn.columns:
+            self._resolved(outcomes)
 
     def _done(self, turn: _Turn, number: int, submission: Submission) -> None:
         """Called by the committer's thread."""
@@ -311,7 +405,7 @@ class Ingest:
                 count = turn.columns[number].count
                 self.dropped_count += count
                 self._complaints.warn(f"failed {number}", f"{count} publishes could not be stored: {error}")
-            for source, size_bytes in turn.sizes.items():
+            for source, size_bytes in turn.all_sizes():
                 source.submitted_bytes -= size_bytes
                 self.submitted_bytes -= size_bytes
         if done:
@@ -330,10 +424,16 @@ class Ingest:
 
     def _answer(self, turns: list[_Turn]) -> None:
         """One write a source, whatever the number of turns."""
+        if len(turns) == 1 and turns[0].gathered is not None and not turns[0].uneven:
+            gathered = turns[0].gathered
+            for source, answer in zip(gathered.sources, gathered.answers, strict=True):
+                if answer:
+                    source.acknowledge(answer, len(answer) // 4)
+            return
         writes: dict[Source, list[bytes]] = {}
         counts: dict[Source, int] = {}
         for turn in turns:
-            for source, acknowledgements, number in turn.answers:
+            for source, acknowledgements, number in turn.all_answers():
                 reason = _reason(turn, number) if turn.uneven else 0
                 if reason == Reason.NOT_AUTHORIZED and source.level < 5:
                     reason = (

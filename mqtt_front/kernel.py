@@ -5,10 +5,11 @@ holds here, too."""
 
 from typing import TYPE_CHECKING
 
+from mqtt_front import gathering
 from mqtt_front.codec import frame, scan
 from timestone.kernel import choose
 
-INTERFACE = 1
+INTERFACE = 2
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 _native, REASON = choose("mqtt_front._kernel", INTERFACE)
@@ -19,6 +20,8 @@ NAME = "pure Python" if _native is None else "native"
 if TYPE_CHECKING or _native is None:
     scan_publishes = scan.scan_publishes
     frame_records = frame.frame_records
+    Gathering = gathering.Gathering
 else:
     scan_publishes = _native.scan_publishes
     frame_records = _native.frame_records
+    Gathering = _native.Gathering

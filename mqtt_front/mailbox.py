@@ -1,8 +1,10 @@
 """From other threads into the event loop: one wake-up of the loop for everything that gathered meanwhile.
 
-Waking a loop costs a system call, so the committer must not do it once a reader or once an append.
+Waking a loop costs a system call, so the committer must not do it once a reader or once an append. The loop's own
+thread, which writes small batches itself, need not wake anybody.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -20,6 +22,8 @@ class Mailbox(Generic[Item]):
         self._deliver = deliver
         self._items: deque[Item] = deque()
         self._rung = False
+        self._thread = 0
+        """The loop's, once it has been seen."""
 
     def put(self, item: Item) -> None:
         """Never blocks. After the loop was closed the item is dropped."""
@@ -28,12 +32,14 @@ class Mailbox(Generic[Item]):
         # whoever sees the flag up is certain to be served.
         if not self._rung:
             self._rung = True
+            ours = threading.get_ident() == self._thread
             try:
-                self._loop.call_soon_threadsafe(self._empty)
+                (self._loop.call_soon if ours else self._loop.call_soon_threadsafe)(self._empty)
             except RuntimeError:
                 self._items.clear()
 
     def _empty(self) -> None:
+        self._thread = threading.get_ident()
         self._rung = False
         items = [self._items.popleft() for _ in range(len(self._items))]
         if items:

@@ -142,6 +142,9 @@ class _Departed:
     def __repr__(self) -> str:
         return f"the will of client {self._client_id!r}"
 
+    def admitted(self, count: int) -> None:
+        """Wills are not gathered."""
+
     def acknowledge(self, data: bytes, count: int) -> None:
         """Nobody else waits for it."""
 

@@ -52,7 +52,8 @@ class Router:
         """Topics that no log knew before."""
         self.over: Counter[str] = Counter()
         """By limit: how often a topic was refused because of it."""
-        self._known: dict[bytes, int] = {}
+        self.known: dict[bytes, int] = {}
+        """The codes of topics that were looked up and not refused."""
 
     def codes(
         self, topics: Sequence[bytes], forbidden: Collection[bytes] = (), room: int = 1 << 32
@@ -61,7 +62,7 @@ class Router:
 
         Those that are `forbidden` get NOT_AUTHORIZED and are not learned; at most `room` are brought into a log.
         """
-        known = self._known
+        known = self.known
         if forbidden:
             return self._learn_all(topics, forbidden, room)
         try:
@@ -99,7 +100,7 @@ class Router:
                 codes.append(-Reason.NOT_AUTHORIZED)
                 continue
             try:
-                code = self._known.get(topic)
+                code = self.known.get(topic)
                 codes.append(self._learn(topic, full) if code is None else code)
             except MqttError as error:
                 return codes, error
@@ -127,7 +128,7 @@ class Router:
             except TopicLimit:
                 return self._refuse("topic_count", Reason.QUOTA_EXCEEDED)
             self.created_count += 1
-        code = self._known[raw] = number << TOPIC_BITS | topic_id
+        code = self.known[raw] = number << TOPIC_BITS | topic_id
         return code
 
     def _refuse(self, limit: str, reason: Reason) -> int:

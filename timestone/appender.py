@@ -142,6 +142,15 @@ class Appender:
         self.next_offset = run.end_offset
         return run
 
+    def is_prepared_for(self, draft: Draft) -> bool:
+        """Would writing a draft take two writes to files that are there, and nothing else?"""
+        writer = self._writer
+        return (
+            writer is not None
+            and writer.is_prepared_for(draft.count)
+            and not self._is_over(writer, draft, max(self._last_timestamp_us, self._place.now_us()))
+        )
+
     def roll(self) -> bool:
         """Take the growing segment out of use; True when there now is one to seal. The next append that needs
         a segment creates it, so a log that falls silent has no empty files."""
@@ -285,18 +294,24 @@ class Appender:
     def _writer_for(self, draft: Draft, now_us: int) -> SegmentWriter:
         """The growing segment, after a roll if the draft does not fit. A draft is never split: it is in one
         segment, so it is written whole or not at all."""
-        config, writer = self.config, self._writer
+        writer = self._writer
         if draft.size_bytes > _POSITION_MAX:
             raise RecordTooLarge(draft.size_bytes, _POSITION_MAX, "batch")
-        if writer is not None and writer.count:
-            full = writer.size_bytes + draft.size_bytes > config.segment_bytes
-            full = full or writer.count + draft.count > config.segment_entries
-            if full or now_us - writer.header.created_us >= config.roll_age_ms * 1000:
-                self.roll()
-                writer = None
+        if writer is not None and writer.count and self._is_over(writer, draft, now_us):
+            self.roll()
+            writer = None
         if writer is None:
             place = self._place
             header = IndexHeader(place.log_id, self.next_offset, now_us, self.epoch, place.boot_id)
             writer = self._writer = SegmentWriter(place.files, place.folder, header)
             self.history = self.history.followed_by(place.segment(header.base_offset))
         return writer
+
+    def _is_over(self, writer: SegmentWriter, draft: Draft, now_us: int) -> bool:
+        """The segment takes no more than it has: it is full, or old."""
+        config = self.config
+        return (
+            writer.size_bytes + draft.size_bytes > config.segment_bytes
+            or writer.count + draft.count > config.segment_entries
+            or now_us - writer.header.created_us >= config.roll_age_ms * 1000
+        )

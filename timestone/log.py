@@ -22,6 +22,7 @@ from timestone.appender import Appender, LogPlace, Mark, RescueFailed
 from timestone.compaction import LogCompaction
 from timestone.compression import LogCompression
 from timestone.config import Ack, LogConfig
+from timestone.direct_writes import DirectWrites
 from timestone.draft import Draft
 from timestone.entries import ENTRY, NO_TOPIC
 from timestone.errors import LogFailed, StorageFull, StoreClosed
@@ -78,6 +79,7 @@ class Log(ReadableLog):
         self._unchecked_bytes = _FREE_CHECK_BYTES
         self._write_lock = threading.Lock()
         self._sync_lock = threading.Lock()
+        self._direct_writes = DirectWrites()
         self._failure: LogFailed | None = None
         self.rewrites = Rewrites(self, store)
         self.retention = Retention(self, store)
@@ -173,6 +175,31 @@ class Log(ReadableLog):
             self._sync_to(first + draft.count)
         else:
             self._store.committer.expect_sync(self)
+        return range(first, first + draft.count)
+
+    def append_now(self, draft: Draft) -> range | None:
+        """Append a small draft at level `written` in the caller's thread if nothing suggests that this would wait for
+        the disk or for somebody; None otherwise: then `submit` it. For event loops: it spares them two hand-overs
+        (docs/decisions/0016-direct-writes.md). Errors as `append_draft`."""
+        if not self._write_lock.acquire(blocking=False):
+            return None
+        try:
+            if (
+                self._queue.queued_bytes  # somebody came first
+                or self._sync_lock.locked()
+                or self.topics.has_unwritten
+                or not self._appender.is_prepared_for(draft)
+                or not self._direct_writes.begin(draft.size_bytes + draft.count * ENTRY.itemsize)
+            ):
+                return None
+            draft.check(self.config.record_bytes)
+            try:
+                first = self._write_locked(draft)
+            finally:
+                self._direct_writes.end()
+        finally:
+            self._write_lock.release()
+        self._store.committer.expect_sync(self)
         return range(first, first + draft.count)
 
     def submit(

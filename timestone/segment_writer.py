@@ -125,6 +125,13 @@ class SegmentWriter:
         self.index_path = names.index_path(self._folder, self.base_offset)
         self._files.sync_directory(self._folder)
 
+    def is_prepared_for(self, count: int) -> bool:
+        """There is room in the index for so many more records, and readers may be shown them."""
+        return (
+            entry_position(self.count + count) <= self._reserved
+            and self.end_offset + count <= self.checkpoint.ceiling
+        )
+
     def raise_ceiling(self, end_offset: int) -> None:
         """Make it durable that readers may see offsets below `end_offset`. Call before they do. Raises
         FailedFlush."""

@@ -197,6 +197,11 @@ class TopicDictionary:
             return [self.add(name) for name in names]
         return cast(list[int], ids)
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Names were added since the last `write_added`."""
+        return len(self._names) != self._written_count
+
     def write_added(self) -> None:
         """Write the names added since the last call. On an error nothing has changed and the next call tries
         again."""

@@ -1,14 +1,16 @@
 """Publishing, acknowledging, leaving: what a client sees of the broker, over raw sockets."""
 
 import logging
+import random
 import time
 from pathlib import Path
 
 import pytest
 
 from mqtt_front.codec import packets
+from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connack, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
-from mqtt_front.codec.properties import Properties
+from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.settings import Route
 from tests.support.mqtt_clients import RawClient, wait_for
 from tests.support.mqtt_server import MqttServer, mqtt_server
@@ -266,3 +268,40 @@ def test_a_connack_comes_before_anything_else(server: MqttServer) -> None:
             awake.send(packets.Connect("sleeper", 4, False))
             assert awake.expect(Connack).session_present
             assert awake.receive(1)[0].payload == b"x"
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@pytest.mark.parametrize("seed", range(3))
+def test_plain_and_other_publishes_of_a_client_keep_their_order_however_they_arrive(
+    server: MqttServer, level: int, seed: int
+) -> None:
+    """Most are taken from the receive buffer at once; some need the usual way, and pings come in between."""
+    rng, topic = random.Random(seed), f"mixed/{level}/{seed}"
+    sent: list[packets.Packet] = []
+    for number in range(1, 400):
+        qos, payload = rng.choice([0, 1, 1, 1, 2]), b"%d" % number * rng.choice([1, 10, 300])
+        rich = level == 5 and rng.random() < 0.1
+        properties = Properties(user_properties=(("n", "1"),)) if rich else NO_PROPERTIES
+        retain = rng.random() < 0.05
+        sent.append(
+            Publish(topic, payload, qos, retain, packet_id=number if qos else 0, properties=properties)
+        )
+        if rng.random() < 0.05:
+            sent.append(packets.Pingreq())
+    published = [one for one in sent if isinstance(one, Publish)]
+    data = b"".join(encode_packet(one, level) for one in sent)
+    with client(server, f"mixed-{level}-{seed}", level) as mixed:
+        mixed.send(Publish(topic, b"first", 1, packet_id=1))
+        mixed.expect(Puback)
+        while data:
+            size = rng.choice([1, 7, 200, 5000, 30_000])
+            mixed.send_bytes(data[:size])
+            data = data[size:]
+        answers: list[int] = []
+        while len(answers) < sum(1 for one in published if one.qos):
+            answer = mixed.next_packet()
+            if isinstance(answer, Puback | Pubrec):
+                answers.append(answer.packet_id)
+    assert answers == [one.packet_id for one in published if one.qos]
+    reader = server.store.log("mqtt").reader(topics=topic)
+    assert [one.payload for one in reader] == [b"first", *(one.payload for one in published)]

@@ -298,3 +298,40 @@ def test_any_packets_changed_anywhere_and_cut_anywhere_give_the_same_events(
 def test_any_bytes_at_all_are_survived(pieces: list[bytes]) -> None:
     feed(Connection(Inbound(packet_bytes=50)), pieces)
     feed(opened(5, Inbound(packet_bytes=50)), pieces)
+
+
+def test_an_incomplete_packet_is_moved_in_front_of_what_follows() -> None:
+    connection, packet, memory = opened(), encoded(Publish("t", b"payload")), bytearray(64)
+    assert connection.gathers and connection.take_partial(memory, 32) == 0
+    assert feed(connection, [packet[:9]]) == ([], None)
+    assert connection.take_partial(memory, 32) == 9
+    assert memory[23:32] == packet[:9] and connection.buffered_bytes == 0
+    events, fault = feed(connection, [bytes(memory[23:32]) + packet[9:]])
+    assert fault is None and len(events) == 1
+
+
+def test_a_packet_without_room_in_front_stays_where_it_is() -> None:
+    connection, packet, memory = opened(), encoded(Publish("t", b"x" * 100)), bytearray(64)
+    feed(connection, [packet[:40]])
+    assert connection.take_partial(memory, 32) == 0 and connection.take_partial(memory, 64) == 0
+    assert connection.buffered_bytes == 40
+
+
+def test_only_an_open_connection_that_is_not_held_lets_publishes_be_gathered() -> None:
+    assert not Connection(ANYTHING).gathers
+    connection = opened()
+    seen = [connection.gathers]
+    connection.hold()
+    seen.append(connection.gathers)
+    list(connection.go_on())
+    seen.append(connection.gathers)
+    connection.end()
+    assert [*seen, connection.gathers] == [True, False, True, False]
+
+
+def test_the_room_for_publishes_is_what_the_receive_maximum_leaves() -> None:
+    connection = opened(5, Inbound(receive_maximum=10))
+    feed(connection, [encoded(Publish("t", b"", 1, packet_id=1), Publish("t", b"", 2, packet_id=2), level=5)])
+    connection.unreleased.add(9)
+    assert connection.room == 7
+    assert opened(4, Inbound(receive_maximum=10)).room > 65_535

@@ -1,17 +1,21 @@
 """What is published in one turn is one draft a log; acknowledgements come when the disk has it, in one write."""
 
 import errno
+import itertools
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import timestone
-from mqtt_front.codec.packets import Packet, Puback, Pubrec
+from mqtt_front.codec.encode import encode_packet
+from mqtt_front.codec.packets import Packet, Puback, Publish, Pubrec
 from mqtt_front.complaints import Complaints
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.ingest import Appended, Ingest
 from mqtt_front.routing import Router
+from tests.support.faulty_files import FaultyFiles
 from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import parse
 from timestone.config import Ack
@@ -32,6 +36,10 @@ class Source:
         self.writes: list[list[Packet]] = []
         self.refusals: list[str] = []
         self.held = False
+        self.admitted_count = 0
+
+    def admitted(self, count: int) -> None:
+        self.admitted_count += count
 
     def acknowledge(self, data: bytes, count: int) -> None:
         found, rest = parse(data, self.level)
@@ -80,6 +88,20 @@ class Parts:
 
     def settle(self) -> None:
         self.loop.run_until(lambda: self.ingest.settled)
+
+    def know(self, *topics: bytes) -> None:
+        """Topics that somebody has published to before."""
+        self.ingest.add(
+            Source(), Publishes.of([PublishRow(0x30, topic, b"", b"first", b"") for topic in topics])
+        )
+        self.settle()
+
+    def gather(self, source: Source, *sent: Publish, room: int = 1 << 32) -> int:
+        """How many of these packets were taken."""
+        wire = [encode_packet(packet, source.level) for packet in sent]
+        buffer = bytearray(b"".join(wire))
+        taken = self.ingest.gather(source, buffer, 0, len(buffer), room)
+        return [*itertools.accumulate(map(len, wire), initial=0)].index(taken)
 
     def payloads(self, number: int = 0) -> list[bytes]:
         return [record.payload for record in self.logs[number].reader()]
@@ -328,3 +350,89 @@ def test_a_closed_store_is_a_failure_like_others(parts: Parts, store: Store) -> 
     parts.ingest.add(source, run(("a", b"1", 1)))
     parts.settle()
     assert source.writes == [[Puback(1, 0x83)]]
+
+
+def test_what_is_gathered_is_one_draft_and_answered_in_the_order_of_arrival(parts: Parts) -> None:
+    parts.know(b"a")
+    one, other = Source(), Source(5)
+    assert parts.gather(one, Publish("a", b"1", 1, packet_id=1), Publish("a", b"2")) == 2
+    assert parts.gather(other, Publish("a", b"3", 1, packet_id=7)) == 1
+    assert parts.gather(one, Publish("a", b"4", 1, packet_id=2)) == 1
+    assert not parts.ingest.settled
+    parts.settle()
+    assert parts.payloads() == [b"first", b"1", b"2", b"3", b"4"]
+    assert (one.writes, other.writes) == ([[Puback(1), Puback(2)]], [[Puback(7)]])
+    assert (one.admitted_count, other.admitted_count) == (2, 1)
+    assert (one.submitted_bytes, parts.ingest.submitted_bytes) == (0, 0)
+    assert (parts.ingest.received_count, parts.ingest.gathered_count) == (5, 4)
+    assert parts.appended[-1] == Appended("mqtt", range(1, 5), retained=False)
+
+
+def test_what_came_the_usual_way_in_a_turn_is_not_overtaken_and_overtakes_nothing(parts: Parts) -> None:
+    parts.know(b"a")
+    source = Source()
+    assert parts.gather(source, Publish("a", b"1", 1, packet_id=1)) == 1
+    parts.ingest.add(source, run(("a", b"2", 2)))
+    assert parts.gather(source, Publish("a", b"3", 1, packet_id=3)) == 0
+    parts.ingest.add(source, run(("a", b"3", 3)))
+    parts.settle()
+    assert parts.payloads() == [b"first", b"1", b"2", b"3"]
+    assert source.acknowledged == [1, 2, 3]
+
+
+def test_at_level_memory_nothing_is_gathered(store: Store) -> None:
+    parts = Parts(store, ack=Ack.MEMORY)
+    parts.know(b"a")
+    assert parts.gather(Source(), Publish("a", b"1", 1, packet_id=1)) == 0
+
+
+def test_a_lot_that_was_gathered_is_submitted_before_the_turn_is_over(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts.know(b"a")
+    drafts: list[int] = []
+    original = parts.logs[0].submit
+
+    def submit(draft: Draft, **how: Any) -> Submission:
+        drafts.append(draft.count)
+        return original(draft, **how)
+
+    monkeypatch.setattr(parts.logs[0], "submit", submit)
+    source = Source()
+    for number in range(5):
+        parts.gather(source, Publish("a", b"%d" % number * 300_000))
+    assert drafts == [4]
+    parts.settle()
+    assert drafts == [4, 1]
+
+
+def test_the_bounds_hold_for_what_is_gathered(store: Store) -> None:
+    parts = Parts(store, client_bytes=100)
+    parts.know(b"a")
+    greedy = Source()
+    held = []
+    for _ in range(2):
+        parts.gather(greedy, Publish("a", b"x" * 90))
+        held.append(greedy.held)
+    parts.settle()
+    assert [*held, greedy.held] == [False, True, False]
+
+
+@pytest.mark.parametrize("ack", [Ack.WRITTEN, Ack.SYNCED])
+def test_a_disk_that_fails_is_told_to_who_was_gathered(tmp_path: Path, ack: Ack) -> None:
+    files = FaultyFiles()
+    with timestone.open(tmp_path / "faulty", files=files) as store:
+        parts = Parts(store, ack=ack)
+        parts.know(b"a")
+        new, old = Source(5), Source(4)
+        fault = files.fail("pwrite", errno.ENOSPC, path=".segment")
+        parts.gather(new, Publish("a", b"1", 1, packet_id=1))
+        parts.gather(old, Publish("a", b"2", 1, packet_id=2))
+        parts.settle()
+        fault.lift()
+        assert new.writes == [[Puback(1, 0x97)]]
+        assert old.writes == [] and len(old.refusals) == 1
+        assert (parts.ingest.dropped_count, parts.ingest.submitted_bytes) == (2, 0)
+        parts.gather(new, Publish("a", b"3", 1, packet_id=3))
+        parts.settle()
+        assert parts.payloads() == [b"first", b"3"]

@@ -15,7 +15,7 @@ from mqtt_front.codec.reasons import Reason
 from mqtt_front.connection import Inbound
 from mqtt_front.errors import MalformedPacket
 from mqtt_front.events import Event, Publishes
-from mqtt_front.link import Link
+from mqtt_front.link import FRONT_BYTES, Link
 from mqtt_front.session import Target
 from mqtt_front.settings import MqttSettings
 from tests.support.mqtt_clients import parse
@@ -72,7 +72,8 @@ class Broker:
         self.settings = MqttSettings(server_reference="other:1883")
         self.counts = Counts()
         self.over: Counter[str] = Counter()
-        self.buffer = memoryview(bytearray(65_536))
+        self.memory = bytearray(FRONT_BYTES + 65_536)
+        self.buffer = memoryview(self.memory)[FRONT_BYTES:]
         self.deadlines = self
         self.unsent = self
         self.delivery = self

@@ -34,6 +34,18 @@ def test_what_is_put_while_delivering_comes_next_time() -> None:
     assert got == [[1], [2]]
 
 
+def test_the_loop_does_not_wake_itself() -> None:
+    loop = ManualLoop()
+    got: list[list[int]] = []
+    mailbox: Mailbox[int] = Mailbox(loop, got.append)
+    mailbox.put(1)
+    loop.settle()
+    mailbox.put(2)
+    loop.settle()
+    assert got == [[1], [2]]
+    assert loop.wakeup_count == 1
+
+
 def test_many_threads_lose_nothing() -> None:
     loop = ManualLoop()
     got: list[tuple[int, int]] = []

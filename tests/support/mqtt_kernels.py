@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from mqtt_front import gathering
 from mqtt_front.codec import frame, scan
 
 _TWINS: dict[str, Any] = {
     "scan_publishes": scan.scan_publishes,
     "frame_records": frame.frame_records,
+    "Gathering": gathering.Gathering,
 }
 NATIVE: Any = (
     importlib.import_module("mqtt_front._kernel") if importlib.util.find_spec("mqtt_front._kernel") else None
@@ -17,7 +19,7 @@ NATIVE: Any = (
 
 
 def each_kernel(function: str) -> list[Any]:
-    """The function in Python and, where it was built, the compiled one, as parameters of a test."""
+    """The function or class in Python and, where it was built, the compiled one, as parameters of a test."""
     found = [pytest.param(_TWINS[function], id="pure")]
     if NATIVE is not None:
         found.append(pytest.param(getattr(NATIVE, function), id="native"))

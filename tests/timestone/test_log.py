@@ -13,6 +13,7 @@ from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
 from timestone import segment_writer
 from timestone.config import Ack, LogConfig, StoreConfig
+from timestone.direct_writes import MOST_BYTES
 from timestone.draft import Draft
 from timestone.errors import (
     InvalidName,
@@ -437,3 +438,54 @@ def test_offsets_beyond_the_log_are_out_of_range_with_its_bounds(place: Place) -
         log.record(3)
     assert (caught.value.requested, caught.value.start, caught.value.end) == (3, 0, 3)
     assert not log.read(3)
+
+
+def test_a_small_append_now_is_two_writes_and_no_flush(place: Place) -> None:
+    log = place.log()
+    log.append(b"first", ack="written")
+    before = place.files.counts
+    assert log.append_now(Draft([b"a", b"b"])) == range(1, 3)
+    assert place.files.counts - before == {"pwrite": 2}
+    assert payloads(log) == [b"first", b"a", b"b"]
+
+
+def test_nothing_is_appended_now_that_would_wait_or_overtake(place: Place) -> None:
+    log = place.log(segment_entries=4)
+    assert log.append_now(Draft([b"x"])) is None, "there is no segment yet"
+    log.append_many([b"x"] * 3)
+    assert log.append_now(Draft([b"x"] * 2)) is None, "the segment has room for one"
+    assert log.append_now(Draft([b"x" * MOST_BYTES])) is None, "it is large"
+    topic_id = log.topic_id("new")
+    assert log.append_now(Draft([b"x"], topic_id)) is None, "the name is not written yet"
+    log.append(b"x", topic="new")
+    log.append(b"x")
+    with log._sync_lock:
+        assert log.append_now(Draft([b"x"])) is None, "a flush is under way"
+    with log._write_lock:
+        assert log.append_now(Draft([b"x"])) is None, "somebody is writing"
+        log.submit(Draft([b"queued"]), ack=Ack.WRITTEN)
+        assert log.append_now(Draft([b"x"])) is None, "somebody came first"
+    assert log.end_offset <= 6
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_an_append_now_that_fails_leaves_no_trace(place: Place, error: int) -> None:
+    log = place.log()
+    log.append(b"a", ack="written")
+    fault = place.files.fail("pwrite", error, path=".segment")
+    with pytest.raises(OSError):
+        log.append_now(Draft([b"b"]))
+    fault.lift()
+    assert log.append_now(Draft([b"c"])) == range(1, 2)
+    assert payloads(log) == [b"a", b"c"]
+
+
+def test_what_is_appended_now_is_refused_like_any_append(place: Place) -> None:
+    log = place.log(record_bytes=4)
+    log.append(b"a", ack="written")
+    with pytest.raises(RecordTooLarge):
+        log.append_now(Draft([b"12345"]))
+    log.close()
+    assert log.append_now(Draft([b"b"])) is None
+    with pytest.raises(StoreClosed):
+        log.submit(Draft([b"b"]), ack=Ack.WRITTEN)

@@ -1,0 +1,190 @@
+"""What is gathered is what the scanner takes, as far as it is plain; and the twins agree on anything."""
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqtt_front.codec.encode import encode_packet
+from mqtt_front.codec.packets import Publish
+from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS
+from mqtt_front.gathering import Gathered, Gathering
+from tests.support.mqtt_kernels import NATIVE, each_kernel
+from tests.support.mqtt_packets import any_packet, publishes
+
+KNOWN = {b"a": 0, b"b": 7, b"other/log": 1 << 32 | 3, b"t/9": 9}
+LIMIT = 1 << 20
+New = Callable[..., Any]
+
+
+class Source:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.submitted_bytes = 0
+
+
+@pytest.fixture(params=each_kernel("Gathering"), scope="session")
+def new(request: pytest.FixtureRequest) -> New:
+    def made(known: dict[bytes, int] = KNOWN, limit: int = LIMIT) -> Any:
+        return request.param(known, limit)
+
+    return made
+
+
+def publish(
+    topic: str, payload: bytes, qos: int = 0, packet_id: int = 0, level: int = 4, **more: Any
+) -> bytes:
+    return encode_packet(Publish(topic, payload, qos, packet_id=packet_id, **more), level)
+
+
+def take(gathering: Any, source: Any, data: bytes, level: int = 4, room: int = 1 << 32) -> int:
+    taken: int = gathering.take(source, bytearray(data), 0, len(data), level, room)
+    return taken
+
+
+def test_publishes_of_several_sources_become_columns_and_answers(new: New) -> None:
+    gathering, one, other = new(), Source(), Source()
+    first = publish("a", b"1", 1, 5) + publish("b", b"22")
+    second = publish("b", b"333", 1, 6) + publish("b", b"", 1, 7)
+    third = publish("a", b"4", 1, 8)
+    assert take(gathering, one, first) == len(first)
+    assert take(gathering, other, second) == len(second)
+    assert take(gathering, one, third) == len(third)
+    assert (gathering.count, gathering.answer_count) == (5, 4)
+    assert one.submitted_bytes == len(first) + len(third)
+    gathered = gathering.finish()
+    assert gathered == Gathered(
+        log=0,
+        record_count=5,
+        size_bytes=len(first + second + third),
+        data=b"1223334",
+        lengths=array("I", [1, 2, 3, 0, 1]).tobytes(),
+        topic_ids=array("I", [0, 7, 7, 7, 0]).tobytes(),
+        flags=bytes([2, 0, 2, 2, 2]),
+        sources=[one, other],
+        sizes=[len(first) + len(third), len(second)],
+        answers=[b"\x40\x02\0\x05\x40\x02\0\x08", b"\x40\x02\0\x06\x40\x02\0\x07"],
+    )
+
+
+def test_nothing_is_left_for_the_next_turn(new: New) -> None:
+    gathering, source = new(), Source()
+    take(gathering, source, publish("other/log", b"x" * 5000, 1, 1))
+    assert gathering.finish().log == 1
+    assert (gathering.count, gathering.size_bytes, gathering.answer_count) == (0, 0, 0)
+    assert gathering.finish() == Gathered(-1, 0, 0, b"", b"", b"", b"", [], [], [])
+    take(gathering, source, publish("a", b"y"))
+    assert gathering.finish().data == b"y"
+
+
+def test_an_incomplete_packet_stays_behind_what_was_taken(new: New) -> None:
+    gathering, whole = new(), publish("a", b"12345")
+    buffer = bytearray(b"before" + whole + whole[:-1])
+    assert gathering.take(Source(), buffer, 6, len(buffer), 4, 9) == 6 + len(whole)
+
+
+@pytest.mark.parametrize(
+    ("data", "level", "room"),
+    [
+        (publish("a", b"x", retain=True), 4, 9),
+        (publish("a", b"x", 2, 1), 4, 9),
+        (publish("new", b"x"), 4, 9),
+        (publish("a", b"x") + publish("other/log", b"x"), 4, 9),
+        (publish("a", b"x", 1, 1) + publish("a", b"x", 1, 2), 5, 1),
+        (publish("a", b"x")[:-1], 4, 9),
+        (b"\xc0\0", 4, 9),
+        (b"", 4, 9),
+    ],
+    ids=[
+        "retained",
+        "QoS 2",
+        "new topic",
+        "two logs",
+        "beyond the room",
+        "incomplete",
+        "no publish",
+        "nothing",
+    ],
+)
+def test_what_is_not_plain_is_left_where_it_is(new: New, data: bytes, level: int, room: int) -> None:
+    gathering, source = new(), Source()
+    if level == 5:
+        data = b"".join(publish("a", b"x", 1, number, 5) for number in (1, 2))
+    assert take(gathering, source, data, level, room) == 0
+    assert (gathering.count, source.submitted_bytes) == (0, 0)
+    assert gathering.finish().sources == []
+
+
+def test_another_log_waits_for_the_next_turn(new: New) -> None:
+    gathering, source = new(), Source()
+    assert take(gathering, source, publish("a", b"x"))
+    assert take(gathering, source, publish("other/log", b"x")) == 0
+    gathering.finish()
+    assert take(gathering, source, publish("other/log", b"x"))
+
+
+def test_many_records_and_large_ones_find_room(new: New) -> None:
+    gathering, source = new(), Source()
+    run = publish("a", b"x" * 10, 1, 1) * 3000
+    for _ in range(30):
+        assert take(gathering, source, run) == len(run)
+    large = publish("b", b"y" * 500_000)
+    assert take(gathering, source, large) == len(large)
+    gathered = gathering.finish()
+    assert gathered.data == b"x" * 900_000 + b"y" * 500_000
+    assert gathered.answers == [b"\x40\x02\0\x01" * 90_000]
+    assert len(gathered.lengths) == 4 * 90_001
+
+
+def test_a_run_is_as_long_as_the_scanners(new: New) -> None:
+    gathering = new({b"%d" % number: number for number in range(1000)})
+    data = publish("1", b"") * (RUN_PACKETS + 1)
+    assert take(gathering, Source(), data) == RUN_PACKETS * 5
+    data = b"".join(publish(str(number), b"") for number in range(RUN_TOPICS + 1))
+    assert take(gathering, Source(), data) == len(data) - len(publish("256", b""))
+
+
+def test_places_outside_of_the_buffer_are_refused(new: New) -> None:
+    for position, end in ((-1, 3), (2, 1), (0, 4)):
+        with pytest.raises(ValueError, match="bytes"):
+            new().take(Source(), bytearray(3), position, end, 4, 1)
+
+
+@pytest.mark.skipif(NATIVE is None, reason="the compiled kernel was not built: make install")
+@pytest.mark.parametrize("level", [4, 5])
+@settings(max_examples=60)
+@given(st.data())
+def test_anything_is_gathered_alike(level: int, data: st.DataObject) -> None:
+    topics = ["a", "b", "t/9", "other/log", "unknown"]
+    pure, native = Gathering(KNOWN, 300), NATIVE.Gathering(KNOWN, 300)
+    sources = [(Source(str(number)), Source(str(number))) for number in range(3)]
+    for _ in range(data.draw(st.integers(1, 4))):
+        packets = st.one_of(
+            st.builds(
+                lambda topic, payload, qos, packet_id: publish(topic, payload, qos, packet_id if qos else 0, level),
+                st.sampled_from(topics), st.binary(max_size=200), st.integers(0, 1), st.integers(1, 65_535),
+            ),
+            publishes(level).map(lambda packet: encode_packet(packet, level)),
+            any_packet(level).map(lambda packet: encode_packet(packet, level)),
+        )  # fmt: skip
+        noise = bytearray(b"".join(data.draw(st.lists(packets, max_size=4))))
+        if noise and data.draw(st.booleans()):
+            noise[data.draw(st.integers(0, len(noise) - 1))] = data.draw(st.integers(0, 255))
+        place, end = data.draw(st.integers(0, 3)), data.draw(st.integers(0, len(noise)))
+        position, room = data.draw(st.integers(0, end)) if place == 3 else 0, data.draw(st.integers(-1, 5))
+        one, other = sources[min(place, 2)]
+        assert pure.take(one, noise, position, end, level, room) == native.take(
+            other, noise, position, end, level, room
+        )
+        assert one.submitted_bytes == other.submitted_bytes
+        if data.draw(st.booleans()) and place == 1:
+            assert_same(pure.finish(), native.finish())
+    assert_same(pure.finish(), native.finish())
+
+
+def assert_same(pure: Gathered, native: Gathered) -> None:
+    assert [one.name for one in pure.sources] == [one.name for one in native.sources]
+    assert pure._replace(sources=[]) == native._replace(sources=[])

@@ -1,0 +1,36 @@
+"""Whether an event loop may write a small batch itself, instead of handing it to the committer.
+
+Two hand-overs between threads cost several times the write. But a write to the page cache may have to wait: the
+kernel throttles writers or commits its journal. So the loop writes only while that has not happened lately."""
+
+import time
+from collections.abc import Callable
+
+MOST_BYTES = 64 * 1024
+"""The largest batch, with its index entries: some ten microseconds."""
+_SLOW_S = 0.001
+_PAUSE_FACTOR = 100
+"""After a slow write there is none for so many times as long: waiting takes at most a hundredth of a loop's time."""
+
+
+class DirectWrites:
+    """Of one log. Called under its write lock."""
+
+    def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
+        self._now_s = now_s
+        self._allowed_s = 0.0
+        self._began_s = 0.0
+
+    def begin(self, size_bytes: int) -> bool:
+        """May a batch of this size be written now? Then call `end` when it is."""
+        if size_bytes > MOST_BYTES:
+            return False
+        self._began_s = self._now_s()
+        return self._began_s >= self._allowed_s
+
+    def end(self) -> None:
+        """It is written, or has failed."""
+        ended_s = self._now_s()
+        took_s = ended_s - self._began_s
+        if took_s > _SLOW_S:
+            self._allowed_s = ended_s + _PAUSE_FACTOR * took_s
