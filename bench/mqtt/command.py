@@ -21,7 +21,7 @@ from ..options import plot_writer, positive
 from ..working_directory import working_directory
 from .comparison import Comparison, build_comparison, take_turns
 from .presets import PRESETS
-from .scenario import Outcome, Scenario
+from .scenario import PAIRED, Outcome, Scenario
 from .servers import null_server, timestone_server
 from .table import print_comparisons
 from .target import Target
@@ -190,7 +190,7 @@ def _scenario(name: str, given: dict[str, Any], *, quick: bool) -> Scenario:
     scenario = replace(preset.scenario, **(preset.quick if quick else {}) | given)
     if scenario.rate == 0:
         scenario = replace(scenario, rate=None)
-    if name == "point-to-point":
+    if name in PAIRED:
         scenario = replace(scenario, subscribers=scenario.publishers)
     _check(scenario)
     return scenario

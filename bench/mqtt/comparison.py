@@ -65,8 +65,9 @@ def take_turns(
 
 
 def can_run(scenario: Scenario, target: Target) -> bool:
-    """The native protocol of NATS has no QoS 1; the null server keeps no sessions."""
-    if scenario.name == "session-unload":
+    """The native protocol of NATS has no QoS 1; the null server keeps no sessions, and tells no flood
+    from what is measured."""
+    if scenario.name in ("session-unload", "back-pressure"):
         return target.scheme == "mqtt" and target.name != NULL_SERVER
     return target.scheme == "mqtt" or not scenario.qos or scenario.name == "connection"
 

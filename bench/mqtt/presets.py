@@ -36,6 +36,11 @@ PRESETS: dict[str, Preset] = {
         scenario=Scenario(name="point-to-point", publishers=10, subscribers=10, messages=10_000, rate=2000),
         quick={"messages": 2000},
     ),
+    "back-pressure": Preset(
+        summary="pairs at a fixed rate, beside one that floods and one that never reads",
+        scenario=Scenario(name="back-pressure", publishers=50, subscribers=50, messages=5000, rate=1000),
+        quick={"messages": 1000},
+    ),
     "session-unload": Preset(
         summary="a persistent session takes what it missed",
         scenario=Scenario(name="session-unload", messages=1_000_000),

@@ -5,7 +5,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,19 @@ from .board import Board
 from .channel import open_channel, subscribe
 from .connecting import ConnectJob
 from .crew import Crew
+from .disturbing import DisturbJob
 from .histogram import Histogram
 from .job import Job, Report
 from .target import NULL_SERVER, Target
 from .wire import WIRES
 
 _UNLOAD_PUBLISHERS = 10
+_FLOOD_BYTES = 64 * 1024
+"""The payload of each publish of the client that floods."""
+_FLOODED_S = 0.5
+"""How long it floods before anything is measured: all buffers are full by then."""
+PAIRED = ("point-to-point", "back-pressure")
+"""Where each subscriber has a publisher of its own."""
 _WOKEN = 100
 """Of the idle clients, how many get a message each, one after the other."""
 _STORED_BESIDE_BYTES = 60
@@ -32,7 +39,7 @@ class Scenario:
     """What is sent, by whom, to whom."""
 
     name: str
-    """connection, fan-in, fan-out, point-to-point or session-unload."""
+    """connection, fan-in, fan-out, point-to-point, session-unload or back-pressure."""
     qos: int = 1
     payload_bytes: int = 100
     publishers: int = 1
@@ -92,6 +99,8 @@ def run_scenario(scenario: Scenario, target: Target) -> Outcome:
             return _connection(scenario, target)
         case "session-unload":
             return _session_unload(scenario, target)
+        case "back-pressure":
+            return _back_pressure(scenario, target)
     return _traffic(scenario, target)
 
 
@@ -150,7 +159,7 @@ def _jobs(scenario: Scenario, target: Target, run: str, board: Path) -> list[Job
         "scheme": target.scheme, "host": target.host, "port": target.port, "run": run,
         "payload_bytes": scenario.payload_bytes, "qos": scenario.qos,
         "messages": max(1, scenario.messages // scenario.publishers), "publisher_count": scenario.publishers,
-        "paired": scenario.name == "point-to-point", "topics": scenario.topics,
+        "paired": scenario.name in PAIRED, "topics": scenario.topics,
         "window": scenario.window, "rate": scenario.rate,
         "ahead": scenario.window if flat_out else None, "board": str(board) if flat_out else None,
     }  # fmt: skip
@@ -221,6 +230,29 @@ def _session_unload(scenario: Scenario, target: Target) -> Outcome:
         outcome.figures["grown_bytes"] = max(peak) - peak[0]
     _end_session(target, session)
     return Outcome(figures=outcome.figures, faults=_sum(loaded.faults, outcome.faults))
+
+
+def _back_pressure(scenario: Scenario, target: Target) -> Outcome:
+    """Pairs at a fixed rate: alone, and then beside a publisher without bounds and a subscriber that never reads."""
+    quiet = _traffic(scenario, target).figures
+    job = DisturbJob(
+        scheme=target.scheme, host=target.host, port=target.port, run=secrets.token_hex(3),
+        payload_bytes=_FLOOD_BYTES,
+    )  # fmt: skip
+    rss = target.rss_bytes()
+    with Crew([{"kind": "disturb"} | job.to_json()]) as crew:
+        crew.ask("begin")
+        time.sleep(_FLOODED_S)
+        outcome = _traffic(scenario, target)
+        grown = _difference(target.rss_bytes(), rss)
+        flood = crew.ask("end")[0]
+    latencies = ("delivery_p50_us", "delivery_p99_us")
+    figures = outcome.figures | {f"quiet_{name}": quiet[name] for name in latencies}
+    figures |= {f"disturbed_{name}": outcome.figures[name] / quiet[name] for name in latencies}
+    figures["flood_bytes_per_s"] = flood["bytes_per_s"]
+    if grown is not None:
+        figures["grown_bytes"] = grown
+    return replace(outcome, figures=figures)
 
 
 def _leave_session(target: Target, session: str, topic_filter: str) -> None:

@@ -69,6 +69,18 @@ def columns(name: str, *, delivers: bool, paced: bool) -> list[Column]:
             Column("loaded/s", "load_per_s", _count, ratio=True),
             busy,
         ]
+    if name == "back-pressure":
+        return [
+            Column("p50 us", "delivery_p50_us", _micro, ratio=True),
+            Column("p99 us", "delivery_p99_us", _micro, ratio=True),
+            Column("alone p50", "quiet_delivery_p50_us", _micro),
+            Column("p99", "quiet_delivery_p99_us", _micro),
+            Column("p50 times", "disturbed_delivery_p50_us", _micro),
+            Column("p99 times", "disturbed_delivery_p99_us", _micro),
+            Column("flood MiB/s", "flood_bytes_per_s", _mib),
+            Column("grew MiB", "grown_bytes", _mib),
+            busy,
+        ]
     rate = Column("deliveries/s" if delivers else "messages/s", "per_s", _count, ratio=not paced)
     latency = "delivery" if delivers and paced else "ack"
     return [

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .connecting import Connecting, ConnectJob
+from .disturbing import Disturbing, DisturbJob
 from .job import Job
 from .traffic import Traffic
 
@@ -23,10 +24,9 @@ def main() -> int:
         slack.write_text("1")
     try:
         document = json.loads(sys.stdin.readline())
-        if document.pop("kind") == "connect":
-            _run_connecting(document)
-        else:
-            _run_traffic(document)
+        {"connect": _run_connecting, "disturb": _run_disturbing, "traffic": _run_traffic}[
+            document.pop("kind")
+        ](document)
     except (ConnectionError, TimeoutError) as error:
         _say({"error": str(error)})
         return 1
@@ -53,6 +53,15 @@ def _run_connecting(document: dict[str, Any]) -> None:
     while line := sys.stdin.readline().strip():
         _say(connecting.wake(int(line)))
     connecting.close()
+
+
+def _run_disturbing(document: dict[str, Any]) -> None:
+    disturbing = Disturbing(DisturbJob(**document))
+    _say({"ready": True})
+    sys.stdin.readline()
+    _say(disturbing.begin())
+    sys.stdin.readline()
+    _say(disturbing.end())
 
 
 def _say(answer: dict[str, Any]) -> None:

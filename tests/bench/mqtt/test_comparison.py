@@ -34,6 +34,7 @@ def test_faults_and_a_busy_generator_are_warned_of() -> None:
         (Scenario(name="fan-in", qos=0), True, True),
         (Scenario(name="connection"), True, True),
         (Scenario(name="session-unload"), False, False),
+        (Scenario(name="back-pressure"), False, False),
     ],
 )
 def test_who_cannot_run_a_scenario_is_left_out(scenario: Scenario, native: bool, null: bool) -> None:

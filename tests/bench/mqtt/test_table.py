@@ -23,6 +23,7 @@ def test_a_table_has_a_line_for_each_server_and_the_warnings_behind_it(
     [
         ("connection", False, False, "connects/s", "connect_p50_us"),
         ("session-unload", False, False, "unloaded/s", None),
+        ("back-pressure", True, True, "p50 us", None),
         ("fan-out", True, False, "deliveries/s", "ack_p50_us"),
         ("point-to-point", True, True, "deliveries/s", "delivery_p50_us"),
     ],
