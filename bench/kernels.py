@@ -153,11 +153,11 @@ def cases() -> Iterator[KernelCase]:
 def _engine_cases(count: int, size: int) -> Iterator[KernelCase]:
     payloads = [bytes(number % 251 for number in range(size)) for _ in range(count)]
     pieces, data = tuple(payloads), b"".join(payloads)
-    lengths, _ = pure_kernel.measured(pieces)
+    _, lengths, _ = pure_kernel.gathered(pieces, 0)
     place = {"position": 0, "timestamp_us": 1, "ordinal": 0, "salt_crc": _SALT}
     entries = pure_kernel.fill_entries(pieces, lengths, 1, 0, 0, **place)
     calls: Sequence[tuple[str, Callable[[Any], object]]] = (
-        ("measured", lambda module: module.measured(pieces)),
+        ("gathered", lambda module: module.gathered(pieces, 512)),
         ("fill_entries", lambda module: module.fill_entries(pieces, lengths, 1, 0, 0, **place)),
         ("valid_count", lambda module: module.valid_count(entries, _SALT, 0)),
         ("proven_count", lambda module: module.proven_count(entries, data, 0)),

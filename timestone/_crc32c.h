@@ -122,6 +122,13 @@ CRC32C_TARGET static uint32_t crc32c_by_instruction(uint32_t state, const uint8_
     for (; length >= 3 * CRC32C_SHORT; data += 3 * CRC32C_SHORT, length -= 3 * CRC32C_SHORT)
         state = crc32c_in_three(state, data, CRC32C_SHORT, crc32c_behind_short);
     for (; length >= 8; data += 8, length -= 8) state = CRC32C_WORD(state, crc32c_load(data));
+    if (length >= 4) {
+        uint32_t half;
+        memcpy(&half, data, 4);
+        state = CRC32C_HALF(state, half);
+        data += 4;
+        length -= 4;
+    }
     while (length--) state = CRC32C_BYTE(state, *data++);
     return state;
 }

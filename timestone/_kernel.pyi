@@ -3,8 +3,11 @@
 from timestone.pure_kernel import Buffer
 from timestone.pure_kernel import entry_crcs as entry_crcs
 from timestone.pure_kernel import fill_entries as fill_entries
-from timestone.pure_kernel import measured as measured
+from timestone.pure_kernel import fitting as fitting
+from timestone.pure_kernel import gathered as gathered
 from timestone.pure_kernel import proven_count as proven_count
+from timestone.pure_kernel import pwritev as pwritev
+from timestone.pure_kernel import stored_record as stored_record
 from timestone.pure_kernel import valid_count as valid_count
 
 INTERFACE: int

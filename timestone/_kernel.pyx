@@ -1,13 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, freethreading_compatible=False
 """The engine's per-record loops, compiled: same names, arguments, results and errors as `pure_kernel`.
 
-What belongs here: arithmetic over columns in memory. It allocates nothing but its results, keeps no reference to an
+What belongs here: arithmetic over columns in memory, and the system call that takes a column of pieces. It allocates nothing but its results, keeps no reference to an
 argument, and believes no length: every place in a buffer is checked against the buffer's own size before it is touched.
 Works without the GIL once there is so much to do that another thread can use the time."""
 
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.object cimport PyObject
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -19,6 +21,18 @@ cdef extern from "_crc32c.h" nogil:
     )
     uint32_t crc32c_extend_portable(uint32_t crc, const uint8_t *data, size_t length)
 
+cdef extern from "sys/uio.h" nogil:
+    cdef struct iovec:
+        void *iov_base
+        size_t iov_len
+    ssize_t system_pwritev "pwritev"(int fd, const iovec *vectors, int count, int64_t position)
+
+cdef extern from *:
+    """
+    #define prefetch(address) __builtin_prefetch(address)
+    """
+    void prefetch(const void *address) nogil
+
 cdef extern from "Python.h" nogil:
     ctypedef struct PyTupleObject:
         PyObject **ob_item
@@ -28,7 +42,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 2  # see timestone/kernel.py
+INTERFACE = 3  # see timestone/kernel.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits into
@@ -39,6 +53,8 @@ cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits i
 
 cdef enum:
     ENTRY_BYTES = 32
+    IOV_MOST = 1024  # UIO_MAXIOV of Linux
+    AHEAD = 12  # payloads lie anywhere in memory: so many are under way from there at once
     # Letting go of the GIL and asking for it back costs a microsecond when nobody wants it and up to the switch
     # interval of 5 ms when somebody does: worth it for what takes some ten microseconds.
     LONG_BYTES = 256 * 1024
@@ -120,23 +136,55 @@ cdef uint32_t last_ordinal_fits(Py_ssize_t count, ordinal) except? 0xFFFFFFFF:
     return ordinal if ordinal <= U32_MAX else 0
 
 
-def measured(tuple payloads not None):
+def gathered(tuple payloads not None, Py_ssize_t apart_bytes):
     cdef Py_ssize_t count = PyTuple_GET_SIZE(payloads)
+    cdef PyObject **items = &(<PyTupleObject *>payloads).ob_item[0]
     cdef bytes lengths = PyBytes_FromStringAndSize(NULL, count * 4)
     cdef uint8_t *length_at = <uint8_t *>PyBytes_AS_STRING(lengths)
     cdef uint64_t total = 0
     cdef Py_ssize_t size, number
-    cdef PyObject *payload
     cdef uint32_t length
     for number in range(count):
-        payload = piece_of(payloads, number)
-        size = PyBytes_GET_SIZE(<object>payload)
+        if number + AHEAD < count:
+            prefetch(items[number + AHEAD])
+        size = PyBytes_GET_SIZE(<object>piece_of(payloads, number))
         if <uint64_t>size > U32_MAX:
             raise OverflowError(f"a payload of {size} bytes")
         length = <uint32_t>size
         memcpy(length_at + 4 * number, &length, 4)
         total += length
-    return lengths, total
+    if count < 2 or total >= <uint64_t>(apart_bytes if apart_bytes > 0 else 0) * <uint64_t>count:
+        return payloads, lengths, total
+    cdef bytes joined = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>total)
+    cdef char *at = PyBytes_AS_STRING(joined)
+    for number in range(count):
+        if number + AHEAD < count:
+            prefetch(bytes_in(items[number + AHEAD]))
+            prefetch(bytes_in(items[number + AHEAD]) + 64)
+        size = size_of(items[number])
+        memcpy(at, bytes_in(items[number]), size)
+        at += size
+    return (joined,), lengths, total
+
+
+def pwritev(int fd, tuple pieces not None, int64_t position):
+    cdef Py_ssize_t count = PyTuple_GET_SIZE(pieces)
+    cdef iovec vectors[IOV_MOST]
+    cdef Py_ssize_t number
+    cdef ssize_t done
+    if count > IOV_MOST:
+        raise ValueError(f"{count} pieces for one system call")
+    for number in range(count):
+        vectors[number].iov_base = bytes_in(piece_of(pieces, number))
+        vectors[number].iov_len = size_of(piece_of(pieces, number))
+    while True:
+        with nogil:
+            done = system_pwritev(fd, vectors, <int>count, position)
+        if done >= 0:
+            return done
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+        PyErr_CheckSignals()
 
 
 cdef inline PyObject *piece_of(tuple pieces, Py_ssize_t number) except NULL:
@@ -309,3 +357,51 @@ cdef Py_ssize_t first_unproven(
         if crc32c_extend(0, data + start, length) != <uint32_t>entry.crcs:
             return number
     return count
+
+
+def fitting(index, Py_ssize_t place, Py_ssize_t count, int64_t max_bytes):
+    cdef View view = View(index)
+    if count < 1 or place < 0 or place > view.size or count > (view.size - place) // ENTRY_BYTES:
+        raise ValueError(f"{count} entries at {place} of {view.size} bytes")
+    cdef const uint8_t *entries = view.data + place
+    cdef uint32_t start
+    memcpy(&start, entries, 4)
+    # The first record that ends too late is in (low, high].
+    cdef Py_ssize_t low = 0, high = count, middle
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        if end_of(entries, middle) - start <= max_bytes:
+            low = middle
+        else:
+            high = middle
+    cdef int64_t size_bytes = end_of(entries, low) - start
+    return low + 1, start, size_bytes if size_bytes > 0 else 0
+
+
+cdef inline int64_t end_of(const uint8_t *entries, Py_ssize_t number) noexcept nogil:
+    cdef uint32_t position, length
+    memcpy(&position, entries + number * ENTRY_BYTES, 4)
+    memcpy(&length, entries + number * ENTRY_BYTES + 4, 4)
+    return <int64_t>position + <int64_t>length
+
+
+def stored_record(index, Py_ssize_t place, ordinal, uint32_t salt_crc, pread, fd):
+    cdef View view = View(index)
+    if place < 0 or place > view.size - ENTRY_BYTES:
+        raise ValueError(f"an entry at {place} of {view.size} bytes")
+    cdef uint32_t number = last_ordinal_fits(1, ordinal)
+    cdef Entry entry
+    memcpy(&entry, view.data + place, ENTRY_BYTES)
+    if first_invalid(<const uint8_t *>&entry, 1, salt_crc, number) == 0:
+        return None
+    cdef uint64_t length = entry.place >> 32
+    data = pread(fd, length, entry.place & U32_MAX) if length else b""
+    if not PyBytes_Check(data):
+        raise TypeError(f"pread returned {type(data).__name__}")
+    if <uint64_t>PyBytes_GET_SIZE(data) != length:
+        return None
+    if crc32c_extend(0, <const uint8_t *>PyBytes_AS_STRING(data), length) != <uint32_t>entry.crcs:
+        return None
+    return (
+        entry.timestamp_us, <uint32_t>entry.marks, <uint16_t>(entry.marks >> 32), <uint16_t>(entry.marks >> 48), data
+    )

@@ -147,7 +147,7 @@ class Appender:
         writer = self._writer
         return (
             writer is not None
-            and writer.is_prepared_for(draft.count)
+            and writer.is_prepared_for(draft.count, draft.size_bytes)
             and not self._is_over(writer, draft, max(self._last_timestamp_us, self._place.now_us()))
         )
 

@@ -46,10 +46,7 @@ class Draft:
         flags: Column = 0,
         header_lengths: Column = 0,
     ) -> None:
-        pieces = tuple(payloads)
-        lengths, size_bytes = kernel.measured(pieces)
-        if size_bytes < _LARGE_BYTES * len(pieces):
-            pieces = (b"".join(pieces),)
+        pieces, lengths, size_bytes = kernel.gathered(tuple(payloads), _LARGE_BYTES)
         self._fill(StoredBytes(pieces, size_bytes), lengths, topic_ids, flags, header_lengths)
 
     @classmethod

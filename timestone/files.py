@@ -7,21 +7,26 @@ catalogue is the exception: it brings its own tested storage layer and is never 
 All methods raise OSError that names the file, also where the kernel knows only a descriptor.
 """
 
+import ctypes
 import errno
 import fcntl
 import functools
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
+
+from timestone import kernel
 
 Data: TypeAlias = bytes | bytearray | memoryview
 
 _PIECES_MOST = os.sysconf("SC_IOV_MAX")
 """How many pieces one pwritev takes."""
 _FLUSHES_MOST = 8
+_KEEP_SIZE = 1
+"""FALLOC_FL_KEEP_SIZE of <linux/falloc.h>: Python has no name for it, and no function that takes it."""
 
 
 def _named(error: OSError, fd: int) -> OSError:
@@ -40,6 +45,18 @@ def _helper() -> Executor:
     """The threads that flush one file while the caller flushes another. Waiting for a disk takes no processor, so
     there are enough for many logs."""
     return ThreadPoolExecutor(max_workers=_FLUSHES_MOST, thread_name_prefix="timestone-flush")
+
+
+@functools.cache
+def _fallocate() -> Callable[[int, int, int, int], int] | None:
+    """The call of Linux, or None: Python offers it for files that grow only."""
+    try:
+        function = ctypes.CDLL(None, use_errno=True).fallocate
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    function.restype = ctypes.c_int
+    return cast(Callable[[int, int, int, int], int], function)
 
 
 os.register_at_fork(after_in_child=_helper.cache_clear)  # threads do not survive a fork
@@ -70,10 +87,13 @@ class Files:
         except OSError as error:
             raise _named(error, fd) from None
 
-    def pwritev(self, fd: int, pieces: Sequence[bytes], position: int) -> int:
+    def pwritev(self, fd: int, pieces: tuple[bytes, ...], position: int) -> int:
         """Like `pwrite` of the pieces back to back, without copying them together. As many pieces as the
         kernel takes in one call."""
-        return os.pwritev(fd, pieces, position)
+        try:
+            return kernel.pwritev(fd, pieces, position)
+        except OSError as error:
+            raise _named(error, fd) from None
 
     def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
         """Read up to `length_bytes`; short only at the end of the file."""
@@ -99,8 +119,19 @@ class Files:
         except OSError as error:
             raise _named(error, fd) from None
 
+    def allocate_ahead(self, fd: int, start: int, end: int) -> None:
+        """Allocate the blocks of [start, end), which lie behind the end of the file, and leave its size as it is:
+        pwrites there find their blocks. What stays unused goes with `truncate`. Raises OSError also where the system
+        or the file system cannot do it, which takes nothing from what a pwrite may do."""
+        allocate = _fallocate()
+        if allocate is None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        if allocate(fd, _KEEP_SIZE, start, end - start) != 0:
+            number = ctypes.get_errno()
+            raise _named(OSError(number, os.strerror(number)), fd)
+
     def truncate(self, fd: int, size: int) -> None:
-        """Only for files that nobody maps."""
+        """Only for files that nobody maps. Gives back blocks behind `size`, also when the file has that size."""
         try:
             os.ftruncate(fd, size)
         except OSError as error:
@@ -194,7 +225,7 @@ class Files:
                 raise _named(OSError(errno.EIO, "pwrite wrote nothing"), fd)
             done += count
 
-    def write_pieces(self, fd: int, pieces: Sequence[bytes], size_bytes: int, position: int) -> None:
+    def write_pieces(self, fd: int, pieces: tuple[bytes, ...], size_bytes: int, position: int) -> None:
         """Like `write_all` of the pieces back to back; `size_bytes` is their sum."""
         if len(pieces) == 1:
             self.write_all(fd, pieces[0], position)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from timestone import pure_kernel
 
-INTERFACE = 2
+INTERFACE = 3
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -37,14 +37,20 @@ NAME = "pure Python" if _native is None else "native"
 """Which path is in use, for a line of a report."""
 
 if TYPE_CHECKING or _native is None:
-    measured = pure_kernel.measured
+    gathered = pure_kernel.gathered
+    pwritev = pure_kernel.pwritev
     fill_entries = pure_kernel.fill_entries
     entry_crcs = pure_kernel.entry_crcs
     valid_count = pure_kernel.valid_count
     proven_count = pure_kernel.proven_count
+    stored_record = pure_kernel.stored_record
+    fitting = pure_kernel.fitting
 else:
-    measured = _native.measured
+    gathered = _native.gathered
+    pwritev = _native.pwritev
     fill_entries = _native.fill_entries
     entry_crcs = _native.entry_crcs
     valid_count = _native.valid_count
     proven_count = _native.proven_count
+    stored_record = _native.stored_record
+    fitting = _native.fitting

@@ -16,15 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from timestone.appender import Appender, LogPlace, Mark, RescueFailed
 from timestone.compaction import LogCompaction
 from timestone.compression import LogCompression
 from timestone.config import Ack, LogConfig
 from timestone.direct_writes import DirectWrites
 from timestone.draft import Draft
-from timestone.entries import ENTRY, NO_TOPIC
+from timestone.entries import ENTRY_BYTES, NO_TOPIC
 from timestone.errors import LogFailed, StorageFull, StoreClosed
 from timestone.history import History
 from timestone.index import Trailer
@@ -189,7 +187,7 @@ class Log(ReadableLog):
                 or self._sync_lock.locked()
                 or self.topics.has_unwritten
                 or not self._appender.is_prepared_for(draft)
-                or not self._direct_writes.begin(draft.size_bytes + draft.count * ENTRY.itemsize)
+                or not self._direct_writes.begin(draft.size_bytes + draft.count * ENTRY_BYTES)
             ):
                 return None
             draft.check(self.config.record_bytes)
@@ -366,11 +364,12 @@ class Log(ReadableLog):
         """Make records visible: tail first, so that whoever sees the new end finds them there. This is where
         parked readers are woken."""
         self._tail.add(run)
-        topic_ids = np.frombuffer(run.entries, dtype=ENTRY)["topic"]
         with self.wakeups.lock:
             self.history.segments[-1].count = run.end_offset - self.history.segments[-1].base_offset
             self._end_offset = run.end_offset
-            woken = self.wakeups.published(run.base_offset, topic_ids)
+            woken = (
+                self.wakeups.published(run.base_offset, run.topic_ids) if self.wakeups.parked_count else []
+            )
         _wake(woken)
 
     def _check_space_locked(self, added_bytes: int) -> None:

@@ -8,10 +8,13 @@ Buffers are anything that bytes can be made of without a copy. A column is a buf
 them, or one integer for all records. Raised by all: ValueError for a buffer whose size does not fit the others,
 OverflowError for a number that does not fit its field, TypeError for what is no number or no buffer."""
 
+import bisect
 import operator
+import os
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from mmap import mmap
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,25 +24,32 @@ from timestone.crc import crc32c, row_contributions
 from timestone.entries import ENTRY, ENTRY_BYTES
 
 # In quotes, because an array of Python 3.11 takes no parameters.
-Buffer: TypeAlias = "bytes | bytearray | memoryview | array[Any] | npt.NDArray[Any]"
+Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap | array[Any] | npt.NDArray[Any]"
 Column: TypeAlias = "int | Buffer"
 
 _U32_MAX = 0xFFFF_FFFF
 _FEW = 12  # below this many entries one library call each beats the fixed cost of the numpy way
 assert array("I").itemsize == 4  # everywhere that Python runs today
 _UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc
+_PLACE = struct.Struct("<II")  # the first two columns of an entry: position, length
 _U32 = struct.Struct("<I")
 
 
-def measured(payloads: tuple[bytes, ...]) -> tuple[bytes, int]:
-    """The length of each payload as u32, and their sum."""
-    if not isinstance(payloads, tuple):
-        raise TypeError(f"payloads are {type(payloads).__name__}, not a tuple")
-    for kind in set(map(type, payloads)):
-        if not issubclass(kind, bytes):
-            raise TypeError(f"a payload is {kind.__name__}, not bytes")
-    lengths = array("I", map(len, payloads))
-    return lengths.tobytes(), sum(lengths)
+def gathered(payloads: tuple[bytes, ...], apart_bytes: int) -> tuple[tuple[bytes, ...], bytes, int]:
+    """The payloads in the pieces they are to be kept in, the length of each as u32, and the sum of the lengths.
+
+    One piece of them all when they have less than `apart_bytes` on average, else they themselves."""
+    lengths, size_bytes = _measured(payloads)
+    if len(payloads) > 1 and size_bytes < apart_bytes * len(payloads):
+        return (b"".join(payloads),), lengths, size_bytes
+    return payloads, lengths, size_bytes
+
+
+def pwritev(fd: int, pieces: tuple[bytes, ...], position: int) -> int:
+    """The system call: write pieces back to back, as many bytes as it takes, and say how many. At most 1,024 pieces.
+
+    Here because it takes a column of objects apart like everything else here; nobody but `Files` calls it."""
+    return os.pwritev(fd, pieces, position)
 
 
 def fill_entries(
@@ -59,7 +69,7 @@ def fill_entries(
     lengths: u32 each, which have to add up to the size of the pieces. topic_ids: u32; header_lengths and flags: u16.
     position, ordinal: those of the first record in its segment; all positions and ordinals have to fit into 32 bits.
     salt_crc: the crc32c of what is put in front of an entry for its own crc (`EntrySeal`)."""
-    data_bytes = measured(pieces)[1]
+    data_bytes = _measured(pieces)[1]
     _check_i64(timestamp_us)
     _check_u32(salt_crc)
     sizes = _items(lengths, np.uint32)
@@ -97,6 +107,17 @@ def fill_entries(
     entries["data_crc"] = np.fromiter(crcs, dtype=np.uint32, count=count)
     entries["entry_crc"] = _entry_crcs(entries.view(np.uint8).reshape(count, ENTRY_BYTES), salt_crc, ordinal)
     return entries.tobytes()
+
+
+def _measured(payloads: tuple[bytes, ...]) -> tuple[bytes, int]:
+    """The length of each payload as u32, and their sum."""
+    if not isinstance(payloads, tuple):
+        raise TypeError(f"payloads are {type(payloads).__name__}, not a tuple")
+    for kind in set(map(type, payloads)):
+        if not issubclass(kind, bytes):
+            raise TypeError(f"a payload is {kind.__name__}, not bytes")
+    lengths = array("I", map(len, payloads))
+    return lengths.tobytes(), sum(lengths)
 
 
 def _each(pieces: tuple[bytes, ...], sizes: list[int]) -> Iterator[bytes]:
@@ -142,6 +163,46 @@ def proven_count(entries: Buffer, data: Buffer, position: int) -> int:
         if start < 0 or start + length > len(view) or crc32c(view[start : start + length]) != crc:
             return number
     return len(starts)
+
+
+def fitting(index: Buffer, place: int, count: int, max_bytes: int) -> tuple[int, int, int]:
+    """How many of `count` records, whose entries lie at `place` of an index, have at most `max_bytes` together; at
+    least one. Then where they begin in the segment, and how many bytes they are. Entries are taken as they are."""
+    view = np.frombuffer(index, dtype=np.uint8).data
+    if count < 1 or place < 0 or place + count * ENTRY_BYTES > len(view):
+        raise ValueError(f"{count} entries at {place} of {len(view)} bytes")
+    _check_i64(max_bytes)
+
+    def end_of(number: int) -> int:
+        position, length = _PLACE.unpack_from(view, place + number * ENTRY_BYTES)
+        return int(position + length)
+
+    start: int = _PLACE.unpack_from(view, place)[0]
+    fits = bisect.bisect_right(range(count), start + max_bytes, 1, key=end_of)
+    return fits, start, max(0, end_of(fits - 1) - start)
+
+
+def stored_record(
+    index: Buffer, place: int, ordinal: int, salt_crc: int, pread: Callable[[int, int, int], bytes], fd: int
+) -> tuple[int, int, int, int, bytes] | None:
+    """Timestamp, topic id, length of the header block, flags and stored bytes of the record with this ordinal, whose
+    entry lies at `place` of an index; None when the entry or the bytes do not hold.
+
+    pread: called with `fd`, length and position, unless there is nothing to read."""
+    _check_u32(salt_crc)
+    _check_ordinals(1, ordinal)
+    view = np.frombuffer(index, dtype=np.uint8).data
+    if not 0 <= place <= len(view) - ENTRY_BYTES:
+        raise ValueError(f"an entry at {place} of {len(view)} bytes")
+    entry = bytes(view[place : place + ENTRY_BYTES])
+    position, length, timestamp_us, topic, header_length, flags, data_crc = _UNSEALED.unpack_from(entry)
+    entry_crc = crc32c(entry[: _UNSEALED.size], crc32c(_U32.pack(ordinal), salt_crc))
+    if timestamp_us <= 0 or entry_crc != _U32.unpack_from(entry, _UNSEALED.size)[0]:
+        return None
+    data = pread(fd, length, position) if length else b""
+    if len(data) != length or crc32c(data) != data_crc:
+        return None
+    return timestamp_us, topic, header_length, flags, data
 
 
 def _entry_crcs(raw: npt.NDArray[np.uint8], salt_crc: int, first_ordinal: int) -> npt.NDArray[np.uint32]:

@@ -19,7 +19,7 @@ from timestone.history import History
 from timestone.named_readers import NamedReaders, ReaderLag, ReaderStore
 from timestone.pin import Pin
 from timestone.reader import Reader, Start
-from timestone.record import FLAG_REMOVED, Record
+from timestone.record import FLAG_REMOVED, Header, Record, decode_headers
 from timestone.segment import Run, Segment
 from timestone.tail import TailRun, entries_of
 from timestone.topic_choice import TopicChoice
@@ -142,11 +142,33 @@ class ReadableLog(ABC):
 
         Raises OffsetOutOfRange when there is none (also for offsets that a power loss has left out, and for records
         that compaction has removed), CorruptRecord."""
+        end = self.end_offset
+        if self.start_offset <= offset < end and self._in_tail(offset) is None:
+            found = self._single(offset)
+            if found is not None:
+                return found
         batch = self.read(offset, max_records=1, max_bytes=0)
         if not batch or batch.offsets[0] != offset:
             first = int(batch.offsets[0]) if batch else self.start_offset
             raise OffsetOutOfRange(offset, first, self.end_offset)
         return batch[0]
+
+    def _single(self, offset: int) -> Record | None:
+        """The record at an offset, if it takes no more than a look at files that are open. The long way opens them,
+        looks elsewhere when they are gone, and knows what to say of damage."""
+        segment = self.history.locate(offset)
+        if segment is None or segment.base_offset > offset:
+            return None
+        found = segment.record(offset - segment.base_offset)
+        if found is None:
+            return None
+        timestamp_us, topic_id, header_length, flags, data = found
+        if flags & FLAG_REMOVED:
+            return None
+        block: tuple[Header, ...] = ()
+        if header_length:
+            block, data = decode_headers(data[:header_length]), data[header_length:]
+        return Record(offset, timestamp_us, self.topics.name(topic_id), data, block, flags)
 
     def offset_at(self, timestamp_us: int) -> int:
         """The first offset appended at or after a time (microseconds since 1970); `end_offset` when there is

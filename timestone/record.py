@@ -15,7 +15,6 @@ The version of the format is the version of the index that points to the record.
 import enum
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from timestone.errors import RecordTooLarge
@@ -63,8 +62,7 @@ class Header(NamedTuple):
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One record as read from a log. `headers` are the user headers; `block` has the items of all kinds."""
 
     offset: int

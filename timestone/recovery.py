@@ -282,7 +282,7 @@ class LogRecovery:
             return
         fd = self._files.open(path, write=True)
         try:
-            if self._files.size(fd) > size_bytes:
+            if self._files.size(fd) >= size_bytes:  # of the same size it may have blocks allocated ahead
                 self._files.truncate(fd, size_bytes)
             self._flush(lambda: self._files.fdatasync(fd))
         finally:

@@ -9,7 +9,6 @@ pays for crcs once."""
 
 import bisect
 import errno
-import struct
 import threading
 from dataclasses import dataclass
 from mmap import mmap
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 
 Ordinals = npt.NDArray[np.int64]
-_POSITION = struct.Struct("<I")  # the first column of an entry
 
 
 class OpenPair:
@@ -97,6 +95,11 @@ class OpenPair:
     def read(self, position: int, length_bytes: int) -> bytes:
         """Bytes of the records, as appended; short when the file is."""
         return (self._framed.read if self._framed is not None else self._pread)(position, length_bytes)
+
+    @property
+    def framed(self) -> bool:
+        """Is the file compressed? Then its bytes come from `read` only."""
+        return self._framed is not None
 
     def damage_in(self, position: int, length_bytes: int) -> str:
         """What is wrong with the part of a compressed file that holds these bytes, if that is known; else empty."""
@@ -174,15 +177,33 @@ class Segment:
         Stops in front of a damaged record. Raises CorruptRecord when `ordinal` itself is one, OSError from
         the disk."""
         pair = self._pair_with(self.count)
-        last = min(self.count, ordinal + min(max_records, _RUN_RECORDS))
-        # A damaged entry may mislead the search to any place in range; `_checked` then cuts the run there.
-        end = self._position_at(pair, ordinal) + max_bytes
-        last = self._first_behind(pair, end, ordinal, last)
+        place, most = entry_position(ordinal), min(self.count - ordinal, max_records, _RUN_RECORDS)
+        # A damaged entry may mislead the search to any number in range; `_checked` then cuts the run there.
+        count, position, length_bytes = kernel.fitting(
+            pair.index_map, place, most, min(max_bytes, _SEGMENT_BYTES_MOST)
+        )
         # Copied as bytes: numpy would copy a record array field by field.
-        entries = np.frombuffer(pair.index_map[entry_position(ordinal) : entry_position(last)], dtype=ENTRY)
-        if last - ordinal > 1 and int(entries[-1]["position"]) + int(entries[-1]["length"]) > end:
-            entries = entries[:-1]
+        entries = np.frombuffer(pair.index_map[place : place + count * ENTRY_BYTES], dtype=ENTRY)
+        if count > 1 and self._verified[0] <= ordinal and ordinal + count <= self._verified[1]:
+            return Run(ordinal, entries, pair.read(position, length_bytes), position)
         return self._checked(pair, ordinal, entries)
+
+    def record(self, ordinal: int) -> tuple[int, int, int, int, bytes] | None:
+        """Timestamp, topic id, length of the header block, flags and stored bytes of one published record; None when
+        there is more to it than a look at files that are open: ask `read`, which also says what is wrong. Raises
+        OSError."""
+        pair = self._pair
+        if pair is None or pair.framed or pair.entry_room <= ordinal:
+            return None
+        self._open_segments.used(self)
+        return kernel.stored_record(
+            pair.index_map,
+            entry_position(ordinal),
+            ordinal,
+            self.seal.salt_crc,
+            self._files.pread,
+            pair.segment_fd,
+        )
 
     def read_entries(self, first: int, last: int) -> Entries:
         """The index entries of the ordinals [first, last), each valid; stops in front of a damaged one.
@@ -270,26 +291,6 @@ class Segment:
         finally:
             self._files.close(fd)
 
-    def _first_behind(self, pair: OpenPair, position: int, first: int, last: int) -> int:
-        """The first ordinal in (first, last) whose record begins behind a position; `last` when there is none."""
-        if first + 1 >= last or self._position_at(pair, last - 1) <= position:
-            return last
-        # Records of one size are common, and then two looks do.
-        start, following = self._position_at(pair, first), self._position_at(pair, first + 1)
-        guess = first + (position - start) // max(1, following - start) + 1
-        if first < guess < last and self._position_at(pair, guess) > position >= self._position_at(
-            pair, guess - 1
-        ):
-            return guess
-        return bisect.bisect_right(
-            range(last), position, first + 1, key=lambda one: self._position_at(pair, one)
-        )
-
-    def _position_at(self, pair: OpenPair, ordinal: int) -> int:
-        """Where a record lies, straight from its entry: a search needs 16 of them, not the whole column."""
-        position: int = _POSITION.unpack_from(pair.index_map, entry_position(ordinal))[0]
-        return position
-
     def mapped_entries(self, pair: OpenPair, first: int, last: int) -> Entries:
         """A view of entries as they are on the disk, unchecked."""
         return np.frombuffer(pair.index_map, dtype=ENTRY, count=last - first, offset=entry_position(first))
@@ -325,17 +326,10 @@ class Segment:
 
     def _checked(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
         """Read the bytes of `entries` and keep those that prove themselves, up to the first that does not."""
-        last = ordinal + len(entries)
-        # A single record is what a careful caller asks for: checked every time.
-        verified = len(entries) > 1 and self._verified[0] <= ordinal and last <= self._verified[1]
-        if not verified:
-            entries = entries[: self._valid_count(ordinal, entries)]
+        entries = entries[: self._valid_count(ordinal, entries)]
         run = self._fetched_range(pair, ordinal, entries)
-        good = len(entries) if verified else self._proven_count(pair, run)
-        if not verified:
-            self._note_verified(
-                ordinal, ordinal + good
-            )  # no further: what lies behind was cut off for a reason
+        good = self._proven_count(pair, run)
+        self._note_verified(ordinal, ordinal + good)  # no further: what lies behind was cut off for a reason
         return run if good == len(entries) else Run(ordinal, entries[:good], run.data, run.position)
 
     def _fetched_range(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
@@ -385,6 +379,7 @@ def _generation(index_map: mmap, path: Path) -> int | None:
         return None
 
 
+_SEGMENT_BYTES_MOST = 1 << 32
 _RUN_RECORDS = 65_536
 """The most records of one run: bounds the columns that a read of many tiny records builds."""
 _CLOSE_BYTES = 16 * 1024

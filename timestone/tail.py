@@ -7,7 +7,7 @@ out is still in the files, which were written before it came here; so falling of
 import bisect
 import threading
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,12 @@ from timestone.stored_bytes import StoredBytes
 _RUN_OVERHEAD_BYTES = 400
 """What a run of any size costs in Python objects; measured with sys.getsizeof over its parts."""
 
+_NO_OFFSET = 1 << 63
 _PIECE_OVERHEAD_BYTES = 41
 """What a piece of its stored bytes costs beside its bytes: a bytes object and a place in a tuple."""
 
 
-@dataclass(frozen=True, slots=True)
-class TailRun:
+class TailRun(NamedTuple):
     """The records of one append: entries and bytes as they were written. `position` is that of the bytes in
     the segment."""
 
@@ -44,6 +44,11 @@ class TailRun:
             + _PIECE_OVERHEAD_BYTES * len(stored.pieces)
             + _RUN_OVERHEAD_BYTES
         )
+
+    @property
+    def topic_ids(self) -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
+        ids: np.ndarray[tuple[int], np.dtype[np.uint32]] = np.frombuffer(self.entries, dtype=ENTRY)["topic"]
+        return ids
 
     def data_of(self, entries: "np.ndarray[tuple[int], np.dtype[np.void]]") -> tuple[bytes, int]:
         """A buffer with the stored bytes of some entries of this run, in order and at least one, and where in the
@@ -91,16 +96,21 @@ class LogTail:
         self._runs: list[TailRun] = []
         self._ends: list[int] = []
         self._dropped = 0
+        self._first_offset = _NO_OFFSET
         self._lock = threading.Lock()
 
     def add(self, run: TailRun) -> None:
         with self._lock:
+            if self._dropped == len(self._runs):
+                self._first_offset = run.base_offset
             self._runs.append(run)
             self._ends.append(run.end_offset)
         self._budget.charge(self, run.cost_bytes)
 
     def find(self, offset: int) -> TailRun | None:
         """The run that holds an offset, or None when it is not in memory."""
+        if offset < self._first_offset:  # no lock for who reads far behind
+            return None
         with self._lock:
             at = bisect.bisect_right(self._ends, offset, self._dropped)
             if at == len(self._runs):
@@ -113,6 +123,8 @@ class LogTail:
         with self._lock:
             self._runs[self._dropped] = _NOTHING
             self._dropped += 1
+            at = self._dropped
+            self._first_offset = self._runs[at].base_offset if at < len(self._runs) else _NO_OFFSET
             if self._dropped >= 1024 and self._dropped * 2 >= len(
                 self._runs
             ):  # keeps dropping cheap on average

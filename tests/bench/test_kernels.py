@@ -17,7 +17,7 @@ def run(*words: str) -> int:
 def test_every_function_of_both_kernels_has_a_row() -> None:
     functions = {case.name.partition(",")[0] for case in kernels.cases()}
     assert functions == {
-        "measured", "fill_entries", "valid_count", "proven_count", "scan_publishes", "frame_records",
+        "gathered", "fill_entries", "valid_count", "proven_count", "scan_publishes", "frame_records",
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ MUTATING = (
     "open_lock",
     "pwrite",
     "reserve",
+    "allocate_ahead",
     "truncate",
     "fdatasync",
     "sync_directory",
@@ -191,11 +192,14 @@ class FaultyFiles(Files):
 
         return self._run("pwrite", self._path(fd), write, write)
 
-    def pwritev(self, fd: int, pieces: Sequence[bytes], position: int) -> int:
+    def pwritev(self, fd: int, pieces: tuple[bytes, ...], position: int) -> int:
         return self.pwrite(fd, b"".join(pieces), position)  # one fault to plan, whichever call it meets
 
     def reserve(self, fd: int, start: int, end: int) -> None:
         self._run("reserve", self._path(fd), lambda: self.inner.reserve(fd, start, end))
+
+    def allocate_ahead(self, fd: int, start: int, end: int) -> None:
+        self._run("allocate_ahead", self._path(fd), lambda: self.inner.allocate_ahead(fd, start, end))
 
     def truncate(self, fd: int, size: int) -> None:
         self._run("truncate", self._path(fd), lambda: self.inner.truncate(fd, size))

@@ -228,7 +228,7 @@ class RecordingFiles(Files):
             self.operations.append(Written(self._open[fd], position, bytes(memoryview(data)[:count])))
             return count
 
-    def pwritev(self, fd: int, pieces: Sequence[bytes], position: int) -> int:
+    def pwritev(self, fd: int, pieces: tuple[bytes, ...], position: int) -> int:
         return self.pwrite(fd, b"".join(pieces), position)
 
     def reserve(self, fd: int, start: int, end: int) -> None:

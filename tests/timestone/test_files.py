@@ -75,6 +75,15 @@ def test_a_file_opened_for_reading_cannot_be_written(files: Files, path: Path) -
     files.close(fd)
 
 
+def test_pieces_that_cannot_be_written_are_an_error_that_names_the_file(files: Files, path: Path) -> None:
+    path.write_bytes(b"x")
+    fd = files.open(path)
+    with pytest.raises(OSError) as caught:
+        files.write_pieces(fd, (b"a", b"b"), 2, 0)
+    assert (caught.value.errno, caught.value.filename) == (errno.EBADF, str(path))
+    files.close(fd)
+
+
 def test_descriptors_are_not_inherited_by_child_programs(files: Files, path: Path) -> None:
     fds = [files.create(path), files.open(path), files.open_lock(path.with_name("LOCK"))]
     assert not any(os.get_inheritable(fd) for fd in fds)
@@ -89,6 +98,36 @@ def test_reserve_grows_the_file_with_zeros_and_keeps_what_is_there(files: Files,
     assert files.size(fd) == 8192
     assert files.pread(fd, 8192, 0) == b"data" + bytes(8188)
     assert os.fstat(fd).st_blocks * 512 >= 8192, "the blocks are there, not just the length"
+    files.close(fd)
+
+
+def blocks_bytes(fd: int) -> int:
+    return os.fstat(fd).st_blocks * 512
+
+
+def test_blocks_allocated_ahead_leave_the_size_and_go_with_truncate(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.write_all(fd, b"data", 0)
+    try:
+        files.allocate_ahead(fd, 4, 1 << 20)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        pytest.skip("this file system allocates no blocks behind the end of a file")
+    assert blocks_bytes(fd) >= 1 << 20
+    assert files.read_file(path) == b"data"
+    files.truncate(fd, 4)
+    assert blocks_bytes(fd) < 1 << 20
+    assert files.read_file(path) == b"data"
+    files.close(fd)
+
+
+def test_blocks_that_cannot_be_allocated_are_an_error_that_names_the_file(files: Files, path: Path) -> None:
+    path.write_bytes(b"x")
+    fd = files.open(path)
+    with pytest.raises(OSError) as caught:
+        files.allocate_ahead(fd, 1, 4096)
+    assert caught.value.filename == str(path) or caught.value.errno == errno.ENOSYS
     files.close(fd)
 
 

@@ -22,7 +22,16 @@ BUILT = importlib.util.find_spec("timestone._kernel") is not None
 native: Any = importlib.import_module("timestone._kernel") if BUILT else SimpleNamespace(INTERFACE=0)
 needs_native = pytest.mark.skipif(not BUILT, reason="the compiled kernel was not built: make install")
 
-FUNCTIONS = ("measured", "fill_entries", "entry_crcs", "valid_count", "proven_count")
+FUNCTIONS = (
+    "gathered",
+    "pwritev",
+    "fill_entries",
+    "entry_crcs",
+    "valid_count",
+    "proven_count",
+    "fitting",
+    "stored_record",
+)
 
 
 def name_in_a_new_process(**environment: str) -> str:
@@ -95,9 +104,9 @@ def columns(kind: str, count: int) -> st.SearchStrategy[Any]:
 
 
 @needs_native
-@given(st.lists(st.binary(max_size=40) | st.none(), max_size=30).map(tuple) | PAYLOADS)
-def test_payloads_are_measured_alike(payloads: Any) -> None:
-    assert_same("measured", payloads)
+@given(st.lists(st.binary(max_size=40) | st.none(), max_size=30).map(tuple) | PAYLOADS, st.integers(-1, 50))
+def test_payloads_are_gathered_alike(payloads: Any, apart_bytes: int) -> None:
+    assert_same("gathered", payloads, apart_bytes)
 
 
 @st.composite
@@ -197,6 +206,19 @@ def test_damaged_entries_and_records_are_found_alike(
     assert_same("valid_count", entries, 5, ordinal)
     assert_same("proven_count", entries, stored, 20)
     assert_same("proven_count", entries, stored, position)
+    for count, place in ((len(entries) // ENTRY_BYTES, 0), (ordinal, position)):
+        assert_same("fitting", entries, place, count, data_cut * 10)
+    behind = bytes(20) + stored
+    for number in range(len(entries) // ENTRY_BYTES):
+        arguments = (
+            entries,
+            number * ENTRY_BYTES,
+            20 + number,
+            5,
+            lambda _, length, at: behind[at : at + length],
+            0,
+        )
+        assert_same("stored_record", *arguments)
 
 
 @needs_native

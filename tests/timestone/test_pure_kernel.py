@@ -1,6 +1,9 @@
 """What both kernels promise. Every test runs on the twin in Python and, where it was built, on the compiled one."""
 
+import errno
 import importlib.util
+import os
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -55,10 +58,33 @@ def columns_of(entries: bytes) -> Entries:
 
 
 def test_payloads_are_measured_one_by_one_and_together(kernel: ModuleType) -> None:
-    lengths, total = kernel.measured((b"abc", b"", b"de"))
+    _, lengths, total = kernel.gathered((b"abc", b"", b"de"), 0)
     assert (np.frombuffer(lengths, "<u4").tolist(), total) == ([3, 0, 2], 5)
-    assert kernel.measured(()) == (b"", 0)
-    assert kernel.measured((b"", b"")) == (bytes(8), 0)
+    assert kernel.gathered((), 9) == ((), b"", 0)
+    assert kernel.gathered((b"", b""), 0)[1:] == (bytes(8), 0)
+
+
+def test_small_payloads_become_one_piece_and_large_ones_stay_apart(kernel: ModuleType) -> None:
+    payloads = (b"abc", b"", b"defgh" * 100)
+    assert kernel.gathered(payloads, 168)[0] == (b"".join(payloads),)
+    assert kernel.gathered(payloads, 167)[0] is payloads
+    assert kernel.gathered((b"abc",), 1000)[0] == (b"abc",)
+    many = tuple(bytes([number % 251]) * (number % 7) for number in range(300))
+    assert kernel.gathered(many, 512)[0] == (b"".join(many),)
+
+
+def test_pieces_reach_the_file_in_one_call(kernel: ModuleType, tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    pieces = tuple(bytes([number % 251]) * (number % 5) for number in range(1024))
+    assert kernel.pwritev(fd, pieces, 3) == len(b"".join(pieces))
+    assert os.pread(fd, 10_000, 3) == b"".join(pieces)
+    assert kernel.pwritev(fd, (), 0) == 0
+    with pytest.raises((ValueError, OSError)):  # one more than the system takes
+        kernel.pwritev(fd, (b"x",) * 1025, 0)
+    os.close(fd)
+    with pytest.raises(OSError) as caught:
+        kernel.pwritev(fd, (b"a", b"b"), 0)
+    assert caught.value.errno == errno.EBADF
 
 
 class Text(bytes):
@@ -66,7 +92,7 @@ class Text(bytes):
 
 
 def test_payloads_may_be_of_a_type_that_is_bytes(kernel: ModuleType) -> None:
-    assert kernel.measured((Text(b"abc"),)) == kernel.measured((b"abc",))
+    assert kernel.gathered((Text(b"abc"),), 0) == kernel.gathered((b"abc",), 0)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +100,7 @@ def test_payloads_may_be_of_a_type_that_is_bytes(kernel: ModuleType) -> None:
 )
 def test_payloads_that_are_no_bytes_are_refused(kernel: ModuleType, payloads: Any) -> None:
     with pytest.raises(TypeError):
-        kernel.measured(payloads)
+        kernel.gathered(payloads, 0)
     with pytest.raises(TypeError):
         filled(kernel, [], pieces=payloads)
 
@@ -251,3 +277,61 @@ def test_arguments_are_left_as_they_were_and_can_be_freed(kernel: ModuleType) ->
         filled(kernel, [b"abc"], lengths=lengths, flags=b"odd")
     lengths += b"more"
     entries += b"more"
+
+
+def index_of(kernel: ModuleType, payloads: list[bytes]) -> bytes:
+    """Entries from ordinal 3 on, of records from position 70 on, behind a header of 64 bytes."""
+    return bytes(64) + filled(kernel, payloads)
+
+
+def test_records_that_fit_are_counted_with_their_place_and_bytes(kernel: ModuleType) -> None:
+    index = index_of(kernel, [b"abc", b"", b"defg", b"", b"h" * 100])
+    assert kernel.fitting(index, 64, 5, 7) == (4, 70, 7)
+    assert kernel.fitting(index, 64, 5, 6) == (2, 70, 3)
+    assert kernel.fitting(index, 64, 5, 0) == (1, 70, 3)
+    assert kernel.fitting(index, 64, 3, 1 << 40) == (3, 70, 7)
+    assert kernel.fitting(index, 96, 4, 4) == (3, 73, 4)
+    assert kernel.fitting(index, 64 + 4 * 32, 1, 5) == (1, 77, 100)
+
+
+@pytest.mark.parametrize(("place", "count"), [(64, 0), (64, -1), (-1, 1), (64, 6), (225, 1), (1 << 40, 1)])
+def test_entries_behind_the_index_are_refused(kernel: ModuleType, place: int, count: int) -> None:
+    with pytest.raises(ValueError):
+        kernel.fitting(index_of(kernel, [b"a"] * 5), place, count, 100)
+
+
+def test_one_record_is_fetched_with_its_fields(kernel: ModuleType) -> None:
+    file = bytes(70) + b"abc" + b"defg"
+    calls: list[tuple[int, int, int]] = []
+
+    def pread(fd: int, length: int, position: int) -> bytes:
+        calls.append((fd, length, position))
+        return file[position : position + length]
+
+    index = bytes(64) + filled(
+        kernel, [b"abc", b"", b"defg"], topic_ids=7, header_lengths=np.array([1, 0, 2], "<u2"), flags=6
+    )
+    found = [kernel.stored_record(index, 64 + 32 * n, 3 + n, SALT, pread, 5) for n in range(3)]
+    assert found == [(99, 7, 1, 6, b"abc"), (99, 7, 0, 6, b""), (99, 7, 2, 6, b"defg")]
+    assert calls == [(5, 3, 70), (5, 4, 73)]
+
+
+def test_record_that_does_not_hold_is_not_fetched(kernel: ModuleType) -> None:
+    index = index_of(kernel, [b"abc"])
+    good = bytes(70) + b"abc"
+
+    def fetched(index: bytes = index, ordinal: int = 3, salt: int = SALT, file: bytes = good) -> Any:
+        return kernel.stored_record(
+            index, 64, ordinal, salt, lambda fd, length, at: file[at : at + length], 5
+        )
+
+    assert fetched() == (99, 7, 0, 0, b"abc")
+    assert fetched(ordinal=4) is None
+    assert fetched(salt=SALT + 1) is None
+    assert fetched(file=bytes(70) + b"abd") is None
+    assert fetched(file=bytes(70) + b"ab") is None
+    for byte in range(32):
+        assert fetched(index[: 64 + byte] + bytes([index[64 + byte] ^ 1]) + index[65 + byte :]) is None
+    for place in (-1, 65, 1 << 40):
+        with pytest.raises(ValueError):
+            kernel.stored_record(index, place, 3, SALT, None, 5)

@@ -100,9 +100,12 @@ def test_matching_reads_leave_out_what_was_not_asked_for_and_nothing_else(
 
 
 def test_single_record_is_read_by_its_offset(log: ReadableLog) -> None:
-    for offset in (0, 16, 17, COUNT - 1):
+    batch = log.read(0)
+    everything = {record.offset: record for record in [*batch, *log.read(batch.next_offset)]}
+    for offset in (0, 16, 17, COUNT - 1, 0):  # the second time the files are open
         record = log.record(offset)
         assert (record.offset, record.payload) == (offset, payload(offset))
+        assert record == everything.get(offset, record)
 
 
 @pytest.mark.parametrize("offset", [-1, COUNT + 1, 10**12])

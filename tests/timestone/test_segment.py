@@ -101,6 +101,21 @@ def test_single_record_is_checked_each_time_it_is_read(segment: Segment) -> None
         read(segment, 0, max_records=1)
 
 
+def test_record_of_open_files_is_fetched_and_checked_by_itself(segment: Segment) -> None:
+    assert segment.record(0) is None, "the files are not open"
+    read(segment, 0)
+    for number, payload in enumerate(PAYLOADS):
+        found = segment.record(number)
+        assert found is not None
+        assert found[-1] == payload
+        assert found[0] == int(segment.read_entries(number, number + 1)["timestamp_us"][0])
+    damage(segment.segment_path, 0)
+    assert segment.record(0) is None
+    assert segment.record(len(PAYLOADS) - 1) is not None
+    damage(segment.index_path, entry_position(len(PAYLOADS) - 1) + 8)
+    assert segment.record(len(PAYLOADS) - 1) is None
+
+
 def test_segment_that_ends_inside_a_record_says_so(segment: Segment) -> None:
     os.truncate(segment.segment_path, sum(map(len, PAYLOADS)) - 1)
     assert read(segment, 0) == PAYLOADS[:-1]

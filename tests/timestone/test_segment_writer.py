@@ -72,6 +72,115 @@ def test_append_is_two_system_calls_whatever_its_size(files: FaultyFiles, writer
     assert [operation for operation, _ in files.calls[before:]] == ["pwrite", "pwrite"]
 
 
+SECOND_STEP = 2000
+"""More entries than the first 64 KiB of an index have room for."""
+
+
+def test_index_space_is_written_once_before_entries_need_it(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
+) -> None:
+    """Blocks that are only reserved are new to the file when entries come, and each flush of new blocks is a commit of
+    the file system's journal. The first ones are not written: a log with few records would pay and not gain."""
+    assert [operation for operation, _ in files.calls].count("pwrite") == 2  # header page, checkpoint
+    before = len(files.calls)
+    append(writer, [b"x"] * SECOND_STEP)
+    operations = [operation for operation, _ in files.calls[before:]]
+    assert operations == ["reserve", "pwrite", "pwrite", "pwrite"]
+    assert writer.index_path.read_bytes()[HEADER_BYTES + ENTRY_BYTES * SECOND_STEP :].strip(b"\0") == b""
+    assert found_count(quick_directory) == SECOND_STEP
+
+
+def test_append_that_finds_no_index_space_counts_for_nothing(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
+) -> None:
+    for operation in ("reserve", "pwrite"):
+        files.fail(operation, errno.ENOSPC)
+        with pytest.raises(OSError):
+            append(writer, [b"x"] * SECOND_STEP)
+        assert (writer.count, found_count(quick_directory)) == (0, 0)
+    append(writer, [b"x"] * SECOND_STEP)
+    assert found_count(quick_directory) == SECOND_STEP
+
+
+MIB = 1 << 20
+
+
+def blocks_bytes(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def allocations(files: FaultyFiles) -> int:
+    return [operation for operation, _ in files.calls].count("allocate_ahead")
+
+
+def test_large_segment_gets_its_next_blocks_ahead_and_gives_back_what_it_does_not_use(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
+) -> None:
+    append(writer, [bytes(MIB)])
+    assert allocations(files) == 0
+    append(writer, [bytes(100)])
+    assert allocations(files) == 1
+    append(writer, [bytes(MIB - 1000)])
+    assert allocations(files) == 1
+    assert writer.segment_path.stat().st_size == writer.size_bytes == 2 * MIB - 900
+    writer.seal_files(10)
+    assert blocks_bytes(writer.segment_path) <= 2 * MIB
+    assert allocations(files) == 1
+    assert found_count(quick_directory) == 3
+
+
+def test_blocks_are_allocated_when_a_flush_begins_and_not_during_one(quick_directory: Path) -> None:
+    """During one it would wait for the journal, and the append with it."""
+
+    class Busy(FaultyFiles):
+        def fdatasync_both(self, one: int, other: int) -> None:
+            seen.append(allocations(self))
+            append(writer, [bytes(3 * MIB)])
+            seen.append(allocations(self))
+
+    files, seen = Busy(), list[int]()
+    writer = SegmentWriter(files, quick_directory, HEADER)
+    append(writer, [bytes(MIB)])
+    writer.flush(1)
+    assert seen == [1, 1]
+    append(writer, [b"x"])
+    assert allocations(files) == 2
+    writer.close()
+
+
+def test_append_that_would_ask_for_space_is_not_prepared_for(writer: SegmentWriter) -> None:
+    assert writer.is_prepared_for(100, 1000)
+    assert not writer.is_prepared_for(SECOND_STEP, 1000)
+    assert not writer.is_prepared_for(1, MIB + 1)
+    append(writer, [bytes(MIB + 1)])
+    assert writer.is_prepared_for(1, MIB)
+    assert not writer.is_prepared_for(1, 3 * MIB)
+
+
+@pytest.mark.parametrize("errors", [errno.ENOSPC, errno.EOPNOTSUPP])
+def test_disk_that_allocates_nothing_ahead_is_not_asked_again(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter, errors: int
+) -> None:
+    files.fail("allocate_ahead", errors)
+    for _ in range(5):
+        append(writer, [bytes(MIB)])
+    assert allocations(files) == 1
+    assert found_count(quick_directory) == 5
+
+
+def test_disk_that_is_nearly_full_is_left_to_others(quick_directory: Path) -> None:
+    class Full(FaultyFiles):
+        def free_bytes(self, path: Path) -> int:
+            return 15 * MIB
+
+    files = Full()
+    writer = SegmentWriter(files, quick_directory, HEADER)
+    for _ in range(5):
+        append(writer, [bytes(MIB)])
+    assert allocations(files) == 0
+    writer.close()
+
+
 @pytest.mark.parametrize("count", [1, 10])
 @pytest.mark.parametrize("written_bytes", [0, 1, 31, 32, 33, 100, 319])
 def test_entries_that_could_not_all_be_written_are_taken_back(
