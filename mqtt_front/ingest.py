@@ -265,7 +265,7 @@ class Ingest:
     def _refuse(self, turn: _Turn, source: Source, row: PublishRow, code: int) -> None:
         turn.uneven = True
         self.dropped_count += 1
-        reason, topic = Reason(-code).name, row.topic[:100]
+        reason, topic = Reason(-code).name, row.topic[:100].decode("utf-8", "replace")
         self._complaints.warn(f"{reason} {source!r}", f"publish of {source!r} to {topic!r} refused: {reason}")
 
     def gather(self, source: Source, buffer: bytearray, position: int, end: int, room: int) -> int:
