@@ -23,7 +23,7 @@ from .wire import WIRES
 _UNLOAD_PUBLISHERS = 10
 _FLOOD_BYTES = 64 * 1024
 """The payload of each publish of the client that floods."""
-_FLOODED_S = 0.5
+_FLOODED_S = 0.2
 """How long it floods before anything is measured: all buffers are full by then."""
 PAIRED = ("point-to-point", "back-pressure")
 """Where each subscriber has a publisher of its own."""
