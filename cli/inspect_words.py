@@ -36,12 +36,12 @@ def verdict(report: StoreReport) -> str:
 
 def explanations(report: StoreReport) -> Iterator[str]:
     """A sentence or three for everything that is not as a clean stop leaves it."""
-    yield from report.notes
     if report.copied_from_pid is not None:
         yield (
             f"its LOCK names process {report.copied_from_pid}, which runs here but does not hold this directory: these "
             "files are a copy of a store in use, or that process has let go of them without closing the store."
         )
+    yield from report.notes
     for log in report.logs:
         name = f"{log.log}-{log.partition}"
         if log.error:
@@ -99,6 +99,8 @@ def _about_segment(segment: SegmentReport, owner_pid: int | None) -> str:
                 "unclosed: its process ended without closing the store, or this is a copy of a store in use. All its "
                 "records hold. Next: open the store (serve or append); that seals the segment."
             )
+        case State.TORN if segment.lost_durable and owner_pid is None:
+            return _about_lost_records(segment)
         case State.TORN:
             return _about_torn_tail(segment, owner_pid)
         case State.DAMAGED:
@@ -126,6 +128,16 @@ def _about_torn_tail(segment: SegmentReport, owner_pid: int | None) -> str:
         f"{found}: an append that was cut short, never acknowledged as synced; or, if this is a copy of a store in "
         f"use, the {early} was copied before the {late}. Next: open the store (serve or append); that keeps them in "
         ".lost files and goes on before them."
+    )
+
+
+def _about_lost_records(segment: SegmentReport) -> str:
+    first, count = segment.next_offset, segment.lost_durable
+    offsets = f"offsets {first} to {first + count - 1}" if count > 1 else f"offset {first}"
+    return (
+        f"damaged: {offsets} were on the disk, and nothing says any more where their bytes are: {segment.reason}. "
+        "Next: bring the files back from a copy, before the store is opened; opening it keeps what is there in .lost "
+        "files and goes on without these offsets."
     )
 
 
@@ -159,6 +171,12 @@ def _about_folder(log: LogReport) -> Iterator[str]:
         yield (
             f"compacted: of {format_count(log.records + log.removed, 'record')}, {log.removed:,} were superseded by "
             "newer ones of their topics and removed; their offsets are gaps. Nothing is wrong."
+        )
+    told = any(segment.lost_durable for segment in log.segments)
+    for first, end in () if told else log.missing[:_SHOWN]:
+        yield (
+            f"no segment holds offsets {first} to {end - 1}, which were given out; readers pass over them. Next: if a "
+            "recovery put their segment aside (.lost) and there is a copy that is whole, bring that back."
         )
     if log.topics_reason:
         yield (

@@ -4,8 +4,10 @@ catalogue and no lock, so it works on a live store, on a crashed one and on copi
 A live store and a crashed one look alike on the disk: their last segment is unclosed. Whether someone owns
 the store is asked of the lock, so that a running server is not reported as a fault."""
 
+import itertools
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,6 +66,11 @@ class SegmentReport:
     removed: int = 0
     """Records that compaction has removed: offsets of which nothing is shown."""
 
+    @property
+    def lost_durable(self) -> int:
+        """Records that were known to be durable and are not there."""
+        return max(0, self.base_offset + self.checkpoint - self.next_offset)
+
 
 @dataclass(frozen=True, slots=True)
 class LogReport:
@@ -94,6 +101,9 @@ class LogReport:
     """It is just being made, or the process that made it ended before: it never held a record."""
     topics_reason: str = ""
     """What is wrong with the topic dictionary; empty when it is whole."""
+    missing: tuple[tuple[int, int], ...] = ()
+    """Offsets [first, end) that were given out and that no segment holds. (Between two epochs a gap is meant to be, and
+    what compaction has removed is still in the index.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +188,8 @@ def inspect_store(
         catalog_sound = False
         next_step = "" if isinstance(error, CorruptLog) else ". Next: look again; the records do not need it"
         notes.append(f"{error}{next_step}.")
+    if logs and not (store / names.CATALOG_NAME).exists():
+        notes.append(_WITHOUT_CATALOG)
     committed, rows, damage = catalogued
     reports = [_LogInspection(files, store, one, rows.get(one), deep, progress).report() for one in chosen]
     readers = [
@@ -294,6 +306,7 @@ class _LogInspection:
                 put_aside=self._put_aside(),
                 error="",
                 topics_reason=reason,
+                missing=tuple(_missing(served)),
             )
         finally:
             if topics is not None:
@@ -355,6 +368,10 @@ class _LogInspection:
         return tuple(name for name in self._files.names(self._folder) if names.LOST_SUFFIX in name)
 
 
+_WITHOUT_CATALOG = (
+    f"{names.CATALOG_NAME} is missing: it has the settings of the logs, sessions and named readers; the records do not "
+    "need it. Next: bring it back from a copy; opening the store without it makes one with the default settings."
+)
 _ATTEMPTS = 3
 _PAUSE_S = 0.002
 
@@ -387,12 +404,23 @@ def _segment_report(finding: Finding) -> SegmentReport:
     )
 
 
+def _missing(served: list[Finding]) -> Iterator[tuple[int, int]]:
+    for one, later in itertools.pairwise(served):
+        if one.header is None or later.header is None or one.header.epoch != later.header.epoch:
+            continue
+        if one.end_offset < later.base_offset:
+            yield one.end_offset, later.base_offset
+
+
 def _exit_code(report: LogReport) -> int:
     if report.error:
         return EXIT_UNREADABLE
     if report.unborn:
         return EXIT_UNCLOSED
-    codes = [_EXIT_OF_STATE[State(segment.state)] for segment in report.segments]
+    codes = [
+        EXIT_CORRUPT if segment.lost_durable else _EXIT_OF_STATE[State(segment.state)]
+        for segment in report.segments
+    ]
     if report.topics_reason or report.topic_names_lost:
         codes.append(EXIT_CORRUPT)
     return max(codes, default=EXIT_CLEAN)

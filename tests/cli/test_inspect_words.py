@@ -67,6 +67,16 @@ def test_a_clean_store_needs_no_words() -> None:
             ["torn tail: behind offset 100 lie 2 records, 40 bytes", "Next: open the store", ".lost"],
         ),
         (
+            report(
+                replace(SEALED, state="torn", next_offset=40, checkpoint=100, reason="the index is short")
+            ),
+            [
+                "damaged: offsets 40 to 99 were on the disk",
+                "the index is short",
+                "Next: bring the files back",
+            ],
+        ),
+        (
             report(replace(SEALED, state="torn", lost_bytes=40), owner=7),
             ["Process 7 is writing", "look again"],
         ),
@@ -93,6 +103,7 @@ def test_a_clean_store_needs_no_words() -> None:
         (report(error="version 9"), ["t-0 cannot be read: version 9"]),
         (report(put_aside=("x.lost",)), ["put aside x.lost", "Nothing reads these files"]),
         (report(strangers=("notes.txt",)), ["not Timestone's, left alone: notes.txt"]),
+        (report(missing=((5, 9),)), ["no segment holds offsets 5 to 8", "readers pass over them", ".lost"]),
         (report(topic_names_lost=1), ["the names of 1 topic are lost"]),
         (replace(report(), notes=("the catalogue is damaged",)), ["the catalogue is damaged"]),
     ],

@@ -1,6 +1,7 @@
 """What `inspect` finds, without changing, locking or needing anything but the files."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, Specimen, make_specimen
 from timestone.errors import NotAStore, UnknownLog
-from timestone.index import entry_position
+from timestone.index import HEADER_BYTES, entry_position
 from timestone.inspection import (
     EXIT_CLEAN,
     EXIT_CORRUPT,
@@ -83,6 +84,26 @@ def test_torn_tail_has_its_own_exit_code(unclosed: Specimen, quick_directory: Pa
     assert report.logs[0].segments[0].lost_bytes == 4
 
 
+def test_segment_in_the_middle_that_lost_its_index_is_corruption_also_after_it_was_put_aside(
+    quick_directory: Path,
+) -> None:
+    """A thousand synced records without their index were called a torn tail, never acknowledged; and once they were in
+    .lost files, the store was clean."""
+    with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
+        log = store.log("a")
+        for _ in range(3):
+            log.append_many([b"x"] * 10)
+            log.roll()
+    index = quick_directory / "data" / "a-0" / f"{10:020d}.index"
+    os.truncate(index, HEADER_BYTES - 100)
+    report = inspect_store(quick_directory / "data")
+    assert report.exit_code == EXIT_CORRUPT
+    assert report.logs[0].missing == ((10, 20),)
+    assert report.logs[0].segments[1].lost_durable == 10
+    timestone.open(quick_directory / "data", min_free_bytes=0).close()
+    assert inspect_store(quick_directory / "data").logs[0].missing == ((10, 20),)
+
+
 def test_damage_has_its_own_exit_code_and_names_the_offsets(
     unclosed: Specimen, quick_directory: Path
 ) -> None:
@@ -149,7 +170,9 @@ def test_strangers_and_what_was_put_aside_are_listed(sealed: Specimen, quick_dir
 
 def test_neither_lock_nor_catalogue_is_needed(sealed: Specimen, quick_directory: Path) -> None:
     bare = sealed.without(Path("LOCK")).without(Path("catalog.db"))
-    assert inspect(bare, quick_directory / "data", deep=True).exit_code == EXIT_CLEAN
+    report = inspect(bare, quick_directory / "data", deep=True)
+    assert report.exit_code == EXIT_CLEAN, "the records are"
+    assert report.notes[0].startswith("catalog.db is missing: it has the settings of the logs")
 
 
 def test_damaged_catalogue_is_told_with_the_next_step(sealed: Specimen, quick_directory: Path) -> None:
