@@ -132,6 +132,7 @@ class Broker:
             packet_bytes=settings.packet_bytes,
             settled=self.receipts.settled,
             appended=self._appended,
+            written=self.delivery.serve_woken,
         )
         self.retaining = Retaining(
             router.retained,

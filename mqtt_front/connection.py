@@ -106,20 +106,19 @@ class Connection:
         """Bytes of an incomplete packet; at most the packet size limit."""
         return len(self._partial)
 
-    @property
-    def gathers(self) -> bool:
-        """May publishes be taken from the receive buffer before this connection sees what is left?"""
-        return self.state is State.OPEN and not self.held
-
-    def take_partial(self, buffer: bytearray, end: int) -> int:
-        """Move the beginning of an incomplete packet in front of `buffer[end]`, and return its size. 0 when there is
-        none, or when it is part of a packet that is too large for this."""
+    def front(self, buffer: bytearray, end: int) -> int:
+        """Where publishes may be taken from a receive buffer before this connection sees what is left: `end`, or so
+        much in front of it that the beginning of an incomplete packet has room, which is moved there. -1: nowhere,
+        because the connection is not open, or held, or waits for a packet that is too large for this."""
+        if self.state is not State.OPEN or self.held:
+            return -1
         count = len(self._partial)
-        if not 0 < count <= end or self._partial_end > end:
-            return 0
-        buffer[end - count : end] = self._partial
-        self._partial.clear()
-        return count
+        if count:
+            if count > end or self._partial_end > end:
+                return -1
+            buffer[end - count : end] = self._partial
+            self._partial.clear()
+        return end - count
 
     @property
     def room(self) -> int:

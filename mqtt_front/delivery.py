@@ -100,6 +100,12 @@ class Delivery:
         """An append concerns a parked feed. Called by the committer's thread."""
         self._wakes.put((feed, reader))
 
+    def serve_woken(self) -> None:
+        """Something was appended by the loop's own thread: serve whom it woke at once, not in a turn to come."""
+        self._scheduled = True
+        self._wakes.empty()
+        self._run()
+
     def _woken(self, woken: list[tuple[Feed, Cursor]]) -> None:
         for feed, reader in woken:
             if feed.reader is reader and feed.state is FeedState.PARKED:

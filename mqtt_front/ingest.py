@@ -155,7 +155,17 @@ class _GatheredColumns:
 class _Turn:
     """What one turn of the loop submitted, until it is settled."""
 
-    __slots__ = ("answers", "columns", "ends", "errors", "gathered", "open_count", "sizes", "uneven")
+    __slots__ = (
+        "answers",
+        "columns",
+        "ends",
+        "errors",
+        "gathered",
+        "open_count",
+        "size_bytes",
+        "sizes",
+        "uneven",
+    )
 
     def __init__(self, gathered: Gathered | None = None) -> None:
         self.gathered = gathered
@@ -165,6 +175,7 @@ class _Turn:
         """Source, acknowledgements, and the log that the publishes went to, or minus the reason they did not;
         in the order of arrival."""
         self.sizes: dict[Source, int] = {}
+        self.size_bytes = 0 if gathered is None else gathered.size_bytes
         self.open_count = 0
         self.errors: dict[int, Exception] = {}
         self.ends: dict[int, int] = {}
@@ -207,10 +218,11 @@ class Ingest:
         packet_bytes: int = 1024 * 1024,
         settled: dict[str, int],
         appended: Callable[[Sequence[Appended]], None] = lambda appended: None,
+        written: Callable[[], None] = lambda: None,
     ) -> None:
         """`ack` is what an acknowledgement means; the bounds are on unsettled wire bytes, of all and of one
         client. `settled` is kept up to date with the offset, by log, below which everything is answered; `appended` is
-        called with what was."""
+        called with what was; `written` when the loop's own thread has written something, before it is answered."""
         self._router = router
         self._loop = loop
         self._complaints = complaints
@@ -219,6 +231,7 @@ class Ingest:
         self._client_bytes = client_bytes
         self._settled = settled
         self._appended = appended
+        self._written = written
         self._mailbox: Mailbox[tuple[_Turn, int, Exception | int]] = Mailbox(loop, self._resolved)
         self._turn: _Turn | None = None
         self._turns: deque[_Turn] = deque()
@@ -268,7 +281,9 @@ class Ingest:
         reason, topic = Reason(-code).name, row.topic[:100].decode("utf-8", "replace")
         self._complaints.warn(f"{reason} {source!r}", f"publish of {source!r} to {topic!r} refused: {reason}")
 
-    def gather(self, source: Source, buffer: bytearray, position: int, end: int, room: int) -> int:
+    def gather(
+        self, source: Source, buffer: bytearray, position: int, end: int, level: int, room: int
+    ) -> int:
         """Take the publishes at `buffer[position:end]` of a connection that needs no more than that, as far as they are
         plain (`Gathering`), at most `room` at QoS 1. Returns the place behind what was taken; the rest is for `add`."""
         if self._turn is not None or self._ack is Ack.MEMORY:
@@ -277,7 +292,7 @@ class Ingest:
         if not gathering.count:
             self._loop.call_soon(self.flush)
         answers = gathering.answer_count
-        behind = gathering.take(source, buffer, position, end, source.level, room)
+        behind = gathering.take(source, buffer, position, end, level, room)
         if gathering.answer_count > answers:
             source.admitted(gathering.answer_count - answers)
         self.submitted_bytes += behind - position
@@ -328,6 +343,7 @@ class Ingest:
 
     def _charge(self, turn: _Turn, source: Source, size_bytes: int) -> None:
         turn.sizes[source] = turn.sizes.get(source, 0) + size_bytes
+        turn.size_bytes += size_bytes
         source.submitted_bytes += size_bytes
         self.submitted_bytes += size_bytes
         if source.submitted_bytes > self._client_bytes or self.submitted_bytes > self._total_bytes:
@@ -356,6 +372,7 @@ class Ingest:
         self._turns.append(turn)
         turn.open_count = len(turn.columns)
         outcomes: list[tuple[_Turn, int, Exception | int]] = []
+        wrote = False
         for number, columns in turn.columns.items():
             level = self._ack if columns.acknowledged and self._ack is not Ack.MEMORY else Ack.WRITTEN
             log, draft = self._router.logs[number], columns.draft()
@@ -365,12 +382,15 @@ class Ingest:
                     log.submit(draft, ack=level, done=functools.partial(self._done, turn, number))
                 else:
                     outcomes.append((turn, number, written.stop))
+                    wrote = True
             except (TimestoneError, OSError) as error:
                 outcomes.append((turn, number, error))
         if self._ack is Ack.MEMORY:
             # Accepted is all that this level promises; the drafts are still counted until they are written.
             self._answer([turn])
             turn.answers = []
+        if wrote:
+            self._written()
         if outcomes or not turn.columns:
             self._resolved(outcomes)
 
@@ -407,7 +427,7 @@ class Ingest:
                 self._complaints.warn(f"failed {number}", f"{count} publishes could not be stored: {error}")
             for source, size_bytes in turn.all_sizes():
                 source.submitted_bytes -= size_bytes
-                self.submitted_bytes -= size_bytes
+            self.submitted_bytes -= turn.size_bytes
         if done:
             self._appended(appended)
         if self._held:

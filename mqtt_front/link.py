@@ -222,12 +222,9 @@ class Link:
             and self.permissions is None
             and self.publish_rates is None
             and not session.no_local
-            and connection.gathers
+            and (front := connection.front(memory, FRONT_BYTES)) >= 0
         ):
-            if connection.buffered_bytes:
-                position -= connection.take_partial(memory, FRONT_BYTES)
-            if connection.buffered_bytes == 0:
-                position = broker.ingest.gather(self, memory, position, end, connection.room)
+            position = broker.ingest.gather(self, memory, front, end, connection.level, connection.room)
         broker.counts.bytes_received += count
         self.last_seen = broker.deadlines.now
         if position < end:

@@ -28,17 +28,18 @@ class Mailbox(Generic[Item]):
     def put(self, item: Item) -> None:
         """Never blocks. After the loop was closed the item is dropped."""
         self._items.append(item)
-        # The item is in before the flag is read, and `_empty` lowers the flag before it takes items out:
+        # The item is in before the flag is read, and `empty` lowers the flag before it takes items out:
         # whoever sees the flag up is certain to be served.
         if not self._rung:
             self._rung = True
             ours = threading.get_ident() == self._thread
             try:
-                (self._loop.call_soon if ours else self._loop.call_soon_threadsafe)(self._empty)
+                (self._loop.call_soon if ours else self._loop.call_soon_threadsafe)(self.empty)
             except RuntimeError:
                 self._items.clear()
 
-    def _empty(self) -> None:
+    def empty(self) -> None:
+        """Deliver what is there, in the loop's thread: it does so by itself, but in a turn to come."""
         self._thread = threading.get_ident()
         self._rung = False
         items = [self._items.popleft() for _ in range(len(self._items))]

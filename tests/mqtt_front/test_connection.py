@@ -302,9 +302,9 @@ def test_any_bytes_at_all_are_survived(pieces: list[bytes]) -> None:
 
 def test_an_incomplete_packet_is_moved_in_front_of_what_follows() -> None:
     connection, packet, memory = opened(), encoded(Publish("t", b"payload")), bytearray(64)
-    assert connection.gathers and connection.take_partial(memory, 32) == 0
+    assert connection.front(memory, 32) == 32
     assert feed(connection, [packet[:9]]) == ([], None)
-    assert connection.take_partial(memory, 32) == 9
+    assert connection.front(memory, 32) == 23
     assert memory[23:32] == packet[:9] and connection.buffered_bytes == 0
     events, fault = feed(connection, [bytes(memory[23:32]) + packet[9:]])
     assert fault is None and len(events) == 1
@@ -313,20 +313,20 @@ def test_an_incomplete_packet_is_moved_in_front_of_what_follows() -> None:
 def test_a_packet_without_room_in_front_stays_where_it_is() -> None:
     connection, packet, memory = opened(), encoded(Publish("t", b"x" * 100)), bytearray(64)
     feed(connection, [packet[:40]])
-    assert connection.take_partial(memory, 32) == 0 and connection.take_partial(memory, 64) == 0
+    assert connection.front(memory, 32) == -1 and connection.front(memory, 64) == -1
     assert connection.buffered_bytes == 40
 
 
-def test_only_an_open_connection_that_is_not_held_lets_publishes_be_gathered() -> None:
-    assert not Connection(ANYTHING).gathers
-    connection = opened()
-    seen = [connection.gathers]
+def test_nothing_is_taken_before_a_connection_that_is_not_open_or_is_held() -> None:
+    memory, connection = bytearray(64), opened()
+    assert Connection(ANYTHING).front(memory, 32) == -1
+    places = [connection.front(memory, 32)]
     connection.hold()
-    seen.append(connection.gathers)
+    places.append(connection.front(memory, 32))
     list(connection.go_on())
-    seen.append(connection.gathers)
+    places.append(connection.front(memory, 32))
     connection.end()
-    assert [*seen, connection.gathers] == [True, False, True, False]
+    assert [*places, connection.front(memory, 32)] == [32, -1, 32, -1]
 
 
 def test_the_room_for_publishes_is_what_the_receive_maximum_leaves() -> None:

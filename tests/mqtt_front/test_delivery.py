@@ -117,6 +117,19 @@ def test_one_append_wakes_the_loop_once_for_all_its_readers(parts: Parts) -> Non
     assert all(len(client.take()) == 1 for _, client in clients)
 
 
+def test_whom_the_loops_own_append_wakes_can_be_served_before_the_turn_is_over(parts: Parts) -> None:
+    session, client = parts.client("a")
+    parts.publish(b"1", topic="a")
+    parts.delivery.serve_woken()
+    assert [one.payload for one in client.take()] == [b"1"]
+    parts.delivery.serve_woken()  # nobody is left
+    parts.loop.settle()
+    assert client.take() == [] and parts.state(session) is FeedState.PARKED
+    parts.publish(b"2", topic="a")
+    parts.loop.settle()
+    assert [one.payload for one in client.take()] == [b"2"]
+
+
 def test_nothing_spins_while_nothing_happens(parts: Parts) -> None:
     parts.client("a")
     parts.loop.settle()

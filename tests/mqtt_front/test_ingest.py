@@ -75,6 +75,7 @@ class Parts:
         self.logs = [store.log("mqtt"), store.log("alarms")]
         self.settled: dict[str, int] = {}
         self.appended: list[Appended] = []
+        self.written_count = 0
         self.ingest = Ingest(
             Router(self.logs, [("alarms/#", 1)], topic_levels=10),
             self.loop,
@@ -84,7 +85,11 @@ class Parts:
             client_bytes=client_bytes,
             settled=self.settled,
             appended=self.appended.extend,
+            written=self.written,
         )
+
+    def written(self) -> None:
+        self.written_count += 1
 
     def settle(self) -> None:
         self.loop.run_until(lambda: self.ingest.settled)
@@ -100,7 +105,7 @@ class Parts:
         """How many of these packets were taken."""
         wire = [encode_packet(packet, source.level) for packet in sent]
         buffer = bytearray(b"".join(wire))
-        taken = self.ingest.gather(source, buffer, 0, len(buffer), room)
+        taken = self.ingest.gather(source, buffer, 0, len(buffer), source.level, room)
         return [*itertools.accumulate(map(len, wire), initial=0)].index(taken)
 
     def payloads(self, number: int = 0) -> list[bytes]:
@@ -436,3 +441,21 @@ def test_a_disk_that_fails_is_told_to_who_was_gathered(tmp_path: Path, ack: Ack)
         parts.gather(new, Publish("a", b"3", 1, packet_id=3))
         parts.settle()
         assert parts.payloads() == [b"first", b"3"]
+
+
+def test_the_loop_writes_a_small_draft_itself_and_says_so(store: Store) -> None:
+    parts, source = Parts(store, ack=Ack.WRITTEN), Source()
+    parts.know(b"a")
+    before, wakeups = parts.written_count, parts.loop.wakeup_count
+    parts.ingest.add(source, run(("a", b"1", 1)))
+    parts.loop.turn()
+    assert source.acknowledged == [1], "in the same turn"
+    assert (parts.written_count, parts.loop.wakeup_count) == (before + 1, wakeups)
+
+
+def test_at_level_synced_the_loop_writes_nothing_that_is_acknowledged(parts: Parts) -> None:
+    parts.know(b"a")
+    before = parts.written_count
+    parts.ingest.add(Source(), run(("a", b"1", 1)))
+    parts.settle()
+    assert parts.written_count == before

@@ -46,6 +46,17 @@ def test_the_loop_does_not_wake_itself() -> None:
     assert loop.wakeup_count == 1
 
 
+def test_it_can_be_emptied_before_the_loop_does_so() -> None:
+    loop = ManualLoop()
+    got: list[list[int]] = []
+    mailbox: Mailbox[int] = Mailbox(loop, got.append)
+    mailbox.put(1)
+    mailbox.empty()
+    mailbox.put(2)
+    loop.settle()
+    assert got == [[1], [2]]
+
+
 def test_many_threads_lose_nothing() -> None:
     loop = ManualLoop()
     got: list[tuple[int, int]] = []
