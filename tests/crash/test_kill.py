@@ -26,6 +26,9 @@ from tests.support.killed_appender import (
     LOG_NAME,
     READY,
     STARTED,
+    STATE,
+    STATES_CONFIG,
+    STATES_NAME,
     Appender,
     expected_payload,
     topic_of,
@@ -162,6 +165,8 @@ class KillLoop:
         self.root = root
         self.rng = rng
         self.acknowledged: dict[int, int] = {}
+        self.states: dict[int, int] = {}
+        """Of the log that is compacted: acknowledged offsets by number."""
         self.unchecked: dict[int, int] = {}
         self.checked_offset = 0
         self.killed_in_recovery = 0
@@ -195,6 +200,10 @@ class KillLoop:
         self.killed_in_recovery += not facts
         for record_number, offset in facts[1:]:
             assert record_number not in self.acknowledged
+            assert record_number not in self.states
+            if record_number >= STATE:
+                self.states[record_number] = offset
+                continue
             self.acknowledged[record_number] = self.unchecked[record_number] = offset
 
     def _consume(self, seconds: float) -> None:
@@ -212,6 +221,8 @@ class KillLoop:
             return
         with timestone.view(self.root) as view:
             self._check(view.log(LOG_NAME))
+            if (self.root / f"{STATES_NAME}-0" / "topics").exists():
+                self.check_states(view.log(STATES_NAME))
 
     def check_store(self, *, from_the_start: bool = False) -> None:
         """What recovery makes of it: the records that no check has seen yet, or all."""
@@ -219,9 +230,40 @@ class KillLoop:
             self.unchecked, self.checked_offset = self.acknowledged, 0
         with timestone.open(self.root, config=CONFIG) as store:
             self.checked_offset = self._check(store.log(LOG_NAME))
+            self.check_states(store.log(STATES_NAME, config=STATES_CONFIG))
             if from_the_start:
                 self.check_consumers(store.log(LOG_NAME))
         self.unchecked = {}
+
+    def rewrite_all(self) -> tuple[int, int]:
+        """Compress and compact what the kills have left undone; returns how many segments are compressed then, and
+        how many records removed."""
+        with timestone.open(self.root, config=CONFIG) as store:
+            log, states = store.log(LOG_NAME), store.log(STATES_NAME)
+            log.apply_compression()
+            states.apply_compaction()
+            trailers = [segment.trailer for segment in log.history.segments if segment.trailer]
+            removed = [
+                segment.trailer.removed_count for segment in states.history.segments if segment.trailer
+            ]
+            return sum(trailer.frames is not None for trailer in trailers), sum(removed)
+
+    def check_states(self, log: Log | LogView) -> None:
+        """Of the log that is compacted: an acknowledged record goes only for a newer one of its topic."""
+        last: dict[str | None, int] = {}
+        found: dict[int, int] = {}
+        for record in log.reader("earliest"):
+            (number,) = struct.unpack_from("<Q", record.payload)
+            assert record.payload == expected_payload(number), f"offset {record.offset} is no record of ours"
+            assert record.topic == topic_of(number)
+            assert number > max(last.values(), default=-1), "in the order of submission, none twice"
+            found[number] = record.offset
+            last[record.topic] = number
+        for number, offset in self.states.items():
+            assert found.get(number, offset) == offset
+            assert number in found or last.get(topic_of(number), -1) > number, (
+                f"state {number - STATE} is lost"
+            )
 
     def check_consumers(self, log: Log) -> None:
         """What anybody was shown, before whichever kill, is still at its offset."""
@@ -264,7 +306,13 @@ def test_acknowledged_records_survive_kill_9_at_random_moments(quick_directory: 
                 loop.check_view()
             if number % 3 == 1:
                 loop.check_store()  # else the next process recovers, and may be killed while it does
+    compressed, removed = loop.rewrite_all()
     loop.check_store(from_the_start=True)
+    print(
+        f"{compressed} segments are compressed, {removed} of {len(loop.states)} states removed for newer ones"
+    )
+    assert compressed
+    assert removed
     print(f"{ROUNDS} kills, {loop.killed_in_recovery} of them while the store was being opened, seed {seed}:")
     print(f"{len(loop.acknowledged)} acknowledged records, 0 lost, {loop.found_count} found, 0 invented")
     seen = [len(consumer.seen) for consumer in loop.consumers]

@@ -2,7 +2,7 @@
 
 What belongs here: the victim of the kill -9 loop, and how a record proves that it is the one with its number. Several
 appends are in flight at once, at both levels, in batches and one by one; segments are small, so that most kills hit a
-roll, a seal or a recovery.
+roll, a seal, a compression or a recovery. A second log with few topics is compacted all the time.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import timestone
 from timestone import Ack, Draft, LogConfig, StoreConfig, Submission
+from timestone.config import Compression
 
 LOG_NAME = "telemetry"
 ACKNOWLEDGED = struct.Struct("<QQ")
@@ -24,8 +25,19 @@ STARTED = ACKNOWLEDGED.pack(2**64 - 2, 0)
 READY = ACKNOWLEDGED.pack(2**64 - 1, 0)
 """Sent when the store is open: recovery is over."""
 CONFIG = StoreConfig(
-    min_free_bytes=0, sync_interval_ms=5, log=LogConfig(segment_entries=200, segment_bytes=60_000)
+    min_free_bytes=0,
+    sync_interval_ms=5,
+    delete_delay_ms=20,
+    compact_bytes_per_s=10**9,
+    log=LogConfig(
+        segment_entries=200, segment_bytes=60_000, compression=Compression.ZSTD, compression_level=1
+    ),
 )
+STATES_NAME = "states"
+STATES_CONFIG = LogConfig(segment_entries=20, compact=True)
+STATE = 1 << 62
+"""Added to the numbers of the records of that log."""
+STATE_TOPICS = 5
 _IN_FLIGHT = 8
 
 
@@ -33,11 +45,13 @@ def expected_payload(number: int) -> bytes:
     """The payload of the record with this number: nobody else's, and not by chance."""
     rng = random.Random(number)
     proof = hashlib.sha256(b"%d" % number).digest()
-    return struct.pack("<Q", number) + proof + rng.randbytes(rng.choice((0, 1, 60, 500, 3000)))
+    return struct.pack("<Q", number) + proof + rng.randbytes(20) * rng.choice((0, 1, 3, 25, 150))
 
 
 def topic_of(number: int) -> str | None:
     """New topics all the time, so that the dictionary grows during the kills as well."""
+    if number >= STATE:
+        return f"states/{number % STATE_TOPICS}"
     return f"devices/{number // 50}" if number % 3 else None
 
 
@@ -57,6 +71,7 @@ class Appender:
         os.write(pipe, STARTED)
         self.store = timestone.open(root, config=CONFIG)
         self.log = self.store.log(LOG_NAME)
+        self.states = self.store.log(STATES_NAME, config=STATES_CONFIG)
         self.room = threading.Semaphore(_IN_FLIGHT)
         self.rng = random.Random(first_number)
         os.write(pipe, READY)
@@ -71,6 +86,8 @@ class Appender:
                 self.append_waiting(numbers[0], ack)
                 for number in numbers[1:]:
                     self.append_waiting(number, ack)
+                for number in numbers:
+                    self.append_waiting(STATE + number, ack)
                 self.room.release()
             else:
                 self.submit(numbers, ack)
@@ -88,5 +105,6 @@ class Appender:
         self.log.submit(Draft([expected_payload(number) for number in numbers], topics), ack=ack, done=done)
 
     def append_waiting(self, number: int, ack: Ack) -> None:
-        offset = self.log.append(expected_payload(number), topic=topic_of(number), ack=ack)
+        log = self.log if number < STATE else self.states
+        offset = log.append(expected_payload(number), topic=topic_of(number), ack=ack)
         os.write(self.pipe, ACKNOWLEDGED.pack(number, offset))
