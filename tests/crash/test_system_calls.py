@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import timestone
-from tests.support.faulted_owner import CONFIG, LOG_NAME, READER, payload_of, topic_of
+from tests.support.faulted_owner import CONFIG, LOG_NAME, READER, STATE, STATES_NAME, payload_of, topic_of
 from tests.support.seeds import rounds, told_on_failure
 from tests.support.system_calls import Action, Calls, Fault, FaultedProcess, Run, build_library
 from timestone.inspection import EXIT_TORN, inspect_store
@@ -26,7 +26,7 @@ from timestone.inspection import EXIT_TORN, inspect_store
 pytestmark = [pytest.mark.crash, pytest.mark.faults]
 
 OWNER = "tests.support.faulted_owner"
-STEP = rounds(15, "TIMESTONE_CALLS_STEP")
+STEP = rounds(20, "TIMESTONE_CALLS_STEP")
 """Of the calls of a kind every so-manieth is refused, and every `KILL_STEP`-th kills."""
 KILL_STEP = -(-STEP // 5)
 SECOND_LIFE = 100
@@ -101,7 +101,9 @@ def check(root: Path, promises: Promises) -> None:
         assert list(found.values()) == list(range(start, log.end_offset)), "without holes"
         assert start <= promises.deletable
         for number, offset in promises.acked.items():
-            assert found.get(number) == offset or offset < start, f"record {number} is lost"
+            if number < STATE:
+                assert found.get(number) == offset or offset < start, f"record {number} is lost"
+        check_states(store, promises)
         commitment = store.committed(timestone.ReaderId(LOG_NAME, 0, READER))
         committed = commitment.offset if commitment else None
         assert committed in (promises.committed, promises.committing), "a commit is whole or not there"
@@ -109,6 +111,26 @@ def check(root: Path, promises: Promises) -> None:
         assert log.append(b"after", topic=topic_of(10**6)) == end
     with timestone.open(root, config=CONFIG, recovery="strict") as store:
         assert store.log(LOG_NAME, create=False).end_offset == end + 1
+
+
+def check_states(store: timestone.Store, promises: Promises) -> None:
+    """Of the log that is compacted: an acknowledged record goes only for a newer one of its topic."""
+    acked = {number: offset for number, offset in promises.acked.items() if number >= STATE}
+    if (STATES_NAME, 0) not in store.log_names():
+        assert not acked
+        return
+    found: dict[int, int] = {}
+    last: dict[str, int] = {}
+    for record in store.log(STATES_NAME).reader("earliest"):
+        number = int(record.payload.partition(b"-")[0])
+        assert number in promises.tried - promises.refused
+        assert (record.payload, record.topic) == (payload_of(number), topic_of(number))
+        assert number > max(found, default=-1), "in the order of the appends"
+        found[number] = record.offset
+        last[topic_of(number)] = number
+    for number, offset in acked.items():
+        assert found.get(number, offset) == offset
+        assert number in found or last.get(topic_of(number), -1) > number, f"state {number} is lost"
 
 
 def numbers_of(calls: list[str], step: int, pattern: str = "") -> list[int]:
@@ -137,7 +159,7 @@ class Scene:
         return SECOND_LIFE if self.before else 0
 
 
-@pytest.fixture(scope="module", params=["live", "recover"])
+@pytest.fixture(scope="module", params=["live", "recover", "compact"])
 def scene(
     request: pytest.FixtureRequest, process: FaultedProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Scene:
@@ -150,6 +172,9 @@ def scene(
         torn = next(before.glob("*/*12.segment"))
         torn.write_bytes(torn.read_bytes() + b"torn")
         (torn.parent / "00000000000000000000.index.tmp").write_bytes(b"of a seal that was cut short")
+    if request.param == "compact":
+        before = folder / "before"
+        facts = process.run(OWNER, before, Fault(), steps="leave_states", kill=True).facts
     place = folder / "whole"
     if before:
         shutil.copytree(before, place)
@@ -157,6 +182,8 @@ def scene(
     assert whole.status == 0
     assert not [fact for fact in whole.facts if fact[0] == "error"]
     assert any("catalog.db" in call for call in whole.calls), "SQLite's calls count too"
+    if request.param == "compact":
+        assert any(".1.segment" in call for call in whole.calls), "something was compacted"
     return Scene(request.param, before, {"facts": facts}, whole.calls)
 
 

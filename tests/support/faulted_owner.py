@@ -1,8 +1,8 @@
 """The owner of a store, for runs in which a system call fails: what it does, and what it was told.
 
 It does everything that changes the disk: open, append, roll, seal, commit a reader, change settings, compress,
-delete by retention, close, and open again. It goes on after every error that the engine documents; anything else
-ends it with a traceback. The facts that it tells:
+compact, delete by retention, close, and open again. It goes on after every error that the engine documents; anything
+else ends it with a traceback. The facts that it tells:
 
     tried N COUNT     records N to N + COUNT - 1 are being appended
     acked N OFFSET    that record was acknowledged at that offset
@@ -30,18 +30,27 @@ CONFIG = StoreConfig(
     min_free_bytes=0, sync_interval_ms=NEVER_MS, delete_delay_ms=0, tail_bytes=0, scrub_bytes_per_s=0,
     log=LogConfig(segment_entries=4),
 )  # fmt: skip
+STATES_NAME = "states"
+STATES_CONFIG = LogConfig(segment_entries=4, compact=True, compression="zstd")  # type: ignore[arg-type]
+STATE = 10_000
+"""The records of that log have numbers from here on."""
 SEAL_WAIT_S = 0.2
 EVER = 10**9
 """Above every offset of these runs."""
 
 
 def payload_of(number: int) -> bytes:
-    """Every fourth is empty, every fifth larger than a sector."""
+    """Every fourth is empty, every fifth larger than a sector; a state says which it is."""
+    if number >= STATE:
+        return b"%06d-" % number * 40
     return b"" if number % 4 == 3 else b"%06d-" % number * (1 + number % 5 * 40)
 
 
 def topic_of(number: int) -> str:
-    """Each record has one of its own: it says which record this is, and the dictionary grows all the time."""
+    """Each record has one of its own: it says which record this is, and the dictionary grows all the time. Of states
+    there are three."""
+    if number >= STATE:
+        return f"states/{number % 3}"
     return f"devices/{number}"
 
 
@@ -52,6 +61,7 @@ class Owner:
         self.root = root
         self.tell = tell
         self.number = first_number
+        self.state = STATE + first_number
 
     def open(self) -> bool:
         """False when it cannot be opened, not even at the second try."""
@@ -77,10 +87,39 @@ class Owner:
     def append(self, count: int, ack: Ack) -> bool:
         numbers = range(self.number, self.number + count)
         self.number += count
-        was_failed = self.log.failure is not None
+        return self._append(self.log, numbers, ack)
+
+    def append_states(self, count: int, ack: Ack) -> None:
+        numbers = range(self.state, self.state + count)
+        self.state += count
+        if (log := self.states()) is not None:
+            self._append(log, numbers, ack)
+
+    def states(self) -> timestone.Log | None:
+        """The log that is compacted; None when it cannot be made."""
+        try:
+            return self.store.log(STATES_NAME, config=STATES_CONFIG)
+        except (OSError, TimestoneError) as error:
+            self.failed("states", error)
+            return None
+
+    def compact(self) -> None:
+        """Twice: the second pass finds less to do, or what the first could not. Then what is left is compressed."""
+        if (log := self.states()) is None:
+            return
+        for work in (log.apply_compaction, log.apply_compaction, log.apply_compression):
+            try:
+                work()
+                self.store.deleted_files.unlink_due()
+            except (OSError, TimestoneError) as error:
+                self.failed("compact", error)
+
+    def _append(self, log: timestone.Log, numbers: range, ack: Ack) -> bool:
+        count = len(numbers)
+        was_failed = log.failure is not None
         self.tell("tried", numbers.start, count)
         try:
-            offsets = self.log.append_many(
+            offsets = log.append_many(
                 [payload_of(number) for number in numbers],
                 topics=[topic_of(number) for number in numbers],
                 ack=ack,
@@ -185,7 +224,25 @@ def leave_unclosed(owner: Owner) -> None:
     owner.commit()
 
 
-STEPS = {step.__name__: step for step in (live, recover, leave_unclosed)}
+def leave_states(owner: Owner) -> None:
+    """Some segments of a log that is to be compacted, the last one not sealed; the caller kills the process."""
+    assert owner.open()
+    owner.store.maintenance.stop()
+    for _ in range(4):
+        owner.append_states(3, Ack.SYNCED)
+
+
+def compact(owner: Owner) -> None:
+    """Open what is there, compact it, and go on."""
+    if not owner.open():
+        return
+    owner.store.maintenance.stop()  # or it would compact at a moment of its own, and two runs would differ
+    owner.compact()
+    owner.append_states(3, Ack.SYNCED)
+    owner.close()
+
+
+STEPS = {step.__name__: step for step in (live, recover, leave_unclosed, leave_states, compact)}
 
 
 def main(
