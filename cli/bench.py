@@ -16,6 +16,10 @@ BENCHMARKS = {
     ),
     "opening": ("timestone_bench.opening", "opening a store whose owner was killed"),
     "many-topics": ("timestone_bench.many_topics", "a log with many topics against one with a single topic"),
+    "scale": (
+        "timestone_bench.scale",
+        "what 100,000 topics take, and thousands of logs that were not closed",
+    ),
     "spark": ("timestone_bench.spark_read", "scans by Spark, against Parquet and text of the same rows"),
     "compression": (
         "timestone_bench.compression",

@@ -1,0 +1,212 @@
+"""What do very many topics take, and very many logs: memory, descriptors, maps, the disk, and the time to open?
+
+Every figure is of a process of its own. The topics have had a record each and are idle; then some of them get one each
+at once, as devices do that report at the same second. The logs have a record each when their owner is killed, so that
+every one has a segment that was not closed.
+"""
+
+import argparse
+import json
+import logging
+import multiprocessing
+import os
+import resource
+import signal
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+import timestone
+from timestone import Draft, LogConfig
+
+from .environment import probe_environment
+from .errors import BenchmarkError
+from .options import add_directory, positive
+from .working_directory import working_directory
+
+__all__ = ["BenchmarkError", "add_arguments", "run"]
+
+Progress = Callable[[str], None]
+_LOG = "telemetry"
+_PAYLOAD = bytes(100)
+_ROUNDS = 10
+_FDS_A_LOG = 3
+"""Of a log that is written to: its segment, index and topics."""
+_FDS_MORE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a process takes more than it did with an empty store."""
+
+    open_s: float
+    memory_mb: float
+    fds: int
+    maps: int
+    progress_lines: int
+    """How often the log said how far the opening was."""
+    append_ms: float = 0.0
+    """One record to each of the active topics, synced: the median."""
+    active_memory_mb: float = 0.0
+    """The same memory after them, with the segment that is written."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this benchmark."""
+    parser.description = "What 100,000 topics take, and thousands of logs whose owner was killed."
+    parser.add_argument("--topics", type=positive, default=100_000, metavar="N", help="(default: 100,000)")
+    parser.add_argument(
+        "--active", type=positive, default=10_000, metavar="N", help="that get records (default: 10,000)"
+    )
+    parser.add_argument(
+        "--logs", type=positive, default=2_000, metavar="N", help="not closed when opened (default: 2,000)"
+    )
+    add_directory(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+
+
+def run(arguments: argparse.Namespace, progress: Progress) -> int:
+    """Measure and report. Raises BenchmarkError when it cannot run here."""
+    _allow_descriptors(arguments.logs * _FDS_A_LOG + _FDS_MORE)
+    with working_directory(arguments.dir) as root:
+        environment = probe_environment(root)
+        progress("an empty store")
+        _measured(_fill_topics, root / "empty", 1, killed=False)
+        progress(f"{arguments.topics:,} topics")
+        _measured(_fill_topics, root / "topics", arguments.topics, killed=False)
+        topics = _measured(_open, root / "topics", min(arguments.active, arguments.topics), root / "empty")
+        topics_bytes = _bytes(root / "topics")
+        progress(f"{arguments.logs:,} logs")
+        _measured(_fill_logs, root / "logs", arguments.logs, killed=True)
+        logs_bytes = _bytes(root / "logs")
+        logs = _measured(_open, root / "logs", 0, root / "empty")
+    progress("")
+    assert topics is not None
+    assert logs is not None
+    if arguments.json:
+        figures = {
+            "topics": asdict(topics) | {"count": arguments.topics, "disk_bytes": topics_bytes},
+            "logs": asdict(logs) | {"count": arguments.logs, "disk_bytes": logs_bytes},
+        }
+        print(json.dumps({"benchmark": "scale", "result": figures}, indent=2))
+        return 0
+    for line in environment.lines():
+        print(line)
+    for count, what, found, disk_bytes in (
+        (arguments.topics, "idle topics in one log", topics, topics_bytes),
+        (arguments.logs, "logs, none closed", logs, logs_bytes),
+    ):
+        print(
+            f"{count:,} {what}: opened in {found.open_s:.2f} s, {found.memory_mb:.0f} MB of memory, "
+            f"{found.fds} descriptors, {found.maps} maps, {disk_bytes / count:,.0f} bytes of the disk each, "
+            f"{found.progress_lines} lines of progress"
+        )
+    print(
+        f"a record to each of {min(arguments.active, arguments.topics):,} of the topics, synced: "
+        f"{topics.append_ms:.0f} ms; {topics.active_memory_mb:.0f} MB of memory then"
+    )
+    return 0
+
+
+def _allow_descriptors(wanted: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(hard, wanted)))
+    except (ValueError, OSError):
+        raise BenchmarkError(
+            f"so many logs need {wanted:,} descriptors, and a process may have {hard:,} here; lower --logs"
+        ) from None
+
+
+def _measured(
+    target: Callable[..., None], path: Path, count: int, empty: Path | None = None, *, killed: bool = False
+) -> Footprint | None:
+    """Run something in a process of its own; what it reports, if it does."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=target, args=(path, count, empty, sender))
+    process.start()
+    sender.close()
+    try:
+        found: Footprint | None = receiver.recv()
+    except EOFError:
+        found = None
+    process.join()
+    if process.exitcode != (-signal.SIGKILL if killed else 0):
+        raise BenchmarkError(f"{path.name} could not be made or opened: exit code {process.exitcode}")
+    return found
+
+
+def _fill_topics(path: Path, count: int, empty: Path | None, sender: Connection) -> None:
+    with timestone.open(path, ack="written", min_free_bytes=0) as store:
+        log = store.log(_LOG, config=LogConfig(topic_count=max(count, 1000)))
+        ids = np.array([log.topic_id(_topic(number)) for number in range(count)], dtype=np.uint32)
+        for first in range(0, count, 4096):
+            some = ids[first : first + 4096]
+            log.append_draft(Draft([_PAYLOAD] * len(some), some))
+    sender.send(None)
+
+
+def _fill_logs(path: Path, count: int, empty: Path | None, sender: Connection) -> None:
+    store = timestone.open(path, ack="written", min_free_bytes=0, sync_interval_ms=10**9)
+    for number in range(count):
+        store.log(f"log{number}").append(_PAYLOAD, topic=_topic(number))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _open(path: Path, active: int, empty: Path, sender: Connection) -> None:
+    timestone.open(empty, min_free_bytes=0).close()  # whatever is needed by the first store of a process
+    lines: list[str] = []
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("timestone")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    memory_mb, fds, maps = _taken()
+    start = time.perf_counter()
+    with timestone.open(path, ack="written", min_free_bytes=0) as store:
+        open_s = time.perf_counter() - start
+        then_mb, then_fds, then_maps = _taken()
+        times = [_append_to_each(store, active) for _ in range(_ROUNDS if active else 0)]
+        found = Footprint(
+            open_s,
+            then_mb - memory_mb,
+            then_fds - fds,
+            then_maps - maps,
+            sum(line.startswith("opening ") for line in lines),
+            statistics.median(times) * 1000 if times else 0.0,
+            _taken()[0] - memory_mb,
+        )
+    sender.send(found)
+
+
+def _append_to_each(store: timestone.Store, count: int) -> float:
+    log = store.log(_LOG, create=False)
+    ids = np.array([log.topic_id(_topic(number)) for number in range(count)], dtype=np.uint32)
+    start = time.perf_counter()
+    log.append_draft(Draft([_PAYLOAD] * count, ids), ack="synced")
+    return time.perf_counter() - start
+
+
+def _topic(number: int) -> str:
+    return f"sites/{number % 100}/devices/{number:06d}/telemetry"
+
+
+def _taken() -> tuple[float, int, int]:
+    """Resident memory in 10^6 bytes, open descriptors, maps."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    maps = Path("/proc/self/maps").read_text().count("\n")
+    return pages * resource.getpagesize() / 1e6, len(os.listdir("/proc/self/fd")), maps
+
+
+def _bytes(path: Path) -> int:
+    """What the files really take, not how long they are."""
+    return sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())
