@@ -16,13 +16,26 @@ import pytest
 import timestone
 from tests.support import full_disk
 from tests.support.child_process import in_child
-from timestone import Ack, Log, LogConfig, Store, StoreClosed, StoreConfig, StoreLocked, TimestoneError
+from tests.support.seeds import rounds
+from timestone import (
+    Ack,
+    Log,
+    LogConfig,
+    Store,
+    StoreClosed,
+    StoreConfig,
+    StoreLocked,
+    TimestoneError,
+    TopicLimit,
+)
 
 pytestmark = pytest.mark.faults
 
 ROOT = Path(__file__).parents[2]
 CONFIG = StoreConfig(min_free_bytes=0)
 LOG_NAME = "telemetry"
+TOPICS = rounds(2_000, "TIMESTONE_SCALE_TOPICS")
+LOGS = rounds(40, "TIMESTONE_SCALE_LOGS")
 
 
 def payloads(root: Path) -> list[bytes]:
@@ -259,3 +272,60 @@ def test_directory_removed_under_an_open_store_is_an_error_and_not_a_crash(quick
         log.append(b"y", ack=Ack.SYNCED)
     with suppress(OSError, TimestoneError):
         store.close()
+
+
+def taken() -> tuple[int, int]:
+    """Descriptors, and maps of files of a store."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return len(os.listdir("/proc/self/fd")), sum(line.endswith(".index") for line in maps)
+
+
+def test_topics_cost_neither_descriptors_nor_maps(quick_directory: Path) -> None:
+    """Idle ones, and then with a record to each."""
+    root = quick_directory / "store"
+    names = [f"devices/{number}/state" for number in range(TOPICS)]
+    config = StoreConfig(min_free_bytes=0, log=LogConfig(topic_count=TOPICS))
+    with timestone.open(root, config=config) as store:
+        store.log(LOG_NAME).append(b"one", topic=names[0])
+        few = taken()
+        store.log(LOG_NAME).append_many([b"idle"] * TOPICS, topics=names)
+        assert taken() == few
+    before = taken()
+    with timestone.open(root, config=config) as store:
+        log = store.log(LOG_NAME)
+        assert taken()[0] <= before[0] + few[0], "what one topic takes"
+        assert len(log.topics) == TOPICS
+        log.append_many([b"active"] * TOPICS, topics=names)
+        assert taken()[1] == before[1]
+        assert len(list(log.reader("earliest", topics=names[-1]))) == 2
+        with pytest.raises(TopicLimit):
+            log.append(b"", topic="one more")
+
+
+def test_logs_whose_owner_was_killed_are_opened_within_the_limits(quick_directory: Path) -> None:
+    """None of their segments was closed. Each log holds its topics open, and no segment until it is read; then as many
+    segments of all logs together as the setting allows."""
+    root = quick_directory / "store"
+
+    def fill(pipe: int) -> None:
+        store = timestone.open(root, config=CONFIG)
+        for number in range(LOGS):
+            store.log(f"log{number}").append(b"%d" % number, ack=Ack.WRITTEN)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def recover(pipe: int) -> None:
+        fds, maps = taken()
+        config = StoreConfig(min_free_bytes=0, tail_bytes=0, open_segment_count=8)
+        with timestone.open(root, config=config) as store:
+            assert len(store.recoveries) == LOGS
+            opened = taken()
+            assert opened[0] <= fds + LOGS + 8
+            assert opened[1] == maps
+            for number in range(LOGS):
+                assert store.log(f"log{number}").record(0).payload == b"%d" % number
+            read = taken()
+            assert read[0] <= opened[0] + 2 * 8, "a segment, and the map of its index"
+            assert read[1] <= maps + 8
+
+    assert in_child(fill)[0] == signal.SIGKILL
+    assert in_child(recover)[0] == 0
