@@ -20,7 +20,7 @@ from timestone.index import HEADER_BYTES
 from timestone.log_copy import LogCopy
 from timestone.missing_offsets import MissingOffsets
 from timestone.offset_ranges import OffsetRanges
-from timestone.remains import Remains, log_ids, remains_of
+from timestone.remains import IndexPages, Remains, log_ids, remains_of
 from timestone.salvage_report import LogSalvage
 from timestone.segment_writer import HalfWritten
 from timestone.topics import LogIdentity, TopicDictionary
@@ -144,10 +144,22 @@ class LogSalvager:
             byte_sources = remains.byte_sources(entry_sources)
             self._heard[base] = [Proofs(source, byte_sources) for source in entry_sources]
             self._notes += remains.notes
-            if remains.has_segment and not remains.has_index:
-                size = remains.segments[0].size_bytes
-                self._notes.append(f"segment {base} has no index: nothing tells its {size} bytes apart")
+            self._note_untold(base, remains)
             remains.close()
+
+    def _note_untold(self, base: int, remains: Remains) -> None:
+        """Say so when no index tells the records of a segment apart."""
+        size = remains.segments[0].size_bytes if remains.has_segment else 0
+        if remains.has_segment and not remains.has_index:
+            self._notes.append(f"segment {base} has no index: nothing tells its {size} bytes apart")
+        elif (
+            size
+            and _says_nothing(remains.own)
+            and not any(one.end_offset > base for one in self._heard[base])
+        ):
+            self._notes.append(
+                f"nothing is left of the index of segment {base}: nothing tells its {size} bytes apart"
+            )
 
     def _chosen(self) -> tuple[list[ProvenRange], OffsetRanges]:
         """The proofs to copy, in offset order and each offset once."""
@@ -232,6 +244,10 @@ class LogSalvager:
         return LogSalvage(
             self._name, self._partition, 0, 0, 0, 0, 0, 0, 0, (), (), 0, 0, tuple(self._notes), error
         )
+
+
+def _says_nothing(index: IndexPages | None) -> bool:
+    return index is None or (index.header is None and index.checkpoint is None and index.trailer is None)
 
 
 def _shown(base: int, remains: Remains) -> int:

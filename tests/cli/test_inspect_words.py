@@ -77,6 +77,20 @@ def test_a_clean_store_needs_no_words() -> None:
             ],
         ),
         (
+            report(
+                replace(
+                    SEALED,
+                    state="torn",
+                    records=0,
+                    next_offset=0,
+                    checkpoint=0,
+                    lost_bytes=40,
+                    reason="no header",
+                )
+            ),
+            ["nothing is left of its index (no header)", "40 bytes", "bring the index back", ".lost"],
+        ),
+        (
             report(replace(SEALED, state="torn", lost_bytes=40), owner=7),
             ["Process 7 is writing", "look again"],
         ),

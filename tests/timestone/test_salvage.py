@@ -13,7 +13,7 @@ import pytest
 import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
-from tests.support.specimen import FOLDER, LOG_NAME, Specimen, make_specimen
+from tests.support.specimen import FOLDER, INDEX, LOG_NAME, Specimen, make_specimen
 from tests.support.step_clock import StepClock
 from timestone import LogConfig, NotAStore, Record, StoreLocked
 from timestone.inspection import EXIT_CLEAN, EXIT_CORRUPT, inspect_store
@@ -475,3 +475,11 @@ def test_missing_dictionary_is_named(patient: Patient) -> None:
     (log,) = salvage_store(patient.source, patient.target, clock=StepClock()).logs
     assert lost_offsets(log) == {4, 5, 6, 7}
     assert any("its dictionary, number 1, is missing" in note for note in log.notes)
+
+
+def test_segment_whose_index_was_emptied_is_not_called_saved(patient: Patient) -> None:
+    """Somebody had cut the index to nothing: salvage saved no record and said that everything was saved."""
+    specimen = make_specimen(patient.place / "made", closed=True, count=8)
+    log = patient.salvage(specimen.with_file(INDEX, b""))
+    assert (log.records, patient.report.exit_code) == (0, EXIT_LOSSES)
+    assert "nothing is left of the index of segment 0" in log.notes[0]
