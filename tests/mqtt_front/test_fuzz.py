@@ -1,14 +1,17 @@
 """Whatever a client sends: no exception but the two protocol errors escapes, memory stays bounded, and the connection
 answers as the specification says. `make fuzz` runs ten million inputs; TIMESTONE_FUZZ_INPUTS says how many here."""
 
+import contextlib
 import logging
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import timestone
 from mqtt_front.broker import Broker
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Disconnect
@@ -20,8 +23,8 @@ from mqtt_front.routing import Router
 from mqtt_front.security.guard import Guard
 from mqtt_front.settings import MqttSettings
 from tests.support.manual_loop import ManualLoop
-from tests.support.mqtt_clients import parse
-from tests.support.mqtt_fuzz import cuts, inputs
+from tests.support.mqtt_clients import parse, wait_for
+from tests.support.mqtt_fuzz import cuts, inputs, publishes
 from tests.support.mqtt_kernels import each_kernel
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone.config import Ack
@@ -118,9 +121,10 @@ class Wire:
         return ("192.0.2.1", 1) if name == "peername" else default
 
 
-@pytest.fixture
-def broker(store: Store) -> Iterator[Broker]:
-    loop, settings = ManualLoop(), MqttSettings(topic_levels=5, connects_per_s=0, packet_bytes=2048)
+@contextlib.contextmanager
+def serving(store: Store, **bounds: int) -> Iterator[Broker]:
+    loop = ManualLoop()
+    settings = MqttSettings(topic_levels=5, connects_per_s=0, packet_bytes=2048, **bounds)  # type: ignore[arg-type]
     log = logging.getLogger("timestone.fuzz")
     log.setLevel(logging.CRITICAL)
     with ThreadPoolExecutor(1) as executor:
@@ -133,23 +137,70 @@ def broker(store: Store) -> Iterator[Broker]:
         )  # fmt: skip
 
 
+@pytest.fixture
+def broker(store: Store) -> Iterator[Broker]:
+    with serving(store) as made:
+        yield made
+
+
+def spoken_to(broker: Broker, pieces: list[bytes], pauses: random.Random) -> tuple[Link, Wire]:
+    """A connection that received the pieces, some of them in one turn of the loop, once all is settled."""
+    loop, wire, link = broker.deadlines._loop, Wire(), Link(broker)
+    assert isinstance(loop, ManualLoop)
+    link.connection_made(wire)
+    for piece in pieces:
+        link.get_buffer(-1)[: len(piece)] = piece
+        link.buffer_updated(len(piece))
+        if pauses.random() < 0.5:
+            loop.settle()
+
+    def settled() -> bool:
+        loop.settle()
+        return broker.ingest.settled
+
+    wait_for(settled)
+    link.connection_lost(None)
+    loop.settle()
+    return link, wire
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_is_gathered_is_stored_and_answered_as_the_usual_way_would(tmp_path: Path, level: int) -> None:
+    """Where publishes are counted against a rate, they are not gathered."""
+    seed = run_seed(f"gathered {level}")
+    chance = random.Random(seed)
+    with (
+        timestone.open(tmp_path / "gathered") as quick_store,
+        timestone.open(tmp_path / "usual") as usual_store,
+        serving(quick_store) as quick,
+        serving(usual_store, client_publishes_per_s=1 << 30) as usual,
+    ):
+        readers = [store.log("mqtt").reader("earliest") for store in (quick_store, usual_store)]
+        for number, data in zip(range(INPUTS // 120), publishes(chance, level), strict=False):
+            pieces, pauses = cuts(chance, data), chance.random()
+            with told_on_failure(TIMESTONE_SEED=seed, number=number, data=data.hex()):
+                outcomes = []
+                for broker, reader in zip((quick, usual), readers, strict=True):
+                    link, wire = spoken_to(broker, pieces, random.Random(pauses))
+                    stored = [(one.topic, one.payload, one.flags) for one in reader]
+                    answers = parse(wire.written, link.connection.level)[0]
+                    ends = [one.reason for one in answers if isinstance(one, Disconnect)]
+                    # What breaks the protocol may overtake acknowledgements, and pings anything.
+                    acked = [one for one in answers if isinstance(one, (packets.Puback, packets.Pubrec))]
+                    outcomes.append((stored, wire.ended, ends, [] if wire.ended else acked))
+                assert outcomes[0] == outcomes[1]
+        assert quick.ingest.gathered_count > 0 == usual.ingest.gathered_count
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_any_bytes_are_answered_as_the_specification_says(broker: Broker, level: int) -> None:
     """A whole server without sockets: it answers in packets of the client's version, tells MQTT 5 what was wrong, and
     ends older clients without a word."""
     seed = run_seed(f"answers {level}")
     chance = random.Random(seed)
-    loop = broker.deadlines._loop
-    assert isinstance(loop, ManualLoop)
     for number, data in zip(range(INPUTS // 12), inputs(chance, level), strict=False):
         with told_on_failure(TIMESTONE_SEED=seed, number=number, data=data.hex()):
-            wire = Wire()
-            link = Link(broker)
-            link.connection_made(wire)
-            for piece in cuts(chance, data):
-                link.get_buffer(-1)[: len(piece)] = piece
-                link.buffer_updated(len(piece))
-                loop.settle()
+            link, wire = spoken_to(broker, cuts(chance, data), chance)
             spoken = link.connection.level
             answers, rest = parse(wire.written, spoken)
             assert rest == b""
@@ -162,6 +213,4 @@ def test_any_bytes_are_answered_as_the_specification_says(broker: Broker, level:
                 assert not any(isinstance(one, Disconnect) for one in answers)
             elif wire.ended and link.connected and isinstance(answers[-1], Disconnect):
                 assert answers[-1].reason >= 0x80
-            link.connection_lost(None)
-            loop.settle()
     assert not broker.links and not broker.sessions.connected

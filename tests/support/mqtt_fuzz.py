@@ -63,6 +63,24 @@ def valid_packets(level: int) -> list[bytes]:
     return [encode_packet(packet, level) for packet in sent]
 
 
+def publishes(chance: random.Random, level: int) -> Iterator[bytes]:
+    """Conversations of a client that mostly publishes plainly, without end; half of them are changed somewhere."""
+    corpus = valid_packets(level)
+    while True:
+        data = bytearray()
+        for _ in range(chance.randrange(1, 30)):
+            qos = chance.choice((0, 0, 0, 1, 1, 1, 1, 2))
+            topic = chance.choice(("a/b", "c", "a longer/topic/name", f"x/{chance.randrange(3)}"))
+            payload = chance.randbytes(chance.choice((0, 1, 5, 50, 300, 1000)))
+            packet_id, retain = chance.randrange(1, 40) if qos else 0, chance.random() < 0.03
+            data += encode_packet(Publish(topic, payload, qos, retain, False, packet_id), level)
+            if chance.random() < 0.05:
+                data += encode_packet(packets.Pingreq(), level)
+        for _ in range(chance.choice((0, 0, 1, 2))):
+            _change(chance, data, corpus)
+        yield corpus[0] + bytes(data)
+
+
 def inputs(chance: random.Random, level: int) -> Iterator[bytes]:
     """One conversation after the other, without end: mostly a good CONNECT, then packets some of which are changed."""
     corpus = valid_packets(level)
