@@ -1,6 +1,7 @@
 """The types of the compiled kernel: those of its twin, and what tests ask it."""
 
 from timestone.pure_kernel import Buffer
+from timestone.pure_kernel import NumberedNames as NumberedNames
 from timestone.pure_kernel import entry_crcs as entry_crcs
 from timestone.pure_kernel import fill_entries as fill_entries
 from timestone.pure_kernel import fitting as fitting

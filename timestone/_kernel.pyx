@@ -8,7 +8,9 @@ Works without the GIL once there is so much to do that another thread can use th
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
-from cpython.object cimport PyObject
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject, PyObject_Hash
+from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -42,8 +44,12 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 3  # see timestone/kernel.py
+INTERFACE = 4  # see timestone/kernel.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
+
+cdef extern from "Python.h":
+    int PyUnicode_CheckExact(object name)
+    int PyUnicode_Compare(object one, object other)
 
 cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits into
     uint64_t place  # position, length
@@ -54,6 +60,7 @@ cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits i
 cdef enum:
     ENTRY_BYTES = 32
     IOV_MOST = 1024  # UIO_MAXIOV of Linux
+    ROUND = 32
     AHEAD = 12  # payloads lie anywhere in memory: so many are under way from there at once
     # Letting go of the GIL and asking for it back costs a microsecond when nobody wants it and up to the switch
     # interval of 5 ms when somebody does: worth it for what takes some ten microseconds.
@@ -193,6 +200,109 @@ cdef inline PyObject *piece_of(tuple pieces, Py_ssize_t number) except NULL:
     if not PyBytes_Check(<object>piece):
         raise TypeError(f"a payload is {type(<object>piece).__name__}, not bytes")
     return piece
+
+
+cdef struct Slot:
+    PyObject *name  # a reference of its own; NULL in an empty slot
+    uint32_t tag  # the upper half of the hash
+    uint32_t number
+
+
+cdef class NumberedNames:
+    """A hash table with linear probing, at most half full."""
+
+    cdef Slot *slots
+    cdef Py_ssize_t size  # a power of two
+    cdef Py_ssize_t count
+
+    def __cinit__(self):
+        self.size = 16
+        self.slots = <Slot *>PyMem_Calloc(self.size, sizeof(Slot))
+        if self.slots == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef Py_ssize_t at
+        if self.slots != NULL:
+            for at in range(self.size):
+                Py_XDECREF(self.slots[at].name)
+            PyMem_Free(self.slots)
+
+    def __len__(self):
+        return self.count
+
+    def add(self, str name not None, number):
+        if not 0 <= number <= U32_MAX:
+            raise OverflowError(f"{number} does not fit into 4 bytes")
+        if 2 * (self.count + 1) > self.size:
+            self.grow()
+        cdef Py_hash_t hashed = PyObject_Hash(name)
+        cdef Slot *slot = self.slot_of(<PyObject *>name, hashed)
+        if slot.name == NULL:
+            Py_INCREF(name)
+            slot.name = <PyObject *>name
+            slot.tag = tag_of(hashed)
+            slot.number = number
+            self.count += 1
+
+    def find(self, str name not None):
+        cdef Slot *slot = self.slot_of(<PyObject *>name, PyObject_Hash(name))
+        return None if slot.name == NULL else slot.number
+
+    def find_all(self, tuple names not None):
+        cdef Py_ssize_t count = PyTuple_GET_SIZE(names)
+        cdef PyObject **items = &(<PyTupleObject *>names).ob_item[0]
+        cdef bytes numbers = PyBytes_FromStringAndSize(NULL, count * 4)
+        cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(numbers)
+        cdef Py_hash_t hashes[ROUND]
+        cdef Py_ssize_t first, place, last
+        cdef Slot *slot
+        # Names, then slots, lie anywhere in memory: those of a round are under way from there at once.
+        for first in range(0, count, ROUND):
+            last = min(count, first + ROUND)
+            for place in range(first, min(count, last + ROUND)):
+                prefetch(items[place])
+            for place in range(first, last):
+                if not PyUnicode_CheckExact(<object>items[place]):
+                    return None
+                hashes[place - first] = PyObject_Hash(<object>items[place])
+                prefetch(&self.slots[hashes[place - first] & (self.size - 1)])
+            for place in range(first, last):
+                slot = self.slot_of(items[place], hashes[place - first])
+                if slot.name == NULL:
+                    return None
+                memcpy(at + 4 * place, &slot.number, 4)
+        return numbers
+
+    cdef Slot *slot_of(self, PyObject *name, Py_hash_t hashed) noexcept:
+        """The slot of a name, or the empty one where it belongs."""
+        cdef Py_ssize_t at = hashed & (self.size - 1)
+        cdef Slot *slot = &self.slots[at]
+        while slot.name != NULL:
+            if slot.name == name or (
+                slot.tag == tag_of(hashed) and PyUnicode_Compare(<object>slot.name, <object>name) == 0
+            ):
+                break
+            at = (at + 1) & (self.size - 1)
+            slot = &self.slots[at]
+        return slot
+
+    cdef int grow(self) except -1:
+        cdef Slot *old = self.slots
+        cdef Py_ssize_t old_size = self.size, at
+        cdef Slot *wider = <Slot *>PyMem_Calloc(2 * old_size, sizeof(Slot))
+        if wider == NULL:
+            raise MemoryError
+        self.slots, self.size = wider, 2 * old_size
+        for at in range(old_size):
+            if old[at].name != NULL:
+                self.slot_of(old[at].name, PyObject_Hash(<object>old[at].name))[0] = old[at]
+        PyMem_Free(old)
+        return 0
+
+
+cdef inline uint32_t tag_of(Py_hash_t hashed) noexcept nogil:
+    return <uint32_t>(<uint64_t>hashed >> 32)
 
 
 def fill_entries(
@@ -366,16 +476,16 @@ def fitting(index, Py_ssize_t place, Py_ssize_t count, int64_t max_bytes):
     cdef const uint8_t *entries = view.data + place
     cdef uint32_t start
     memcpy(&start, entries, 4)
-    # The first record that ends too late is in (low, high].
-    cdef Py_ssize_t low = 0, high = count, middle
-    while high - low > 1:
-        middle = low + (high - low) // 2
-        if end_of(entries, middle) - start <= max_bytes:
-            low = middle
-        else:
+    # As `bisect` does, step by step: damaged entries need not be in order, and both twins shall go the same way astray.
+    cdef Py_ssize_t low = 1, high = count, middle
+    while low < high:
+        middle = (low + high) // 2
+        if end_of(entries, middle) - start > max_bytes:
             high = middle
-    cdef int64_t size_bytes = end_of(entries, low) - start
-    return low + 1, start, size_bytes if size_bytes > 0 else 0
+        else:
+            low = middle + 1
+    cdef int64_t size_bytes = end_of(entries, low - 1) - start
+    return low, start, size_bytes if size_bytes > 0 else 0
 
 
 cdef inline int64_t end_of(const uint8_t *entries, Py_ssize_t number) noexcept nogil:

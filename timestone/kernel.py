@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from timestone import pure_kernel
 
-INTERFACE = 3
+INTERFACE = 4
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -39,6 +39,7 @@ NAME = "pure Python" if _native is None else "native"
 if TYPE_CHECKING or _native is None:
     gathered = pure_kernel.gathered
     pwritev = pure_kernel.pwritev
+    NumberedNames = pure_kernel.NumberedNames
     fill_entries = pure_kernel.fill_entries
     entry_crcs = pure_kernel.entry_crcs
     valid_count = pure_kernel.valid_count
@@ -48,6 +49,7 @@ if TYPE_CHECKING or _native is None:
 else:
     gathered = _native.gathered
     pwritev = _native.pwritev
+    NumberedNames = _native.NumberedNames
     fill_entries = _native.fill_entries
     entry_crcs = _native.entry_crcs
     valid_count = _native.valid_count

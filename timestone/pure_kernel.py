@@ -15,7 +15,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterator
 from mmap import mmap
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,40 @@ def pwritev(fd: int, pieces: tuple[bytes, ...], position: int) -> int:
 
     Here because it takes a column of objects apart like everything else here; nobody but `Files` calls it."""
     return os.pwritev(fd, pieces, position)
+
+
+class NumberedNames:
+    """Names with a number each, u32, looked up many at a time. Of a hundred thousand, each look into a dict waits for
+    memory three or four times; the compiled twin lets many of them wait together. Names are str and no subclass."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def add(self, name: str, number: int) -> None:
+        """Give a name its number, unless it has one."""
+        _check_name(name)
+        _check_u32(number)
+        self._numbers.setdefault(name, number)
+
+    def find(self, name: str) -> int | None:
+        """The number of a name, or None."""
+        _check_name(name)
+        return self._numbers.get(name)
+
+    def find_all(self, names: tuple[str, ...]) -> bytes | None:
+        """The number of each name, u32 each; None when one has none."""
+        if not isinstance(names, tuple):
+            raise TypeError(f"names are {type(names).__name__}, not a tuple")
+        numbers = list(map(self._numbers.get, names))
+        return None if None in numbers else array("I", cast(list[int], numbers)).tobytes()
+
+
+def _check_name(name: str) -> None:
+    if type(name) is not str:
+        raise TypeError(f"a name is {type(name).__name__}, not str")
 
 
 def fill_entries(

@@ -20,8 +20,12 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, cast
+from typing import Self
 
+import numpy as np
+import numpy.typing as npt
+
+from timestone import kernel
 from timestone.crc import crc32c
 from timestone.doubt import copy_anew
 from timestone.entries import NO_TOPIC
@@ -129,7 +133,7 @@ class TopicDictionary:
         self._limit_bytes = limit_bytes
         self._fd: int | None = files.open(path, write=writable)
         self._names: list[str | None] = []
-        self._ids: dict[str, int] = {}
+        self._ids = kernel.NumberedNames()
         self._name_bytes = 0
         self._lock = threading.Lock()
         self._written_count = 0
@@ -159,7 +163,7 @@ class TopicDictionary:
 
     def find(self, name: str) -> int | None:
         """The id of a name, or None."""
-        return self._ids.get(name)
+        return self._ids.find(_plain(name))
 
     @property
     def lost_count(self) -> int:
@@ -171,12 +175,13 @@ class TopicDictionary:
 
         Raises InvalidName, or TopicLimit when the log has as many as it may, or as many bytes of them.
         """
-        known = self._ids.get(name)
+        name = _plain(name)
+        known = self._ids.find(name)
         if known is not None:
             return known
         validate_topic(name)
         with self._lock:
-            known = self._ids.get(name)
+            known = self._ids.find(name)
             if known is not None:
                 return known
             if len(self._names) >= self._limit:
@@ -186,16 +191,16 @@ class TopicDictionary:
                 raise TopicLimit(self.identity.name, self._limit_bytes, "bytes of topic names (topic_bytes)")
             self._name_bytes = size_bytes
             self._names.append(name)
-            self._ids[name] = len(self._names) - 1
+            self._ids.add(name, len(self._names) - 1)
             return len(self._names) - 1
 
-    def add_all(self, names: Sequence[str]) -> list[int]:
-        """The ids of many names, in their order; see `add`. Names in front of one that is refused may have been
-        added."""
-        ids = list(map(self._ids.get, names))
-        if None in ids:
-            return [self.add(name) for name in names]
-        return cast(list[int], ids)
+    def add_all(self, names: Sequence[str]) -> npt.NDArray[np.uint32]:
+        """The ids of many names, u32 (n,), in their order; see `add`. Names in front of one that is refused may have
+        been added."""
+        ids = self._ids.find_all(tuple(names))
+        if ids is None:
+            return np.array([self.add(name) for name in names], dtype=np.uint32)
+        return np.frombuffer(ids, dtype=np.uint32)
 
     @property
     def has_unwritten(self) -> bool:
@@ -315,7 +320,7 @@ class TopicDictionary:
         at = 0
         while (name := self._decode(data, at, len(self._names))) is not None:
             if name:
-                self._ids.setdefault(name, len(self._names))
+                self._ids.add(name, len(self._names))
             self._names.append(name or None)
             size_bytes = len(name.encode())
             self._name_bytes += size_bytes
@@ -359,3 +364,8 @@ class TopicDictionary:
         if self._fd is None:
             raise ValueError(f"{self.path} is closed")
         return self._fd
+
+
+def _plain(name: str) -> str:
+    """The name as a str itself: a member of an enumeration has a hash of its own."""
+    return name if type(name) is str else str.__str__(name)

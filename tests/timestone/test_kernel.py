@@ -109,6 +109,35 @@ def test_payloads_are_gathered_alike(payloads: Any, apart_bytes: int) -> None:
     assert_same("gathered", payloads, apart_bytes)
 
 
+NAMES = st.text("abé/", max_size=3)
+
+
+@needs_native
+@given(
+    st.lists(st.tuples(NAMES, st.integers(-1, 2**32)), max_size=80),
+    st.lists(NAMES, max_size=80),
+    st.sampled_from([None, 7, b"a", ["a"]]),
+)
+def test_names_are_looked_up_alike(added: list[tuple[str, int]], names: list[str], junk: Any) -> None:
+    ours, theirs = pure_kernel.NumberedNames(), native.NumberedNames()
+
+    def same(method: str, *arguments: Any) -> None:
+        expected = outcome(getattr(ours, method), *arguments)
+        assert outcome(getattr(theirs, method), *arguments) == expected
+
+    for name, number in added:
+        same("add", name, number)
+        assert len(ours) == len(theirs)
+        same("find", name)
+    for name in names:
+        same("find", name)
+        same("find_all", tuple([name] * 40))
+    same("find_all", tuple(names))
+    same("find_all", tuple(name for name, number in added if number in range(2**32)) * 2)
+    for method in ("add", "find", "find_all"):
+        same(method, junk, *([1] if method == "add" else []))
+
+
 @st.composite
 def pieces_of(draw: st.DrawFn, payloads: list[bytes]) -> tuple[bytes, ...]:
     """The payloads in pieces, mostly such that none lies across two."""

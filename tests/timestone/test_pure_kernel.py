@@ -3,6 +3,7 @@
 import errno
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -71,6 +72,48 @@ def test_small_payloads_become_one_piece_and_large_ones_stay_apart(kernel: Modul
     assert kernel.gathered((b"abc",), 1000)[0] == (b"abc",)
     many = tuple(bytes([number % 251]) * (number % 7) for number in range(300))
     assert kernel.gathered(many, 512)[0] == (b"".join(many),)
+
+
+def test_names_are_looked_up_together(kernel: ModuleType) -> None:
+    known = kernel.NumberedNames()
+    for number in range(10_000):
+        known.add(f"topic/{number}", number * 7)
+        known.add(f"topic/{number}", 1)  # it has one
+    names = tuple(f"topic/{number}" for number in range(9999, -1, -3))
+    found = np.frombuffer(known.find_all(names), "<u4")
+    assert found.tolist() == [int(name[6:]) * 7 for name in names]
+    assert [known.find(name) for name in names] == found.tolist()
+    assert len(known) == 10_000
+    assert known.find("other") is None
+    assert known.find_all((*names, "other")) is None
+    assert known.find_all(()) == b""
+
+
+def test_names_that_are_no_str_and_numbers_that_are_no_u32_are_refused(kernel: ModuleType) -> None:
+    known = kernel.NumberedNames()
+    for number in (-1, 1 << 32, 1 << 64):
+        with pytest.raises(OverflowError):
+            known.add("a", number)
+    for name in (None, 7, b"a"):
+        with pytest.raises(TypeError):
+            known.add(name, 1)
+        with pytest.raises(TypeError):
+            known.find(name)
+    with pytest.raises(TypeError):
+        known.find_all(["a"])
+    assert len(known) == 0
+
+
+def test_names_are_kept_while_they_are_known_and_no_longer(kernel: ModuleType) -> None:
+    name = "".join(["to", "pic"])
+    before = sys.getrefcount(name)
+    known = kernel.NumberedNames()
+    for _ in range(3):
+        known.add(name, 5)
+    assert sys.getrefcount(name) > before
+    assert known.find_all((name, "".join(["top", "ic"]))) == bytes([5, 0, 0, 0] * 2)
+    del known
+    assert sys.getrefcount(name) == before
 
 
 def test_pieces_reach_the_file_in_one_call(kernel: ModuleType, tmp_path: Path) -> None:

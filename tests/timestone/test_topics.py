@@ -1,5 +1,6 @@
 """The topic dictionary: ids for ever, one damaged name costs one name, a torn tail costs nothing."""
 
+import enum
 import struct
 import tempfile
 import threading
@@ -113,13 +114,26 @@ def test_bytes_of_names_have_a_limit_too(path: Path) -> None:
 
 def test_many_names_get_their_ids_in_order(path: Path) -> None:
     topics = TopicDictionary(Files(), path, writable=True, limit=3)
-    assert topics.add_all(["b", "a", "b"]) == [0, 1, 0]
-    assert topics.add_all(["a", "b"]) == [1, 0]
-    assert topics.add_all(["c", "a"]) == [2, 1]
+    assert topics.add_all(["b", "a", "b"]).tolist() == [0, 1, 0]
+    assert topics.add_all(["a", "b"]).tolist() == [1, 0]
+    assert topics.add_all(["c", "a"]).tolist() == [2, 1]
     with pytest.raises(TopicLimit):
         topics.add_all(["a", "d"])
     with pytest.raises(InvalidName):
         topics.add_all(["a", "#"])
+    topics.close()
+
+
+class Topic(enum.StrEnum):
+    HALL = "a/hall"
+
+
+def test_member_of_an_enumeration_is_the_name_it_stands_for(path: Path) -> None:
+    topics = TopicDictionary(Files(), path, writable=True)
+    assert topics.add("a/hall") == topics.add(Topic.HALL) == topics.find(Topic.HALL) == 0
+    assert topics.add_all([Topic.HALL, "b", Topic.HALL]).tolist() == [0, 1, 0]
+    assert topics.names() == ["a/hall", "b"]
+    assert {type(name) for name in topics.names()} == {str}
     topics.close()
 
 
