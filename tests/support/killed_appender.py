@@ -95,14 +95,22 @@ class Appender:
     def submit(self, numbers: list[int], ack: Ack) -> None:
         topics = [self.log.topic_id(topic) if (topic := topic_of(n)) else timestone.NO_TOPIC for n in numbers]
 
-        def done(submission: Submission) -> None:
-            if submission.error is not None:
-                raise submission.error
-            for number, offset in zip(numbers, submission.offsets, strict=True):
+        def acknowledge(offsets: range) -> None:
+            for number, offset in zip(numbers, offsets, strict=True):
                 os.write(self.pipe, ACKNOWLEDGED.pack(number, offset))
             self.room.release()
 
-        self.log.submit(Draft([expected_payload(number) for number in numbers], topics), ack=ack, done=done)
+        def done(submission: Submission) -> None:
+            if submission.error is not None:
+                raise submission.error
+            acknowledge(submission.offsets)
+
+        draft = Draft([expected_payload(number) for number in numbers], topics)
+        written = self.log.append_now(draft) if ack is Ack.WRITTEN else None
+        if written is None:
+            self.log.submit(draft, ack=ack, done=done)
+        else:
+            acknowledge(written)
 
     def append_waiting(self, number: int, ack: Ack) -> None:
         log = self.log if number < STATE else self.states
