@@ -291,8 +291,15 @@ class Ingest:
         gathering = self._gathering
         if not gathering.count:
             self._loop.call_soon(self.flush)
-        answers = gathering.answer_count
-        behind = gathering.take(source, buffer, position, end, level, room)
+        answers, behind = gathering.answer_count, position
+        # Runs end with their 256th topic, say: as long as there is something to take, it is taken.
+        while behind < end:
+            taken_to = gathering.take(
+                source, buffer, behind, end, level, room - gathering.answer_count + answers
+            )
+            if taken_to == behind:
+                break
+            behind = taken_to
         if gathering.answer_count > answers:
             source.admitted(gathering.answer_count - answers)
         self.submitted_bytes += behind - position

@@ -385,6 +385,19 @@ def test_what_came_the_usual_way_in_a_turn_is_not_overtaken_and_overtakes_nothin
     assert source.acknowledged == [1, 2, 3]
 
 
+def test_more_topics_than_a_run_has_are_gathered_in_several(parts: Parts) -> None:
+    topics = [b"%d" % number for number in range(600)]
+    parts.know(*topics)
+    source = Source(5)
+    sent = [Publish(topic.decode(), topic, 1, packet_id=1) for topic in topics]
+    assert parts.gather(source, *sent, room=599) == 512, "then there is no room for a whole run"
+    parts.settle()
+    assert parts.gather(source, *sent) == 600
+    parts.settle()
+    assert parts.payloads()[-600:] == topics
+    assert source.admitted_count == 1112
+
+
 def test_at_level_memory_nothing_is_gathered(store: Store) -> None:
     parts = Parts(store, ack=Ack.MEMORY)
     parts.know(b"a")
