@@ -176,7 +176,7 @@ def test_what_is_gathered_is_stored_and_answered_as_the_usual_way_would(tmp_path
         serving(usual_store, client_publishes_per_s=1 << 30) as usual,
     ):
         readers = [store.log("mqtt").reader("earliest") for store in (quick_store, usual_store)]
-        for number, data in zip(range(INPUTS // 120), publishes(chance, level), strict=False):
+        for number, data in zip(range(INPUTS // 300), publishes(chance, level), strict=False):
             pieces, pauses = cuts(chance, data), chance.random()
             with told_on_failure(TIMESTONE_SEED=seed, number=number, data=data.hex()):
                 outcomes = []
