@@ -271,6 +271,14 @@ class Catalog:
         return {key: value for _, key, value in rows}
 
 
+def folder_missing(next_offset: int) -> str:
+    """What is wrong, and the next step, when a log is here and has no folder; `next_offset`: of its row."""
+    return (
+        "the catalogue has this log, but its folder is missing. Next: bring the folder back from a copy; or make an "
+        f"empty one, then the log goes on at offset {next_offset} without the records that it had"
+    )
+
+
 def _damaged_row(table: str, row: Sequence[Field]) -> str:
     if table == "logs":
         return f"its row of log {row[0]!r}, partition {row[1]!r} (table logs) does not hold"

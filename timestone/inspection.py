@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from timestone import names
-from timestone.catalog import Catalog, CatalogRow
+from timestone.catalog import Catalog, CatalogRow, folder_missing
 from timestone.damage import Damage, known_damage
 from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptLog, NotAStore, TimestoneError, UnknownLog
@@ -191,6 +191,12 @@ def inspect_store(
     if logs and not (store / names.CATALOG_NAME).exists():
         notes.append(_WITHOUT_CATALOG)
     committed, rows, damage = catalogued
+    missing = [
+        one
+        for one in sorted(rows.keys() - set(logs))
+        if log is None or log in (one[0], names.log_folder(*one))
+    ]
+    notes += [f"{names.log_folder(*one)}: {folder_missing(rows[one].next_offset)}." for one in missing]
     reports = [_LogInspection(files, store, one, rows.get(one), deep, progress).report() for one in chosen]
     readers = [
         _reader_report(reader, found, reports)
@@ -199,7 +205,7 @@ def inspect_store(
     ]
     still_there = tuple(one for one in damage if not deep and _is_there(one, reports))
     code = max((_exit_code(report) for report in reports), default=EXIT_CLEAN)
-    if still_there or not catalog_sound:
+    if still_there or missing or not catalog_sound:
         code = max(code, EXIT_CORRUPT)
     return StoreReport(
         str(store),

@@ -13,7 +13,7 @@ reader of the original may have seen. The original is only read.
 
 import errno
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -59,6 +59,7 @@ def salvage_store(
         LogSalvager(files, clock or Clock(), source, unfinished, log, old.rows.get(log), progress).run()
         for log in logs
     ]
+    old.note_missing(logs)
     old.copy_to(unfinished / names.CATALOG_NAME, salvaged)
     report = SalvageReport(str(source), str(target), tuple(one.report for one in salvaged), tuple(old.notes))
     _write_file(files, unfinished / REPORT_NAME, json.dumps(report.to_json(), indent=2).encode())
@@ -134,6 +135,11 @@ class _OldCatalog:
             read()
         except (OSError, TimestoneError, ValueError, TypeError) as error:
             self.notes.append(f"{error}; {what} could not be read")
+
+    def note_missing(self, logs: Collection[tuple[str, int]]) -> None:
+        """Say which logs are known and have no folder."""
+        for one in sorted(self.rows.keys() - set(logs)):
+            self.notes.append(f"{names.log_folder(*one)}: its folder is missing; all of it is lost")
 
     def copy_to(self, path: Path, salvaged: list[Salvaged]) -> None:
         catalog = Catalog(path)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from timestone import names
-from timestone.catalog import Catalog, CatalogRow
+from timestone.catalog import Catalog, CatalogRow, folder_missing
 from timestone.clock import Clock
 from timestone.committer import Committer
 from timestone.config import LogConfig, Recovery, StoreConfig
@@ -248,9 +248,7 @@ class Store:
         for number, (name, partition) in enumerate(sorted(present | set(rows)), 1):
             row = rows.get((name, partition)) or CatalogRow(self.config.log, 0, 0)
             if (name, partition) not in present:
-                raise CorruptLog(
-                    self._folder(name, partition), "the catalogue has this log, but its folder is missing"
-                )
+                raise CorruptLog(self._folder(name, partition), folder_missing(row.next_offset))
             opening.begin(number, len(present))
             log, recovered = self._open_log(name, partition, row, opening)
             self._logs[name, partition] = log

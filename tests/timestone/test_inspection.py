@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, Specimen, make_specimen
-from timestone.errors import NotAStore, UnknownLog
+from timestone.errors import CorruptLog, NotAStore, UnknownLog
 from timestone.index import HEADER_BYTES, entry_position
 from timestone.inspection import (
     EXIT_CLEAN,
@@ -21,6 +22,8 @@ from timestone.inspection import (
     StoreReport,
     inspect_store,
 )
+from timestone.salvage import salvage_store
+from timestone.salvage_report import EXIT_LOSSES
 
 
 @pytest.fixture
@@ -218,3 +221,29 @@ def test_what_is_no_store_is_refused(quick_directory: Path, what: str) -> None:
     (quick_directory / "file").write_bytes(b"")
     with pytest.raises(NotAStore):
         inspect_store(quick_directory / what)
+
+
+def test_log_whose_folder_is_gone_is_told_by_everybody(tmp_path: Path) -> None:
+    """The store could not be opened, and `inspect` called it clean, `salvage` saved."""
+    root = tmp_path / "data"
+    with timestone.open(root, min_free_bytes=0) as store:
+        store.log("a").append(b"x")
+        store.log("b").append_many([b"1", b"2"])
+    shutil.rmtree(root / "b-0")
+    report = inspect_store(root)
+    assert report.exit_code == EXIT_CORRUPT
+    assert (
+        "b-0: the catalogue has this log, but its folder is missing. Next: bring the folder back"
+        in report.notes[0]
+    )
+    assert inspect_store(root, log="a").exit_code == EXIT_CLEAN
+    rescued = salvage_store(root, tmp_path / "rescued")
+    assert (rescued.exit_code, rescued.notes) == (
+        EXIT_LOSSES,
+        ("b-0: its folder is missing; all of it is lost",),
+    )
+    with pytest.raises(CorruptLog, match="make an empty one, then the log goes on at offset 2"):
+        timestone.open(root)
+    (root / "b-0").mkdir()
+    with timestone.open(root, min_free_bytes=0) as store:
+        assert store.log("b", create=False).append(b"3") == 2
