@@ -213,3 +213,34 @@ def test_a_subscription_is_durable_when_it_is_acknowledged(tmp_path: Path) -> No
         assert [one.payload for one in client.receive(1)] == [b"yes"]
         client.expect_silence()
     server.kill()
+
+
+def test_session_that_was_away_gets_what_compaction_has_left(tmp_path: Path) -> None:
+    """The records between its offset and the end are gone but for the last of each topic; it gets those, once each and
+    in order, and then goes on with what comes."""
+    config = LogConfig(segment_entries=8, compact=True)
+    with (
+        timestone.open(tmp_path / "data", log=config) as store,
+        mqtt_server(tmp_path, store=store) as server,
+        RawClient(server.address) as publisher,
+    ):
+        publisher.connect("publisher")
+        with RawClient(server.address) as away:
+            away.connect("away", clean=False)
+            away.subscribe("devices/#")
+            for number in range(3):
+                publisher.publish(f"devices/{number}", b"%d" % number)
+            assert [one.payload for one in away.receive(3)] == [b"0", b"1", b"2"]
+        for number in range(3, 60):
+            publisher.publish(f"devices/{number % 5}", b"%d" % number)
+        log = store.log("mqtt")
+        log.roll()
+        wait_for(lambda: all(segment.trailer for segment in log.history.segments))
+        log.apply_compaction()
+        left = [record.payload for record in log.reader("earliest")]
+        assert left == [b"%d" % number for number in range(55, 60)]
+        with RawClient(server.address) as back:
+            back.connect("away", clean=False)
+            assert [one.payload for one in back.receive(5)] == left
+            publisher.publish("devices/9", b"new")
+            assert [one.payload for one in back.receive(1)] == [b"new"]
