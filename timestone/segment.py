@@ -11,6 +11,7 @@ import bisect
 import errno
 import threading
 from dataclasses import dataclass
+from functools import partial
 from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,14 +88,19 @@ class OpenPair:
         self.entry_room = min(room, trailer.entry_count) if trailer else room
         self._framed: FramedBytes | None = None
         if trailer is not None and trailer.frames is not None:
-            file = FramedFile(self._pread, files.size(segment_fd), trailer.log_id, trailer.base_offset)
+            read = partial(_pread, files, segment_fd)
+            file = FramedFile(read, files.size(segment_fd), trailer.log_id, trailer.base_offset)
             self._framed, _ = open_framed(
                 files, segment_path.parent, file, frames, trailer.frames, trailer.segment_bytes
             )
 
     def read(self, position: int, length_bytes: int) -> bytes:
         """Bytes of the records, as appended; short when the file is."""
-        return (self._framed.read if self._framed is not None else self._pread)(position, length_bytes)
+        return (
+            _pread(self._files, self.segment_fd, position, length_bytes)
+            if self._framed is None
+            else self._framed.read(position, length_bytes)
+        )
 
     @property
     def framed(self) -> bool:
@@ -105,21 +111,24 @@ class OpenPair:
         """What is wrong with the part of a compressed file that holds these bytes, if that is known; else empty."""
         return "" if self._framed is None else self._framed.damage_in(position, length_bytes)
 
-    def _pread(self, position: int, length_bytes: int) -> bytes:
-        if length_bytes == 0:
-            return b""
-        data = self._files.pread(self.segment_fd, length_bytes, position)
-        while len(data) < length_bytes:  # a signal or a very large read may cut it short
-            more = self._files.pread(self.segment_fd, length_bytes - len(data), position + len(data))
-            if not more:
-                break
-            data += more
-        return data
-
     def __del__(self) -> None:
         # The map closes itself when the last array over it goes.
         if hasattr(self, "segment_fd"):
             self._files.close(self.segment_fd)
+
+
+def _pread(files: Files, fd: int, position: int, length_bytes: int) -> bytes:
+    """Not a method: a pair that its own compressed file refers to would keep its descriptors until the garbage
+    collector comes by."""
+    if length_bytes == 0:
+        return b""
+    data = files.pread(fd, length_bytes, position)
+    while len(data) < length_bytes:  # a signal or a very large read may cut it short
+        more = files.pread(fd, length_bytes - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 @dataclass(frozen=True, slots=True)

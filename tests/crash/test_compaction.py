@@ -5,6 +5,7 @@ no record that was removed together with its tombstone comes back, nothing is in
 """
 
 import contextlib
+import errno
 import os
 import random
 import shutil
@@ -17,7 +18,7 @@ import pytest
 
 import timestone
 from tests.support.compacted import Appended, append, check
-from tests.support.faulty_files import FaultyFiles, SimulatedKill
+from tests.support.faulty_files import ANY, FaultyFiles, SimulatedKill
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import Noted, RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
@@ -103,6 +104,58 @@ def test_killed_at_each_operation_of_two_passes(quick_directory: Path) -> None:
         shutil.rmtree(root)
     assert outcomes >= {12, 5, 4}
     assert number > 40
+
+
+def rewrites(store: Store, clock: StepClock) -> list[str]:
+    """All that rewrites segments, twice over; what the disk said to it."""
+    log = store.log("a")
+    refused: list[str] = []
+    for work in 2 * (log.apply_compaction, log.apply_compression):
+        clock.advance(1)
+        try:
+            work()
+            store.deleted_files.unlink_due()
+        except OSError as error:
+            refused.append(str(error))
+    return refused
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+def test_any_operation_of_rewriting_may_fail(
+    error: int, forever: bool, quick_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The old files serve on, the error names a file, and once the cause is gone the work is done and nothing is left
+    over; another process sees no difference at any time."""
+    number, hits = 0, 1
+    while hits:
+        number += 1
+        root, files, clock = quick_directory / f"failed {number}", FaultyFiles(), StepClock()
+        with told_on_failure(operation=number), opened(root, files, clock) as store:
+            log = store.log("a")
+            log.configure(compression="zstd")
+            appended: list[Appended] = []
+            append(log, appended, *[(topic, payload * 300) for topic, payload in HISTORY])
+            seal(log)
+            fault = files.fail(ANY, error, nth=number, forever=forever)
+            for refused in rewrites(store, clock):
+                assert str(root) in refused, "it names its file"
+            check(log, appended)
+            with timestone.view(root) as view:
+                check(view.log("a"), appended)
+            hits = fault.hits
+            fault.lift()
+            assert rewrites(store, clock) == []
+            assert len(check(log, appended)) == 4
+            append(log, appended, ("a", b"after"))
+            assert store.scrub() == []
+        with told_on_failure(operation=number), opened(root) as again:
+            check(again.log("a"), appended)
+            no_garbage(again.log("a").folder)
+        shutil.rmtree(root)
+        caplog.clear()  # the errors that were logged keep what was open when they happened
+    assert number > 50
 
 
 @pytest.mark.timeout(600)

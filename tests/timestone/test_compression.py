@@ -1,7 +1,9 @@
 """What is compressed, when, and with which dictionary; that nobody who reads can tell."""
 
 import errno
+import gc
 import logging
+import os
 import random
 import threading
 import time
@@ -428,3 +430,26 @@ def test_raw_and_compressed_give_the_same_reads(twins: tuple[Any, Any], data: st
         batch = reader.read(max_records=max_records, max_bytes=max_bytes)
         seen.append([(one.offset, one.topic, one.payload) for one in batch] + [reader.offset])
     assert seen[0] == seen[1]
+
+
+def test_compressed_segments_that_are_not_read_any_more_are_closed_at_once(tmp_path: Path) -> None:
+    """Each referred to itself, so its descriptors stayed until the garbage collector came by, whatever the limit."""
+    config = LogConfig(segment_entries=20, compression="zstd")  # type: ignore[arg-type]
+    with timestone.open(
+        tmp_path / "store", min_free_bytes=0, tail_bytes=0, open_segment_count=2, log=config
+    ) as store:
+        store.maintenance.stop()
+        log = store.log("a")
+        for number in range(200):
+            log.append(b"%d" % number * 50, ack="written")
+        log.roll()
+        while not all(segment.trailer for segment in log.history.segments):
+            log.sync()
+        assert log.apply_compression() == 10
+        gc.disable()
+        try:
+            before = len(os.listdir("/proc/self/fd"))
+            assert [len(log.record(offset).payload) for offset in range(0, 200, 20)]
+            assert len(os.listdir("/proc/self/fd")) <= before + 2 * 2, "a segment, and the map of its index"
+        finally:
+            gc.enable()
