@@ -10,7 +10,9 @@ MOST_BYTES = 64 * 1024
 """The largest batch, with its index entries: some ten microseconds."""
 _SLOW_S = 0.001
 _PAUSE_FACTOR = 100
-"""After a slow write there is none for so many times as long: waiting takes at most a hundredth of a loop's time."""
+"""After a slow write there is none for so many times as long: waiting takes about a hundredth of a loop's time."""
+_PAUSE_MOST_S = 1.0
+"""What stalls for longer than a disk does is the machine, and says nothing about the next write."""
 
 
 class DirectWrites:
@@ -33,4 +35,4 @@ class DirectWrites:
         ended_s = self._now_s()
         took_s = ended_s - self._began_s
         if took_s > _SLOW_S:
-            self._allowed_s = ended_s + _PAUSE_FACTOR * took_s
+            self._allowed_s = ended_s + min(_PAUSE_FACTOR * took_s, _PAUSE_MOST_S)

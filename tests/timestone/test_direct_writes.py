@@ -36,3 +36,15 @@ def test_a_quick_write_keeps_nobody_from_the_next() -> None:
     clock.now_s += 0.0009
     writes.end()
     assert writes.begin(1)
+
+
+def test_after_a_stall_of_the_machine_the_pause_is_a_second() -> None:
+    clock = SteadyClock()
+    writes = DirectWrites(clock)
+    assert writes.begin(1)
+    clock.now_s += 60
+    writes.end()
+    clock.now_s += 0.999
+    assert not writes.begin(1)
+    clock.now_s += 0.002
+    assert writes.begin(1)
