@@ -35,7 +35,7 @@ _PUBREC = 0x50
 _NO_LOG = 1 << 32
 """In place of the number of a log: nothing had to be stored."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_PIECE_BYTES = 1024 * 1024
+_PIECE_BYTES = 512 * 1024
 """What was gathered is submitted from this size on, though the turn is not over: the committer writes while the loop
 goes on reading."""
 _FLAGS = bytes(first & 0x07 for first in range(256))
