@@ -496,12 +496,16 @@ cdef inline int64_t end_of(const uint8_t *entries, Py_ssize_t number) noexcept n
 
 
 def stored_record(index, Py_ssize_t place, ordinal, uint32_t salt_crc, pread, fd):
-    cdef View view = View(index)
-    if place < 0 or place > view.size - ENTRY_BYTES:
-        raise ValueError(f"an entry at {place} of {view.size} bytes")
     cdef uint32_t number = last_ordinal_fits(1, ordinal)
     cdef Entry entry
-    memcpy(&entry, view.data + place, ENTRY_BYTES)
+    cdef Py_buffer view  # a `View` would be a tenth of the call
+    PyObject_GetBuffer(index, &view, PyBUF_SIMPLE)
+    try:
+        if place < 0 or place > view.len - ENTRY_BYTES:
+            raise ValueError(f"an entry at {place} of {view.len} bytes")
+        memcpy(&entry, <const uint8_t *>view.buf + place, ENTRY_BYTES)
+    finally:
+        PyBuffer_Release(&view)
     if first_invalid(<const uint8_t *>&entry, 1, salt_crc, number) == 0:
         return None
     cdef uint64_t length = entry.place >> 32
