@@ -127,9 +127,10 @@ def _about_torn_tail(segment: SegmentReport, owner_pid: int | None) -> str:
         return (
             f"torn: nothing is left of its index ({segment.reason}), so nothing tells its "
             f"{format_bytes(segment.lost_bytes)} apart. Either the power failed before the segment was flushed for "
-            "the first time: then none of it was acknowledged as synced; or the index was cut, or copied too early. "
-            "Next: bring the index back from a copy if there is one, before the store is opened; opening it (serve or "
-            "append) keeps the segment in a .lost file and goes on behind every offset that it may have had."
+            "the first time: then none of it was acknowledged as synced; or this is a copy of a store in use, and the "
+            "index was copied too early: then copy again; or the index was cut. Next: bring the index back from a copy "
+            "if there is one, before the store is opened; opening it (serve or append) keeps the segment in a .lost "
+            "file and goes on behind every offset that it may have had."
         )
     late, early = ("index", "segment") if segment.missing_bytes else ("segment", "index")
     return (

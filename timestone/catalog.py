@@ -232,6 +232,8 @@ class Catalog:
         """SQLite's errors in the words of the engine."""
         try:
             yield
+        except UnicodeDecodeError as error:  # names of tables and columns that are not text any more
+            raise CorruptLog(self.path, f"the catalogue cannot be read: {error}. {_WITHOUT_IT}") from error
         except sqlite3.ProgrammingError as error:
             raise StoreClosed(f"the catalogue {self.path} is closed") from error
         except sqlite3.OperationalError as error:
