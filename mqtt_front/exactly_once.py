@@ -14,8 +14,9 @@ import numpy as np
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.headers import with_packet_id
 from mqtt_front.session import Session
-from timestone.errors import CorruptRecord
+from timestone.errors import CorruptRecord, OffsetOutOfRange
 from timestone.log import Log
+from timestone.reader import Reader
 from timestone.record import FLAG_QOS_MASK, FLAG_QOS_SHIFT, HeaderKind
 
 _EXACTLY_ONCE = 2 << FLAG_QOS_SHIFT
@@ -93,13 +94,15 @@ def received_since(logs: Iterable[Log], since: Mapping[str, int]) -> dict[str, l
     """By client: the packet ids of QoS 2 publishes that were appended at or after an offset of each log."""
     found: dict[str, list[ReceivedId]] = {}
     for log in logs:
-        start = max(since.get(log.name, 0), log.start_offset)
-        reader = log.reader(min(start, log.end_offset))
+        reader = _reader(log, since.get(log.name, 0))
         while not reader.caught_up:
             try:
                 batch = reader.read()
             except CorruptRecord as error:
                 reader.seek(error.offset + 1)
+                continue
+            except OffsetOutOfRange as error:  # retention is at work already
+                reader.seek(error.start)
                 continue
             for number in np.flatnonzero((batch.flags & FLAG_QOS_MASK) == _EXACTLY_ONCE).tolist():
                 items = {item.kind: item.value for item in batch.headers_of(number)}
@@ -109,3 +112,12 @@ def received_since(logs: Iterable[Log], since: Mapping[str, int]) -> dict[str, l
                     entry = ReceivedId(log.name, int(batch.offsets[number]), packet_id)
                     found.setdefault(client_id, []).append(entry)
     return found
+
+
+def _reader(log: Log, since: int) -> Reader:
+    """A reader at an offset, or at the nearest one that is left."""
+    while True:
+        try:
+            return log.reader(min(max(since, log.start_offset), log.end_offset))
+        except OffsetOutOfRange:
+            continue  # retention has moved the beginning since it was looked at

@@ -131,6 +131,8 @@ class Retaining:
                     self._apply(messages, log.read(max(messages.position, log.start_offset)))
                 except CorruptRecord as error:
                     messages.position = error.offset + 1
+                except OffsetOutOfRange as error:  # retention is at work already
+                    messages.position = error.start
         self._documents.hold(self._places())
 
     def release(self) -> None:

@@ -11,9 +11,11 @@ from mqtt_front.errors import ProtocolViolation
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.exactly_once import Receipts, has_qos_2, received_since
 from mqtt_front.session import Session
-from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_clients import RawClient, wait_for
 from tests.support.mqtt_process import MqttProcess
+from timestone.batch import Batch
 from timestone.draft import Draft
+from timestone.errors import OffsetOutOfRange
 from timestone.log import Log
 from timestone.record import HeaderKind, decode_headers
 from timestone.store import Store
@@ -94,6 +96,27 @@ def test_ids_are_found_in_the_log_by_client_and_from_an_offset_on(log: Log) -> N
     assert receipts.found("c", {"mqtt": 2}) == {6}
     assert receipts.found("c", {}) == {5, 6}
     assert receipts.found("nobody", {}) == set()
+
+
+def test_retention_may_be_at_work_while_they_are_looked_for(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server did not start when segments went between its look at where the log begins and its first read."""
+    receipts, session = Receipts([log]), Session("c", expiry_s=10)
+    for packet_id in (5, 6):
+        append(log, list(receipts.once(session, run(row(2, packet_id)))[0].rows()))
+        log.roll()
+    wait_for(lambda: len(log.history.sealed()) == 2)
+    read = log.read
+
+    def expired(*place: int, **bounds: int) -> Batch:
+        monkeypatch.setattr(log, "read", read)
+        log.configure(retention_bytes=1)
+        log.apply_retention()
+        raise OffsetOutOfRange(0, log.start_offset, log.end_offset)
+
+    monkeypatch.setattr(log, "read", expired)
+    assert [one.packet_id for one in received_since([log], {})["c"]] == [6]
 
 
 @pytest.mark.crash

@@ -15,7 +15,9 @@ from mqtt_front.retained import RetainedMessages
 from mqtt_front.retained_document import decode_checkpoint
 from mqtt_front.retaining import SPACE, Retaining, has_retained
 from tests.support.manual_loop import ManualLoop
+from timestone.batch import Batch
 from timestone.draft import Draft
+from timestone.errors import OffsetOutOfRange
 from timestone.log import Log
 from timestone.store import Store
 
@@ -99,6 +101,22 @@ def test_a_restart_finds_them_whenever_they_were_saved_last(
             parts.save()
     expected = {f"t/{number}": b"2" for number in range(10) if number != 3}
     assert parts.values() == Parts(store, executor).values() == expected
+
+
+def test_a_start_goes_on_when_retention_takes_what_it_was_about_to_read(
+    store: Store, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = store.log("mqtt")
+    append(log, "a", b"1")
+    append(log, "b", b"2")
+    read = log.read
+
+    def gone(offset: int) -> Batch:
+        monkeypatch.setattr(log, "read", read)
+        raise OffsetOutOfRange(offset, 1, 2)
+
+    monkeypatch.setattr(log, "read", gone)
+    assert Parts(store, executor).values() == {"b": b"2"}
 
 
 def test_the_checkpoint_never_passes_a_change_that_is_not_saved(
