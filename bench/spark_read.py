@@ -12,7 +12,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,13 @@ from rich.console import Console
 from rich.table import Table
 
 import timestone
+from pyspark_timestone import DefaultSource
+from pyspark_timestone.batch_reader import TimestoneReader
 from pyspark_timestone.errors import SparkSourceError
+from pyspark_timestone.history import read_history
+from pyspark_timestone.options import read_options
 from pyspark_timestone.session import spark_session
+from pyspark_timestone.side_file_keeper import SideFileKeeper
 
 from .errors import BenchmarkError
 
@@ -37,8 +42,10 @@ _COLUMNS = "log,partition,offset,timestamp,topic,value,flags"
 """What both sides carry; the headers of these records are null."""
 _FIELDS = "device string, seq bigint, temperature double"
 _PARQUET, _FROM_JSON = "Parquet", "from_json"
+_SIDE_LAST = "side files, last hundredth"
 _PEERS = {
     "Timestone, value only": "Parquet, value only",
+    _SIDE_LAST: "Timestone, last hundredth",
     "payload=json": _FROM_JSON,
     "payload=json, aggregated": "from_json, aggregated",
 }
@@ -117,7 +124,7 @@ def _measure(
     spark = spark_session("timestone-bench", master="local[1]", conf={"spark.driver.memory": "2g"})
     start_s = time.perf_counter() - started
     try:
-        cases = _cases(spark, directory, store)
+        cases = _cases(spark, directory, store, count)
         taken: dict[str, list[float]] = {name: [] for name in cases}
         # The first round compiles; it does not count.
         for turn in range(repeat + 1):
@@ -136,11 +143,11 @@ def _measure(
     ]
 
 
-def _cases(spark: Any, directory: Path, store: Path) -> Mapping[str, Callable[[], Any]]:
+def _cases(spark: Any, directory: Path, store: Path, count: int) -> Mapping[str, Callable[[], Any]]:
     """A name, and what loads it anew: Spark keeps the plan of a DataFrame, and planning is part of a scan."""
 
-    def log(**options: str) -> Any:
-        return spark.read.format("timestone").options(**options).load(str(store))
+    def log(source: str = "timestone", **options: str) -> Any:
+        return spark.read.format(source).options(**options).load(str(store))
 
     def from_json() -> Any:
         message = f"from_json(cast(value as string), '{_FIELDS}') as payload"
@@ -157,19 +164,52 @@ def _cases(spark: Any, directory: Path, store: Path) -> Mapping[str, Callable[[]
     log(columns=_COLUMNS).write.option("compression", "uncompressed").parquet(plain)
     log(columns=_COLUMNS).write.option("compression", "zstd").parquet(packed)
     log(columns="value").selectExpr("cast(value as string)").write.text(lines)
+    with SideFileKeeper(store) as keeper:
+        keeper.run()
+    spark.dataSource.register(ConstantSource)
+    last = f"offset >= {count - count // 100}"
     return {
         _PARQUET: lambda: spark.read.parquet(plain),
         "Parquet, zstd": lambda: spark.read.parquet(packed),
         "Timestone": lambda: log(columns=_COLUMNS),
         "Timestone, all columns": lambda: log(),
+        "constant batches": lambda: log("timestone-constant", columns=_COLUMNS),
+        "side files": lambda: read_history(spark, store, columns=_COLUMNS),
         "Parquet, value only": lambda: spark.read.parquet(plain).select("value"),
         "Timestone, value only": lambda: log(columns="value"),
+        "Timestone, last hundredth": lambda: log(columns=_COLUMNS).where(last),
+        _SIDE_LAST: lambda: read_history(spark, store, columns=_COLUMNS).where(last),
         "text": lambda: spark.read.text(lines),
         _FROM_JSON: from_json,
         "payload=json": typed,
         "from_json, aggregated": lambda: aggregated(from_json()),
         "payload=json, aggregated": lambda: aggregated(typed()),
     }
+
+
+class ConstantSource(DefaultSource):
+    """The source, but that each task yields its first batch over and over: what Spark takes from any source in Python,
+    however fast that is."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "timestone-constant"
+
+    def reader(self, schema: Any) -> Any:
+        return ConstantReader(read_options(self.options, streaming=False), schema)
+
+
+class ConstantReader(TimestoneReader):
+    """Plans as the reader does."""
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        left = partition.range.end - partition.range.start
+        batches = super().read(partition)
+        first = next(batches)
+        del batches  # and what it holds open
+        while left > 0:
+            yield first.slice(0, left)
+            left -= first.num_rows
 
 
 def fill(store: Path, count: int, size: int) -> None:
