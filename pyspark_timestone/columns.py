@@ -35,10 +35,22 @@ _COLUMNS: dict[str, tuple[DataType, bool]] = {
 NAMES = tuple(_COLUMNS)
 """All columns, in the order in which the source offers them."""
 
+_KAFKA_COLUMNS: dict[str, tuple[DataType, bool]] = {
+    "key": (BinaryType(), True),
+    **{name: _COLUMNS[name] for name in ("value", "topic", "partition", "offset", "timestamp")},
+    "timestampType": (IntegerType(), False),
+    "headers": _COLUMNS["headers"],
+}
+
+KAFKA_NAMES = tuple(_KAFKA_COLUMNS)
+"""Those of Spark's Kafka source, in its order, for `layout=kafka`. What they hold: kafka_layout.py."""
+
+_ALL_COLUMNS = {**_KAFKA_COLUMNS, **_COLUMNS}
+
 
 def source_schema(names: Sequence[str] = NAMES) -> StructType:
     """The schema of the columns `names`, in that order."""
-    return StructType([StructField(name, *_COLUMNS[name]) for name in names])
+    return StructType([StructField(name, *_ALL_COLUMNS[name]) for name in names])
 
 
 def schema_with_payload(names: Sequence[str], payload: StructType | str) -> StructType | str:
@@ -62,8 +74,8 @@ def _ddl(field: StructField) -> str:
     return f"`{field.name}` {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
 
 
-def check_schema(schema: StructType, added: Sequence[str] = ()) -> None:
-    """Raise SchemaMismatch unless every field of `schema` is a column of the source with its type, or one of those
+def check_schema(schema: StructType, added: Sequence[str] = (), names: Sequence[str] = NAMES) -> None:
+    """Raise SchemaMismatch unless every field of `schema` is one of the columns `names` with its type, or one of those
     that decoding has `added`.
 
     Spark does not ask the source for its schema when the user gives one with `.schema(...)`, and then expects
@@ -75,11 +87,11 @@ def check_schema(schema: StructType, added: Sequence[str] = ()) -> None:
             continue
         if field.name == ERROR_COLUMN and ERROR_COLUMN in added and field.dataType == StringType():
             continue
-        if field.name not in _COLUMNS:
+        if field.name not in names:
             raise SchemaMismatch(
-                f"the source has no column {field.name!r}; it has {', '.join((*NAMES, *added))}"
+                f"the source has no column {field.name!r}; it has {', '.join((*names, *added))}"
             )
-        expected, _ = _COLUMNS[field.name]
+        expected, _ = _ALL_COLUMNS[field.name]
         if field.dataType.simpleString() != expected.simpleString():
             raise SchemaMismatch(
                 f"column {field.name!r} is {expected.simpleString()}, not {field.dataType.simpleString()};"

@@ -15,6 +15,9 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 24 
 _TIME = re.compile(r"\s*(?P<number>[0-9]+)\s*(?P<unit>ms|s|m|min|h|d)\s*", re.IGNORECASE)
 
 
+_OF_KAFKA_CLIENTS = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix")
+
+
 class OptionText(dict[str, str]):
     """What the user gave, in whatever case, under the names of `known`."""
 
@@ -89,7 +92,7 @@ class OptionText(dict[str, str]):
 
 
 def _unknown(key: str, names: Mapping[str, str]) -> str:
-    if key.lower().startswith("kafka."):
+    if key.lower().startswith(_OF_KAFKA_CLIENTS):
         return (
             f"unknown option {key!r}: there is no broker to configure, the source reads the files in `path`"
         )

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 import timestone
 from pyspark_timestone.arrow import record_batch
 from pyspark_timestone.continuity import Continuity
+from pyspark_timestone.kafka_layout import kafka_columns
 from pyspark_timestone.offsets import LogPartition, OffsetRange
 from pyspark_timestone.options import ReadOptions
 from pyspark_timestone.payload_columns import PayloadColumns
@@ -74,6 +75,8 @@ def scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa
         for part in _present(log, task.range, continuity):
             for batch in _batches(log, part, options.topics, continuity):
                 batch, added = (batch, {}) if payloads is None or not batch else payloads.of(batch)
+                if options.kafka_layout:
+                    added = kafka_columns(batch, schema.names)
                 if batch:
                     yield record_batch(batch, schema, added)
         if payloads is not None:

@@ -38,21 +38,19 @@ class DefaultSource(DataSource):
     def reader(self, schema: "StructType") -> DataSourceReader:
         """For `spark.read`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.batch_reader import TimestoneReader
-        from pyspark_timestone.columns import check_schema
         from pyspark_timestone.options import read_options
 
         options = read_options(self.options, streaming=False)
-        check_schema(schema, options.payload.columns if options.payload else ())
+        options.check_schema(schema)
         return TimestoneReader(options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         """For `spark.readStream`. Raises InvalidOption, SchemaMismatch."""
-        from pyspark_timestone.columns import check_schema
         from pyspark_timestone.options import read_options
         from pyspark_timestone.stream_reader import TimestoneStreamReader
 
         options = read_options(self.options, streaming=True)
-        check_schema(schema, options.payload.columns if options.payload else ())
+        options.check_schema(schema)
         return TimestoneStreamReader(options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
