@@ -53,7 +53,8 @@ faults: $(INSTALLED) ## just the tests in which the disk fails, fills up or flip
 # Hours. Seeds and counts are printed; the first run is the one people ask for.
 LONG := TIMESTONE_SEED=$(or $(TIMESTONE_SEED),random) TIMESTONE_CRASH_ROUNDS=1000 TIMESTONE_POWER_LOSS_IMAGES=20 \
   TIMESTONE_SEQUENCE_LENGTH=4 TIMESTONE_CALLS_STEP=1 TIMESTONE_BITS=8 TIMESTONE_CATALOGUE_ROUNDS=1000 \
-  TIMESTONE_MODEL_EXAMPLES=2000 TIMESTONE_SOAK_SECONDS=3600 TIMESTONE_SCALE_TOPICS=100000 TIMESTONE_SCALE_LOGS=5000
+  TIMESTONE_MODEL_EXAMPLES=2000 TIMESTONE_SOAK_SECONDS=3600 TIMESTONE_SCALE_TOPICS=100000 TIMESTONE_SCALE_LOGS=5000 \
+  TIMESTONE_PIPELINE_ROUNDS=30
 soak: $(INSTALLED) ## 1,000 kill -9 rounds, then all crash and fault tests with long settings: hours
 	@$(LONG) $(PYTEST) -q -s --timeout=0 tests/crash/test_kill.py -k random_moments
 	@$(LONG) $(PYTEST) -s --timeout=0 -m "crash or faults" $(TESTS)

@@ -13,14 +13,21 @@ settings.load_profile("timestone")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those of a file stay together, and all with Spark share one Java, which begins
-    first because it takes longest."""
+    """Where tests run side by side, those of a file stay together, and all that share the one Spark session. They begin
+    first because they take longest; beside them go those that start a Java of their own, each by itself."""
     if not hasattr(config, "workerinput"):
         return
+    places: dict[str, int] = {}
     for item in items:
-        group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+        if "spark" in getattr(item, "fixturenames", ()):
+            group, place = "spark", 0
+        elif item.get_closest_marker("spark"):
+            group, place = item.nodeid, 1
+        else:
+            group, place = item.nodeid.partition("::")[0], 2
         item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+        places[item.nodeid] = place
+    items.sort(key=lambda item: places[item.nodeid])
 
 
 @pytest.fixture(autouse=True, scope="session")

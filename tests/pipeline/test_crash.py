@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,11 +18,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import timestone
-from tests.cli.processes import COMMAND
 from tests.support.plant import LOG, Plant
 from tests.support.processes import descendants
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.stubborn_device import StubbornDevice
+from tests.support.supervised import Supervised, listening
 from timestone_pipeline import MAINTENANCE, backfill, open_tables, status
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.slow]
@@ -32,48 +31,6 @@ ROUNDS = rounds(1, "TIMESTONE_PIPELINE_ROUNDS")
 DEVICES = 4
 STEP_S = 5
 """Telemetry time between two messages of a device: windows close all the time."""
-
-
-class Process:
-    """A command that is started again whenever it has ended, by a supervisor as it were."""
-
-    def __init__(self, folder: Path, name: str, *words: str) -> None:
-        self._folder = folder
-        self._name = name
-        self._words = words
-        self._running: subprocess.Popen[bytes] | None = None
-        self.starts = 0
-        self.ensure()
-
-    def ensure(self) -> None:
-        if self._running is None or self._running.poll() is not None:
-            self.starts += 1
-            with (self._folder / f"{self._name}.log").open("ab") as log:
-                self._running = subprocess.Popen(
-                    [*COMMAND, *self._words],
-                    cwd=self._folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-
-    @property
-    def pid(self) -> int:
-        assert self._running is not None
-        return self._running.pid
-
-    def end(self, number: int) -> None:
-        assert self._running is not None
-        self._running.send_signal(number)
-        self._running.wait(60)
-
-
-def listening(address: tuple[str, int]) -> bool:
-    try:
-        socket.create_connection(address, timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.timeout(600 + 120 * ROUNDS)
@@ -94,8 +51,8 @@ def run_rounds(plant: Plant, chance: random.Random, ended: ExitStack) -> None:
         '[source]\npath = "data"\nlogs = ["mqtt"]\n[spark]\nmaster = "local[2,4]"\ntrigger_s = 1\n'
         '[spark.conf]\n"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"\n'
     )
-    server = Process(root, "server", "serve", "--data", "data", "--mqtt", f"127.0.0.1:{address[1]}")
-    driver = Process(root, "driver", "pipeline", "run")
+    server = Supervised(root, "server", "serve", "--data", "data", "--mqtt", f"127.0.0.1:{address[1]}")
+    driver = Supervised(root, "driver", "pipeline", "run")
     for one in (server, driver):
         ended.callback(one.end, signal.SIGKILL)
 
@@ -128,7 +85,7 @@ def run_rounds(plant: Plant, chance: random.Random, ended: ExitStack) -> None:
         server.end(signal.SIGKILL)
         killed["server"] += 1
         another_batch()
-        compaction = Process(root, "compaction", "pipeline", "compact")
+        compaction = Supervised(root, "compaction", "pipeline", "compact")
         time.sleep(chance.uniform(0.5, 3))
         compaction.end(signal.SIGKILL)
         killed["compaction"] += 1

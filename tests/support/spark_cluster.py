@@ -1,0 +1,127 @@
+"""A standalone Spark cluster on this machine: a master and workers as processes of their own, on loopback."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyspark
+
+from pyspark_timestone.java import find_java
+
+SPARK = Path(pyspark.__file__).parent
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=64m"
+"""Java's second compiler never pays for itself in a run of seconds."""
+
+_JAVA = """\
+#!/bin/bash
+# Spark's scripts ask for a module that the Java from the wheel does not have.
+for word in "$@"; do [ "$word" = --add-modules=jdk.incubator.vector ] || words+=("$word"); done
+exec '{command}' "${{words[@]}}"
+"""
+
+
+class StandaloneCluster:
+    """A master and `workers` workers of one core each, from entering to leaving."""
+
+    def __init__(self, root: Path, *, workers: int = 2) -> None:
+        """root: an empty folder for what they write; `worker-0` and so on get their executors' folders."""
+        self.root = root
+        self._workers = workers
+        self._running: list[subprocess.Popen[bytes]] = []
+        java = root / "java" / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text(_JAVA.format(command=find_java().command))
+        java.chmod(0o755)
+        self.environment = os.environ | {
+            "JAVA_HOME": str(root / "java"),
+            "SPARK_HOME": str(SPARK),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "128m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self.url = f"spark://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        address = ["--host", "127.0.0.1", "--webui-port", "0"]
+        try:
+            self._start("master.Master", *address, "--port", str(self._port))
+            self._wait_for_master()
+            for number in range(self._workers):
+                work = ["--cores", "1", "--memory", "600m", "--work-dir", str(self.root / f"worker-{number}")]
+                self._start("worker.Worker", *address, *work, self.url)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def submit(self, program: Path, *words: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        """Run a program with this cluster to its end, in the folder in which it lies."""
+        settings = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK,
+            "spark.sql.shuffle.partitions": "2",
+        }
+        conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        return subprocess.run(
+            [str(SPARK / "bin" / "spark-submit"), "--master", self.url, *conf, str(program), *words],
+            cwd=program.parent,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    def _start(self, name: str, *words: str) -> None:
+        with (self.root / "cluster.log").open("ab") as log:
+            self._running.append(
+                subprocess.Popen(
+                    [str(SPARK / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words],
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    process_group=0,
+                )
+            )
+
+    def _wait_for_master(self, timeout_s: float = 60) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+                return
+            except OSError:
+                assert time.monotonic() < deadline, (self.root / "cluster.log").read_text()[-2000:]
+                time.sleep(0.05)
+
+    def _end(self) -> None:
+        """Workers first, so that they end their executors; each with its group, should one of those be left."""
+        for one in reversed(self._running):
+            one.terminate()
+            try:
+                one.wait(20)
+            finally:
+                try:
+                    os.killpg(one.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                one.wait()
