@@ -42,7 +42,7 @@ EVER = 10**9
 def payload_of(number: int) -> bytes:
     """Every fourth is empty, every fifth larger than a sector; a state says which it is."""
     if number >= STATE:
-        return b"%06d-" % number * 40
+        return b"%06d-" % number * 400
     return b"" if number % 4 == 3 else b"%06d-" % number * (1 + number % 5 * 40)
 
 

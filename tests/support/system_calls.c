@@ -136,6 +136,19 @@ ssize_t writev(int fd, const struct iovec *pieces, int piece_count) {
     return real(fd, pieces, piece_count);
 }
 
+/* Half of it is the first pieces, or half of the only one. */
+#define PWRITEV(name, position_type) \
+    ssize_t name(int fd, const struct iovec *pieces, int piece_count, position_type position) { \
+        REAL(ssize_t, #name, int, const struct iovec *, int, position_type); \
+        struct iovec first = *pieces; \
+        first.iov_len /= 2; \
+        HALVED(fault_of_fd(CHANGES, "pwritev", fd), \
+               real(fd, piece_count > 1 ? pieces : &first, piece_count > 1 ? piece_count / 2 : 1, position)); \
+        return real(fd, pieces, piece_count, position); \
+    }
+PWRITEV(pwritev, off_t)
+PWRITEV(pwritev64, off64_t)
+
 #define PREAD(name, position_type) \
     ssize_t name(int fd, void *bytes, size_t length, position_type position) { \
         REAL(ssize_t, #name, int, void *, size_t, position_type); \
