@@ -23,7 +23,9 @@ class Committer:
     def __init__(self, sync_interval_ms: int) -> None:
         self._interval_s = sync_interval_ms / 1000
         self._flusher = Flusher(self.expect_sync)
-        self._changed = threading.Condition(threading.Lock())
+        # Callers take the lock itself: a Ctrl-C inside of the condition's own code would leave it taken for ever.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._to_write: dict[Log, None] = {}
         self._deadlines: dict[Log, float] = {}
         self._stopping = False
@@ -32,7 +34,7 @@ class Committer:
 
     def expect_write(self, log: "Log") -> None:
         """The log has submissions in its queue."""
-        with self._changed:
+        with self._lock:
             self._to_write[log] = None
             self._changed.notify()
 
@@ -41,7 +43,7 @@ class Committer:
         once when a lot has gathered."""
         if log in self._deadlines and not log.sync_wanted:
             return
-        with self._changed:
+        with self._lock:
             self._deadlines.setdefault(log, time.monotonic() + self._interval_s)
             if log.sync_wanted:
                 self._deadlines[log] = 0.0
@@ -49,7 +51,7 @@ class Committer:
 
     def stop(self) -> None:
         """Finish what is queued and end both threads."""
-        with self._changed:
+        with self._lock:
             self._stopping = True
             self._changed.notify()
         self._thread.join()
@@ -57,7 +59,7 @@ class Committer:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while not self._to_write and not self._due() and not self._stopping:
                     self._changed.wait(self._until_due())
                 writing, self._to_write = self._to_write, {}

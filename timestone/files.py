@@ -14,17 +14,16 @@ import functools
 import mmap
 import os
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias, cast
 
 from timestone import kernel
+from timestone.flush_helpers import FlushHelpers
 
 Data: TypeAlias = bytes | bytearray | memoryview
 
 _PIECES_MOST = os.sysconf("SC_IOV_MAX")
 """How many pieces one pwritev takes."""
-_FLUSHES_MOST = 8
 _KEEP_SIZE = 1
 """FALLOC_FL_KEEP_SIZE of <linux/falloc.h>: Python has no name for it, and no function that takes it."""
 
@@ -41,10 +40,9 @@ def _named(error: OSError, fd: int) -> OSError:
 
 
 @functools.cache
-def _helper() -> Executor:
-    """The threads that flush one file while the caller flushes another. Waiting for a disk takes no processor, so
-    there are enough for many logs."""
-    return ThreadPoolExecutor(max_workers=_FLUSHES_MOST, thread_name_prefix="timestone-flush")
+def _helpers() -> FlushHelpers:
+    """Of this process, for all stores."""
+    return FlushHelpers()
 
 
 @functools.cache
@@ -59,7 +57,7 @@ def _fallocate() -> Callable[[int, int, int, int], int] | None:
     return cast(Callable[[int, int, int, int], int], function)
 
 
-os.register_at_fork(after_in_child=_helper.cache_clear)  # threads do not survive a fork
+os.register_at_fork(after_in_child=_helpers.cache_clear)  # threads do not survive a fork
 
 
 class Files:
@@ -147,7 +145,7 @@ class Files:
         """Like `fdatasync` of two files, side by side: on a journaling file system they share a commit, so both
         take little longer than one. Raises once both are done."""
         try:
-            pending = _helper().submit(self.fdatasync, other)
+            pending = _helpers().begin(self.fdatasync, other)
         except RuntimeError:  # the interpreter is ending and starts no more threads
             self.fdatasync(one)
             self.fdatasync(other)
@@ -155,7 +153,9 @@ class Files:
         try:
             self.fdatasync(one)
         finally:
-            pending.result()
+            failure = pending.get()
+        if failure is not None:
+            raise failure
 
     def sync_directory(self, path: Path) -> None:
         """Make creations, renames and removals in the directory durable."""

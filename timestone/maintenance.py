@@ -18,7 +18,9 @@ class Maintenance:
     """Runs tasks when they are due, one at a time. Tasks are told apart by equality."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        # Callers take the lock itself: a Ctrl-C inside of the condition's own code would leave it taken for ever.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._due: dict[Task, float] = {}
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -27,7 +29,7 @@ class Maintenance:
         """Call a task so many seconds from now, or when it was already going to be called, whichever is
         sooner."""
         due = time.monotonic() + after_s
-        with self._changed:
+        with self._lock:
             if self._stopping:
                 return
             self._due[task] = min(due, self._due.get(task, due))
@@ -38,7 +40,7 @@ class Maintenance:
 
     def stop(self) -> None:
         """Finish the task that is running, and end the thread."""
-        with self._changed:
+        with self._lock:
             self._stopping = True
             self._changed.notify()
         if self._thread is not None:
@@ -62,7 +64,7 @@ class Maintenance:
 
     def _next(self) -> Task | None:
         """Wait for the next task that is due; None to end."""
-        with self._changed:
+        with self._lock:
             while not self._stopping:
                 task = min(self._due, key=self._due.__getitem__, default=None)
                 if task is None:

@@ -3,7 +3,6 @@
 A reader costs its offset and, while it is parked, an entry in the log's set of waiters. It is used by one
 thread at a time; `wake` is called by the thread that appends."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from timestone.batch import Batch
 from timestone.errors import OffsetOutOfRange, StoreClosed
 from timestone.filters import validate_filter
+from timestone.flag import Flag
 from timestone.pin import Pin
 from timestone.record import Record
 from timestone.topic_choice import TopicChoice
@@ -55,7 +55,7 @@ class Reader:
         self._choice: TopicChoice | None = None
         self._registered = False
         self._closed = False
-        self._woken: threading.Event | None = None
+        self._woken: Flag | None = None
         """For `wait`, made by its first call: most of ten thousand readers have `on_wake` instead."""
         self._filters: tuple[str, ...] | None = None
         if topics is not None:
@@ -153,11 +153,11 @@ class Reader:
         """
         woken = self._woken
         if woken is None:
-            woken = self._woken = threading.Event()
+            woken = self._woken = Flag()
         if self.park() and not woken.wait(timeout_s):
             # Taken back out, or a late wake would move the offset while this thread reads.
             self.log.wakeups.unpark(self)
-            return woken.is_set()
+            return woken.is_set
         self._check_open()
         return True
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from timestone.config import Ack
 from timestone.draft import Draft
+from timestone.flag import Flag
 
 _LOGGER = logging.getLogger("timestone")
 
@@ -26,7 +27,7 @@ class Submission:
         self.error: Exception | None = None
         self.resolved = False
         self._done = done
-        self._event: threading.Event | None = None
+        self._event: Flag | None = None
         self._lock = threading.Lock()
 
     def resolve(self, error: Exception | None = None) -> None:
@@ -55,7 +56,7 @@ class Submission:
         TimeoutError."""
         with self._lock:
             if not self.resolved and self._event is None:
-                self._event = threading.Event()
+                self._event = Flag()
             event = self._event
         if event is not None and not event.wait(timeout_s):
             raise TimeoutError(f"the append reached no {self.ack} within {timeout_s} s")

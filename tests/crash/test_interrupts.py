@@ -3,6 +3,9 @@ says why not.
 
 An interrupt between two steps that belong together left a log whose memory and files were a record apart: reads raised
 IndexError, and what was appended next lay at another offset than was said. Now such a log fails until it is reopened.
+
+And one in the locks of the standard library's executor, which are taken in Python code, left them taken: the next
+append that was to be synced waited for ever. Now nothing that an append waits for is locked in Python code.
 """
 
 import random
