@@ -210,3 +210,23 @@ def test_a_damaged_record_fails_the_read_and_is_named(spark: SparkSession, tmp_p
     with pytest.raises(PythonException, match="the record at offset 60 is corrupt"):
         batch(spark, tmp_path).count()
     assert offsets(batch(spark, tmp_path, failOnDataLoss="false")) == [n for n in range(100) if n != 60]
+
+
+def test_a_compacted_log_gives_the_last_record_of_each_topic_at_its_offset(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fill(tmp_path, 2500)
+    with timestone.open(tmp_path) as store:
+        log = store.log(LOG)
+        log.configure(compact=True)
+        assert log.apply_compaction() == 2495
+        log.append(b"after", topic="devices/1/state")
+    read = batch(spark, tmp_path, maxRecordsPerPartition=400)
+    rows = read.orderBy("offset").collect()
+    assert [row["offset"] for row in rows] == [*range(2495, 2501)]
+    assert [bytes(row["value"]) for row in rows[:5]] == [value_of(offset) for offset in range(2495, 2500)]
+    last = read.groupBy("topic").agg(f.max_by("offset", "offset").alias("last"), f.count("*").alias("count"))
+    assert {(row["topic"], row["count"]) for row in last.collect()} == {
+        (f"devices/{number}/state", 2 if number == 1 else 1) for number in range(5)
+    }
+    assert offsets(batch(spark, tmp_path, topics="devices/1/+")) == [2496, 2500]
