@@ -39,17 +39,15 @@ def plan(
     ranges: Sequence[OffsetRange], logs: Mapping[LogPartition, LogView], options: ReadOptions
 ) -> list[InputPartition]:
     """The tasks that read `ranges`. The same ranges give the same tasks; segments without the topics get none."""
-    if options.topics:
-        bounds = {
-            key: log.segments_with(
-                options.topics,
-                min((one.start for one in ranges if one.log == key), default=0),
-                max((one.end for one in ranges if one.log == key), default=0),
-            )
-            for key, log in logs.items()
-        }
-    else:
-        bounds = {one.log: logs[one.log].segment_bounds(one.start, one.end) for one in ranges}
+    bounds = {}
+    for key in {one.log for one in ranges}:
+        # One span around all ranges of the log: there may be several.
+        start = min(one.start for one in ranges if one.log == key)
+        end = max(one.end for one in ranges if one.log == key)
+        if options.topics:
+            bounds[key] = logs[key].segments_with(options.topics, start, end)
+        else:
+            bounds[key] = logs[key].segment_bounds(start, end)
     pieces = cut(ranges, bounds, largest=options.records_per_task, least_count=options.partition_count)
     return [ScanTask(piece, logs[piece.log].id) for piece in pieces]
 
