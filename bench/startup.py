@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .environment import probe_environment
 from .errors import BenchmarkError
+from .working_directory import working_directory
 
 __all__ = ["BenchmarkError", "add_arguments", "run"]
 
@@ -32,8 +33,7 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
     """Measure and report. Raises BenchmarkError when it cannot run here."""
     if arguments.repeat < 1:
         raise BenchmarkError("--repeat is above 0")
-    with tempfile.TemporaryDirectory(prefix="timestone-bench-") as name:
-        root = Path(name)
+    with working_directory(Path(tempfile.gettempdir())) as root:
         kinds: dict[str, Callable[[], float]] = {
             "python": lambda: _command_s([sys.executable, "-c", "pass"]),
             "help": lambda: _command_s([*_COMMAND, "--help"]),

@@ -30,6 +30,13 @@ class HeldFiles(Files):
         super().fdatasync(fd)
 
 
+def opened(directory: Path, files: Files) -> timestone.Store:
+    """A store that flushes what nobody waits for as soon as it is a thousand bytes."""
+    return timestone.open(
+        directory / "data", min_free_bytes=0, sync_interval_ms=10**9, sync_interval_bytes=1000, files=files
+    )
+
+
 def wait_until(reached: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
     while not reached():
@@ -39,13 +46,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
 
 def test_writing_goes_on_during_a_flush_that_nobody_waits_for(quick_directory: Path) -> None:
     files = HeldFiles()
-    with timestone.open(
-        quick_directory / "data",
-        min_free_bytes=0,
-        sync_interval_ms=10**9,
-        sync_interval_bytes=1000,
-        files=files,
-    ) as store:
+    with opened(quick_directory, files) as store:
         log = store.log("a")
         log.append(b"x")
         files.free.clear()
@@ -60,13 +61,7 @@ def test_writing_goes_on_during_a_flush_that_nobody_waits_for(quick_directory: P
 
 def test_what_is_written_and_not_durable_is_bounded_by_waiting(quick_directory: Path) -> None:
     files = HeldFiles()
-    with timestone.open(
-        quick_directory / "data",
-        min_free_bytes=0,
-        sync_interval_ms=10**9,
-        sync_interval_bytes=1000,
-        files=files,
-    ) as store:
+    with opened(quick_directory, files) as store:
         log = store.log("a")
         log.append(b"x")
         files.free.clear()
