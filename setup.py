@@ -37,7 +37,14 @@ KERNELS = [
         extra_compile_args=["-g0"],  # debug information would be nine tenths of the file
         optional=True,
     ),
-    Extension("mqtt_front._kernel", ["mqtt_front/_kernel.pyx"], extra_compile_args=["-g0"], optional=True),
+    Extension(
+        "mqtt_front._kernel",
+        ["mqtt_front/_kernel.pyx"],
+        depends=["mqtt_front/_sockets.h"],
+        include_dirs=["mqtt_front"],
+        extra_compile_args=["-g0"],
+        optional=True,
+    ),
 ]
 
 

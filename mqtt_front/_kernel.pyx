@@ -3,7 +3,8 @@
 
 What belongs here: bytes from the wire to columns and back. It knows no session and no log, keeps no reference to an
 argument, and believes no length from the wire: every place is checked against the end of the buffer before it is touched.
-Runs with the interpreter lock: a receive buffer full takes some ten microseconds."""
+Runs with the interpreter lock: a receive buffer full takes some ten microseconds. Only waiting for sockets and reading
+much from one goes without it."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.buffer cimport Py_buffer, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
@@ -11,9 +12,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
+from libc.errno cimport EAGAIN, EINTR, ENOENT, errno
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memset, strerror
 
 from mqtt_front.codec.fields import VARINT_MAX
 from mqtt_front.codec.frame import Form, Framed
@@ -24,7 +26,16 @@ cdef extern from "Python.h":
     PyObject *new_bytes "PyBytes_FromStringAndSize" (const char *data, Py_ssize_t size)
     int resize_bytes "_PyBytes_Resize" (PyObject **data, Py_ssize_t size) except -1
 
-INTERFACE = 2  # see mqtt_front/kernel.py
+cdef extern from "_sockets.h":
+    int poll_open() nogil
+    void poll_close(int poll) nogil
+    int poll_watch(int poll, int fd, uint64_t key) nogil
+    int poll_forget(int poll, int fd) nogil
+    int poll_ready(int poll, uint64_t *keys, int count) nogil
+    Py_ssize_t socket_receive(int fd, void *data, size_t size) nogil
+    Py_ssize_t socket_send(int fd, const void *data, size_t size) nogil
+
+INTERFACE = 3  # see mqtt_front/kernel.py
 
 cdef enum:
     PACKETS = 32768
@@ -46,6 +57,7 @@ cdef struct Packet:
 cdef struct Topic:
     const uint8_t *name
     Py_ssize_t size
+    uint32_t slot
 
 cdef struct Run:
     Py_ssize_t count
@@ -59,7 +71,7 @@ cdef struct Run:
 cdef Packet *packets = NULL
 cdef Py_ssize_t packet_room = 0
 cdef Topic topics[TOPICS]
-cdef int16_t slots[SLOTS]  # places in `topics`, plus 1; 0 is free
+cdef int16_t slots[SLOTS]  # places in `topics`, plus 1; 0 is free, as all of them are between two scans
 cdef object new_tuple = tuple.__new__
 
 
@@ -113,6 +125,7 @@ cdef inline int number_of(const uint8_t *name, Py_ssize_t size, Py_ssize_t *coun
     number = <int>count[0]
     topics[number].name = name
     topics[number].size = size
+    topics[number].slot = slot
     slots[slot] = <int16_t>(number + 1)
     count[0] += 1
     return number
@@ -194,6 +207,8 @@ cdef void scan(
         run.data_bytes += stop - at
         position = stop
     run.position = position
+    for number in range(<int>run.topic_count):
+        slots[topics[number].slot] = 0
 
 
 def scan_publishes(bytes data not None, Py_ssize_t position, Py_ssize_t end, int level, size_limit):
@@ -202,7 +217,6 @@ def scan_publishes(bytes data not None, Py_ssize_t position, Py_ssize_t end, int
     cdef Run run
     cdef Py_ssize_t number, limit
     memset(&run, 0, sizeof(run))
-    memset(slots, 0, sizeof(slots))
     make_room(min((end - position) // 5, PACKETS))
     limit = end if size_limit > end else max(size_limit, 0)
     scan(<const uint8_t *>PyBytes_AS_STRING(data), position, end, level == 5, limit, &run)
@@ -264,6 +278,7 @@ cdef class Gathering:
     cdef Py_ssize_t packet_bytes
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size_bytes
+    cdef public bint paused
     cdef int64_t log
     cdef PyObject *data  # bytes with room at the end, so that what was gathered is not copied once more
     cdef Py_ssize_t data_bytes
@@ -332,6 +347,11 @@ cdef class Gathering:
     def take(self, source, bytearray buffer not None, Py_ssize_t position, Py_ssize_t end, int level, int64_t room):
         if not 0 <= position <= end <= PyByteArray_GET_SIZE(buffer):
             raise ValueError(f"bytes {position} to {end} of {len(buffer)}")
+        return self.take_run(source, <const uint8_t *>PyByteArray_AS_STRING(buffer), position, end, level, room)
+
+    cdef Py_ssize_t take_run(
+        self, source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room
+    ) except -1:
         cdef Run run
         cdef Py_ssize_t number, taken, place
         cdef PyObject *found
@@ -342,11 +362,8 @@ cdef class Gathering:
         cdef uint8_t firsts = 0
         cdef Ack *ack
         memset(&run, 0, sizeof(run))
-        memset(slots, 0, sizeof(slots))
         make_room(min((end - position) // 5, PACKETS))
-        scan(
-            <const uint8_t *>PyByteArray_AS_STRING(buffer), position, end, level == 5, self.packet_bytes, &run
-        )
+        scan(data, position, end, level == 5, self.packet_bytes, &run)
         if run.count == 0 or run.properties_count or run.answer_count > room:
             return position
         for number in range(run.count):
@@ -437,6 +454,248 @@ cdef class Gathering:
             behind[self.acks[number].place] = at + 4
         free(behind)
         return 0
+
+
+cdef enum:
+    BATCH = 64  # sockets that are asked for at a time
+    BATCHES = 16
+    BULKY_BYTES = 16384
+
+cdef int64_t NO_LIMIT = 1 << 32
+
+
+cdef class Socket:
+    """A link's socket, as `Sockets` keeps it."""
+
+    cdef readonly int fd  # -1: removed
+    cdef readonly bint reading
+    cdef public bint buffered  # something may wait in its transport
+    cdef object link
+    cdef object connection
+    cdef int level
+    cdef uint32_t generation
+    cdef bint between  # the next byte begins a packet, and one may come
+    cdef bint bulky  # it had much to read the last time
+
+
+cdef class Sockets:
+    """The sockets of plain TCP links, read side by side and answered without a call for each: see `mqtt_front.poller`."""
+
+    cdef int poll
+    cdef Gathering gathering
+    cdef object ingest
+    cdef bytearray memory
+    cdef Py_ssize_t front
+    cdef Py_ssize_t client_bytes
+    cdef Py_ssize_t piece_bytes
+    cdef list by_fd
+    cdef uint32_t generation
+    cdef bint receiving
+    cdef Py_ssize_t plain_bytes
+    cdef Py_ssize_t room_bytes
+
+    def __cinit__(
+        self, Gathering gathering not None, ingest, bytearray memory not None, Py_ssize_t front,
+        Py_ssize_t client_bytes, Py_ssize_t piece_bytes,
+    ):
+        self.poll = -1
+        if not 0 <= front < PyByteArray_GET_SIZE(memory):
+            raise ValueError(f"byte {front} of {len(memory)}")
+        self.gathering, self.ingest, self.memory, self.front = gathering, ingest, memory, front
+        self.client_bytes, self.piece_bytes = client_bytes, piece_bytes
+        self.by_fd = []
+        self.poll = poll_open()
+        if self.poll < 0:
+            raise system_error()
+
+    def __dealloc__(self):
+        poll_close(self.poll)
+
+    def close(self):
+        poll_close(self.poll)
+        self.poll = -1
+        self.by_fd.clear()
+
+    def fileno(self):
+        return self.poll
+
+    def add(self, link, int fd):
+        cdef Socket one = Socket.__new__(Socket)
+        if fd < 0:
+            raise ValueError(f"descriptor {fd}")
+        one.fd, one.link, one.connection, one.level = fd, link, link.connection, link.connection.level
+        one.buffered = True
+        self.generation += 1
+        one.generation = self.generation
+        self.watch(one)
+        while len(self.by_fd) <= fd:
+            self.by_fd.append(None)
+        self.by_fd[fd] = one
+        return one
+
+    def pause(self, Socket one not None):
+        if one.reading:
+            one.reading = False
+            if poll_forget(self.poll, one.fd) < 0 and errno != ENOENT:
+                raise system_error()
+
+    def resume(self, Socket one not None):
+        if one.fd >= 0 and not one.reading:
+            self.watch(one)
+
+    def remove(self, Socket one not None):
+        if one.fd >= 0:
+            if one.reading:
+                poll_forget(self.poll, one.fd)  # whatever it says: nothing is read from it any more
+            if one.fd < len(self.by_fd) and self.by_fd[one.fd] is one:
+                self.by_fd[one.fd] = None
+            one.fd = -1
+            one.reading = False
+            one.link = one.connection = None
+
+    cdef int watch(self, Socket one) except -1:
+        if poll_watch(self.poll, one.fd, <uint64_t>one.generation << 32 | <uint32_t>one.fd) < 0:
+            raise system_error()
+        one.reading = True
+        one.between = False
+        return 0
+
+    def receive(self, now, Py_ssize_t limit_bytes, Py_ssize_t room_bytes, failed):
+        cdef uint64_t keys[BATCH]
+        cdef int count, number, batch
+        cdef Py_ssize_t total = 0
+        cdef Socket one
+        if self.receiving:
+            raise RuntimeError("receive is called by what it calls")
+        self.receiving, self.plain_bytes, self.room_bytes = True, 0, room_bytes
+        try:
+            for batch in range(BATCHES):
+                with nogil:
+                    count = poll_ready(self.poll, keys, BATCH)
+                if count < 0:
+                    if errno == EINTR:
+                        break
+                    raise system_error()
+                for number in range(count):
+                    one = self.found(keys[number])
+                    if one is None:
+                        continue
+                    link = one.link
+                    try:
+                        total += self.read(one, link, now)
+                    except Exception as error:
+                        failed(link, error)
+                if count < BATCH or total >= limit_bytes:
+                    break
+        finally:
+            self.receiving = False
+        return self.plain_bytes
+
+    cdef Socket found(self, uint64_t key):
+        """The socket that an event is about; None when what came before it in the batch has ended or stopped it, and
+        perhaps another one has its descriptor by now."""
+        cdef Py_ssize_t fd = <Py_ssize_t>(key & 0xFFFFFFFFu)
+        if fd >= len(self.by_fd):
+            return None
+        cdef Socket one = self.by_fd[fd]
+        return one if one is not None and one.generation == key >> 32 and one.reading else None
+
+    cdef Py_ssize_t read(self, Socket one, link, now) except -1:
+        cdef Py_ssize_t front = self.front, room = PyByteArray_GET_SIZE(self.memory) - front, got
+        cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(self.memory)
+        cdef int fd = one.fd
+        if one.bulky:
+            with nogil:
+                got = socket_receive(fd, data + front, room)
+        else:
+            got = socket_receive(fd, data + front, room)
+        if got <= 0:
+            if got < 0 and (errno == EAGAIN or errno == EINTR):
+                return 0
+            error = None if got == 0 else system_error()
+            self.remove(one)
+            link.reading_ended(error)
+            return 0
+        one.bulky = got >= BULKY_BYTES
+        if one.between and not self.gathering.paused and is_plain(link):
+            link.last_seen = now
+            self.plain_bytes += got
+            self.take(one, link, data, front, front + got)
+        else:
+            link.buffer_updated(got)
+            self.look(one)
+        return got
+
+    cdef int take(self, Socket one, link, const uint8_t *data, Py_ssize_t position, Py_ssize_t end) except -1:
+        """What `Link.buffer_updated` does with bytes that begin a packet."""
+        cdef Gathering gathering = self.gathering
+        cdef Py_ssize_t answers = gathering.answer_count, behind = position, taken_to
+        cdef int64_t room = NO_LIMIT if one.level < 5 else one.connection.room
+        while behind < end:
+            taken_to = gathering.take_run(
+                link, data, behind, end, one.level, room - gathering.answer_count + answers
+            )
+            if taken_to == behind:
+                break
+            behind = taken_to
+        if gathering.answer_count > answers:
+            one.connection.unacknowledged += gathering.answer_count - answers
+        if behind > position and (
+            <Py_ssize_t>link.submitted_bytes > self.client_bytes or gathering.size_bytes > self.room_bytes
+        ):
+            self.ingest.charged(link)
+        if behind < end:
+            link.take_rest(behind, end)
+            self.look(one)
+        if gathering.size_bytes >= self.piece_bytes:
+            self.ingest.flush()
+            self.room_bytes = self.ingest.room_bytes
+        return 0
+
+    cdef int look(self, Socket one) except -1:
+        """Python has dealt with what came, and everything may be different."""
+        one.between = one.fd >= 0 and one.connection.between_packets
+        if one.between:
+            one.level = one.connection.level
+        self.room_bytes = self.ingest.room_bytes
+        return 0
+
+    def acknowledge(self, list links not None, list answers not None):
+        cdef Py_ssize_t number, size, sent, packet_count = 0, byte_count = 0
+        cdef bytes answer
+        cdef Socket one
+        for number in range(len(links)):
+            answer = answers[number]
+            if answer is None or not answer:
+                continue
+            link = links[number]
+            one = link.socket
+            size = PyBytes_GET_SIZE(answer)
+            if one is None or one.fd < 0 or (one.buffered and link.transport.get_write_buffer_size()):
+                link.acknowledge(answer, size // 4)
+                continue
+            one.buffered = False
+            one.connection.unacknowledged -= size // 4
+            packet_count += size // 4
+            byte_count += size
+            sent = socket_send(one.fd, PyBytes_AS_STRING(answer), size)
+            if sent < size:  # also when it failed: the transport meets the same error, and knows what to do about it
+                one.buffered = True
+                link.transport.write(answer if sent <= 0 else answer[sent:])
+        return packet_count, byte_count
+
+
+cdef object system_error():
+    cdef int code = errno
+    return OSError(code, strerror(code).decode("ascii", "replace"))
+
+
+cdef inline bint is_plain(link) except -1:
+    """As `Link.is_plain`."""
+    session = link.session
+    return (
+        session is not None and link.permissions is None and link.publish_rates is None and not session.no_local
+    )
 
 
 cdef class Strided:

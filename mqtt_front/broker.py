@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from mqtt_front import acknowledging, enhanced, publishing, subscribing
+from mqtt_front import acknowledging, enhanced, kernel, publishing, subscribing
 from mqtt_front.codec import packets
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.complaints import Complaints
@@ -27,6 +27,7 @@ from mqtt_front.ingest import Appended, Ingest
 from mqtt_front.link import FRONT_BYTES, Link
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
+from mqtt_front.poller import Poller, PollingLoop
 from mqtt_front.rate import BURST_S, Rate
 from mqtt_front.retaining import Retaining
 from mqtt_front.routing import Router
@@ -150,6 +151,8 @@ class Broker:
         self.links: dict[Link, None] = {}
         self.lingering: set[Link] = set()
         """Links that have been told why they end, and are not counted as connected any more."""
+        self.poller: Poller | None = None
+        """What reads the sockets of plain TCP links, where that is not left to their transports."""
         self.counts = Counts()
         self.unsent = Unsent(
             self.links.keys(),
@@ -167,6 +170,12 @@ class Broker:
             self.unsent.tick,
         ]
         self.deadlines.on_tick.append(lambda: self.system.tick(self.sessions.connected.values()))
+
+    def poll(self, loop: PollingLoop) -> None:
+        """Read plain TCP links with the kernel from now on, if it is there."""
+        if kernel.Sockets is not None:
+            self.poller = Poller(self, loop)
+            self.ingest.acknowledge_all = self.poller.acknowledge
 
     # Across restarts.
 

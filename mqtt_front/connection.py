@@ -106,6 +106,11 @@ class Connection:
         """Bytes of an incomplete packet; at most the packet size limit."""
         return len(self._partial)
 
+    @property
+    def between_packets(self) -> bool:
+        """The next byte begins a packet, and any packet may come."""
+        return self.state is State.OPEN and not self.held and not self._partial
+
     def front(self, buffer: bytearray, end: int) -> int:
         """Where publishes may be taken from a receive buffer before this connection sees what is left: `end`, or so
         much in front of it that the beginning of an incomplete packet has room, which is moved there. -1: nowhere,

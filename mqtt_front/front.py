@@ -74,6 +74,7 @@ class MqttFront:
             read_executor=self._read_executor,
             log=self._log,
         )
+        broker.poll(loop)
         await loop.run_in_executor(self._save_executor, broker.load)
         broker.wills.publish_due()
         broker.deadlines.start()
@@ -172,6 +173,8 @@ class MqttFront:
         for link in list(broker.links):
             link.abort()
         broker.deadlines.stop()
+        if broker.poller is not None:
+            broker.poller.stop()
         try:
             await asyncio.get_running_loop().run_in_executor(self._save_executor, broker.retaining.release)
         except OSError as error:

@@ -57,6 +57,8 @@ class Gathering:
         packet."""
         self._known = known
         self._packet_bytes = packet_bytes
+        self.paused = False
+        """The owner gathers nothing for now: what came the usual way comes before."""
         self._clear()
 
     def _clear(self) -> None:

@@ -35,7 +35,7 @@ _PUBREC = 0x50
 _NO_LOG = 1 << 32
 """In place of the number of a log: nothing had to be stored."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_PIECE_BYTES = 512 * 1024
+PIECE_BYTES = 512 * 1024
 """What was gathered is submitted from this size on, though the turn is not over: the committer writes while the loop
 goes on reading."""
 _FLAGS = bytes(first & 0x07 for first in range(256))
@@ -228,7 +228,7 @@ class Ingest:
         self._complaints = complaints
         self._ack = ack
         self._total_bytes = total_bytes
-        self._client_bytes = client_bytes
+        self.client_bytes = client_bytes
         self._settled = settled
         self._appended = appended
         self._written = written
@@ -236,8 +236,11 @@ class Ingest:
         self._turn: _Turn | None = None
         self._turns: deque[_Turn] = deque()
         self._held: dict[Source, None] = {}
-        self.submitted_bytes = 0
-        self._gathering = Gathering(router.known, packet_bytes)
+        self._submitted_bytes = 0
+        self.gathering = Gathering(router.known, packet_bytes)
+        self.gathering.paused = ack is Ack.MEMORY
+        self.acknowledge_all: Callable[[Gathered], None] = _acknowledge_each
+        """Answers the sources of a turn that was gathered and is settled."""
         self.received_count = 0
         self.gathered_count = 0
         """Of these, the ones that were gathered."""
@@ -247,7 +250,17 @@ class Ingest:
     @property
     def settled(self) -> bool:
         """Nothing waits for the disk."""
-        return self._turn is None and not self._turns and not self._gathering.count
+        return self._turn is None and not self._turns and not self.gathering.count
+
+    @property
+    def submitted_bytes(self) -> int:
+        """Wire bytes of publishes that are not settled, of all clients."""
+        return self._submitted_bytes + self.gathering.size_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """How much may be gathered in a turn before clients are held."""
+        return self._total_bytes - self._submitted_bytes
 
     def add(
         self, source: Source, run: Publishes, forbidden: Collection[bytes] = (), room: int = 1 << 32
@@ -286,9 +299,9 @@ class Ingest:
     ) -> int:
         """Take the publishes at `buffer[position:end]` of a connection that needs no more than that, as far as they are
         plain (`Gathering`), at most `room` at QoS 1. Returns the place behind what was taken; the rest is for `add`."""
-        if self._turn is not None or self._ack is Ack.MEMORY:
-            return position  # what went the usual way in this turn comes before
-        gathering = self._gathering
+        gathering = self.gathering
+        if gathering.paused:
+            return position
         if not gathering.count:
             self._loop.call_soon(self.flush)
         answers, behind = gathering.answer_count, position
@@ -302,10 +315,8 @@ class Ingest:
             behind = taken_to
         if gathering.answer_count > answers:
             source.admitted(gathering.answer_count - answers)
-        self.submitted_bytes += behind - position
-        if source.submitted_bytes > self._client_bytes or self.submitted_bytes > self._total_bytes:
-            self._hold(source)
-        if gathering.size_bytes >= _PIECE_BYTES:
+        self.charged(source)
+        if gathering.size_bytes >= PIECE_BYTES:
             self.flush()
         return behind
 
@@ -313,6 +324,7 @@ class Ingest:
         if self._turn is None:
             self._submit_gathered()
             self._turn = _Turn()
+            self.gathering.paused = True  # until what goes the usual way in this turn is submitted
             self._loop.call_soon(self.flush)
         return self._turn
 
@@ -352,12 +364,13 @@ class Ingest:
         turn.sizes[source] = turn.sizes.get(source, 0) + size_bytes
         turn.size_bytes += size_bytes
         source.submitted_bytes += size_bytes
-        self.submitted_bytes += size_bytes
-        if source.submitted_bytes > self._client_bytes or self.submitted_bytes > self._total_bytes:
-            self._hold(source)
+        self._submitted_bytes += size_bytes
+        self.charged(source)
 
-    def _hold(self, source: Source) -> None:
-        if source not in self._held:
+    def charged(self, source: Source) -> None:
+        """A source has more on its way to the disk than before: stop reading from it if that is too much."""
+        too_much = source.submitted_bytes > self.client_bytes or self.submitted_bytes > self._total_bytes
+        if too_much and source not in self._held:
             self._held[source] = None
             source.hold()
 
@@ -366,11 +379,13 @@ class Ingest:
         self._submit_gathered()
         turn, self._turn = self._turn, None
         if turn is not None:
+            self.gathering.paused = self._ack is Ack.MEMORY
             self._submit(turn)
 
     def _submit_gathered(self) -> None:
-        if self._gathering.count:
-            gathered = self._gathering.finish()
+        if self.gathering.count:
+            gathered = self.gathering.finish()
+            self._submitted_bytes += gathered.size_bytes
             self.received_count += gathered.record_count
             self.gathered_count += gathered.record_count
             self._submit(_Turn(gathered))
@@ -434,7 +449,7 @@ class Ingest:
                 self._complaints.warn(f"failed {number}", f"{count} publishes could not be stored: {error}")
             for source, size_bytes in turn.all_sizes():
                 source.submitted_bytes -= size_bytes
-            self.submitted_bytes -= turn.size_bytes
+            self._submitted_bytes -= turn.size_bytes
         if done:
             self._appended(appended)
         if self._held:
@@ -445,17 +460,14 @@ class Ingest:
         toggle it."""
         if self.submitted_bytes > self._total_bytes // 2:
             return
-        for source in [one for one in self._held if one.submitted_bytes <= self._client_bytes // 2]:
+        for source in [one for one in self._held if one.submitted_bytes <= self.client_bytes // 2]:
             del self._held[source]
             source.release()
 
     def _answer(self, turns: list[_Turn]) -> None:
         """One write a source, whatever the number of turns."""
         if len(turns) == 1 and turns[0].gathered is not None and not turns[0].uneven:
-            gathered = turns[0].gathered
-            for source, answer in zip(gathered.sources, gathered.answers, strict=True):
-                if answer:
-                    source.acknowledge(answer, len(answer) // 4)
+            self.acknowledge_all(turns[0].gathered)
             return
         writes: dict[Source, list[bytes]] = {}
         counts: dict[Source, int] = {}
@@ -476,6 +488,12 @@ class Ingest:
                 counts[source] = counts.get(source, 0) + len(acknowledgements) // 4
         for source, parts in writes.items():
             source.acknowledge(parts[0] if len(parts) == 1 else b"".join(parts), counts[source])
+
+
+def _acknowledge_each(gathered: Gathered) -> None:
+    for source, answer in zip(gathered.sources, gathered.answers, strict=True):
+        if answer:
+            source.acknowledge(answer, len(answer) // 4)
 
 
 def _reason(turn: _Turn, number: int) -> int:

@@ -3,13 +3,14 @@
 The contracts of the functions are in `codec`, where the twins are. What is said in `timestone.kernel` about choosing
 holds here, too."""
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 from mqtt_front import gathering
 from mqtt_front.codec import frame, scan
 from timestone.kernel import choose
 
-INTERFACE = 2
+INTERFACE = 3
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 _native, REASON = choose("mqtt_front._kernel", INTERFACE)
@@ -25,3 +26,6 @@ else:
     scan_publishes = _native.scan_publishes
     frame_records = _native.frame_records
     Gathering = _native.Gathering
+
+Sockets: Any = None if _native is None or sys.platform != "linux" else _native.Sockets
+"""What `poller` reads sockets with; None where there is no kernel for it, or no epoll: then transports read."""

@@ -27,6 +27,7 @@ from mqtt_front.wills import KeptWill
 
 if TYPE_CHECKING:
     from mqtt_front.broker import Broker
+    from mqtt_front.poller import PolledSocket
 
 FRONT_BYTES = 16 * 1024
 """Room in front of the receive buffer: an incomplete packet of up to this size is put there, so that it lies in one
@@ -97,6 +98,7 @@ class Link:
         "closing",
         "connected",
         "connection",
+        "descriptor",
         "discarded_bytes",
         "exactly_once",
         "exchange",
@@ -111,6 +113,7 @@ class Link:
         "refusal",
         "requests",
         "session",
+        "socket",
         "stay",
         "submitted_bytes",
         "target",
@@ -121,12 +124,16 @@ class Link:
         "writable",
     )  # fmt: skip
 
-    def __init__(self, broker: "Broker", *, allow_anonymous: bool = True) -> None:
-        """`allow_anonymous`: its listener lets clients in that do not say who they are."""
+    def __init__(self, broker: "Broker", *, allow_anonymous: bool = True, descriptor: int = -1) -> None:
+        """`allow_anonymous`: its listener lets clients in that do not say who they are. `descriptor`: of a socket that
+        speaks nothing but MQTT, so that others than its transport may read it."""
         self.broker = broker
         self.allow_anonymous = allow_anonymous
         self.connection = Connection(broker.inbound)
         self.transport: Transport | None = None
+        self.descriptor = descriptor
+        self.socket: PolledSocket | None = None
+        """Where the poller reads and not the transport: how it knows this link."""
         self.peer = ""
         self.client_id = ""
         self.session: Session | None = None
@@ -215,20 +222,29 @@ class Link:
         if self.closing:
             self._discard(count)
             return
-        broker, session, connection = self.broker, self.session, self.connection
+        broker, connection = self.broker, self.connection
         memory, position, end = broker.memory, FRONT_BYTES, FRONT_BYTES + count
-        if (
-            session is not None
-            and self.permissions is None
-            and self.publish_rates is None
-            and not session.no_local
-            and (front := connection.front(memory, FRONT_BYTES)) >= 0
-        ):
+        if self.is_plain and (front := connection.front(memory, FRONT_BYTES)) >= 0:
             position = broker.ingest.gather(self, memory, front, end, connection.level, connection.room)
         broker.counts.bytes_received += count
         self.last_seen = broker.deadlines.now
         if position < end:
-            self._take(connection.receive_data(bytes(memoryview(memory)[position:end])))
+            self.take_rest(position, end)
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing has to be asked or added for what the client publishes: it may be gathered."""
+        session = self.session
+        return (
+            session is not None
+            and self.permissions is None
+            and self.publish_rates is None
+            and not session.no_local
+        )
+
+    def take_rest(self, position: int, end: int) -> None:
+        """What is left in the receive buffer once publishes were gathered goes the usual way."""
+        self._take(self.connection.receive_data(bytes(memoryview(self.broker.memory)[position:end])))
 
     def receive(self, data: bytes) -> None:
         """Bytes of MQTT came in."""
@@ -252,7 +268,19 @@ class Link:
     def eof_received(self) -> bool:
         return False
 
+    def reading_ended(self, error: OSError | None) -> None:
+        """The poller has come to the end of what the client sends, and does not read from it any more."""
+        self.socket = None
+        if self.transport is None:
+            return
+        if error is None:
+            self.transport.resume_reading()  # it will see the end itself
+        else:
+            self.broker.gone(self, f"lost: {error}")
+            self.transport.abort()
+
     def connection_lost(self, error: Exception | None) -> None:
+        self._leave_poller()
         if not self.closing:  # or it was said why it ends
             self.broker.gone(self, "lost" if error is None else f"lost: {error}")
         self.broker.departed(self)
@@ -283,7 +311,7 @@ class Link:
             return
         self.broker.counts.packets_sent += count
         self.broker.counts.bytes_sent += len(data)
-        self.transport.write(data)
+        self._write(self.transport, data)
         if not self.writable:
             self.unread_bytes += len(data)
             if self.unread_bytes > self.broker.settings.unsent_bytes and Hold.UNREAD not in self.holds:
@@ -306,6 +334,11 @@ class Link:
         counts = self.broker.counts
         counts.packets_sent += count
         counts.bytes_sent += len(data)
+        self._write(transport, data)
+
+    def _write(self, transport: Transport, data: bytes) -> None:
+        if self.socket is not None:
+            self.socket.buffered = True
         transport.write(data)
 
     def settled(self, acknowledgements: bytes, reason: int) -> None:
@@ -327,14 +360,44 @@ class Link:
 
     def _read_no_more(self, why: Hold) -> None:
         if not self.holds and self.transport is not None and not self.closing:
-            self.transport.pause_reading()
+            if self.socket is None:
+                self.transport.pause_reading()
+            elif self.broker.poller is not None:
+                self.broker.poller.pause(self.socket)
         self.holds |= why
 
     def _read_on(self, why: Hold) -> None:
         before = self.holds
         self.holds &= ~why
         if before and not self.holds and self.transport is not None and not self.closing:
-            self.transport.resume_reading()
+            self._read(self.transport)
+
+    def _read(self, transport: Transport) -> None:
+        """Go on reading, in the quickest way there is."""
+        poller = self.broker.poller
+        if poller is None or self.descriptor < 0 or not self.connected:
+            transport.resume_reading()
+        elif self.socket is None:
+            transport.pause_reading()
+            self.socket = poller.add(self, self.descriptor)
+            if self.socket is None:
+                transport.resume_reading()
+        elif not poller.resume(self.socket):
+            self._leave_poller()
+            transport.resume_reading()
+
+    def welcomed(self) -> None:
+        """CONNACK with success was sent."""
+        self.connected = True
+        if not self.holds and self.transport is not None and not self.closing:
+            self._read(self.transport)
+
+    def _leave_poller(self) -> bool:
+        """Leave the socket to its transport. Was it the poller that read it?"""
+        one, self.socket = self.socket, None
+        if one is not None and self.broker.poller is not None:
+            self.broker.poller.remove(one)
+        return one is not None
 
     def overdue(self) -> None:
         """Silent for too long: before CONNECT, within the keep alive, or while closing."""
@@ -430,6 +493,7 @@ class Link:
 
     def abort(self) -> None:
         """Close now, whatever is still to be written."""
+        self._leave_poller()
         if self.transport is not None:
             self.transport.abort()
 
@@ -444,18 +508,19 @@ class Link:
             return
         self.closing = True
         self.connection.end()
+        paused = self._leave_poller() or bool(self.holds)
         if self.broker.closing(self, linger=linger):
-            self._linger(self.transport)
+            self._linger(self.transport, paused)
         else:
             self.transport.close()
 
-    def _linger(self, transport: Transport) -> None:
+    def _linger(self, transport: Transport, paused: bool) -> None:
         try:
             transport.write_eof()
         except OSError:  # the peer has reset it
             transport.abort()
             return
-        if self.holds:
+        if paused:
             transport.resume_reading()
 
     def _discard(self, count: int) -> None:

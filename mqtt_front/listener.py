@@ -129,14 +129,18 @@ class Listener:
     async def _link(self, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(lambda: self._protocol(loop), client)
+            await loop.connect_accepted_socket(lambda: self._protocol(loop, client.fileno()), client)
         except OSError:
             client.close()  # it went while we looked at it
 
-    def _protocol(self, loop: asyncio.AbstractEventLoop) -> asyncio.BufferedProtocol:
+    def _protocol(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> asyncio.BufferedProtocol:
         """A link, with its layers below it; the lowest of them is what the socket talks to."""
         settings, broker = self.settings, self._broker
-        protocol = link = _as_protocol(Link)(broker, allow_anonymous=self._allow_anonymous)
+        if self._websocket is not None or self.tls is not None:
+            descriptor = -1
+        protocol = link = _as_protocol(Link)(
+            broker, allow_anonymous=self._allow_anonymous, descriptor=descriptor
+        )
         if self._websocket is not None:
             # A page of somebody else's that runs in the browser of somebody here is not this somebody.
             origins = settings.origins if settings.origins or self._allow_anonymous else None

@@ -16,6 +16,7 @@ from mqtt_front.connection import Inbound
 from mqtt_front.errors import MalformedPacket
 from mqtt_front.events import Event, Publishes
 from mqtt_front.link import FRONT_BYTES, Link
+from mqtt_front.poller import Poller
 from mqtt_front.session import Target
 from mqtt_front.settings import MqttSettings
 from tests.support.mqtt_clients import parse
@@ -77,6 +78,7 @@ class Broker:
         self.deadlines = self
         self.unsent = self
         self.delivery = self
+        self.poller: Poller | None = None
         self.now = 17
         self.events: list[object] = []
         self.told: list[str] = []
