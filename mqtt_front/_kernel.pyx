@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, freethreading_compatible=False
 """The front's per-message loops, compiled: same names, arguments, results and errors as their twins in `codec`.
 
-What belongs here: bytes from the wire to columns and back. It knows no session and no log, keeps no reference to an
-argument, and believes no length from the wire: every place is checked against the end of the buffer before it is touched.
-Runs with the interpreter lock: a receive buffer full takes some ten microseconds. Only waiting for sockets and reading
-much from one goes without it."""
+What belongs here: bytes from the wire to columns and back. It knows no session and no log, keeps no reference to the
+bytes it is given, and believes no length from the wire: every place is checked against the end of the buffer before it is
+touched. Runs with the interpreter lock: a receive buffer full takes some ten microseconds. Only waiting for sockets and
+reading much from one goes without it."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.buffer cimport Py_buffer, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
@@ -14,9 +14,10 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from libc.errno cimport EAGAIN, EINTR, ENOENT, errno
 from libc.stdint cimport int16_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset, strerror
 
+import os
 from mqtt_front.codec.fields import VARINT_MAX
 from mqtt_front.codec.frame import Form, Framed
 from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS, PublishRun
@@ -35,29 +36,42 @@ cdef extern from "_sockets.h":
     Py_ssize_t socket_receive(int fd, void *data, size_t size) nogil
     Py_ssize_t socket_send(int fd, const void *data, size_t size) nogil
 
-INTERFACE = 3  # see mqtt_front/kernel.py
+cdef extern from *:
+    """
+    #define prefetch(address) __builtin_prefetch(address)
+
+    static inline uint64_t folded(uint64_t one, uint64_t other) {
+        unsigned __int128 product = (unsigned __int128)one * other;
+        return (uint64_t)product ^ (uint64_t)(product >> 64);
+    }
+    """
+    void prefetch(const void *address) nogil
+    uint64_t folded(uint64_t one, uint64_t other) nogil
+
+INTERFACE = 4  # see mqtt_front/kernel.py
 
 cdef enum:
     PACKETS = 32768
     TOPICS = 256
-    SLOTS = 1024  # a power of two; at most a quarter of them is taken, so a chain is short unless somebody works at it
+    SLOTS = 1024  # a power of two; at most a quarter of them is taken
+    ROUND = 32  # topics that are looked up side by side
 
 assert (RUN_PACKETS, RUN_TOPICS) == (PACKETS, TOPICS)
 cdef Py_ssize_t LONGEST = VARINT_MAX
 
-cdef struct Packet:
-    const uint8_t *payload
-    Py_ssize_t payload_bytes
-    const uint8_t *properties
-    Py_ssize_t properties_bytes
-    uint16_t topic
-    uint8_t first
-    uint8_t packet_id[2]
-
 cdef struct Topic:
     const uint8_t *name
     Py_ssize_t size
-    uint32_t slot
+
+cdef struct Packet:
+    Topic topic
+    const uint8_t *payload
+    const uint8_t *properties
+    uint32_t payload_bytes
+    uint32_t properties_bytes
+    uint32_t number  # of the topic: in its run, or its id in the log
+    uint8_t first
+    uint8_t packet_id[2]
 
 cdef struct Run:
     Py_ssize_t count
@@ -71,6 +85,7 @@ cdef struct Run:
 cdef Packet *packets = NULL
 cdef Py_ssize_t packet_room = 0
 cdef Topic topics[TOPICS]
+cdef uint32_t topic_slots[TOPICS]
 cdef int16_t slots[SLOTS]  # places in `topics`, plus 1; 0 is free, as all of them are between two scans
 cdef object new_tuple = tuple.__new__
 
@@ -95,37 +110,42 @@ cdef inline Py_ssize_t long_length(
     return -1
 
 
-cdef inline uint32_t hash_of(const uint8_t *name, Py_ssize_t size) noexcept nogil:
-    """Good enough to spread a run's topics: many differ only in a number at the end."""
-    cdef uint64_t mixed = <uint64_t>size * 0x9E3779B97F4A7C15u
-    cdef uint64_t word
-    while size >= 8:
-        memcpy(&word, name, 8)
-        mixed = (mixed ^ word) * 0x9E3779B97F4A7C15u
-        mixed ^= mixed >> 29
-        name += 8
-        size -= 8
-    word = 0
-    memcpy(&word, name, size)
-    mixed = (mixed ^ word) * 0x9E3779B97F4A7C15u
-    return <uint32_t>(mixed >> 32)
+# Nobody outside knows them, so nobody can choose topics that meet in one slot.
+cdef uint64_t hash_key = int.from_bytes(os.urandom(8), "little")
+cdef uint64_t other_key = int.from_bytes(os.urandom(8), "little")
 
 
-cdef inline int number_of(const uint8_t *name, Py_ssize_t size, Py_ssize_t *count) noexcept nogil:
+cdef inline uint64_t hash_of(const uint8_t *name, Py_ssize_t size) noexcept nogil:
+    cdef uint64_t mixed = other_key ^ <uint64_t>size
+    cdef uint64_t words[2]
+    while size > 16:
+        memcpy(words, name, 16)
+        mixed = folded(words[0] ^ hash_key, words[1] ^ mixed)
+        name += 16
+        size -= 16
+    words[0] = words[1] = 0
+    memcpy(words, name, size)
+    return folded(folded(words[0] ^ hash_key, words[1] ^ mixed) ^ hash_key, other_key)
+
+
+cdef inline bint same(const Topic *one, const Topic *other) noexcept nogil:
+    return one.size == other.size and memcmp(one.name, other.name, one.size) == 0
+
+
+cdef inline int number_of(const Topic *topic, Py_ssize_t *count) noexcept nogil:
     """The place of a topic in `topics`, where it is put if it is new; -1 when there is no room for it."""
-    cdef uint32_t slot = hash_of(name, size) & (SLOTS - 1)
+    cdef uint32_t slot = <uint32_t>hash_of(topic.name, topic.size) & (SLOTS - 1)
     cdef int number
     while slots[slot]:
         number = slots[slot] - 1
-        if topics[number].size == size and memcmp(topics[number].name, name, size) == 0:
+        if same(&topics[number], topic):
             return number
         slot = (slot + 1) & (SLOTS - 1)
     if count[0] == TOPICS:
         return -1
     number = <int>count[0]
-    topics[number].name = name
-    topics[number].size = size
-    topics[number].slot = slot
+    topics[number] = topic[0]
+    topic_slots[number] = slot
     slots[slot] = <int16_t>(number + 1)
     count[0] += 1
     return number
@@ -144,16 +164,18 @@ cdef int make_room(Py_ssize_t count) except -1:
     return 0
 
 
-cdef void scan(
-    const uint8_t *data, Py_ssize_t position, Py_ssize_t end, bint with_properties, Py_ssize_t size_limit, Run *run
+cdef inline void scan(
+    const uint8_t *data, Py_ssize_t position, Py_ssize_t end, bint with_properties, Py_ssize_t size_limit, bint numbered,
+    Run *run,
 ) noexcept nogil:
-    """Find the packets of a run. There is room for as many as `end - position` bytes can hold, or PACKETS."""
+    """Find the packets of a run. There is room for as many as `end - position` bytes can hold or, where their topics are
+    to be numbered, PACKETS."""
     cdef Py_ssize_t body, remaining, stop, at, topic_at, topic_end, length
     cdef Py_ssize_t limit = end - 4  # the shortest PUBLISH has five bytes, so one comparison guards the first lookups
     cdef uint8_t first
     cdef Packet *packet
     cdef int number = -1
-    while position < limit and run.count < PACKETS:
+    while position < limit and not (numbered and run.count == PACKETS):
         first = data[position]
         if first >> 4 != 3 or (first & 6) == 6 or (first & 14) == 8:
             break
@@ -188,19 +210,19 @@ cdef void scan(
                 break  # packet id 0
             packet.packet_id[0] = data[topic_end]
             packet.packet_id[1] = data[topic_end + 1]
+        packet.topic.name = data + topic_at
+        packet.topic.size = topic_end - topic_at
         # A device publishes to the topic it has just published to.
-        if number < 0 or topics[number].size != topic_end - topic_at or memcmp(
-            topics[number].name, data + topic_at, topic_end - topic_at
-        ) != 0:
-            number = number_of(data + topic_at, topic_end - topic_at, &run.topic_count)
+        if numbered and (number < 0 or not same(&topics[number], &packet.topic)):
+            number = number_of(&packet.topic, &run.topic_count)
             if number < 0:
                 break
         packet.first = first
-        packet.topic = <uint16_t>number
+        packet.number = <uint32_t>number
         packet.properties = data + at - length
-        packet.properties_bytes = length
+        packet.properties_bytes = <uint32_t>length
         packet.payload = data + at
-        packet.payload_bytes = stop - at
+        packet.payload_bytes = <uint32_t>(stop - at)
         run.count += 1
         run.answer_count += (first & 6) != 0
         run.properties_count += length != 0
@@ -208,7 +230,7 @@ cdef void scan(
         position = stop
     run.position = position
     for number in range(<int>run.topic_count):
-        slots[topics[number].slot] = 0
+        slots[topic_slots[number]] = 0
 
 
 def scan_publishes(bytes data not None, Py_ssize_t position, Py_ssize_t end, int level, size_limit):
@@ -219,7 +241,7 @@ def scan_publishes(bytes data not None, Py_ssize_t position, Py_ssize_t end, int
     memset(&run, 0, sizeof(run))
     make_room(min((end - position) // 5, PACKETS))
     limit = end if size_limit > end else max(size_limit, 0)
-    scan(<const uint8_t *>PyBytes_AS_STRING(data), position, end, level == 5, limit, &run)
+    scan(<const uint8_t *>PyBytes_AS_STRING(data), position, end, level == 5, limit, True, &run)
 
     cdef bytes first_bytes = PyBytes_FromStringAndSize(NULL, run.count)
     cdef bytes numbers = PyBytes_FromStringAndSize(NULL, 2 * run.count)
@@ -249,14 +271,14 @@ cdef void copy(
 ) noexcept nogil:
     """The columns of the packets found. All have room for exactly what is there."""
     cdef Packet *packet
-    cdef uint32_t length
+    cdef uint16_t topic
     cdef Py_ssize_t number
     for number in range(count):
         packet = &packets[number]
         first_bytes[number] = packet.first
-        memcpy(numbers + 2 * number, &packet.topic, 2)
-        length = <uint32_t>packet.payload_bytes
-        memcpy(lengths + 4 * number, &length, 4)
+        topic = <uint16_t>packet.number
+        memcpy(numbers + 2 * number, &topic, 2)
+        memcpy(lengths + 4 * number, &packet.payload_bytes, 4)
         memcpy(payloads, packet.payload, packet.payload_bytes)
         payloads += packet.payload_bytes
         if packet.first & 6:
@@ -266,6 +288,112 @@ cdef void copy(
             answers[3] = packet.packet_id[1]
             answers += 4
 
+
+cdef struct Known:  # with its name behind it
+    int64_t code
+    Py_ssize_t size
+
+cdef struct Slot:
+    uint64_t hashed
+    Known *known  # NULL in an empty slot
+
+
+cdef inline Topic in_c(bytes topic):
+    cdef Topic result
+    result.name, result.size = <const uint8_t *>PyBytes_AS_STRING(topic), PyBytes_GET_SIZE(topic)
+    return result
+
+
+cdef inline const uint8_t *name_in(const Known *known) noexcept nogil:
+    return <const uint8_t *>(known + 1)
+
+
+cdef class KnownTopics:
+    """A hash table with linear probing, at most half full. See the twin in `mqtt_front.known_topics`."""
+
+    cdef Slot *slots
+    cdef Py_ssize_t size  # a power of two
+    cdef Py_ssize_t count
+
+    def __cinit__(self):
+        self.size = 16
+        self.slots = <Slot *>calloc(self.size, sizeof(Slot))
+        if self.slots == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        cdef Py_ssize_t at
+        if self.slots != NULL:
+            for at in range(self.size):
+                free(self.slots[at].known)
+            free(self.slots)
+
+    def __len__(self):
+        return self.count
+
+    def get(self, bytes topic not None, default):
+        cdef Topic wanted = in_c(topic)
+        cdef Slot *slot = self.slot_of(hash_of(wanted.name, wanted.size), &wanted)
+        return default if slot.known == NULL else slot.known.code
+
+    def add(self, bytes topic not None, int64_t code):
+        if code < 0:
+            raise ValueError(f"{code} is no code of a topic that is taken")
+        cdef Topic wanted = in_c(topic)
+        self.put(&wanted, code)
+
+    cdef int put(self, const Topic *topic, int64_t code) except -1:
+        cdef uint64_t hashed = hash_of(topic.name, topic.size)
+        cdef Slot *slot
+        cdef Known *known
+        if 2 * (self.count + 1) > self.size:
+            self.grow()
+        slot = self.slot_of(hashed, topic)
+        if slot.known == NULL:
+            known = <Known *>malloc(sizeof(Known) + topic.size)
+            if known == NULL:
+                raise MemoryError()
+            known.size = topic.size
+            memcpy(known + 1, topic.name, topic.size)
+            slot.hashed, slot.known = hashed, known
+            self.count += 1
+        slot.known.code = code
+        return 0
+
+    cdef inline Slot *first_slot(self, uint64_t hashed) noexcept nogil:
+        return &self.slots[hashed & (self.size - 1)]
+
+    cdef inline Slot *slot_of(self, uint64_t hashed, const Topic *topic) noexcept nogil:
+        """The slot of a topic, or the empty one where it belongs."""
+        cdef Slot *slot = self.first_slot(hashed)
+        cdef Slot *end = self.slots + self.size
+        while slot.known != NULL:
+            if slot.hashed == hashed and slot.known.size == topic.size and memcmp(
+                name_in(slot.known), topic.name, topic.size
+            ) == 0:
+                break
+            slot += 1
+            if slot == end:
+                slot = self.slots
+        return slot
+
+    cdef int grow(self) except -1:
+        cdef Slot *old = self.slots
+        cdef Py_ssize_t old_size = self.size, at, place
+        cdef Slot *wider = <Slot *>calloc(2 * old_size, sizeof(Slot))
+        if wider == NULL:
+            raise MemoryError()
+        self.slots, self.size = wider, 2 * old_size
+        for at in range(old_size):
+            if old[at].known != NULL:
+                place = old[at].hashed & (self.size - 1)
+                while wider[place].known != NULL:
+                    place = (place + 1) & (self.size - 1)
+                wider[place] = old[at]
+        free(old)
+        return 0
+
+
 cdef struct Ack:  # one that is due, and to whom
     uint32_t place
     uint8_t packet_id[2]
@@ -274,8 +402,9 @@ cdef struct Ack:  # one that is due, and to whom
 cdef class Gathering:
     """See the twin in `mqtt_front.gathering`."""
 
-    cdef dict known
+    cdef KnownTopics known
     cdef Py_ssize_t packet_bytes
+    cdef list unknown
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size_bytes
     cdef public bint paused
@@ -293,7 +422,7 @@ cdef class Gathering:
     cdef list sizes
     cdef list ack_counts
 
-    def __cinit__(self, dict known not None, packet_bytes):
+    def __cinit__(self, KnownTopics known not None, packet_bytes):
         self.known = known
         self.packet_bytes = min(max(packet_bytes, 0), LONGEST + 5)
         self.clear()
@@ -352,35 +481,37 @@ cdef class Gathering:
     cdef Py_ssize_t take_run(
         self, source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room
     ) except -1:
+        cdef Py_ssize_t behind = self.take_known(source, data, position, end, level, room)
+        if self.unknown:
+            topics, self.unknown = self.unknown, None
+            # Once more from the start: what was found may be overwritten by whoever else has scanned meanwhile.
+            if source.bring(topics):
+                behind = self.take_known(source, data, position, end, level, room)
+                self.unknown = None
+        return behind
+
+    cdef Py_ssize_t take_known(
+        self, source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room
+    ) except -1:
         cdef Run run
         cdef Py_ssize_t number, taken, place
         cdef PyObject *found
-        cdef int64_t code
-        cdef uint32_t codes[TOPICS]
+        cdef int64_t log = self.log
         cdef Packet *packet
         cdef uint8_t *at
         cdef uint8_t firsts = 0
         cdef Ack *ack
         memset(&run, 0, sizeof(run))
-        make_room(min((end - position) // 5, PACKETS))
-        scan(data, position, end, level == 5, self.packet_bytes, &run)
+        make_room((end - position) // 5)
+        scan(data, position, end, level == 5, self.packet_bytes, False, &run)
         if run.count == 0 or run.properties_count or run.answer_count > room:
             return position
         for number in range(run.count):
             firsts |= packets[number].first
         if firsts & 5:  # RETAIN or QoS 2
             return position
-        cdef int64_t log = self.log
-        for number in range(run.topic_count):
-            found = PyDict_GetItemWithError(self.known, topics[number].name[: topics[number].size])
-            if found == NULL:
-                return position
-            code = <object>found
-            if log < 0:
-                log = code >> 32
-            if code < 0 or code >> 32 != log:
-                return position
-            codes[number] = <uint32_t>code
+        if not self.look_up(run.count, &log):
+            return position
         found = PyDict_GetItemWithError(self.places, source)
         place = len(self.sizes) if found == NULL else <object>found
         self.make_room(&run)
@@ -398,8 +529,8 @@ cdef class Gathering:
             packet = &packets[number]
             memcpy(at, packet.payload, packet.payload_bytes)
             at += packet.payload_bytes
-            self.lengths[self.count + number] = <uint32_t>packet.payload_bytes
-            self.ids[self.count + number] = codes[packet.topic]
+            self.lengths[self.count + number] = packet.payload_bytes
+            self.ids[self.count + number] = packet.number
             self.flags[self.count + number] = packet.first & 2
             if packet.first & 2:
                 ack = &self.acks[self.answer_count]
@@ -411,6 +542,48 @@ cdef class Gathering:
         self.data_bytes += run.data_bytes
         self.size_bytes += taken
         return run.position
+
+    cdef bint look_up(self, Py_ssize_t count, int64_t *log) except -1:
+        """Give each packet found the id of its topic. False when some are not known, or not all are in `log`, which is
+        that of the first if it is negative."""
+        cdef KnownTopics table = self.known
+        cdef dict unknown = {}
+        cdef uint64_t hashes[ROUND]
+        cdef Py_ssize_t first, number, last
+        cdef int64_t code = -1
+        cdef bint apart = False
+        cdef Packet *packet
+        cdef Known *known
+        # Slots, then names, lie anywhere in memory: those of a round are under way from there at once.
+        for first in range(0, count, ROUND):
+            last = min(count, first + ROUND)
+            for number in range(first, last):
+                packet = &packets[number]
+                # A device publishes to the topic it has just published to.
+                packet.number = number > 0 and same(&packet.topic, &packets[number - 1].topic)
+                if not packet.number:
+                    hashes[number - first] = hash_of(packet.topic.name, packet.topic.size)
+                    prefetch(table.first_slot(hashes[number - first]))
+            for number in range(first, last):
+                if not packets[number].number:
+                    known = table.first_slot(hashes[number - first]).known
+                    if known != NULL:
+                        prefetch(known)
+                        prefetch(name_in(known) + packets[number].topic.size)
+            for number in range(first, last):
+                packet = &packets[number]
+                if not packet.number:
+                    known = table.slot_of(hashes[number - first], &packet.topic).known
+                    code = -1 if known == NULL else known.code
+                    if known == NULL:
+                        unknown[packet.topic.name[: packet.topic.size]] = None
+                    elif log[0] < 0:
+                        log[0] = code >> 32
+                    apart |= code >> 32 != log[0]
+                packet.number = <uint32_t>code
+        if unknown:
+            self.unknown = list(unknown)
+        return not apart and not unknown
 
     def finish(self):
         cdef bytes data
@@ -629,15 +802,9 @@ cdef class Sockets:
     cdef int take(self, Socket one, link, const uint8_t *data, Py_ssize_t position, Py_ssize_t end) except -1:
         """What `Link.buffer_updated` does with bytes that begin a packet."""
         cdef Gathering gathering = self.gathering
-        cdef Py_ssize_t answers = gathering.answer_count, behind = position, taken_to
+        cdef Py_ssize_t answers = gathering.answer_count, behind
         cdef int64_t room = NO_LIMIT if one.level < 5 else one.connection.room
-        while behind < end:
-            taken_to = gathering.take_run(
-                link, data, behind, end, one.level, room - gathering.answer_count + answers
-            )
-            if taken_to == behind:
-                break
-            behind = taken_to
+        behind = gathering.take_run(link, data, position, end, one.level, room)
         if gathering.answer_count > answers:
             one.connection.unacknowledged += gathering.answer_count - answers
         if behind > position and (

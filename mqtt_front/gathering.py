@@ -6,10 +6,10 @@ twin in `_kernel.pyx` does the same for a message in a tenth of the time; `mqtt_
 """
 
 from array import array
-from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from mqtt_front.codec.scan import scan_publishes
+from mqtt_front.codec.scan import PublishRun, scan_publishes
+from mqtt_front.known_topics import KnownTopics
 
 _NOT_PLAIN = bytes(first for first in range(256) if first & 0x05)
 """First bytes with RETAIN or QoS 2."""
@@ -23,6 +23,10 @@ class Publisher(Protocol):
 
     submitted_bytes: int
     """Wire bytes of its publishes that are not settled."""
+
+    def bring(self, topics: list[bytes]) -> bool:
+        """It publishes to these topics, which are not known, each given once, in the order of arrival: have them
+        learned, as many as may come from here. False if there is more to them."""
 
 
 class Gathered(NamedTuple):
@@ -52,7 +56,7 @@ class Gathered(NamedTuple):
 class Gathering:
     """Takes publishes from the receive buffer, connection by connection, until `finish`."""
 
-    def __init__(self, known: Mapping[bytes, int], packet_bytes: int) -> None:
+    def __init__(self, known: KnownTopics, packet_bytes: int) -> None:
         """`known` has the codes of topics; those that are refused have none. `packet_bytes` is the most of one
         packet."""
         self._known = known
@@ -79,40 +83,55 @@ class Gathering:
     def take(
         self, source: Publisher, buffer: bytearray, position: int, end: int, level: int, room: int
     ) -> int:
-        """Take the run of publishes at `buffer[position:end]`, if all of it is plain and goes where the rest goes; at
-        most `room` of them at QoS 1. Returns the place behind it, or `position`: nothing was taken.
+        """Take the publishes at the front of `buffer[position:end]`, if all of them are plain, go where the rest goes
+        and are at most `room` at QoS 1. Returns the place behind them, or `position`: nothing was taken. The source is
+        asked to `bring` topics that are not known.
 
         What is taken counts in the source's `submitted_bytes`. Raises ValueError when the place is not in the buffer.
         """
         if not 0 <= position <= end <= len(buffer):
             raise ValueError(f"bytes {position} to {end} of {len(buffer)}")
-        data = bytes(memoryview(buffer)[position:end])
-        run = scan_publishes(data, 0, len(data), level, self._packet_bytes)
-        if not run.first_bytes or run.properties or len(run.acknowledgements) > 4 * room:
+        runs = self._scanned(bytes(memoryview(buffer)[position:end]), level)
+        answer_count = sum(len(run.acknowledgements) for run in runs) // 4
+        if not runs or answer_count > room or not all(map(_is_plain, runs)):
             return position
-        if run.first_bytes.translate(None, _NOT_PLAIN) != run.first_bytes:
+        codes = {topic: self._known.get(topic, -1) for run in runs for topic in run.topics}
+        unknown = [topic for topic, code in codes.items() if code < 0]
+        if unknown:
+            if not source.bring(unknown):
+                return position
+            codes.update((topic, self._known.get(topic, -1)) for topic in unknown)
+        logs = {code >> TOPIC_BITS for code in codes.values()}
+        if -1 in logs or len(logs | ({self._log} - {-1})) > 1:
             return position
-        codes = [self._known.get(topic, -1) for topic in run.topics]
-        log = self._log if self._log >= 0 else codes[0] >> TOPIC_BITS
-        if log < 0 or any(code >> TOPIC_BITS != log for code in codes):
-            return position
-        self._log = log
-        ids = [code & 0xFFFF_FFFF for code in codes]
-        self._ids.extend([ids[number] for number in array("H", run.topic_numbers)])
-        self._data.append(run.data)
-        self._lengths.append(run.lengths)
-        self._firsts.append(run.first_bytes)
-        self.count += len(run.first_bytes)
-        self.size_bytes += run.position
+        self._log = logs.pop()
+        for run in runs:
+            ids = [codes[topic] & 0xFFFF_FFFF for topic in run.topics]
+            self._ids.extend([ids[number] for number in array("H", run.topic_numbers)])
+            self._data.append(run.data)
+            self._lengths.append(run.lengths)
+            self._firsts.append(run.first_bytes)
+            self.count += len(run.first_bytes)
+        taken_bytes = runs[-1].position
+        self.size_bytes += taken_bytes
         place = self._places.setdefault(source, len(self._sizes))
         if place == len(self._sizes):
             self._sizes.append(0)
             self._answers.append(b"")
-        self._sizes[place] += run.position
-        self._answers[place] += run.acknowledgements
-        self.answer_count += len(run.acknowledgements) // 4
-        source.submitted_bytes += run.position
-        return position + run.position
+        self._sizes[place] += taken_bytes
+        self._answers[place] += b"".join(run.acknowledgements for run in runs)
+        self.answer_count += answer_count
+        source.submitted_bytes += taken_bytes
+        return position + taken_bytes
+
+    def _scanned(self, data: bytes, level: int) -> list[PublishRun]:
+        """The publishes at the front of `data`: as many runs as the scanner makes of them."""
+        runs: list[PublishRun] = []
+        position = 0
+        while (run := scan_publishes(data, position, len(data), level, self._packet_bytes)).first_bytes:
+            runs.append(run)
+            position = run.position
+        return runs
 
     def finish(self) -> Gathered:
         """What was taken since the last call."""
@@ -130,3 +149,7 @@ class Gathering:
         )
         self._clear()
         return gathered
+
+
+def _is_plain(run: PublishRun) -> bool:
+    return not run.properties and run.first_bytes.translate(None, _NOT_PLAIN) == run.first_bytes

@@ -55,6 +55,9 @@ class Source(Protocol):
     exactly_once: bool
     """It publishes at QoS 2 and wants to know about each."""
 
+    def bring(self, topics: list[bytes]) -> bool:
+        """Have the router learn topics: see `Publisher`."""
+
     def admitted(self, count: int) -> None:
         """So many publishes were gathered that are to be acknowledged."""
 
@@ -304,15 +307,8 @@ class Ingest:
             return position
         if not gathering.count:
             self._loop.call_soon(self.flush)
-        answers, behind = gathering.answer_count, position
-        # Runs end with their 256th topic, say: as long as there is something to take, it is taken.
-        while behind < end:
-            taken_to = gathering.take(
-                source, buffer, behind, end, level, room - gathering.answer_count + answers
-            )
-            if taken_to == behind:
-                break
-            behind = taken_to
+        answers = gathering.answer_count
+        behind = gathering.take(source, buffer, position, end, level, room)
         if gathering.answer_count > answers:
             source.admitted(gathering.answer_count - answers)
         self.charged(source)

@@ -6,11 +6,11 @@ holds here, too."""
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mqtt_front import gathering
+from mqtt_front import gathering, known_topics
 from mqtt_front.codec import frame, scan
 from timestone.kernel import choose
 
-INTERFACE = 3
+INTERFACE = 4
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 _native, REASON = choose("mqtt_front._kernel", INTERFACE)
@@ -21,10 +21,12 @@ NAME = "pure Python" if _native is None else "native"
 if TYPE_CHECKING or _native is None:
     scan_publishes = scan.scan_publishes
     frame_records = frame.frame_records
+    KnownTopics = known_topics.KnownTopics
     Gathering = gathering.Gathering
 else:
     scan_publishes = _native.scan_publishes
     frame_records = _native.frame_records
+    KnownTopics = _native.KnownTopics
     Gathering = _native.Gathering
 
 Sockets: Any = None if _native is None or sys.platform != "linux" else _native.Sockets

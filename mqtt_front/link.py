@@ -319,6 +319,13 @@ class Link:
                 self.broker.over["unsent_bytes"] += 1
                 self._read_no_more(Hold.UNREAD)
 
+    def bring(self, topics: list[bytes]) -> bool:
+        router = self.broker.router
+        created = router.created_count
+        learned = router.learn(topics, self.broker.settings.client_topic_count - self.topics_created)
+        self.topics_created += router.created_count - created
+        return learned
+
     def admitted(self, count: int) -> None:
         self.connection.unacknowledged += count
 

@@ -142,8 +142,12 @@ class _Departed:
     def __repr__(self) -> str:
         return f"the will of client {self._client_id!r}"
 
-    def admitted(self, count: int) -> None:
+    def bring(self, topics: list[bytes]) -> bool:
         """Wills are not gathered."""
+        return False
+
+    def admitted(self, count: int) -> None:
+        """Neither."""
 
     def acknowledge(self, data: bytes, count: int) -> None:
         """Nobody else waits for it."""

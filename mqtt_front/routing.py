@@ -11,6 +11,7 @@ from mqtt_front.feed import LogSource
 from mqtt_front.filter_form import parse_filter
 from mqtt_front.filter_relations import overlap
 from mqtt_front.groups import Groups
+from mqtt_front.kernel import KnownTopics
 from mqtt_front.retained import RetainedMessages
 from timestone.errors import TopicLimit
 from timestone.filters import topic_matches
@@ -52,7 +53,7 @@ class Router:
         """Topics that no log knew before."""
         self.over: Counter[str] = Counter()
         """By limit: how often a topic was refused because of it."""
-        self.known: dict[bytes, int] = {}
+        self.known = KnownTopics()
         """The codes of topics that were looked up and not refused."""
 
     def codes(
@@ -62,13 +63,36 @@ class Router:
 
         Those that are `forbidden` get NOT_AUTHORIZED and are not learned; at most `room` are brought into a log.
         """
-        known = self.known
-        if forbidden:
-            return self._learn_all(topics, forbidden, room)
+        if not forbidden:
+            codes = [self.known.get(topic, -1) for topic in topics]
+            if -1 not in codes:
+                return codes, None
+        return self._learn_all(topics, forbidden, room)
+
+    def learn(self, topics: Sequence[bytes], room: int) -> bool:
+        """Look different topics up at once that are not known, and bring those into their log that are new. False when
+        there is more to it, and nothing was done: `codes` looks at them one by one, and counts what it refuses. So it
+        is when some may be no names, or they go to several logs, or there is no `room` for so many new ones."""
+        names = _plain_names(topics)
+        if not names or len(names) > room or max(map(len, topics)) > self._topic_bytes:
+            return False
+        if max([name.count("/") for name in names]) >= self._topic_levels:
+            return False
+        numbers = set(map(self._number, names)) if self._routes else {0}
+        if len(numbers) > 1:
+            return False
+        number = numbers.pop()
+        log = self.logs[number]
+        before = len(log.topics)
         try:
-            return [known[topic] for topic in topics], None
-        except KeyError:
-            return self._learn_all(topics, forbidden, room)
+            ids = log.topics.add_all(names)
+        except TopicLimit:
+            return False
+        self.created_count += int((ids >= before).sum())
+        first = number << TOPIC_BITS
+        for topic, topic_id in zip(topics, ids.tolist(), strict=True):
+            self.known.add(topic, first | topic_id)
+        return True
 
     def code(self, topic: str) -> int:
         """The code of one topic that did not come from a PUBLISH: of a will. Raises MalformedPacket."""
@@ -100,8 +124,8 @@ class Router:
                 codes.append(-Reason.NOT_AUTHORIZED)
                 continue
             try:
-                code = self.known.get(topic)
-                codes.append(self._learn(topic, full) if code is None else code)
+                code = self.known.get(topic, -1)
+                codes.append(self._learn(topic, full) if code < 0 else code)
             except MqttError as error:
                 return codes, error
         return codes, None
@@ -117,7 +141,7 @@ class Router:
             return self._refuse("topic_levels", Reason.TOPIC_NAME_INVALID)
         if len(raw) > self._topic_bytes:
             return self._refuse("topic_bytes", Reason.TOPIC_NAME_INVALID)
-        number = next((log for filter_, log in self._routes if topic_matches(filter_, topic)), 0)
+        number = self._number(topic)
         log = self.logs[number]
         topic_id = log.topics.find(topic)
         if topic_id is None:
@@ -128,9 +152,29 @@ class Router:
             except TopicLimit:
                 return self._refuse("topic_count", Reason.QUOTA_EXCEEDED)
             self.created_count += 1
-        code = self.known[raw] = number << TOPIC_BITS | topic_id
+        code = number << TOPIC_BITS | topic_id
+        self.known.add(raw, code)
         return code
+
+    def _number(self, topic: str) -> int:
+        """Of the log that takes a topic."""
+        return next((log for filter_, log in self._routes if topic_matches(filter_, topic)), 0)
 
     def _refuse(self, limit: str, reason: Reason) -> int:
         self.over[limit] += 1
         return -reason
+
+
+def _plain_names(topics: Sequence[bytes]) -> list[str] | None:
+    """The names of topics of which a look at all together shows that they are names, and no topics of the server; else
+    None."""
+    try:
+        text = b"#".join(topics).decode()  # a name has no "#" in it
+    except UnicodeDecodeError:
+        return None
+    names = text.split("#")
+    if len(names) != len(topics) or not all(names):
+        return None
+    if not text.isprintable() or "+" in text or text.startswith("$") or "#$" in text:
+        return None
+    return names

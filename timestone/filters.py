@@ -1,7 +1,7 @@
 """Topic names and topic filters by MQTT's rules (MQTT 5, section 4.7). Pure functions and one tree; no log,
 no network."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from timestone.errors import InvalidName
@@ -17,6 +17,22 @@ def validate_topic(topic: str) -> None:
     if "+" in topic or "#" in topic:
         raise InvalidName(f"topic {topic!r} contains a wildcard")
     _validate_text(topic, "topic")
+
+
+def validate_topics(topics: Sequence[str]) -> None:
+    """`validate_topic` of many."""
+    text = "#".join(topics)  # no topic has one in it
+    short = max(map(len, topics), default=0) * 4 <= TOPIC_BYTES_MAX  # a character has at most 4 bytes
+    if (
+        short
+        and all(topics)
+        and text.count("#") < max(1, len(topics))
+        and "+" not in text
+        and text.isprintable()
+    ):
+        return
+    for topic in topics:
+        validate_topic(topic)
 
 
 def validate_filter(topic_filter: str) -> None:

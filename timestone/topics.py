@@ -31,7 +31,7 @@ from timestone.doubt import copy_anew
 from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptLog, TopicLimit, UnsupportedFormat
 from timestone.files import Files
-from timestone.filters import validate_topic
+from timestone.filters import validate_topic, validate_topics
 from timestone.names import TEMPORARY_SUFFIX
 
 FORMAT_VERSION = 1
@@ -184,23 +184,45 @@ class TopicDictionary:
             known = self._ids.find(name)
             if known is not None:
                 return known
-            if len(self._names) >= self._limit:
-                raise TopicLimit(self.identity.name, self._limit)
-            size_bytes = self._name_bytes + len(name.encode())
-            if self._limit_bytes is not None and size_bytes > self._limit_bytes:
-                raise TopicLimit(self.identity.name, self._limit_bytes, "bytes of topic names (topic_bytes)")
-            self._name_bytes = size_bytes
+            size_bytes = len(name.encode())
+            self._check_limits_locked(1, size_bytes)
+            self._name_bytes += size_bytes
             self._names.append(name)
             self._ids.add(name, len(self._names) - 1)
             return len(self._names) - 1
 
     def add_all(self, names: Sequence[str]) -> npt.NDArray[np.uint32]:
-        """The ids of many names, u32 (n,), in their order; see `add`. Names in front of one that is refused may have
-        been added."""
-        ids = self._ids.find_all(tuple(names))
+        """The ids of many names, u32 (n,), in their order; see `add`. When one is refused, none is added."""
+        wanted = tuple(names)
+        ids = self._ids.find_all(wanted)
         if ids is None:
-            return np.array([self.add(name) for name in names], dtype=np.uint32)
+            if set(map(type, wanted)) != {str}:
+                wanted = tuple(map(_plain, wanted))
+            self._add_missing(wanted)
+            ids = self._ids.find_all(wanted)
+            assert ids is not None  # names never go
         return np.frombuffer(ids, dtype=np.uint32)
+
+    def _add_missing(self, names: tuple[str, ...]) -> None:
+        with self._lock:
+            missing = [name for name in dict.fromkeys(names) if self._ids.find(name) is None]
+            if not missing:
+                return
+            validate_topics(missing)
+            size_bytes = len("".join(missing).encode())
+            self._check_limits_locked(len(missing), size_bytes)
+            first = len(self._names)
+            self._names += missing
+            self._name_bytes += size_bytes
+            for number, name in enumerate(missing, first):
+                self._ids.add(name, number)
+
+    def _check_limits_locked(self, count: int, size_bytes: int) -> None:
+        """May so many names of so many bytes be added? Raises TopicLimit."""
+        if len(self._names) + count > self._limit:
+            raise TopicLimit(self.identity.name, self._limit)
+        if self._limit_bytes is not None and self._name_bytes + size_bytes > self._limit_bytes:
+            raise TopicLimit(self.identity.name, self._limit_bytes, "bytes of topic names (topic_bytes)")
 
     @property
     def has_unwritten(self) -> bool:

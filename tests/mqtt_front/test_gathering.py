@@ -12,26 +12,46 @@ from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Publish
 from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS
 from mqtt_front.gathering import Gathered, Gathering
+from mqtt_front.known_topics import KnownTopics
 from tests.support.mqtt_kernels import NATIVE, each_kernel
 from tests.support.mqtt_packets import any_packet, publishes
 
 KNOWN = {b"a": 0, b"b": 7, b"other/log": 1 << 32 | 3, b"t/9": 9}
 LIMIT = 1 << 20
-New = Callable[..., Any]
 
 
 class Source:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.submitted_bytes = 0
+        self.brought: list[list[bytes]] = []
+        self.learn: Callable[[bytes, int], None] | None = None
+
+    def bring(self, topics: list[bytes]) -> bool:
+        self.brought.append(topics)
+        for code, topic in enumerate(topics, 10):
+            if self.learn is not None:
+                self.learn(topic, code)
+        return self.learn is not None
+
+
+class Kernel:
+    """One of the twins."""
+
+    def __init__(self, native: bool) -> None:
+        self.topics: Any = NATIVE.KnownTopics if native else KnownTopics
+        self.gathering: Any = NATIVE.Gathering if native else Gathering
+
+    def __call__(self, known: dict[bytes, int] = KNOWN, limit: int = LIMIT) -> Any:
+        topics = self.topics()
+        for topic, code in known.items():
+            topics.add(topic, code)
+        return self.gathering(topics, limit)
 
 
 @pytest.fixture(params=each_kernel("Gathering"), scope="session")
-def new(request: pytest.FixtureRequest) -> New:
-    def made(known: dict[bytes, int] = KNOWN, limit: int = LIMIT) -> Any:
-        return request.param(known, limit)
-
-    return made
+def new(request: pytest.FixtureRequest) -> Kernel:
+    return Kernel(request.param is not Gathering)
 
 
 def publish(
@@ -45,7 +65,7 @@ def take(gathering: Any, source: Any, data: bytes, level: int = 4, room: int = 1
     return taken
 
 
-def test_publishes_of_several_sources_become_columns_and_answers(new: New) -> None:
+def test_publishes_of_several_sources_become_columns_and_answers(new: Kernel) -> None:
     gathering, one, other = new(), Source(), Source()
     first = publish("a", b"1", 1, 5) + publish("b", b"22")
     second = publish("b", b"333", 1, 6) + publish("b", b"", 1, 7)
@@ -70,7 +90,7 @@ def test_publishes_of_several_sources_become_columns_and_answers(new: New) -> No
     )
 
 
-def test_nothing_is_left_for_the_next_turn(new: New) -> None:
+def test_nothing_is_left_for_the_next_turn(new: Kernel) -> None:
     gathering, source = new(), Source()
     take(gathering, source, publish("other/log", b"x" * 5000, 1, 1))
     assert gathering.finish().log == 1
@@ -80,7 +100,7 @@ def test_nothing_is_left_for_the_next_turn(new: New) -> None:
     assert gathering.finish().data == b"y"
 
 
-def test_an_incomplete_packet_stays_behind_what_was_taken(new: New) -> None:
+def test_an_incomplete_packet_stays_behind_what_was_taken(new: Kernel) -> None:
     gathering, whole = new(), publish("a", b"12345")
     buffer = bytearray(b"before" + whole + whole[:-1])
     assert gathering.take(Source(), buffer, 6, len(buffer), 4, 9) == 6 + len(whole)
@@ -109,7 +129,7 @@ def test_an_incomplete_packet_stays_behind_what_was_taken(new: New) -> None:
         "nothing",
     ],
 )
-def test_what_is_not_plain_is_left_where_it_is(new: New, data: bytes, level: int, room: int) -> None:
+def test_what_is_not_plain_is_left_where_it_is(new: Kernel, data: bytes, level: int, room: int) -> None:
     gathering, source = new(), Source()
     if level == 5:
         data = b"".join(publish("a", b"x", 1, number, 5) for number in (1, 2))
@@ -118,7 +138,7 @@ def test_what_is_not_plain_is_left_where_it_is(new: New, data: bytes, level: int
     assert gathering.finish().sources == []
 
 
-def test_another_log_waits_for_the_next_turn(new: New) -> None:
+def test_another_log_waits_for_the_next_turn(new: Kernel) -> None:
     gathering, source = new(), Source()
     assert take(gathering, source, publish("a", b"x"))
     assert take(gathering, source, publish("other/log", b"x")) == 0
@@ -126,7 +146,7 @@ def test_another_log_waits_for_the_next_turn(new: New) -> None:
     assert take(gathering, source, publish("other/log", b"x"))
 
 
-def test_many_records_and_large_ones_find_room(new: New) -> None:
+def test_many_records_and_large_ones_find_room(new: Kernel) -> None:
     gathering, source = new(), Source()
     run = publish("a", b"x" * 10, 1, 1) * 3000
     for _ in range(30):
@@ -139,15 +159,38 @@ def test_many_records_and_large_ones_find_room(new: New) -> None:
     assert len(gathered.lengths) == 4 * 90_001
 
 
-def test_a_run_is_as_long_as_the_scanners(new: New) -> None:
+def test_more_is_taken_at_once_than_the_scanner_takes(new: Kernel) -> None:
+    numbers = [*range(RUN_TOPICS + 1), *[1] * RUN_PACKETS, *range(999, -1, -1)]
     gathering = new({b"%d" % number: number for number in range(1000)})
-    data = publish("1", b"") * (RUN_PACKETS + 1)
-    assert take(gathering, Source(), data) == RUN_PACKETS * 5
-    data = b"".join(publish(str(number), b"") for number in range(RUN_TOPICS + 1))
-    assert take(gathering, Source(), data) == len(data) - len(publish("256", b""))
+    data = b"".join(publish(str(number), b"") for number in numbers)
+    assert take(gathering, Source(), data) == len(data)
+    assert gathering.finish().topic_ids == array("I", numbers).tobytes()
 
 
-def test_places_outside_of_the_buffer_are_refused(new: New) -> None:
+def test_topics_that_are_not_known_are_brought_and_then_taken(new: Kernel) -> None:
+    known = new.topics()
+    known.add(b"a", 0)
+    gathering = new.gathering(known, LIMIT)
+    sent = b"".join(publish(topic, b"") for topic in ("x", "a", "y", "x"))
+    source = Source()
+    assert take(gathering, source, sent) == 0
+    assert (source.brought, gathering.count, source.submitted_bytes) == ([[b"x", b"y"]], 0, 0)
+    assert take(gathering, source, publish("z", b"") + publish("a", b"", retain=True)) == 0
+    assert take(gathering, source, publish("z", b"", 1, 1), room=0) == 0
+    assert len(source.brought) == 1, "there is more to these"
+    source.learn = known.add
+    assert take(gathering, source, sent) == len(sent)
+    assert gathering.finish().topic_ids == array("I", [10, 0, 11, 10]).tobytes()
+
+
+def test_what_says_that_topics_are_known_is_not_believed(new: Kernel) -> None:
+    gathering, source = new(), Source()
+    source.learn = lambda topic, code: None
+    assert take(gathering, source, publish("x", b"")) == 0
+    assert len(source.brought) == 1
+
+
+def test_places_outside_of_the_buffer_are_refused(new: Kernel) -> None:
     for position, end in ((-1, 3), (2, 1), (0, 4)):
         with pytest.raises(ValueError, match="bytes"):
             new().take(Source(), bytearray(3), position, end, 4, 1)
@@ -159,7 +202,7 @@ def test_places_outside_of_the_buffer_are_refused(new: New) -> None:
 @given(st.data())
 def test_anything_is_gathered_alike(level: int, data: st.DataObject) -> None:
     topics = ["a", "b", "t/9", "other/log", "unknown"]
-    pure, native = Gathering(KNOWN, 300), NATIVE.Gathering(KNOWN, 300)
+    pure, native = Kernel(False)(limit=300), Kernel(True)(limit=300)
     sources = [(Source(str(number)), Source(str(number))) for number in range(3)]
     for _ in range(data.draw(st.integers(1, 4))):
         packets = st.one_of(
@@ -180,6 +223,7 @@ def test_anything_is_gathered_alike(level: int, data: st.DataObject) -> None:
             other, noise, position, end, level, room
         )
         assert one.submitted_bytes == other.submitted_bytes
+        assert one.brought == other.brought
         if data.draw(st.booleans()) and place == 1:
             assert_same(pure.finish(), native.finish())
     assert_same(pure.finish(), native.finish())

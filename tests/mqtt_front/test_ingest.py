@@ -28,8 +28,10 @@ from timestone.submission import Submission
 class Source:
     """A connection that publishes, without a connection."""
 
-    def __init__(self, level: int = 4) -> None:
+    def __init__(self, level: int = 4, router: Router | None = None) -> None:
+        """`router`: learns its topics."""
         self.level = level
+        self.router = router
         self.exactly_once = False
         self.settlements: list[tuple[bytes, int]] = []
         self.submitted_bytes = 0
@@ -37,6 +39,9 @@ class Source:
         self.refusals: list[str] = []
         self.held = False
         self.admitted_count = 0
+
+    def bring(self, topics: list[bytes]) -> bool:
+        return self.router is not None and self.router.learn(topics, 100)
 
     def admitted(self, count: int) -> None:
         self.admitted_count += count
@@ -73,11 +78,12 @@ class Parts:
     ) -> None:
         self.loop = ManualLoop()
         self.logs = [store.log("mqtt"), store.log("alarms")]
+        self.router = Router(self.logs, [("alarms/#", 1)], topic_levels=10)
         self.settled: dict[str, int] = {}
         self.appended: list[Appended] = []
         self.written_count = 0
         self.ingest = Ingest(
-            Router(self.logs, [("alarms/#", 1)], topic_levels=10),
+            self.router,
             self.loop,
             Complaints(logging.getLogger("test")),
             ack=ack,
@@ -385,17 +391,28 @@ def test_what_came_the_usual_way_in_a_turn_is_not_overtaken_and_overtakes_nothin
     assert source.acknowledged == [1, 2, 3]
 
 
-def test_more_topics_than_a_run_has_are_gathered_in_several(parts: Parts) -> None:
+def test_topics_that_are_new_are_learned_and_then_gathered(parts: Parts) -> None:
+    learning, other = Source(router=parts.router), Source()
+    sent = [Publish(topic, topic.encode(), 1, packet_id=1) for topic in ("x", "y", "x")]
+    assert parts.gather(other, *sent) == 0, "nobody has them learned"
+    assert parts.gather(learning, *sent) == 3
+    assert parts.gather(other, *sent) == 3
+    assert parts.gather(learning, Publish("z", b""), Publish("$SYS/z", b"")) == 0, "one of them is refused"
+    parts.settle()
+    assert parts.payloads() == [b"x", b"y", b"x"] * 2
+    assert (parts.router.created_count, parts.ingest.dropped_count) == (2, 0)
+
+
+def test_more_topics_than_a_run_has_are_gathered_at_once(parts: Parts) -> None:
     topics = [b"%d" % number for number in range(600)]
     parts.know(*topics)
     source = Source(5)
     sent = [Publish(topic.decode(), topic, 1, packet_id=1) for topic in topics]
-    assert parts.gather(source, *sent, room=599) == 512, "then there is no room for a whole run"
-    parts.settle()
-    assert parts.gather(source, *sent) == 600
+    assert parts.gather(source, *sent, room=599) == 0
+    assert parts.gather(source, *sent, room=600) == 600
     parts.settle()
     assert parts.payloads()[-600:] == topics
-    assert source.admitted_count == 1112
+    assert source.admitted_count == 600
 
 
 def test_at_level_memory_nothing_is_gathered(store: Store) -> None:

@@ -17,9 +17,11 @@ from mqtt_front.errors import MalformedPacket
 from mqtt_front.events import Event, Publishes
 from mqtt_front.link import FRONT_BYTES, Link
 from mqtt_front.poller import Poller
+from mqtt_front.routing import Router
 from mqtt_front.session import Target
 from mqtt_front.settings import MqttSettings
 from tests.support.mqtt_clients import parse
+from timestone.store import Store
 
 
 class Transport:
@@ -82,6 +84,7 @@ class Broker:
         self.now = 17
         self.events: list[object] = []
         self.told: list[str] = []
+        self.router: Router | None = None
 
     def new_rates(self) -> None:
         """No limit."""
@@ -334,6 +337,16 @@ def test_acknowledgements_make_room_for_more_publishes(linked: Linked) -> None:
     linked.link.acknowledge(b"\x40\x02\x00\x01", 1)
     assert linked.link.connection.unacknowledged == 0
     assert linked.written == [packets.Puback(1)]
+
+
+def test_a_client_brings_as_many_topics_as_it_may(store: Store) -> None:
+    linked = Linked().connected()
+    linked.broker.router = Router([store.log("mqtt")], [], topic_levels=9)
+    linked.broker.settings = MqttSettings(client_topic_count=3)
+    assert linked.link.bring([b"a", b"b"])
+    assert not linked.link.bring([b"c", b"d"])
+    assert linked.link.bring([b"c"])
+    assert linked.link.topics_created == 3
 
 
 def test_a_publish_that_failed_ends_an_old_client(linked: Linked) -> None:

@@ -238,7 +238,9 @@ class Parts:
 
     def __init__(self) -> None:
         self.memory = bytearray(FRONT_BYTES + 65_536)
-        self.gathering = kernel.Gathering({b"t": 0}, 1 << 20)
+        known = kernel.KnownTopics()
+        known.add(b"t", 0)
+        self.gathering = kernel.Gathering(known, 1 << 20)
         self.room_bytes = 1 << 20
         self.sockets = kernel.Sockets(
             self.gathering, self, self.memory, FRONT_BYTES, CLIENT_BYTES, PIECE_BYTES

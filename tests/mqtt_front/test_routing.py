@@ -67,6 +67,39 @@ def test_too_many_levels_are_refused(router: Router) -> None:
     assert router.codes([b"a/b/c/d", b"a/b/c/d/e"])[0][1] == -Reason.TOPIC_NAME_INVALID
 
 
+def test_many_topics_are_learned_at_once(store: Store) -> None:
+    log = store.log("mqtt")
+    log.topic_id("b")
+    router = Router([log], [], topic_levels=4)
+    assert router.learn([b"a", b"b", b"gr\xc3\xbc\xc3\x9fe/c"], 3)
+    assert router.codes([b"a", b"b", "grüße/c".encode()]) == ([1, 0, 2], None)
+    assert router.created_count == 2
+    assert log.topics.names() == ["b", "a", "grüße/c"]
+
+
+@pytest.mark.parametrize(
+    "topic", [b"", b"a+", b"#", b"a\x00", b"\xff", b"a\x01", b"$SYS/x", b"$other", b"a/b/c/d/e", b"x" * 101]
+)
+def test_topics_that_need_a_closer_look_are_not_learned(store: Store, topic: bytes) -> None:
+    router = Router([store.log("mqtt")], [], topic_levels=4, topic_bytes=100)
+    assert not any(router.learn(topics, 9) for topics in ([topic], [topic, b"a"], [b"a", topic]))
+    assert (len(router.known), router.created_count, len(router.logs[0].topics), router.over) == (0, 0, 0, {})
+
+
+def test_more_topics_than_there_is_room_for_are_not_learned(router: Router, store: Store) -> None:
+    assert not router.learn([b"a", b"b"], 1)
+    assert not router.learn([b"%d" % number for number in range(6)], 9), "the log takes five"
+    assert len(store.log("mqtt").topics) == 0
+    assert router.learn([b"%d" % number for number in range(5)], 5)
+
+
+def test_topics_of_one_log_are_learned_together(router: Router) -> None:
+    assert not router.learn([b"alarms/a", b"a"], 9)
+    assert router.learn([b"alarms/a", b"alarms/b"], 9)
+    assert log_of(router, "alarms/b") == "alarms"
+    assert router.created_count == 2
+
+
 def test_a_full_log_refuses_new_topics_and_takes_known_ones(router: Router) -> None:
     topics = [b"t%d" % number for number in range(7)]
     codes, fault = router.codes(topics)

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from mqtt_front import gathering
+from mqtt_front import gathering, known_topics
 from mqtt_front.codec import frame, scan
 
 _TWINS: dict[str, Any] = {
     "scan_publishes": scan.scan_publishes,
     "frame_records": frame.frame_records,
+    "KnownTopics": known_topics.KnownTopics,
     "Gathering": gathering.Gathering,
 }
 NATIVE: Any = (

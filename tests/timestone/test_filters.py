@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timestone.errors import InvalidName
-from timestone.filters import FilterTree, is_wildcard, topic_matches, validate_filter, validate_topic
+from timestone.filters import (
+    FilterTree,
+    is_wildcard,
+    topic_matches,
+    validate_filter,
+    validate_topic,
+    validate_topics,
+)
 
 # The examples of MQTT 5, 4.7.1 to 4.7.3, and their edges.
 MATCHES = [
@@ -71,6 +78,14 @@ BAD_TOPICS = ["", "a/+", "+", "#", "a/#", "a+b", "a\0b", "x" * 65_536, "é" * 32
 def test_topic_is_refused(topic: str) -> None:
     with pytest.raises(InvalidName):
         validate_topic(topic)
+    for topics in ([topic], ["a", topic], [topic, "a"]):
+        with pytest.raises(InvalidName):
+            validate_topics(topics)
+
+
+def test_many_topics_are_valid_when_each_is() -> None:
+    validate_topics([])
+    validate_topics(["a", "/", "a b", "$x", "é" * 100, "x" * 65_535, "a\x01"])
 
 
 @pytest.mark.parametrize("topic_filter", ["#", "+", "+/#", "/#", "a/+/b/#", "/", "+/+"])

@@ -109,6 +109,7 @@ def test_bytes_of_names_have_a_limit_too(path: Path) -> None:
     with pytest.raises(TopicLimit):
         again.add("y")
     assert again.add("x") == 2
+    assert again.add_all(["x", "four"]).tolist() == [2, 0]
     again.close()
 
 
@@ -119,8 +120,21 @@ def test_many_names_get_their_ids_in_order(path: Path) -> None:
     assert topics.add_all(["c", "a"]).tolist() == [2, 1]
     with pytest.raises(TopicLimit):
         topics.add_all(["a", "d"])
-    with pytest.raises(InvalidName):
-        topics.add_all(["a", "#"])
+    topics.close()
+
+
+@pytest.mark.parametrize("bad", ["#", "", "+", "a/+", "a\0", "\udc80", "x" * 65_536])
+def test_of_many_names_none_is_added_when_one_is_refused(path: Path, bad: str) -> None:
+    topics = TopicDictionary(Files(), path, writable=True, limit=3, limit_bytes=100)
+    for names in (["a", bad], [bad, "a"]):
+        with pytest.raises(InvalidName):
+            topics.add_all(names)
+    with pytest.raises(TopicLimit):
+        topics.add_all(["a", "b", "c", "d"])
+    with pytest.raises(TopicLimit, match="100 bytes"):
+        topics.add_all(["a", "x" * 100])
+    assert len(topics) == 0
+    assert topics.add_all(["a\x01", "grüße", "x" * 90]).tolist() == [0, 1, 2]
     topics.close()
 
 
@@ -132,6 +146,7 @@ def test_member_of_an_enumeration_is_the_name_it_stands_for(path: Path) -> None:
     topics = TopicDictionary(Files(), path, writable=True)
     assert topics.add("a/hall") == topics.add(Topic.HALL) == topics.find(Topic.HALL) == 0
     assert topics.add_all([Topic.HALL, "b", Topic.HALL]).tolist() == [0, 1, 0]
+    assert topics.add_all([Topic.HALL]).tolist() == [0]
     assert topics.names() == ["a/hall", "b"]
     assert {type(name) for name in topics.names()} == {str}
     topics.close()
