@@ -75,7 +75,7 @@ sanitize: $(INSTALLED) ## the compiled kernels under an address sanitizer, with 
 	python=$$PWD/$(BIN)/python && cd $(SANITIZED) && \
 	TIMESTONE_SANITIZE=1 $$python setup.py -q build_ext --inplace && \
 	LD_PRELOAD="$$library" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc $$python -m pytest -q --capture=sys -p no:cacheprovider \
-	  tests/timestone/test_kernel.py tests/timestone/test_pure_kernel.py tests/timestone/test_draft.py \
+	  tests/timestone/test_kernel.py tests/timestone/test_pure_kernel.py tests/timestone/test_open_records.py tests/timestone/test_draft.py \
 	  tests/mqtt_front/test_kernel.py tests/mqtt_front/test_gathering.py tests/mqtt_front/test_known_topics.py tests/mqtt_front/test_poller.py tests/mqtt_front/codec/test_scan.py tests/mqtt_front/codec/test_frame.py
 
 bench: $(INSTALLED) ## how fast the engine is on this machine's disk

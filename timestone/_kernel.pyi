@@ -1,5 +1,7 @@
 """The types of the compiled kernel: those of its twin, and what tests ask it."""
 
+from timestone.open_records import OpenRecords as OpenRecords
+from timestone.open_records import SegmentRecords as SegmentRecords
 from timestone.pure_kernel import Buffer
 from timestone.pure_kernel import NumberedNames as NumberedNames
 from timestone.pure_kernel import entry_crcs as entry_crcs
@@ -8,7 +10,6 @@ from timestone.pure_kernel import fitting as fitting
 from timestone.pure_kernel import gathered as gathered
 from timestone.pure_kernel import proven_count as proven_count
 from timestone.pure_kernel import pwritev as pwritev
-from timestone.pure_kernel import stored_record as stored_record
 from timestone.pure_kernel import valid_count as valid_count
 
 INTERFACE: int

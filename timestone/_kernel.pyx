@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, freethreading_compatible=False
 """The engine's per-record loops, compiled: same names, arguments, results and errors as `pure_kernel`.
 
-What belongs here: arithmetic over columns in memory, and the system call that takes a column of pieces. It allocates nothing but its results, keeps no reference to an
-argument, and believes no length: every place in a buffer is checked against the buffer's own size before it is touched.
+What belongs here: arithmetic over columns in memory, the system call that takes a column of pieces, and the one that reads
+a record. Functions allocate nothing but their results and keep no reference to an argument. No length is believed: every
+place in a buffer is checked against the buffer's own size before it is touched.
 Works without the GIL once there is so much to do that another thread can use the time."""
 
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -14,6 +15,9 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+
+from timestone.index import HEADER_BYTES
+from timestone.record import FLAG_REMOVED, Record
 
 cdef extern from "_crc32c.h" nogil:
     int crc32c_start()
@@ -28,6 +32,9 @@ cdef extern from "sys/uio.h" nogil:
         void *iov_base
         size_t iov_len
     ssize_t system_pwritev "pwritev"(int fd, const iovec *vectors, int count, int64_t position)
+
+cdef extern from "unistd.h" nogil:
+    ssize_t system_pread "pread"(int fd, void *data, size_t length, int64_t position)
 
 cdef extern from *:
     """
@@ -44,12 +51,13 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 4  # see timestone/kernel.py
+INTERFACE = 5  # see timestone/kernel.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
     int PyUnicode_CheckExact(object name)
     int PyUnicode_Compare(object one, object other)
+    long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
 
 cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits into
     uint64_t place  # position, length
@@ -59,6 +67,8 @@ cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits i
 
 cdef enum:
     ENTRY_BYTES = 32
+    INDEX_HEADER_BYTES = 4096
+    REMOVED = 16  # FLAG_REMOVED
     IOV_MOST = 1024  # UIO_MAXIOV of Linux
     ROUND = 32
     AHEAD = 12  # payloads lie anywhere in memory: so many are under way from there at once
@@ -69,6 +79,8 @@ cdef enum:
 cdef uint64_t U16_MAX = 0xFFFF
 cdef uint64_t U32_MAX = 0xFFFFFFFF
 assert sizeof(Entry) == ENTRY_BYTES
+assert (INDEX_HEADER_BYTES, REMOVED) == (HEADER_BYTES, FLAG_REMOVED)
+cdef object new_tuple = tuple.__new__
 
 
 cdef class View:
@@ -495,27 +507,105 @@ cdef inline int64_t end_of(const uint8_t *entries, Py_ssize_t number) noexcept n
     return <int64_t>position + <int64_t>length
 
 
-def stored_record(index, Py_ssize_t place, ordinal, uint32_t salt_crc, pread, fd):
-    cdef uint32_t number = last_ordinal_fits(1, ordinal)
-    cdef Entry entry
-    cdef Py_buffer view  # a `View` would be a tenth of the call
-    PyObject_GetBuffer(index, &view, PyBUF_SIMPLE)
-    try:
-        if place < 0 or place > view.len - ENTRY_BYTES:
-            raise ValueError(f"an entry at {place} of {view.len} bytes")
-        memcpy(&entry, <const uint8_t *>view.buf + place, ENTRY_BYTES)
-    finally:
-        PyBuffer_Release(&view)
-    if first_invalid(<const uint8_t *>&entry, 1, salt_crc, number) == 0:
-        return None
-    cdef uint64_t length = entry.place >> 32
-    data = pread(fd, length, entry.place & U32_MAX) if length else b""
-    if not PyBytes_Check(data):
-        raise TypeError(f"pread returned {type(data).__name__}")
-    if <uint64_t>PyBytes_GET_SIZE(data) != length:
-        return None
-    if crc32c_extend(0, <const uint8_t *>PyBytes_AS_STRING(data), length) != <uint32_t>entry.crcs:
-        return None
-    return (
-        entry.timestamp_us, <uint32_t>entry.marks, <uint16_t>(entry.marks >> 32), <uint16_t>(entry.marks >> 48), data
-    )
+cdef class SegmentRecords:
+    """See the twin in `timestone.open_records`."""
+
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t end_offset
+    cdef View index
+    cdef uint32_t salt_crc
+    cdef object pread
+    cdef int fd
+    cdef object keeper
+
+    def __cinit__(
+        self, int64_t base_offset, int64_t end_offset, index, uint32_t salt_crc, pread, int fd, keeper not None
+    ):
+        cdef View view = View(index)
+        cdef int64_t count = (view.size - INDEX_HEADER_BYTES) // ENTRY_BYTES
+        if not 0 <= base_offset <= end_offset or view.size < INDEX_HEADER_BYTES or end_offset - base_offset > count:
+            raise ValueError(f"no entries of the offsets {base_offset} to {end_offset} in {view.size} bytes")
+        self.base_offset, self.end_offset = base_offset, end_offset
+        self.index, self.salt_crc = view, salt_crc
+        self.pread, self.fd, self.keeper = pread, fd, keeper
+
+    def close(self):
+        self.end_offset = self.base_offset
+        self.index = self.keeper = None
+
+    cdef object record(self, int64_t offset, list names):
+        """The record at an offset that is here; None when it takes the long way."""
+        cdef uint32_t ordinal = <uint32_t>(offset - self.base_offset)
+        cdef object keeper = self.keeper  # whatever is closed while the GIL is somebody else's
+        cdef Entry entry
+        memcpy(&entry, self.index.data + INDEX_HEADER_BYTES + <int64_t>ordinal * ENTRY_BYTES, ENTRY_BYTES)
+        if first_invalid(<const uint8_t *>&entry, 1, self.salt_crc, ordinal) == 0:
+            return None
+        cdef uint32_t topic = <uint32_t>entry.marks
+        cdef uint16_t flags = <uint16_t>(entry.marks >> 48)
+        if <uint16_t>(entry.marks >> 32) or flags & REMOVED:
+            return None
+        cdef bytes data = self.read(<Py_ssize_t>(entry.place >> 32), <int64_t>(entry.place & U32_MAX))
+        if data is None or crc32c_extend(0, <const uint8_t *>bytes_in(<PyObject *>data), PyBytes_GET_SIZE(data)) != (
+            <uint32_t>entry.crcs
+        ):
+            return None
+        name = names[topic] if topic < <size_t>len(names) else None
+        return new_tuple(Record, (offset, entry.timestamp_us, name, data, (), flags))
+
+    cdef bytes read(self, Py_ssize_t length, int64_t position):
+        """So many bytes, or None."""
+        if length == 0:
+            return b""
+        if self.pread is not None:
+            found = self.pread(self.fd, length, position)
+            return found if PyBytes_GET_SIZE(found) == length else None
+        cdef bytes data = PyBytes_FromStringAndSize(NULL, length)
+        cdef char *at = PyBytes_AS_STRING(data)
+        cdef int fd = self.fd
+        cdef ssize_t done
+        with nogil:
+            done = system_pread(fd, at, length, position)
+        return data if done == length else None
+
+
+cdef class OpenRecords:
+    """See the twin in `timestone.open_records`."""
+
+    cdef list names
+    cdef list segments  # by base offset
+
+    def __cinit__(self, list names not None):
+        self.names, self.segments = names, []
+
+    def show(self, SegmentRecords records not None):
+        cdef SegmentRecords one
+        kept = [one for one in self.segments if one.end_offset > one.base_offset]
+        kept = [one for one in kept if one.base_offset != records.base_offset]
+        self.segments = sorted([*kept, records], key=base_of)
+
+    def clear(self):
+        self.segments = []
+
+    def record(self, offset):
+        cdef int overflow
+        cdef int64_t wanted = PyLong_AsLongLongAndOverflow(offset, &overflow)
+        cdef list segments = self.segments
+        cdef Py_ssize_t low = 0, high = len(segments), middle
+        cdef SegmentRecords one
+        if overflow:
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            if (<SegmentRecords>segments[middle]).base_offset > wanted:
+                high = middle
+            else:
+                low = middle + 1
+        if low == 0:
+            return None
+        one = <SegmentRecords>segments[low - 1]
+        return one.record(wanted, self.names) if wanted < one.end_offset else None
+
+
+def base_of(SegmentRecords records not None):
+    return records.base_offset

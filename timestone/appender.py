@@ -246,12 +246,13 @@ class Appender:
         """Let the new segment serve what the poisoned ones did."""
         base = fresh.base_offset
         kept = [segment for segment in self.history.segments if segment.end_offset <= base and segment.count]
-        for segment in self.history.segments:
-            if segment.base_offset < base < segment.end_offset:
+        given_up = [segment for segment in self.history.segments if segment.end_offset > base]
+        for segment in given_up:
+            if segment.base_offset < base:
                 kept.append(self._place.segment(segment.base_offset, count=base - segment.base_offset))
-            if segment.end_offset > base:
-                self._place.open_segments.forget(segment)
         self.history = History([*kept, self._place.segment(base, count=fresh.count)])
+        for segment in given_up:
+            self._place.open_segments.forget(segment)
         self._rolled = [writer for writer in self._rolled if writer not in poisoned]
         for writer in poisoned:
             writer.close()

@@ -9,9 +9,9 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from timestone import pure_kernel
+from timestone import open_records, pure_kernel
 
-INTERFACE = 4
+INTERFACE = 5
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -44,8 +44,9 @@ if TYPE_CHECKING or _native is None:
     entry_crcs = pure_kernel.entry_crcs
     valid_count = pure_kernel.valid_count
     proven_count = pure_kernel.proven_count
-    stored_record = pure_kernel.stored_record
     fitting = pure_kernel.fitting
+    SegmentRecords = open_records.SegmentRecords
+    OpenRecords = open_records.OpenRecords
 else:
     gathered = _native.gathered
     pwritev = _native.pwritev
@@ -54,5 +55,6 @@ else:
     entry_crcs = _native.entry_crcs
     valid_count = _native.valid_count
     proven_count = _native.proven_count
-    stored_record = _native.stored_record
     fitting = _native.fitting
+    SegmentRecords = _native.SegmentRecords
+    OpenRecords = _native.OpenRecords

@@ -105,6 +105,10 @@ class Log(ReadableLog):
         of the disk to a thread."""
         return offset >= self._end_offset or self._in_tail(offset) is not None
 
+    @property
+    def _memory_offset(self) -> int:
+        return max(self._tail.first_offset, self._compacted_to)
+
     def _in_tail(self, offset: int) -> TailRun | None:
         return self._tail.find(offset) if offset >= self._compacted_to else None
 

@@ -13,7 +13,7 @@ import operator
 import os
 import struct
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from mmap import mmap
 from typing import Any, TypeAlias, cast
 
@@ -214,29 +214,6 @@ def fitting(index: Buffer, place: int, count: int, max_bytes: int) -> tuple[int,
     start: int = _PLACE.unpack_from(view, place)[0]
     fits = bisect.bisect_right(range(count), start + max_bytes, 1, key=end_of)
     return fits, start, max(0, end_of(fits - 1) - start)
-
-
-def stored_record(
-    index: Buffer, place: int, ordinal: int, salt_crc: int, pread: Callable[[int, int, int], bytes], fd: int
-) -> tuple[int, int, int, int, bytes] | None:
-    """Timestamp, topic id, length of the header block, flags and stored bytes of the record with this ordinal, whose
-    entry lies at `place` of an index; None when the entry or the bytes do not hold.
-
-    pread: called with `fd`, length and position, unless there is nothing to read."""
-    _check_u32(salt_crc)
-    _check_ordinals(1, ordinal)
-    view = np.frombuffer(index, dtype=np.uint8).data
-    if not 0 <= place <= len(view) - ENTRY_BYTES:
-        raise ValueError(f"an entry at {place} of {len(view)} bytes")
-    entry = bytes(view[place : place + ENTRY_BYTES])
-    position, length, timestamp_us, topic, header_length, flags, data_crc = _UNSEALED.unpack_from(entry)
-    entry_crc = crc32c(entry[: _UNSEALED.size], crc32c(_U32.pack(ordinal), salt_crc))
-    if timestamp_us <= 0 or entry_crc != _U32.unpack_from(entry, _UNSEALED.size)[0]:
-        return None
-    data = pread(fd, length, position) if length else b""
-    if len(data) != length or crc32c(data) != data_crc:
-        return None
-    return timestamp_us, topic, header_length, flags, data
 
 
 def _entry_crcs(raw: npt.NDArray[np.uint8], salt_crc: int, first_ordinal: int) -> npt.NDArray[np.uint32]:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from timestone import kernel
 from timestone.batch import Batch
 from timestone.config import MIB
 from timestone.entries import ENTRY, Entries
@@ -19,7 +20,7 @@ from timestone.history import History
 from timestone.named_readers import NamedReaders, ReaderLag, ReaderStore
 from timestone.pin import Pin
 from timestone.reader import Reader, Start
-from timestone.record import FLAG_REMOVED, Header, Record, decode_headers
+from timestone.record import FLAG_REMOVED, Record
 from timestone.segment import Run, Segment
 from timestone.tail import TailRun, entries_of
 from timestone.topic_choice import TopicChoice
@@ -49,6 +50,7 @@ class ReadableLog(ABC):
         self.wakeups = Wakeups(topics)
         self.named_readers = NamedReaders(self.name, self.partition, store)
         self._start_offset = self._end_offset = 0
+        self._open_records = kernel.OpenRecords(topics.by_id)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -81,6 +83,11 @@ class ReadableLog(ABC):
     @abstractmethod
     def _in_tail(self, offset: int) -> TailRun | None:
         """The run in memory that holds an offset."""
+
+    @property
+    @abstractmethod
+    def _memory_offset(self) -> int:
+        """Of the records that are there now, those below it are read from files from now on."""
 
     def in_memory(self, offset: int) -> bool:
         """Is a read at `offset` served without touching a file? For event loops, which must not wait for a
@@ -142,33 +149,29 @@ class ReadableLog(ABC):
 
         Raises OffsetOutOfRange when there is none (also for offsets that a power loss has left out, and for records
         that compaction has removed), CorruptRecord."""
-        end = self.end_offset
-        if self.start_offset <= offset < end and self._in_tail(offset) is None:
-            found = self._single(offset)
+        if self._start_offset <= offset:
+            found = self._open_records.record(offset)
             if found is not None:
                 return found
+        # This opens files, looks elsewhere when they are gone, and knows what to say of damage.
         batch = self.read(offset, max_records=1, max_bytes=0)
         if not batch or batch.offsets[0] != offset:
             first = int(batch.offsets[0]) if batch else self.start_offset
             raise OffsetOutOfRange(offset, first, self.end_offset)
+        self._have_at_hand(offset)
         return batch[0]
 
-    def _single(self, offset: int) -> Record | None:
-        """The record at an offset, if it takes no more than a look at files that are open. The long way opens them,
-        looks elsewhere when they are gone, and knows what to say of damage."""
-        segment = self.history.locate(offset)
-        if segment is None or segment.base_offset > offset:
-            return None
-        found = segment.record(offset - segment.base_offset)
-        if found is None:
-            return None
-        timestamp_us, topic_id, header_length, flags, data = found
-        if flags & FLAG_REMOVED:
-            return None
-        block: tuple[Header, ...] = ()
-        if header_length:
-            block, data = decode_headers(data[:header_length]), data[header_length:]
-        return Record(offset, timestamp_us, self.topics.name(topic_id), data, block, flags)
+    def _have_at_hand(self, offset: int) -> None:
+        """Serve the records around a record that was just read from files out of these files from now on."""
+        history, memory_offset = self.history, self._memory_offset
+        segment = history.locate(offset)
+        if offset >= memory_offset or segment is None or segment.base_offset > offset:
+            return
+        records = segment.records(memory_offset)
+        if records is not None:
+            self._open_records.show(records)
+            if self.history is not history:  # whoever changed it may have come too early to close them
+                records.close()
 
     def offset_at(self, timestamp_us: int) -> int:
         """The first offset appended at or after a time (microseconds since 1970); `end_offset` when there is

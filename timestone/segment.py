@@ -166,6 +166,7 @@ class Segment:
         self._files = files
         self._open_segments = open_segments
         self._pair: OpenPair | None = None
+        self._records: kernel.SegmentRecords | None = None
         self._lock = threading.Lock()
         self._verified = (0, 0)
         self._topics: Summary | None = None
@@ -197,22 +198,27 @@ class Segment:
             return Run(ordinal, entries, pair.read(position, length_bytes), position)
         return self._checked(pair, ordinal, entries)
 
-    def record(self, ordinal: int) -> tuple[int, int, int, int, bytes] | None:
-        """Timestamp, topic id, length of the header block, flags and stored bytes of one published record; None when
-        there is more to it than a look at files that are open: ask `read`, which also says what is wrong. Raises
-        OSError."""
+    def records(self, end_offset: int) -> kernel.SegmentRecords | None:
+        """Its published records below an offset one by one, until it lets go of its files; None when they are not open,
+        or compressed."""
         pair = self._pair
-        if pair is None or pair.framed or pair.entry_room <= ordinal:
+        if pair is None or pair.framed:
             return None
-        self._open_segments.used(self)
-        return kernel.stored_record(
+        records = kernel.SegmentRecords(
+            self.base_offset,
+            max(self.base_offset, min(end_offset, self.end_offset, self.base_offset + pair.entry_room)),
             pair.index_map,
-            entry_position(ordinal),
-            ordinal,
             self.seal.salt_crc,
-            self._files.pread,
+            None if type(self._files) is Files else self._files.pread,
             pair.segment_fd,
+            pair,
         )
+        self._records = records
+        if (
+            self._pair is not pair
+        ):  # let go of meanwhile: whoever did that may have come too early to see ours
+            records.close()
+        return records
 
     def read_entries(self, first: int, last: int) -> Entries:
         """The index entries of the ordinals [first, last), each valid; stops in front of a damaged one.
@@ -307,6 +313,9 @@ class Segment:
     def release(self) -> None:
         """Let go of the open files; they are opened again when needed."""
         self._pair = None
+        records, self._records = self._records, None
+        if records is not None:
+            records.close()
 
     def pair(self) -> OpenPair:
         """The open files, with room for at least the published records."""

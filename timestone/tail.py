@@ -96,20 +96,21 @@ class LogTail:
         self._runs: list[TailRun] = []
         self._ends: list[int] = []
         self._dropped = 0
-        self._first_offset = _NO_OFFSET
+        self.first_offset = _NO_OFFSET
+        """Of the oldest record in memory, if there is one."""
         self._lock = threading.Lock()
 
     def add(self, run: TailRun) -> None:
         with self._lock:
             if self._dropped == len(self._runs):
-                self._first_offset = run.base_offset
+                self.first_offset = run.base_offset
             self._runs.append(run)
             self._ends.append(run.end_offset)
         self._budget.charge(self, run.cost_bytes)
 
     def find(self, offset: int) -> TailRun | None:
         """The run that holds an offset, or None when it is not in memory."""
-        if offset < self._first_offset:  # no lock for who reads far behind
+        if offset < self.first_offset:  # no lock for who reads far behind
             return None
         with self._lock:
             at = bisect.bisect_right(self._ends, offset, self._dropped)
@@ -124,7 +125,7 @@ class LogTail:
             self._runs[self._dropped] = _NOTHING
             self._dropped += 1
             at = self._dropped
-            self._first_offset = self._runs[at].base_offset if at < len(self._runs) else _NO_OFFSET
+            self.first_offset = self._runs[at].base_offset if at < len(self._runs) else _NO_OFFSET
             if self._dropped >= 1024 and self._dropped * 2 >= len(
                 self._runs
             ):  # keeps dropping cheap on average

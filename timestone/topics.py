@@ -157,6 +157,11 @@ class TopicDictionary:
         """The name of an id; None for NO_TOPIC, an unknown id or a lost name."""
         return self._names[topic_id] if topic_id < len(self._names) else None
 
+    @property
+    def by_id(self) -> list[str | None]:
+        """The names in the order of their ids: the list itself, which grows. For looking at only."""
+        return self._names
+
     def names(self, start: int = 0) -> list[str | None]:
         """The names of the ids from `start` on."""
         return self._names[start:]

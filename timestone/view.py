@@ -252,6 +252,7 @@ class LogView(ReadableLog):
         self._synced_offset = max(self._synced_offset, self._start_offset)
         self._segments = segments
         self._history = History(segments)
+        self._open_records.clear()
         return self._end_offset
 
     def _unchanged(self, present: Sequence[str]) -> dict[int, Segment]:
@@ -330,6 +331,10 @@ class LogView(ReadableLog):
     def close(self) -> None:
         self._closed = True
         self.topics.close()
+
+    @property
+    def _memory_offset(self) -> int:
+        return self._end_offset
 
     def _in_tail(self, offset: int) -> TailRun | None:
         return None

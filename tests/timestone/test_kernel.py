@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timestone import kernel, pure_kernel
+from timestone import kernel, open_records, pure_kernel
 from timestone.crc import crc32c
 from timestone.entries import ENTRY_BYTES
 
@@ -30,7 +30,6 @@ FUNCTIONS = (
     "valid_count",
     "proven_count",
     "fitting",
-    "stored_record",
 )
 
 
@@ -48,6 +47,8 @@ def name_in_a_new_process(**environment: str) -> str:
 def test_functions_of_the_chosen_kernel_are_offered() -> None:
     chosen = pure_kernel if kernel.REASON else native
     assert [getattr(kernel, name) for name in FUNCTIONS] == [getattr(chosen, name) for name in FUNCTIONS]
+    chosen = open_records if kernel.REASON else native
+    assert (kernel.OpenRecords, kernel.SegmentRecords) == (chosen.OpenRecords, chosen.SegmentRecords)
     assert (kernel.NAME == "native") is (kernel.REASON == "")
 
 
@@ -237,17 +238,6 @@ def test_damaged_entries_and_records_are_found_alike(
     assert_same("proven_count", entries, stored, position)
     for count, place in ((len(entries) // ENTRY_BYTES, 0), (ordinal, position)):
         assert_same("fitting", entries, place, count, data_cut * 10)
-    behind = bytes(20) + stored
-    for number in range(len(entries) // ENTRY_BYTES):
-        arguments = (
-            entries,
-            number * ENTRY_BYTES,
-            20 + number,
-            5,
-            lambda _, length, at: behind[at : at + length],
-            0,
-        )
-        assert_same("stored_record", *arguments)
 
 
 @needs_native

@@ -1,5 +1,7 @@
 """One contract of reading, kept by the log of the owner (in memory and from files) and by the view of anybody else."""
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,13 +10,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import timestone
+from tests.support.faulty_files import FaultyFiles
+from tests.support.quick_directory import open_below
 from timestone.config import LogConfig
 from timestone.draft import Draft
 from timestone.entries import NO_TOPIC
 from timestone.errors import OffsetOutOfRange
+from timestone.files import Files
 from timestone.filters import topic_matches
+from timestone.log import Log
 from timestone.readable import ReadableLog
 from timestone.topic_choice import TopicChoice
+from timestone.view import LogView
 
 COUNT = 60
 TOPICS = ["a", "a/b", "c"]
@@ -108,6 +115,27 @@ def test_single_record_is_read_by_its_offset(log: ReadableLog) -> None:
         assert record == everything.get(offset, record)
 
 
+def test_records_beside_one_of_open_files_are_read_without_a_look_at_more(
+    log: ReadableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while isinstance(log, Log) and not all(segment.trailer for segment in log.history.segments[:-1]):
+        time.sleep(0.0005)  # sealing lets go of files
+    before = [log.record(offset) for offset in range(COUNT)]
+    monkeypatch.setattr(log, "read", lambda *_, **__: pytest.fail("the long way"))
+    for offset in range(COUNT):
+        if isinstance(log, LogView) or not log.in_memory(offset):
+            assert log.record(offset) == before[offset]
+
+
+@pytest.mark.parametrize("offset", [-1, COUNT, COUNT + 1, 10**12, 1 << 64])
+def test_record_out_of_range_is_told_with_the_bounds(log: ReadableLog, offset: int) -> None:
+    for known in (0, COUNT - 1, 17):  # some files are open now
+        log.record(known)
+    with pytest.raises(OffsetOutOfRange) as caught:
+        log.record(offset)
+    assert (caught.value.requested, caught.value.end) == (offset, COUNT)
+
+
 @pytest.mark.parametrize("offset", [-1, COUNT + 1, 10**12])
 def test_offset_out_of_range_is_told_with_the_bounds(log: ReadableLog, offset: int) -> None:
     with pytest.raises(OffsetOutOfRange) as caught:
@@ -147,3 +175,115 @@ def test_segments_with_a_topic_are_those_of_the_range_that_may_hold_it(log: Read
             assert (base, end) not in found
         elif any(log.record(offset).topic == "a/b" for offset in range(base, end)):
             assert (base, end) in found
+
+
+# Single records out of files that are open, and what may become of these files.
+
+
+@pytest.fixture(params=[Files, FaultyFiles], ids=["the disk", "a twin of it"])
+def rewritten(request: pytest.FixtureRequest, quick_directory: Path) -> Iterator[Log]:
+    """Twenty records of two topics; nothing in memory, nothing in the background, at most two segments open."""
+    files: Files = request.param()
+    with timestone.open(
+        quick_directory / "data",
+        files=files,
+        ack="written",
+        min_free_bytes=0,
+        tail_bytes=0,
+        delete_delay_ms=0,
+        open_segment_count=2,
+    ) as store:
+        store.maintenance.stop()
+        log = store.log("a", config=LogConfig(segment_entries=4, compact=True))
+        for number in range(20):
+            log.append(b"%d" % number, topic=f"t/{number % 2}")
+        log.roll()
+        while not all(segment.trailer for segment in log.history.segments):
+            time.sleep(0.0005)
+        yield log
+
+
+def found(log: ReadableLog, offset: int) -> bytes | None:
+    try:
+        return log.record(offset).payload
+    except OffsetOutOfRange:
+        return None
+
+
+EVERYTHING = [b"%d" % number for number in range(20)]
+COMPACTED = [None] * 18 + EVERYTHING[18:]
+
+
+def test_no_more_files_stay_open_than_may(rewritten: Log, quick_directory: Path) -> None:
+    for _ in range(2):
+        assert [found(rewritten, number) for number in range(20)] == EVERYTHING
+    held = [name for name in open_below(quick_directory / "data") if name.endswith(".segment")]
+    assert len(held) == 2
+
+
+def test_records_that_were_at_hand_are_gone_with_their_segment(rewritten: Log) -> None:
+    assert [found(rewritten, number) for number in (0, 1, 18, 19)] == [b"0", b"1", b"18", b"19"]
+    rewritten.configure(retention_bytes=1)
+    assert rewritten.apply_retention() == 4, "the newest stays"
+    assert [found(rewritten, number) for number in (0, 1, 18, 19)] == [None, None, b"18", b"19"]
+
+
+def test_records_that_were_at_hand_are_gone_once_their_segment_is_compacted(
+    rewritten: Log, quick_directory: Path
+) -> None:
+    with timestone.view(quick_directory / "data") as view:
+        seen = view.log("a")
+        for log in (rewritten, seen):
+            assert [found(log, number) for number in range(20)] == EVERYTHING
+        assert rewritten.apply_compaction() == 18
+        assert [found(rewritten, number) for number in range(20)] == COMPACTED
+        assert found(seen, 19) == b"19"
+        seen.refresh()
+        assert [found(seen, number) for number in range(20)] == COMPACTED
+
+
+def test_records_are_whole_while_their_segments_are_rewritten(rewritten: Log) -> None:
+    wrong: list[tuple[int, bytes | None]] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            for number in range(20):
+                payload = found(rewritten, number)
+                if payload not in (EVERYTHING[number], COMPACTED[number]):
+                    wrong.append((number, payload))
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    rewritten.apply_compaction()
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert [found(rewritten, number) for number in range(20)] == COMPACTED
+
+
+def test_a_growing_segment_is_read_as_far_as_it_has_grown(quick_directory: Path) -> None:
+    with timestone.open(quick_directory / "data", ack="written", min_free_bytes=0, tail_bytes=0) as store:
+        log = store.log("a")
+        for number in range(50):
+            log.append(b"%d" % number)
+            seen = [found(log, offset) for offset in range(number + 2)]
+            assert seen == [*(b"%d" % one for one in range(number + 1)), None]
+
+
+def test_a_disk_that_cannot_read_a_record_says_so(quick_directory: Path) -> None:
+    files = FaultyFiles()
+    with timestone.open(
+        quick_directory / "data", files=files, ack="written", min_free_bytes=0, tail_bytes=0
+    ) as store:
+        log = store.log("a")
+        log.append_many([b"x", b"y"])
+        assert found(log, 0) == b"x"
+        fault = files.fail("pread", path=".segment", forever=True)
+        with pytest.raises(OSError, match=r"\.segment"):
+            log.record(1)
+        assert fault.hits == 1
+        fault.lift()
+        assert found(log, 1) == b"y"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.quick_directory import open_below
 from tests.support.segments import make_segment
+from timestone import kernel
 from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptRecord
 from timestone.index import HEADER_BYTES, entry_position
@@ -101,19 +102,33 @@ def test_single_record_is_checked_each_time_it_is_read(segment: Segment) -> None
         read(segment, 0, max_records=1)
 
 
-def test_record_of_open_files_is_fetched_and_checked_by_itself(segment: Segment) -> None:
-    assert segment.record(0) is None, "the files are not open"
+def test_records_of_open_files_are_at_hand_until_it_lets_go_of_them(segment: Segment) -> None:
+    assert segment.records(600) is None, "the files are not open"
     read(segment, 0)
+    at_hand = kernel.OpenRecords([])
+    records = segment.records(600)
+    assert records is not None
+    at_hand.show(records)
     for number, payload in enumerate(PAYLOADS):
-        found = segment.record(number)
+        found = at_hand.record(500 + number)
         assert found is not None
-        assert found[-1] == payload
-        assert found[0] == int(segment.read_entries(number, number + 1)["timestamp_us"][0])
+        assert found.payload == payload
+        assert found.timestamp_us == int(segment.read_entries(number, number + 1)["timestamp_us"][0])
     damage(segment.segment_path, 0)
-    assert segment.record(0) is None
-    assert segment.record(len(PAYLOADS) - 1) is not None
+    assert at_hand.record(500) is None
+    assert at_hand.record(500 + len(PAYLOADS) - 1) is not None
     damage(segment.index_path, entry_position(len(PAYLOADS) - 1) + 8)
-    assert segment.record(len(PAYLOADS) - 1) is None
+    assert at_hand.record(500 + len(PAYLOADS) - 1) is None
+    segment.release()
+    assert at_hand.record(501) is None
+
+
+@pytest.mark.parametrize(("below", "end"), [(0, 500), (500, 500), (503, 503), (600, 507)])
+def test_at_hand_is_what_was_published_below_an_offset(segment: Segment, below: int, end: int) -> None:
+    read(segment, 0)
+    records = segment.records(below)
+    assert records is not None
+    assert (records.base_offset, records.end_offset) == (500, end)
 
 
 def test_segment_that_ends_inside_a_record_says_so(segment: Segment) -> None:
