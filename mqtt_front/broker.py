@@ -130,6 +130,7 @@ class Broker:
             ack=ack,
             total_bytes=settings.submitted_bytes,
             client_bytes=settings.client_submitted_bytes,
+            share_bytes_per_s=settings.client_share_bytes_per_s,
             packet_bytes=settings.packet_bytes,
             settled=self.receipts.settled,
             appended=self._appended,

@@ -2,8 +2,8 @@
 acknowledgement write a connection once the disk has settled it.
 
 Nothing here waits: drafts go to the engine's committer, which answers through a mailbox. What is not settled
-yet is bounded, for each client and for all together; above the bound a client is not read from, so TCP slows
-its publisher.
+yet is bounded, for each client and for all together (`FairShare`); above the bound a client is not read from, so TCP
+slows its publisher.
 """
 
 import errno
@@ -20,6 +20,7 @@ from mqtt_front.codec.reasons import Reason
 from mqtt_front.complaints import Complaints
 from mqtt_front.errors import MqttError
 from mqtt_front.events import Publishes, PublishRow
+from mqtt_front.fair_share import FairShare, Holdable
 from mqtt_front.gathering import Gathered
 from mqtt_front.kernel import Gathering
 from mqtt_front.loop import Loop
@@ -43,11 +44,8 @@ _FLAGS = bytes(first & 0x07 for first in range(256))
 kept."""
 
 
-class Source(Protocol):
-    """A connection that publishes."""
-
-    submitted_bytes: int
-    """Wire bytes of its publishes that are not settled. Kept by `Ingest`."""
+class Source(Holdable, Protocol):
+    """A connection that publishes. `Ingest` keeps its `submitted_bytes`."""
 
     @property
     def level(self) -> int: ...
@@ -69,11 +67,6 @@ class Source(Protocol):
 
     def refuse(self, message: str) -> None:
         """End the connection: a publish failed, and its protocol has no word for that."""
-
-    def hold(self) -> None:
-        """Stop reading until `release`."""
-
-    def release(self) -> None: ...
 
 
 class Appended(NamedTuple):
@@ -199,6 +192,10 @@ class _Turn:
             if answer
         ]
 
+    def all_sources(self) -> Iterable[Source]:
+        """Who published."""
+        return self.sizes if self.gathered is None else self.gathered.sources
+
     def all_sizes(self) -> Iterable[tuple[Source, int]]:
         """What each source's publishes took on the wire."""
         if self.gathered is None:
@@ -218,14 +215,16 @@ class Ingest:
         ack: Ack,
         total_bytes: int,
         client_bytes: int,
+        share_bytes_per_s: int = 4 * 1024 * 1024,
         packet_bytes: int = 1024 * 1024,
         settled: dict[str, int],
         appended: Callable[[Sequence[Appended]], None] = lambda appended: None,
         written: Callable[[], None] = lambda: None,
     ) -> None:
         """`ack` is what an acknowledgement means; the bounds are on unsettled wire bytes, of all and of one
-        client. `settled` is kept up to date with the offset, by log, below which everything is answered; `appended` is
-        called with what was; `written` when the loop's own thread has written something, before it is answered."""
+        client; a client that comes up against its own has at least `share_bytes_per_s` beside others. `settled` is
+        kept up to date with the offset, by log, below which everything is answered; `appended` is called with what was;
+        `written` when the loop's own thread has written something, before it is answered."""
         self._router = router
         self._loop = loop
         self._complaints = complaints
@@ -238,7 +237,9 @@ class Ingest:
         self._mailbox: Mailbox[tuple[_Turn, int, Exception | int]] = Mailbox(loop, self._resolved)
         self._turn: _Turn | None = None
         self._turns: deque[_Turn] = deque()
-        self._held: dict[Source, None] = {}
+        self._shares = FairShare(
+            loop, total_bytes=total_bytes, client_bytes=client_bytes, share_bytes_per_s=share_bytes_per_s
+        )
         self._submitted_bytes = 0
         self.gathering = Gathering(router.known, packet_bytes)
         self.gathering.paused = ack is Ack.MEMORY
@@ -365,10 +366,11 @@ class Ingest:
 
     def charged(self, source: Source) -> None:
         """A source has more on its way to the disk than before: stop reading from it if that is too much."""
-        too_much = source.submitted_bytes > self.client_bytes or self.submitted_bytes > self._total_bytes
-        if too_much and source not in self._held:
-            self._held[source] = None
-            source.hold()
+        self._shares.check(source, self.submitted_bytes)
+
+    def served(self, source: Source) -> None:
+        """The portion of a source that takes turns was read."""
+        self._shares.served(source)
 
     def flush(self) -> None:
         """Submit what has gathered. Called at the end of each turn by itself."""
@@ -388,6 +390,7 @@ class Ingest:
 
     def _submit(self, turn: _Turn) -> None:
         self._turns.append(turn)
+        self._shares.submitted(turn.all_sources())
         turn.open_count = len(turn.columns)
         outcomes: list[tuple[_Turn, int, Exception | int]] = []
         wrote = False
@@ -448,17 +451,7 @@ class Ingest:
             self._submitted_bytes -= turn.size_bytes
         if done:
             self._appended(appended)
-        if self._held:
-            self._release()
-
-    def _release(self) -> None:
-        """Read again from those whose bytes are half settled: not at the bound, where each message would
-        toggle it."""
-        if self.submitted_bytes > self._total_bytes // 2:
-            return
-        for source in [one for one in self._held if one.submitted_bytes <= self.client_bytes // 2]:
-            del self._held[source]
-            source.release()
+        self._shares.settled(self.submitted_bytes)
 
     def _answer(self, turns: list[_Turn]) -> None:
         """One write a source, whatever the number of turns."""

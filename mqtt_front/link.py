@@ -57,7 +57,7 @@ class Hold(enum.Flag):
     UNDECIDED = enum.auto()
     """Its CONNECT is not answered yet."""
     UNSETTLED = enum.auto()
-    """The disk has not settled enough of its publishes."""
+    """The disk has not settled enough of its publishes, or it is others' turn."""
     UNREAD = enum.auto()
     """It does not read its answers."""
 
@@ -109,6 +109,7 @@ class Link:
         "looked_at",
         "peer",
         "permissions",
+        "portion",
         "publish_rates",
         "refusal",
         "requests",
@@ -166,6 +167,8 @@ class Link:
         """Topics that the client brought into the logs."""
         self.holds = Hold(0)
         """Why nothing is read from the client, if nothing is."""
+        self.portion = 0
+        """How many bytes are read before it is others' turn; 0: as many as come."""
         self.unread_bytes = 0
         """What was sent since the socket took no more."""
         self.submitted_bytes = 0
@@ -216,7 +219,8 @@ class Link:
         self.broker.arrived(self)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        return self.broker.buffer
+        buffer = self.broker.buffer
+        return buffer[: self.portion] if self.portion else buffer
 
     def buffer_updated(self, count: int) -> None:
         if self.closing:
@@ -230,6 +234,8 @@ class Link:
         self.last_seen = broker.deadlines.now
         if position < end:
             self.take_rest(position, end)
+        if self.portion:
+            self._served(count)
 
     @property
     def is_plain(self) -> bool:
@@ -251,6 +257,15 @@ class Link:
         self.broker.counts.bytes_received += len(data)
         self.last_seen = self.broker.deadlines.now
         self._take(self.connection.receive_data(data))
+        if self.portion:
+            self._served(len(data))
+
+    def _served(self, count: int) -> None:
+        self.portion = max(0, self.portion - count)
+        if not self.portion:
+            self.broker.ingest.served(self)
+            if not self.holds and self.transport is not None and not self.closing:
+                self._read(self.transport)
 
     def _take(self, events: Iterator[Event]) -> None:
         broker = self.broker
@@ -362,7 +377,8 @@ class Link:
     def hold(self) -> None:
         self._read_no_more(Hold.UNSETTLED)
 
-    def release(self) -> None:
+    def release(self, portion: int) -> None:
+        self.portion = portion
         self._read_on(Hold.UNSETTLED)
 
     def _read_no_more(self, why: Hold) -> None:
@@ -382,7 +398,10 @@ class Link:
     def _read(self, transport: Transport) -> None:
         """Go on reading, in the quickest way there is."""
         poller = self.broker.poller
-        if poller is None or self.descriptor < 0 or not self.connected:
+        if self.portion:  # the poller reads whatever there is
+            self._leave_poller()
+            transport.resume_reading()
+        elif poller is None or self.descriptor < 0 or not self.connected:
             transport.resume_reading()
         elif self.socket is None:
             transport.pause_reading()

@@ -161,5 +161,5 @@ class _Departed:
     def hold(self) -> None:
         """Wills come one a client at most."""
 
-    def release(self) -> None:
+    def release(self, portion: int) -> None:
         """Nothing was held."""

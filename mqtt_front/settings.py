@@ -153,6 +153,12 @@ class MqttSettings(SecuritySettings):
         "publish waits behind it, and a disk that flushes slowly takes more from a client that may have more",
         low=KIB,
     )
+    client_share_bytes_per_s: int = _setting(
+        4 * MIB,
+        "what a client that publishes faster than it is settled gets at least while others publish, too; one of few "
+        "gets more, one among its like as much as the disk takes",
+        low=64 * KIB,
+    )
     receive_maximum: int = _setting(
         4096,
         "publishes of one MQTT 5 client that are not acknowledged, at QoS 2 not completed; more is a protocol error",

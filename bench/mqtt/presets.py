@@ -38,7 +38,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "back-pressure": Preset(
         summary="pairs at a fixed rate, beside one that floods and one that never reads",
-        scenario=Scenario(name="back-pressure", publishers=50, subscribers=50, messages=5000, rate=1000),
+        scenario=Scenario(name="back-pressure", publishers=100, subscribers=100, messages=3000, rate=1000),
         quick={"messages": 1000},
     ),
     "session-unload": Preset(

@@ -4,7 +4,7 @@ import itertools
 import secrets
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,13 @@ def run_scenario(scenario: Scenario, target: Target) -> Outcome:
     return _traffic(scenario, target)
 
 
-def _traffic(scenario: Scenario, target: Target) -> Outcome:
+def _traffic(scenario: Scenario, target: Target, before: Callable[[], object] = lambda: None) -> Outcome:
+    """`before` is called when everybody is connected."""
     with tempfile.TemporaryDirectory(prefix="timestone-bench-") as directory:
         jobs = _jobs(scenario, target, secrets.token_hex(3), Path(directory) / "board")
         with Crew([{"kind": "traffic"} | job.to_json() for job in jobs]) as crew:
             touch_free_memory(Path(directory), scenario.touched_bytes)
+            before()
             cpu_s = target.cpu_s()
             report = Report.merged([Report.from_json(answer) for answer in crew.run()])
             used_s = _difference(target.cpu_s(), cpu_s)
@@ -233,22 +235,32 @@ def _session_unload(scenario: Scenario, target: Target) -> Outcome:
 
 
 def _back_pressure(scenario: Scenario, target: Target) -> Outcome:
-    """Pairs at a fixed rate: alone, and then beside a publisher without bounds and a subscriber that never reads."""
-    quiet = _traffic(scenario, target).figures
+    """Pairs at a fixed rate: alone, then beside a publisher without bounds and a subscriber that never reads, and alone
+    again, which says what the machine does by itself."""
     job = DisturbJob(
         scheme=target.scheme, host=target.host, port=target.port, run=secrets.token_hex(3),
         payload_bytes=_FLOOD_BYTES,
     )  # fmt: skip
+    first = _traffic(scenario, target).figures
     rss = target.rss_bytes()
     with Crew([{"kind": "disturb"} | job.to_json()]) as crew:
-        crew.ask("begin")
-        time.sleep(_FLOODED_S)
-        outcome = _traffic(scenario, target)
+
+        def begin() -> None:
+            crew.ask("begin")
+            time.sleep(_FLOODED_S)
+
+        outcome = _traffic(scenario, target, begin)
         grown = _difference(target.rss_bytes(), rss)
         flood = crew.ask("end")[0]
-    latencies = ("delivery_p50_us", "delivery_p99_us")
-    figures = outcome.figures | {f"quiet_{name}": quiet[name] for name in latencies}
-    figures |= {f"disturbed_{name}": outcome.figures[name] / quiet[name] for name in latencies}
+    again = _traffic(scenario, target).figures
+    figures = dict(outcome.figures)
+    for name in ("delivery_p50_us", "delivery_p99_us"):
+        quiet = (first[name] + again[name]) / 2
+        figures |= {
+            f"quiet_{name}": quiet,
+            f"disturbed_{name}": outcome.figures[name] / quiet,
+            f"again_{name}": again[name] / first[name],
+        }
     figures["flood_bytes_per_s"] = flood["bytes_per_s"]
     if grown is not None:
         figures["grown_bytes"] = grown

@@ -25,6 +25,8 @@ class Column:
     figure: str
     show: Callable[[float], str]
     ratio: bool = False
+    range: bool = False
+    """With the lowest and the highest of the runs."""
 
 
 def _micro(value: float) -> str:
@@ -75,8 +77,9 @@ def columns(name: str, *, delivers: bool, paced: bool) -> list[Column]:
             Column("p99 us", "delivery_p99_us", _micro, ratio=True),
             Column("alone p50", "quiet_delivery_p50_us", _micro),
             Column("p99", "quiet_delivery_p99_us", _micro),
-            Column("p50 times", "disturbed_delivery_p50_us", _micro),
-            Column("p99 times", "disturbed_delivery_p99_us", _micro),
+            Column("p50 times", "disturbed_delivery_p50_us", _micro, range=True),
+            Column("p99 times", "disturbed_delivery_p99_us", _micro, range=True),
+            Column("alone again p99 times", "again_delivery_p99_us", _micro, range=True),
             Column("flood MiB/s", "flood_bytes_per_s", _mib),
             Column("grew MiB", "grown_bytes", _mib),
             busy,
@@ -144,6 +147,8 @@ def _table(comparison: Comparison) -> Table:
 def _cells(column: Column, row: ServerRow, compared: bool) -> list[str]:
     figure, ratio = row.figures.get(column.figure), row.ratios.get(column.figure)
     cells = [column.show(figure.median) if figure else ""]
+    if figure and column.range:
+        cells[0] += f" ({column.show(figure.low)}–{column.show(figure.high)})"
     if column.ratio and compared:
         cells.append(f"{ratio.median:.2f}" if ratio and row.name != NULL_SERVER else "")
     return cells

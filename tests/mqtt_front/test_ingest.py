@@ -61,7 +61,7 @@ class Source:
         assert not self.held
         self.held = True
 
-    def release(self) -> None:
+    def release(self, portion: int) -> None:
         assert self.held
         self.held = False
 

@@ -78,6 +78,7 @@ class Broker:
         self.memory = bytearray(FRONT_BYTES + 65_536)
         self.buffer = memoryview(self.memory)[FRONT_BYTES:]
         self.deadlines = self
+        self.ingest = self
         self.unsent = self
         self.delivery = self
         self.poller: Poller | None = None
@@ -113,6 +114,10 @@ class Broker:
 
     def resume(self, session: object) -> None:
         self.told.append("resume")
+
+    def served(self, link: Link) -> None:
+        self.told.append("served")
+        link.hold()
 
     def publish(self, link: Link, run: Publishes) -> None:
         self.events.append(run)
@@ -197,7 +202,7 @@ def test_a_client_that_we_do_not_listen_to_because_the_disk_is_slow_is_not_silen
     linked.link.overdue()
     assert linked.broker.told[-1] == "watched" and linked.transport.ended is None
     assert linked.link.last_seen == linked.broker.now
-    linked.link.release()
+    linked.link.release(0)
     linked.link.overdue()
     assert linked.transport.ended is not None
 
@@ -232,6 +237,26 @@ def test_the_reason_is_not_explained_to_a_client_that_takes_no_packet_of_that_si
     assert linked.written == [Disconnect(Reason.PROTOCOL_ERROR)]
 
 
+def test_a_portion_is_all_that_is_read_and_then_it_is_others_turn(linked: Linked) -> None:
+    linked.link.release(100)
+    room = []
+    for size in (60, 40):
+        room.append(len(linked.link.get_buffer(-1)))
+        linked.receive(
+            packets.Publish("t", bytes(size - len(encode_packet(packets.Publish("t", b""), linked.level))))
+        )
+    assert room == [100, 40]
+    assert linked.broker.told[-1] == "served" and not linked.transport.reading
+    linked.link.release(0)
+    assert len(linked.link.get_buffer(-1)) == len(linked.broker.buffer) and linked.transport.reading
+
+
+def test_a_portion_is_counted_as_well_where_a_layer_hands_it_over(linked: Linked) -> None:
+    linked.link.release(10)
+    linked.link.receive(encode_packet(packets.Publish("t", b"more than ten"), linked.level))
+    assert linked.broker.told.count("served") == 1 and len(linked.broker.events) == 2
+
+
 def test_a_client_that_asks_on_and_reads_no_answers_is_not_read_from(linked: Linked) -> None:
     limit = linked.broker.settings.unsent_bytes
     linked.link.pause_writing()
@@ -241,7 +266,7 @@ def test_a_client_that_asks_on_and_reads_no_answers_is_not_read_from(linked: Lin
         partial(linked.link.deliver, b"x"),
         linked.link.hold,  # the disk has not settled its publishes, either
         linked.link.resume_writing,
-        linked.link.release,
+        partial(linked.link.release, 0),
     ]
     for step in steps:
         step()
@@ -254,7 +279,7 @@ def test_a_closing_link_sends_nothing_and_reads_nothing(linked: Linked) -> None:
     linked.link.close()
     linked.link.deliver(b"more")
     linked.link.hold()
-    linked.link.release()
+    linked.link.release(0)
     linked.link.end(Reason.SERVER_BUSY, "again")
     linked.receive(packets.Pingreq())
     assert linked.transport.written == b""

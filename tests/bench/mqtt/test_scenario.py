@@ -37,6 +37,7 @@ def test_a_flood_and_a_deaf_subscriber_are_beside_what_is_measured(tmp_path: Pat
     assert (
         figures["disturbed_delivery_p99_us"] == figures["delivery_p99_us"] / figures["quiet_delivery_p99_us"]
     )
+    assert figures["again_delivery_p99_us"] > 0
 
 
 def test_messages_cost_processor_time(tmp_path: Path) -> None:
