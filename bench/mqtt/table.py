@@ -73,13 +73,13 @@ def columns(name: str, *, delivers: bool, paced: bool) -> list[Column]:
         ]
     if name == "back-pressure":
         return [
-            Column("p50 us", "delivery_p50_us", _micro, ratio=True),
+            Column("p50 us", "delivery_p50_us", _micro),
             Column("p99 us", "delivery_p99_us", _micro, ratio=True),
             Column("alone p50", "quiet_delivery_p50_us", _micro),
             Column("p99", "quiet_delivery_p99_us", _micro),
             Column("p50 times", "disturbed_delivery_p50_us", _micro, range=True),
             Column("p99 times", "disturbed_delivery_p99_us", _micro, range=True),
-            Column("alone again p99 times", "again_delivery_p99_us", _micro, range=True),
+            Column("alone again", "again_delivery_p99_us", _micro, range=True),
             Column("flood MiB/s", "flood_bytes_per_s", _mib),
             Column("grew MiB", "grown_bytes", _mib),
             busy,

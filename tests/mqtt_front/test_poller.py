@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from mqtt_front import kernel
+from mqtt_front import link as link_module
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Puback, Publish
@@ -170,6 +171,36 @@ def test_a_publisher_above_its_bound_is_held_and_goes_on(tmp_path: Path, reader:
         assert [client.expect(Puback).packet_id for _ in sent] == list(range(1, 400))
         records = list(server.store.log("mqtt").reader())
         assert [one.payload for one in records] == [one.payload for one in sent]
+
+
+def test_a_greedy_publisher_takes_turns_beside_others_and_nothing_is_lost(
+    tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    portions: list[int] = []
+    release = link_module.Link.release
+
+    def released(link: link_module.Link, portion: int) -> None:
+        portions.append(portion)
+        release(link, portion)
+
+    monkeypatch.setattr(link_module.Link, "release", released)
+    with (
+        mqtt_server(tmp_path, ack="written", client_submitted_bytes=2048) as server,
+        RawClient(server.address) as greedy,
+        RawClient(server.address) as modest,
+    ):
+        greedy.connect("greedy")
+        modest.connect("modest")
+        sent: list[bytes] = []
+        while portions.count(0) == len(portions):
+            assert len(sent) < 1_000_000
+            batch = [b"%8d" % (len(sent) + number) * 10 for number in range(100)]
+            greedy.send(*[Publish("t", payload) for payload in batch])
+            sent += batch
+            modest.publish("u", b"")
+        greedy.publish("t", b"last")  # as much as is on its way by now is read in turns
+        stored = [one.payload for one in server.store.log("mqtt").reader(topics="t")]
+        assert stored == [*sent, b"last"]
 
 
 @needs_kernel
