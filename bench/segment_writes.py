@@ -1,10 +1,11 @@
-"""Rows that write: a log's appends, and `pwrite` of the same bytes in the same chunks.
+"""Rows that write: a log's appends, beside `pwrite` of the same bytes in the same chunks and beside the bare segment.
 
 Fresh files for each run, because a page that is new to the page cache costs many times one that is rewritten. But not
 all free memory is alike either: see `free_memory`.
 """
 
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,10 @@ from pathlib import Path
 import timestone
 from timestone.config import Ack
 from timestone.draft import Draft
+from timestone.files import Files
+from timestone.index import IndexHeader
 from timestone.log import Log
+from timestone.segment_writer import SegmentWriter
 
 from .cases import Case
 from .free_memory import touch_free_memory
@@ -20,14 +24,15 @@ from .measurement import Measurement, measure
 from .workload import Workload
 
 CHUNKS = (1, 64, 1024)
-_SYNCED_CHUNK = 1024
+_BATCH = 1024
 _SINGLE_CALLS = 50_000
 _SYNCED_CALLS = 200
 """Bounds on the calls of a run, so that the slow rows take seconds and not minutes. Their rates do not depend on it."""
 
 
 def write_cases(workload: Workload, ack: Ack) -> list[Case]:
-    """The appends at `ack` and those at `synced`, each behind its raw peer."""
+    """The appends at `ack` and those at `synced`, each behind its raw peer; and behind a segment, written without a log
+    around it, the same appends once more: what a log costs beyond its files."""
     cases = []
     for chunk in CHUNKS:
         calls = _SYNCED_CALLS if ack is Ack.SYNCED else _SINGLE_CALLS
@@ -37,15 +42,19 @@ def write_cases(workload: Workload, ack: Ack) -> list[Case]:
             Case(name=raw, peer=None, run=partial(_pwrite, some, chunk, sync_each=ack is Ack.SYNCED))
         )
         cases.append(Case(name=f"append {chunk}", peer=raw, run=partial(_append, some, chunk, ack)))
+    if ack is Ack.WRITTEN:
+        raw = f"segment {_BATCH}"
+        cases.append(Case(name=raw, peer=None, run=partial(_segment, workload, _BATCH)))
+        cases.append(Case(name=f"log {_BATCH}", peer=raw, run=partial(_append, workload, _BATCH, ack)))
     if ack is not Ack.SYNCED:
-        some = workload.shortened(_SYNCED_CALLS * _SYNCED_CHUNK)
-        raw = f"pwrite {_SYNCED_CHUNK} + fdatasync"
-        cases.append(Case(name=raw, peer=None, run=partial(_pwrite, some, _SYNCED_CHUNK, sync_each=True)))
+        some = workload.shortened(_SYNCED_CALLS * _BATCH)
+        raw = f"pwrite {_BATCH} + fdatasync"
+        cases.append(Case(name=raw, peer=None, run=partial(_pwrite, some, _BATCH, sync_each=True)))
         cases.append(
             Case(
-                name=f"append {_SYNCED_CHUNK} synced",
+                name=f"append {_BATCH} synced",
                 peer=raw,
-                run=partial(_append, some, _SYNCED_CHUNK, Ack.SYNCED),
+                run=partial(_append, some, _BATCH, Ack.SYNCED),
             )
         )
     return cases
@@ -70,6 +79,28 @@ def _pwrite(workload: Workload, chunk: int, directory: Path, *, sync_each: bool)
 def _pwrite_synced(fd: int, data: bytes, position: int) -> None:
     os.pwrite(fd, data, position)
     os.fdatasync(fd)
+
+
+def _segment(workload: Workload, chunk: int, directory: Path) -> Measurement:
+    touch_free_memory(directory, 2 * workload.size_bytes)
+    writer = SegmentWriter(Files(), directory, IndexHeader(1, 0, 1, 0, bytes(16)))
+    try:
+        calls = [partial(_write, writer, records) for records in workload.chunks(chunk)]
+        return measure(
+            calls,
+            records=workload.count,
+            size_bytes=workload.size_bytes,
+            sync=lambda: writer.flush(writer.count),
+        )
+    finally:
+        writer.close()
+
+
+def _write(writer: SegmentWriter, records: list[bytes]) -> None:
+    draft = Draft(records)
+    position, now_us = writer.size_bytes, time.time_ns() // 1000
+    entries = draft.entries(writer.seal, ordinal=writer.count, position=position, timestamp_us=now_us)
+    writer.write(draft.stored, entries)
 
 
 def _append(workload: Workload, chunk: int, ack: Ack, directory: Path) -> Measurement:

@@ -217,8 +217,10 @@ class Files:
     def write_all(self, fd: int, data: Data, position: int) -> None:
         """Write all of `data`; on an error some of it may be in the file and the caller must not publish
         any."""
+        done = self.pwrite(fd, data, position)
+        if type(data) is bytes and done == len(data):
+            return  # a view costs a third of a short write
         view = memoryview(data).cast("B")
-        done = self.pwrite(fd, view, position)
         while done < len(view):
             count = self.pwrite(fd, view[done:], position + done)
             if count == 0:

@@ -35,6 +35,8 @@ def test_json_has_all_rows_and_nothing_is_left_behind(
         "append 64",
         "pwrite 1024",
         "append 1024",
+        "segment 1024",
+        "log 1024",
         "pwrite 1024 + fdatasync",
         "append 1024 synced",
         "pread 1 MiB",
