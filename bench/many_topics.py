@@ -7,12 +7,11 @@ again and read through filters.
 
 import argparse
 import functools
-import json
 import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from timestone import Draft, Log
 from .environment import probe_environment
 from .errors import BenchmarkError
 from .options import add_directory
+from .report import add_json, print_report
 from .working_directory import working_directory
 from .workload import Workload
 
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="turns (default: 5)")
     add_directory(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace, progress: Progress) -> int:
@@ -71,18 +71,17 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
         result = measure(root, arguments.topics, arguments.count, arguments.repeat, progress)
         environment = probe_environment(root)
     progress("")
-    if arguments.json:
-        values = {name: getattr(result, name) for name in Result.__slots__}
-        print(json.dumps({"benchmark": "many-topics", "result": values}, indent=2))
-        return 0
-    for line in environment.lines():
-        print(line)
-    print(f"{result.topics:,} topics: added in {result.add_s:.2f} s, {result.memory_mb:.0f} MB of memory")
-    print(f"the store opens in {result.open_s:.2f} s")
-    print(f"append by topic id: {result.append_ratio:.2f} of the rate with one topic")
-    print(f"append by topic name: {result.append_names_ratio:.2f} of the rate with one topic")
-    for what, elapsed_s in result.reads_s.items():
-        print(f"read {what} of {result.records:,} records: {elapsed_s:.3f} s")
+    lines = [
+        f"{result.topics:,} topics: added in {result.add_s:.2f} s, {result.memory_mb:.0f} MB of memory",
+        f"the store opens in {result.open_s:.2f} s",
+        f"append by topic id: {result.append_ratio:.2f} of the rate with one topic",
+        f"append by topic name: {result.append_names_ratio:.2f} of the rate with one topic",
+        *(
+            f"read {what} of {result.records:,} records: {elapsed_s:.3f} s"
+            for what, elapsed_s in result.reads_s.items()
+        ),
+    ]
+    print_report("many-topics", asdict(result), environment, lines, as_json=arguments.json)
     return 0
 
 

@@ -6,7 +6,6 @@ measured again with the store's pages dropped from the page cache, as after a re
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import shutil
@@ -24,6 +23,7 @@ from timestone.inspection import inspect_store
 from .environment import probe_environment
 from .errors import BenchmarkError
 from .options import add_directory
+from .report import add_json, print_report
 from .working_directory import working_directory
 from .workload import Workload
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="opens of each kind (default: 3)")
     add_directory(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace, progress: Progress) -> int:
@@ -72,18 +72,12 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
             result[f"{kind}_open_s"] = statistics.median(times)
         environment = probe_environment(root)
     progress("")
-    if arguments.json:
-        print(json.dumps({"benchmark": "opening", "result": result}, indent=2))
-        return 0
-    for line in environment.lines():
-        print(line)
-    print(
+    lines = [
         f"{result['gigabytes']:.1f} GB in {result['segments']:.0f} segments, "
-        f"{result['unclosed_megabytes']:.0f} MB of it not sealed"
-    )
-    print(
-        f"open and first read: {result['warm_open_s']:.2f} s, nothing cached: {result['cold_open_s']:.2f} s"
-    )
+        f"{result['unclosed_megabytes']:.0f} MB of it not sealed",
+        f"open and first read: {result['warm_open_s']:.2f} s, nothing cached: {result['cold_open_s']:.2f} s",
+    ]
+    print_report("opening", result, environment, lines, as_json=arguments.json)
     return 0
 
 

@@ -6,7 +6,6 @@ every one has a segment that was not closed.
 """
 
 import argparse
-import json
 import logging
 import multiprocessing
 import os
@@ -27,6 +26,7 @@ from timestone import Draft, LogConfig
 from .environment import probe_environment
 from .errors import BenchmarkError
 from .options import add_directory, positive
+from .report import add_json, print_report
 from .working_directory import working_directory
 
 __all__ = ["BenchmarkError", "add_arguments", "run"]
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--logs", type=positive, default=2_000, metavar="N", help="not closed when opened (default: 2,000)"
     )
     add_directory(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace, progress: Progress) -> int:
@@ -88,29 +88,26 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
     progress("")
     assert topics is not None
     assert logs is not None
-    if arguments.json:
-        figures = {
-            "topics": asdict(topics) | {"count": arguments.topics, "disk_bytes": topics_bytes},
-            "logs": asdict(logs) | {"count": arguments.logs, "disk_bytes": logs_bytes},
-        }
-        print(json.dumps({"benchmark": "scale", "result": figures}, indent=2))
-        return 0
-    for line in environment.lines():
-        print(line)
-    for count, what, found, disk_bytes in (
-        (arguments.topics, "idle topics in one log", topics, topics_bytes),
-        (arguments.logs, "logs, none closed", logs, logs_bytes),
-    ):
-        print(
-            f"{count:,} {what}: opened in {found.open_s:.2f} s, {found.memory_mb:.0f} MB of memory, "
-            f"{found.fds} descriptors, {found.maps} maps, {disk_bytes / count:,.0f} bytes of the disk each, "
-            f"{found.progress_lines} lines of progress"
-        )
-    print(
+    figures = {
+        "topics": asdict(topics) | {"count": arguments.topics, "disk_bytes": topics_bytes},
+        "logs": asdict(logs) | {"count": arguments.logs, "disk_bytes": logs_bytes},
+    }
+    lines = [
+        _line(arguments.topics, "idle topics in one log", topics, topics_bytes),
+        _line(arguments.logs, "logs, none closed", logs, logs_bytes),
         f"a record to each of {min(arguments.active, arguments.topics):,} of the topics, synced: "
-        f"{topics.append_ms:.0f} ms; {topics.active_memory_mb:.0f} MB of memory then"
-    )
+        f"{topics.append_ms:.0f} ms; {topics.active_memory_mb:.0f} MB of memory then",
+    ]
+    print_report("scale", figures, environment, lines, as_json=arguments.json)
     return 0
+
+
+def _line(count: int, what: str, found: Footprint, disk_bytes: int) -> str:
+    return (
+        f"{count:,} {what}: opened in {found.open_s:.2f} s, {found.memory_mb:.0f} MB of memory, "
+        f"{found.fds} descriptors, {found.maps} maps, {disk_bytes / count:,.0f} bytes of the disk each, "
+        f"{found.progress_lines} lines of progress"
+    )
 
 
 def _allow_descriptors(wanted: int) -> None:

@@ -1,7 +1,6 @@
 """How long until `timestone --help` has answered and `timestone serve` is ready, beside a Python that does nothing?"""
 
 import argparse
-import json
 import signal
 import statistics
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from .environment import probe_environment
 from .errors import BenchmarkError
+from .report import add_json, print_report
 from .working_directory import working_directory
 
 __all__ = ["BenchmarkError", "add_arguments", "run"]
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     parser.description = "How soon commands answer and the server is ready."
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="starts of each kind (default: 5)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace, progress: Progress) -> int:
@@ -50,15 +50,11 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
         environment = probe_environment(root)
     progress("")
     result = {f"{kind}_s": statistics.median(taken) for kind, taken in times.items()}
-    if arguments.json:
-        print(json.dumps({"benchmark": "startup", "result": result}, indent=2))
-        return 0
-    for line in environment.lines():
-        print(line)
-    print(
+    line = (
         f"timestone --help {result['help_s'] * 1e3:.0f} ms, timestone serve ready in {result['serve_s'] * 1e3:.0f} ms, "
         f"python -c pass {result['python_s'] * 1e3:.0f} ms"
     )
+    print_report("startup", result, environment, [line], as_json=arguments.json)
     return 0
 
 

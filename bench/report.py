@@ -1,0 +1,23 @@
+"""What a benchmark without a table prints at its end: the machine and some lines, or one JSON object."""
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+
+from .environment import Environment
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """`--json`, for `print_report`."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+
+
+def print_report(
+    name: str, result: Mapping[str, object], environment: Environment, lines: Iterable[str], *, as_json: bool
+) -> None:
+    """`result` as JSON, or the same in `lines` below what the machine is."""
+    if as_json:
+        print(json.dumps({"benchmark": name, "result": result}, indent=2))
+        return
+    for line in (*environment.lines(), *lines):
+        print(line)
