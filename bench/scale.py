@@ -2,7 +2,8 @@
 
 Every figure is of a process of its own. The topics have had a record each and are idle; then some of them get one each
 at once, as devices do that report at the same second. The logs have a record each when their owner is killed, so that
-every one has a segment that was not closed.
+every one has a segment that was not closed; once they are served, one of those that still wait to be sealed gets a
+record, and then the rest is waited for.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import resource
 import signal
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -35,9 +36,10 @@ Progress = Callable[[str], None]
 _LOG = "telemetry"
 _PAYLOAD = bytes(100)
 _ROUNDS = 10
-_FDS_A_LOG = 3
-"""Of a log that is written to: its segment, index and topics."""
+_FDS_A_LOG = 1
+"""Of a log that nobody writes to: its topics."""
 _FDS_MORE = 256
+_WAIT_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,10 @@ class Footprint:
     """One record to each of the active topics, synced: the median."""
     active_memory_mb: float = 0.0
     """The same memory after them, with the segment that is written."""
+    first_append_ms: float = 0.0
+    """One record, synced, to a log that was served but not sealed yet."""
+    sealed_s: float = 0.0
+    """From the call that opens the store until nothing waits to be sealed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--active", type=positive, default=10_000, metavar="N", help="that get records (default: 10,000)"
     )
     parser.add_argument(
-        "--logs", type=positive, default=2_000, metavar="N", help="not closed when opened (default: 2,000)"
+        "--logs", type=positive, default=10_000, metavar="N", help="not closed when opened (default: 10,000)"
     )
     add_directory(parser)
     add_json(parser)
@@ -95,6 +101,8 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
     lines = [
         _line(arguments.topics, "idle topics in one log", topics, topics_bytes),
         _line(arguments.logs, "logs, none closed", logs, logs_bytes),
+        f"all {arguments.logs:,} logs sealed after {logs.sealed_s:.1f} s; a synced record to one that was not yet: "
+        f"{logs.first_append_ms:.1f} ms",
         f"a record to each of {min(arguments.active, arguments.topics):,} of the topics, synced: "
         f"{topics.append_ms:.0f} ms; {topics.active_memory_mb:.0f} MB of memory then",
     ]
@@ -154,7 +162,9 @@ def _fill_topics(path: Path, count: int, empty: Path | None, sender: Connection)
 def _fill_logs(path: Path, count: int, empty: Path | None, sender: Connection) -> None:
     store = timestone.open(path, ack="written", min_free_bytes=0, sync_interval_ms=10**9)
     for number in range(count):
-        store.log(f"log{number}").append(_PAYLOAD, topic=_topic(number))
+        log = store.log(f"log{number}")
+        log.append(_PAYLOAD, topic=_topic(number))
+        log.release()  # of the descriptors: so many processes may not have
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -172,6 +182,10 @@ def _open(path: Path, active: int, empty: Path, sender: Connection) -> None:
     with timestone.open(path, ack="written", min_free_bytes=0) as store:
         open_s = time.perf_counter() - start
         then_mb, then_fds, then_maps = _taken()
+        first_append_ms = _append_to_leftover(store)
+        while any(log.has_leftovers for log in _logs(store)):
+            time.sleep(_WAIT_S)
+        sealed_s = time.perf_counter() - start
         times = [_append_to_each(store, active) for _ in range(_ROUNDS if active else 0)]
         found = Footprint(
             open_s,
@@ -181,8 +195,23 @@ def _open(path: Path, active: int, empty: Path, sender: Connection) -> None:
             sum(line.startswith("opening ") for line in lines),
             statistics.median(times) * 1000 if times else 0.0,
             _taken()[0] - memory_mb,
+            first_append_ms,
+            sealed_s,
         )
     sender.send(found)
+
+
+def _logs(store: timestone.Store) -> Iterator[timestone.Log]:
+    return (store.log(*log, create=False) for log in store.log_names())
+
+
+def _append_to_leftover(store: timestone.Store) -> float:
+    """Milliseconds; 0 when everything is sealed already."""
+    waiting = next((log for log in reversed(list(_logs(store))) if log.has_leftovers), None)
+    start = time.perf_counter()
+    if waiting is not None:
+        waiting.append(_PAYLOAD, ack="synced")
+    return (time.perf_counter() - start) * 1000
 
 
 def _append_to_each(store: timestone.Store, count: int) -> float:

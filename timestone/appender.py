@@ -16,10 +16,11 @@ from timestone.config import LogConfig
 from timestone.doubt import clear_doubt, mark_doubt
 from timestone.draft import Draft
 from timestone.entries import ENTRY_BYTES
-from timestone.errors import RecordTooLarge
+from timestone.errors import LogFailed, RecordTooLarge
 from timestone.files import Files
 from timestone.history import History
 from timestone.index import IndexHeader, Trailer
+from timestone.leftovers import Leftovers
 from timestone.open_files import OpenSegments
 from timestone.rescue import put_pair_aside, rewrite
 from timestone.segment import Segment
@@ -79,6 +80,7 @@ class Appender:
         next_offset: int,
         epoch: int,
         last_timestamp_us: int,
+        leftovers: Leftovers | None = None,
     ) -> None:
         self.history = history
         """Replaced whole at every change, so readers take it without a lock."""
@@ -86,8 +88,9 @@ class Appender:
         self.epoch = epoch
         self.next_offset = next_offset
         """Where the next record goes: everything below is written, though perhaps not published yet."""
-        self.synced_offset = next_offset
+        self.synced_offset = next_offset if leftovers is None else leftovers.synced_offset
         self.unsynced_bytes = 0
+        self._leftovers = leftovers
         self._place = place
         self._last_timestamp_us = last_timestamp_us
         self._writer: SegmentWriter | None = None
@@ -109,6 +112,28 @@ class Appender:
     def unsealed_bytes(self) -> int:
         """What the records and entries of segments that are not sealed take."""
         return sum(writer.size_bytes + writer.count * ENTRY_BYTES for writer in self._writers())
+
+    @property
+    def has_leftovers(self) -> bool:
+        """There is something to `settle`."""
+        return self._leftovers is not None
+
+    def settle(self) -> None:
+        """Make durable what the last owner has left, before anything comes to lie behind it. Raises OSError: nothing
+        has changed, try again; RescueFailed: nobody knows what the disk holds."""
+        if self._leftovers is None:
+            return
+        try:
+            settled = self._leftovers.settle()
+        except LogFailed as error:
+            raise RescueFailed(str(error.cause)) from error
+        self._leftovers = None
+        trailers = {finding.base_offset: finding.trailer for finding in settled}
+        for segment in self.history.segments:
+            if (trailer := trailers.get(segment.base_offset)) is not None:
+                self.replace(segment, trailer)
+                self._place.open_segments.forget(segment)
+        self.synced_offset = self.next_offset
 
     def drop(self, segments: Sequence[Segment]) -> None:
         """Take sealed segments, which retention has deleted, out of the history."""

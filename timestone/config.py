@@ -175,6 +175,12 @@ class StoreConfig(_Checked):
         "memory for the newest records of all logs together; caught-up readers cost no system call",
         low=0,
     )
+    sealed_at_open: int = _setting(
+        100,
+        "so many logs whose owner died are sealed before the store is open; others are served meanwhile, and sealed in "
+        "the background or in front of their first append",
+        low=0,
+    )
     sync_interval_bytes: int = _setting(
         64 * MIB, "written data is synced when this much of it has gathered in a log", low=1
     )

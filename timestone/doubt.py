@@ -3,6 +3,7 @@
 The process that met the failure writes its records again (timestone/rescue.py). If it cannot, or dies meanwhile, the
 next open finds a mark and copies what it has proven into new files, whose flush is an honest one."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from timestone import names
@@ -31,8 +32,10 @@ def clear_doubt(files: Files, folder: Path) -> None:
 
 def copy_anew(files: Files, path: Path, size_bytes: int) -> None:
     """Replace a file by a flushed copy of its first bytes; the caller syncs the directory. On OSError the file is
-    as it was."""
+    as it was, and no copy is left to take the space."""
     temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
+    if temporary.name in files.names(path.parent):
+        files.unlink(temporary)
     source = files.open(path)
     try:
         target = files.create(temporary)
@@ -42,8 +45,12 @@ def copy_anew(files: Files, path: Path, size_bytes: int) -> None:
                 files.write_all(target, piece, at)
                 at += len(piece)
             files.fdatasync(target)
+            files.rename(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                files.unlink(temporary)
+            raise
         finally:
             files.close(target)
     finally:
         files.close(source)
-    files.rename(temporary, path)

@@ -433,6 +433,8 @@ class _Examiner:
         finding = self.finding
         served, end_of_prefix = 0, False
         for ordinal, entries in self._entries(room):
+            reserved = len(entries) - max(_used_count(entries), min(watermark - ordinal, len(entries)))
+            entries = entries[: len(entries) - reserved]
             valid = self._seal.valid(entries, ordinal)
             if end_of_prefix:
                 finding.lost_count += int(np.count_nonzero(valid))
@@ -458,6 +460,7 @@ class _Examiner:
                 # A process writes records before their entries, so an entry without its bytes means that
                 # pages were lost.
                 finding.loss_proven = finding.loss_proven or lost > 0
+            end_of_prefix = end_of_prefix or reserved > 0
         return served
 
     def _account(self, entries: Entries) -> None:
@@ -484,6 +487,12 @@ class _Examiner:
         if self._framed is not None:
             return self._framed.read(position, length_bytes)
         return self._files.pread(self._segment_fd, length_bytes, position)
+
+
+def _used_count(entries: Entries) -> int:
+    """How many entries there are up to the last that is not all zeros: behind that is space for more."""
+    used = np.flatnonzero(entries.view(np.uint64))
+    return int(used[-1]) * 8 // ENTRY_BYTES + 1 if len(used) else 0
 
 
 def _topic_count(topic_ids: npt.NDArray[np.uint32]) -> int:

@@ -26,6 +26,7 @@ from timestone.entries import ENTRY_BYTES, NO_TOPIC
 from timestone.errors import LogFailed, StorageFull, StoreClosed
 from timestone.history import History
 from timestone.index import Trailer
+from timestone.leftovers import Leftovers
 from timestone.readable import ReadableLog
 from timestone.record import Header, HeaderKind, encode_headers
 from timestone.retention import Retention
@@ -61,13 +62,20 @@ class Log(ReadableLog):
         next_offset: int,
         epoch: int,
         last_timestamp_us: int,
+        leftovers: Leftovers | None = None,
     ) -> None:
         super().__init__(folder, topics, store)
         self.config = config
         self._store = store
         place = LogPlace(store.files, folder, self.id, store.boot_id, store.open_segments, store.now_us)
         self._appender = Appender(
-            place, config, history, next_offset=next_offset, epoch=epoch, last_timestamp_us=last_timestamp_us
+            place,
+            config,
+            history,
+            next_offset=next_offset,
+            epoch=epoch,
+            last_timestamp_us=last_timestamp_us,
+            leftovers=leftovers,
         )
         self._start_offset = start_offset
         self._end_offset = next_offset
@@ -244,7 +252,7 @@ class Log(ReadableLog):
 
     def sync(self) -> int:
         """Make everything written so far durable; returns the offset below which it is. Raises LogFailed,
-        StoreClosed."""
+        StoreClosed, and OSError for what an earlier process has left: try again."""
         self.check_open()
         with self._write_lock:
             self._write_queued_locked()
@@ -297,6 +305,7 @@ class Log(ReadableLog):
         try:
             if self._failure is None:
                 self.write_queued()
+                self.settle()
                 self._sync_to(self._end_offset)
         finally:
             with self._sync_lock, self._write_lock:
@@ -344,6 +353,7 @@ class Log(ReadableLog):
         self._check_space_locked(draft.size_bytes)
         rolled_count, growing_base = self._appender.rolled_count, self._appender.growing_base
         try:
+            self._appender.settle()
             self.topics.write_added()
             run = self._appender.write(draft)
             self._publish_locked(run)
@@ -406,7 +416,8 @@ class Log(ReadableLog):
 
     def _flush(self) -> None:
         """Make everything written durable. The caller holds the sync lock, not the write lock: appends go on
-        while the disk works, and meet in the next flush. Raises LogFailed."""
+        while the disk works, and meet in the next flush. Raises LogFailed, OSError for leftovers."""
+        self.settle()
         with self._write_lock:
             end_offset, marks = self._appender.begin_flush()
         try:
@@ -474,9 +485,28 @@ class Log(ReadableLog):
         """Why the log takes no more appends, or None."""
         return self._failure
 
+    @property
+    def has_leftovers(self) -> bool:
+        """An earlier process has left segments that are not sealed yet."""
+        return self._appender.has_leftovers
+
+    def settle(self) -> None:
+        """Flush and seal what an earlier process has left; nothing when that is done. Raises LogFailed, OSError."""
+        with self._write_lock:
+            if not self._appender.has_leftovers:
+                return
+            self._check_appendable()
+            try:
+                self._appender.settle()
+            except RescueFailed as error:
+                raise self._fail_locked(error) from error
+        self.expect_upkeep()
+
     def seal_rolled(self) -> None:
-        """Seal the segments that were rolled. Called by the sealer's thread; raises OSError, and can be
-        called again."""
+        """Seal the segments that were left, and those that were rolled. Called by the sealer's thread; raises OSError,
+        and can be called again."""
+        if self._failure is None and not self._closed:
+            self.settle()
         while self._failure is None and (writer := self._appender.oldest_rolled()) is not None:
             with self._sync_lock:
                 if writer.synced_count < writer.count:
@@ -497,9 +527,11 @@ class Log(ReadableLog):
         Raises ValueError or TypeError for what is no setting, OSError, StoreClosed; nothing has changed then.
         """
         self.check_open()
-        config = replace(self.config, **settings)
-        self._store.remember(self, config)
-        with self._write_lock:
+        with (
+            self._write_lock
+        ):  # also round the catalogue, where recovery may be noting an offset beside the settings
+            config = replace(self.config, **settings)
+            self._store.remember(self, config)
             self.config = self._appender.config = config
         self.expect_upkeep()
         return config

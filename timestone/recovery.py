@@ -15,9 +15,10 @@ If anything proves or allows that offsets which readers have seen are gone (the 
 records are missing), the next record goes to the reserve ceiling and the epoch rises: an offset is never
 given to a second record."""
 
+import errno
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +26,10 @@ from timestone import names
 from timestone.config import SEGMENT_ENTRIES_MAX, Recovery
 from timestone.doubt import clear_doubt, copy_anew, is_doubted, mark_doubt
 from timestone.errors import CorruptLog, LogFailed
-from timestone.examination import Finding, State, base_offsets, examine
+from timestone.examination import Finding, State, examine, listed_bases
 from timestone.files import Files
 from timestone.index import HEADER_BYTES, DamagedIndex, IndexHeader, entry_position
+from timestone.leftovers import Leftovers, may_wait
 from timestone.replacement import remove_replaced
 from timestone.sealing import seal_index
 from timestone.topics import LogIdentity, TopicDictionary
@@ -49,6 +51,8 @@ class Recovered:
     last_timestamp_us: int
     notes: tuple[str, ...]
     """One sentence for each thing that was not as a clean stop leaves it."""
+    leftovers: Leftovers | None = None
+    """Those of the segments that are not durable yet; None when all are."""
 
     def __str__(self) -> str:
         return f"{self.log}-{self.partition}: {'; '.join(self.notes)}"
@@ -74,7 +78,11 @@ class LogRecovery:
         self._now_us = now_us
         self._notes: list[str] = []
         self._doubted = is_doubted(files, folder)
-        self._settled = True
+        self._remember: Callable[[], bool] = lambda: True
+        self._waiting: list[Finding] = []
+        """Served, and not known to be durable."""
+        self._refusal: OSError | None = None
+        """Why some of what is in doubt could not be copied."""
 
     def run(
         self,
@@ -83,6 +91,7 @@ class LogRecovery:
         least_epoch: int = 0,
         remember: Callable[[int, int], bool] = lambda next_offset, epoch: True,
         progress: Callable[[int, int], None] = lambda done, count: None,
+        at_once: bool = True,
     ) -> Recovered:
         """Examine, repair and report.
 
@@ -91,11 +100,13 @@ class LogRecovery:
         is cut short.
         progress: called with the segments that have been examined and how many there are, before the first and
         after each; and again after each that was repaired.
+        at_once: false to leave segments that only have to be flushed and sealed for later, as `leftovers`.
 
         Raises CorruptLog in strict mode when anything is not as a clean stop leaves it (nothing was changed
         then), UnsupportedFormat, OSError when files cannot even be read, LogFailed when what was found cannot
         be flushed."""
-        bases, strangers = base_offsets(self._files, self._folder)
+        present = self._files.names(self._folder)
+        bases, strangers = listed_bases(present)
         if strangers:
             self._notes.append(f"ignored foreign files: {', '.join(strangers)}")
         findings = self._examine_all(bases, progress)
@@ -105,30 +116,81 @@ class LogRecovery:
             path = names.index_path(self._folder, first.base_offset)
             raise CorruptLog(path, f"the log was not closed ({describe(first)}) and recovery is 'strict'")
         next_offset, epoch = self._continuation(findings, least_next_offset, least_epoch)
-        if epoch > least_epoch and not remember(next_offset, epoch):
-            self._notes.append("the catalogue cannot be written, so nothing was repaired")
-            self._topics.take_up_to(max((finding.topic_count for finding in findings), default=0))
-            served = [finding for finding in findings if _serves(finding)]
+        if epoch > least_epoch:
+            self._remember = functools.partial(remember, next_offset, epoch)
+        if not self._strict:
+            self._remove_temporaries(present)
+        if not at_once and self._may_wait(unclean):
+            self._take_topics(findings)
+            self._notes += map(describe, unclean)
+            served, self._waiting = findings, unclean
         else:
-            if not self._strict:
-                self._remove_temporaries()
-                self._repair_topics(findings)
-            served = self._repair_all(findings, progress)
-            self._trust_again(served)
-            if not self._strict:
-                self._remove_replaced(served)
+            served = self._make_durable(findings, lambda: progress(len(findings), len(findings)))
+        if not self._strict:
+            self._remove_replaced(served)
         last_us = max((finding.last_timestamp_us for finding in served), default=0)
         identity = self._topics.identity
         return Recovered(
-            identity.name, identity.partition, tuple(served), next_offset, epoch, last_us, tuple(self._notes)
+            identity.name,
+            identity.partition,
+            tuple(served),
+            next_offset,
+            epoch,
+            last_us,
+            tuple(self._notes),
+            Leftovers(self._waiting, self._settle) if self._waiting else None,
         )
 
-    def _trust_again(self, served: list[Finding]) -> None:
-        if self._doubted and all(finding.trailer for finding in served) and self._settled:
-            try:
-                clear_doubt(self._files, self._folder)
-            except OSError as error:
-                self._notes.append(f"could not remove {names.DOUBT_NAME}: {error}")
+    def _may_wait(self, unclean: list[Finding]) -> bool:
+        """Is there nothing to do but to flush and to seal?"""
+        topics = self._topics
+        mended = topics.torn_bytes or topics.damaged_header or self._doubted
+        return bool(unclean) and not mended and all(map(may_wait, unclean))
+
+    def _settle(self) -> None:
+        """Make durable what waits. Raises OSError: it still waits; LogFailed."""
+        waiting, self._waiting, self._refusal = self._waiting, [], None
+        try:
+            self._make_durable(waiting)
+            if self._refusal is not None:
+                raise self._refusal
+        except BaseException:
+            self._waiting = waiting
+            raise
+
+    def _make_durable(
+        self, findings: list[Finding], progress: Callable[[], None] = lambda: None
+    ) -> list[Finding]:
+        """Repair, flush and seal every segment, or put it aside; returns those to serve. Raises LogFailed, OSError."""
+        if not self._remember():
+            self._notes.append("the catalogue cannot be written, so nothing was repaired")
+            self._refuse(OSError(errno.EROFS, "the catalogue cannot be written", str(self._folder)))
+            self._take_topics(findings)
+            served = [finding for finding in findings if _serves(finding)]
+            for finding in served:
+                if finding.state is not State.SEALED:
+                    self._flush_unsealed(finding)
+            return served
+        if not self._strict:
+            self._repair_topics(findings)
+        # First what goes, newest first: cut short, the repair leaves no record behind a hole either.
+        going = [finding for finding in reversed(findings) if not _serves(finding)]
+        served = []
+        for finding in [*going, *filter(_serves, findings)]:
+            unclean = finding.state is not State.SEALED
+            if self._repair(finding) is not None:
+                served.append(finding)
+            if unclean:
+                progress()
+        if self._doubted and not self._waiting and self._refusal is None:
+            self._trust_again()
+        return served
+
+    def _trust_again(self) -> None:
+        try:
+            clear_doubt(self._files, self._folder)
+        except OSError as error:
+            self._notes.append(f"could not remove {names.DOUBT_NAME}: {error}")
 
     def _examine_all(self, bases: list[int], progress: Callable[[int, int], None]) -> list[Finding]:
         """All segments, newest first, because a durable later one decides what a bad record in an earlier one
@@ -207,19 +269,6 @@ class LogRecovery:
             )
         return next_offset, epoch
 
-    def _repair_all(self, findings: list[Finding], progress: Callable[[int, int], None]) -> list[Finding]:
-        """Make every segment serveable, or put it aside; returns those to serve."""
-        # First what goes, newest first: cut short, the repair leaves no record behind a hole either.
-        going = [finding for finding in reversed(findings) if not _serves(finding)]
-        served = []
-        for finding in [*going, *filter(_serves, findings)]:
-            unclean = finding.state is not State.SEALED
-            if self._repair(finding) is not None:
-                served.append(finding)
-            if unclean:
-                progress(len(findings), len(findings))
-        return served
-
     def _repair(self, finding: Finding) -> Finding | None:
         """Make one segment serveable; None when it holds nothing to serve."""
         if finding.state is State.SEALED:
@@ -229,6 +278,8 @@ class LogRecovery:
             if not _serves(finding):
                 self._put_aside(finding)
                 return None
+            if self._refusal is not None:
+                raise self._refusal
             if finding.lost_bytes or finding.lost_count:
                 self._copy_tail_aside(finding)
             self._seal(finding)
@@ -238,11 +289,20 @@ class LogRecovery:
             _LOGGER.warning("%s: %s", self._folder, self._notes[-1])
             if not _serves(finding):
                 return None
+            self._refuse(error)
             self._flush_unsealed(finding)
         return finding
 
+    def _refuse(self, error: OSError) -> None:
+        """What is in doubt stays in doubt."""
+        self._refusal = error if self._doubted else None
+
     def _flush_unsealed(self, finding: Finding) -> None:
-        """What is served counts as durable, so make it: the dead owner may not have come to it. Raises LogFailed."""
+        """What is served counts as durable, so make it: the dead owner may not have come to it. What is in doubt waits
+        until it can be copied, because flushing the same files again would prove nothing. Raises LogFailed."""
+        if self._doubted:
+            self._waiting.append(finding)
+            return
         for path in (
             names.segment_path(self._folder, finding.base_offset, finding.generation),
             names.index_path(self._folder, finding.base_offset),
@@ -361,23 +421,27 @@ class LogRecovery:
                 topics.copy_anew()
                 self._files.sync_directory(self._folder)
         except OSError as error:
-            self._settled = False
+            self._refuse(error)
             self._notes.append(f"could not repair the topic dictionary: {error}")
         if any(finding.trailer is None for finding in findings):
             self._flush(topics.sync)  # the records that are about to be sealed need their names
-        topics.take_up_to(max((finding.topic_count for finding in findings), default=0))
-        if topics.lost_count:
+        self._take_topics(findings)
+
+    def _take_topics(self, findings: list[Finding]) -> None:
+        """No id that a record has is given to another name."""
+        self._topics.take_up_to(max((finding.topic_count for finding in findings), default=0))
+        if self._topics.lost_count:
             self._notes.append(
-                f"{topics.lost_count} topic names are lost; their records are served without a topic"
+                f"{self._topics.lost_count} topic names are lost; their records are served without a topic"
             )
 
     def _keep_topics_tail(self) -> None:
         self._copy_from(self._topics.path, self._topics.end_position)
         self._files.sync_directory(self._folder)
 
-    def _remove_temporaries(self) -> None:
+    def _remove_temporaries(self, present: Sequence[str]) -> None:
         """Unfinished files are copies: what they were made from is still there."""
-        for name in self._files.names(self._folder):
+        for name in present:
             if name.endswith(names.TEMPORARY_SUFFIX):
                 try:
                     self._files.unlink(self._folder / name)

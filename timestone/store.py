@@ -24,7 +24,7 @@ from timestone.damage import Damage, known_damage
 from timestone.decoded_frames import CACHED_BYTES, DecodedFrames
 from timestone.deletion import DeletedFiles, finish_deletions
 from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
-from timestone.examination import Finding, base_offsets
+from timestone.examination import Finding, listed_bases
 from timestone.files import Files
 from timestone.history import History
 from timestone.inbox import Inbox
@@ -99,6 +99,8 @@ class Store:
         _open_stores.add(self)
         for log in self._logs.values():
             log.expect_upkeep()
+            if log.has_leftovers:
+                self.sealer.expect(log)
         self._scrubber.expect()
         # What was handed over while nobody owned the store, and what its last owner was in the middle of.
         self._inbox.take_all()
@@ -190,7 +192,8 @@ class Store:
     def close(self) -> None:
         """Write and sync what was submitted, seal all segments, give up the lock. Closing twice is fine.
 
-        Raises LogFailed when the last sync of a log failed; everything is closed then all the same.
+        Raises LogFailed when the last sync of a log failed, OSError when what an earlier process has left cannot
+        be made durable; everything is closed then all the same.
         """
         if self._closed:
             return
@@ -244,13 +247,14 @@ class Store:
     def _open_logs(self, opening: OpeningProgress) -> None:
         rows = self._catalog.logs()
         present = self._present()
-        recoveries = []
+        recoveries: list[Recovered] = []
         for number, (name, partition) in enumerate(sorted(present | set(rows)), 1):
             row = rows.get((name, partition)) or CatalogRow(self.config.log, 0, 0)
             if (name, partition) not in present:
                 raise CorruptLog(self._folder(name, partition), folder_missing(row.next_offset))
             opening.begin(number, len(present))
-            log, recovered = self._open_log(name, partition, row, opening)
+            at_once = len(recoveries) < self.config.sealed_at_open
+            log, recovered = self._open_log(name, partition, row, opening, at_once=at_once)
             self._logs[name, partition] = log
             self._newest_us = max(self._newest_us, recovered.last_timestamp_us)
             if recovered.notes:
@@ -261,15 +265,16 @@ class Store:
         self.recoveries = tuple(recoveries)
 
     def _open_log(
-        self, name: str, partition: int, row: CatalogRow, opening: Progress
+        self, name: str, partition: int, row: CatalogRow, opening: Progress, *, at_once: bool = True
     ) -> tuple[Log, Recovered]:
         folder = self._folder(name, partition)
         if self.config.recovery is Recovery.REPAIR:
             self._finish_deletions(folder)
-        bases, _ = base_offsets(self.files, folder)
+        present = self.files.names(folder)
+        bases, _ = listed_bases(present)
         known = identity_from_indexes(self.files, folder, bases, name, partition)
         topics_path = folder / names.TOPICS_NAME
-        lost_topics = names.TOPICS_NAME not in self.files.names(folder)
+        lost_topics = names.TOPICS_NAME not in present
         if lost_topics:
             # Either the process died while it made the log, or the file is lost: ids then have no names any
             # more.
@@ -291,8 +296,9 @@ class Store:
             recovered = recovery.run(
                 least_next_offset=row.next_offset,
                 least_epoch=row.epoch,
-                remember=lambda offset, epoch: self._remember(name, partition, row.config, offset, epoch),
+                remember=functools.partial(self._remember_jump, name, partition, row.config),
                 progress=functools.partial(opening, folder.name),
+                at_once=at_once,
             )
             history = History([self._segment(folder, topics, finding) for finding in recovered.findings])
             return self._made(folder, topics, row.config, history, recovered), recovered
@@ -320,6 +326,7 @@ class Store:
             next_offset=recovered.next_offset,
             epoch=recovered.epoch,
             last_timestamp_us=recovered.last_timestamp_us,
+            leftovers=recovered.leftovers,
         )
 
     def _segment(self, folder: Path, topics: TopicDictionary, finding: Finding) -> Segment:
@@ -346,6 +353,13 @@ class Store:
             log.release()
             raise
         return log
+
+    def _remember_jump(
+        self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int
+    ) -> bool:
+        """What recovery calls: while the log is opened, or later, when its settings may be others."""
+        log = self._logs.get((name, partition))
+        return self._remember(name, partition, log.config if log else config, next_offset, epoch)
 
     def _remember(self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int) -> bool:
         try:

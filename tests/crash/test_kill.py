@@ -12,6 +12,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ def test_process_killed_at_each_operation_loses_nothing_written(
             promises = Promises()
             for kind, value in _MESSAGE.iter_unpack(report):
                 promises.note(Noted(_KINDS[kind](value)))
-            check_store(root, whole.attempts, promises, power_lost=False)
+            check_store(root, whole.attempts, promises, power_lost=False, at_once=number % 2 == 0)
         shutil.rmtree(root)
 
 
@@ -180,7 +181,9 @@ class KillLoop:
         if pid == 0:
             try:
                 os.close(reader)
-                Appender(self.root, number * ROUND_NUMBERS, writer).run()
+                # By turns both logs are sealed in the background, or only the second one.
+                config = replace(CONFIG, sealed_at_open=number % 2)
+                Appender(self.root, number * ROUND_NUMBERS, writer, config=config).run()
             finally:
                 os._exit(1)
         os.close(writer)

@@ -72,6 +72,17 @@ def closes_and_reopens(work: Workload) -> None:
     work.append(Ack.WRITTEN)
 
 
+def dies_and_goes_on(work: Workload) -> None:
+    """Each life leaves its successor records that were not synced; readers see them before they are."""
+    for number in range(3):
+        work.append_many(Ack.WRITTEN, 3, topic=f"devices/{number}")
+        work.append(Ack.SYNCED if number % 2 else Ack.WRITTEN, topic="devices/0")
+        work.append(Ack.WRITTEN, size=700)
+        work.die()
+    work.sync()
+    work.append(Ack.WRITTEN)
+
+
 def _nothing_fails(files: FaultyFiles) -> None:
     pass
 
@@ -81,6 +92,11 @@ def _fails(operation: str, error: int = errno.EIO, **how: Any) -> Callable[[Faul
         files.fail(operation, error, **how)
 
     return arm
+
+
+def _not_flushed_and_no_room(files: FaultyFiles) -> None:
+    files.fail("fdatasync", errno.EIO, path=".segment")
+    files.fail("create", errno.ENOSPC, path=".tmp", forever=True)
 
 
 def goes_on_after_errors(work: Workload) -> None:
@@ -94,6 +110,15 @@ def goes_on_after_errors(work: Workload) -> None:
     work.append_many(Ack.WRITTEN, 4)
 
 
+def dies_of_errors(work: Workload) -> None:
+    """What a life may not flush, the next one must not call durable, however often its own flushes succeed."""
+    for number in range(3):
+        work.append_many(Ack.WRITTEN, 3, topic=f"devices/{number}")
+        work.append(Ack.SYNCED, topic="devices/0")
+        work.die()
+    work.append_many(Ack.SYNCED, 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A workload, the settings of its log, and what goes wrong on the way."""
@@ -101,6 +126,7 @@ class Run:
     steps: Callable[[Workload], None]
     settings: dict[str, int] = field(default_factory=dict)
     sealing: bool = True
+    sealed_at_open: int = 100
     arm: Callable[[FaultyFiles], None] = _nothing_fails
 
 
@@ -111,6 +137,8 @@ RUNS: dict[str, Run] = {
     "rolls and seals": Run(rolls_and_seals, ROLLING),
     "rolls without sealing": Run(rolls_without_sealing, ROLLING, sealing=False),
     "closes and reopens": Run(closes_and_reopens),
+    "dies and goes on": Run(dies_and_goes_on, sealed_at_open=0),
+    "dies and seals at once": Run(dies_and_goes_on, ROLLING),
 }
 FAILING_RUNS: dict[str, Run] = {
     f"{words}, {kind}": Run(goes_on_after_errors, settings, arm=arm)
@@ -128,6 +156,14 @@ FAILING_RUNS: dict[str, Run] = {
         "no new segment": _fails("create", errno.EMFILE, path=".segment", nth=2),
         "seal not renamed": _fails("rename", path=".index"),
         "folder not flushed": _fails("sync_directory", path="-0", nth=3),
+    }.items()
+} | {
+    f"dies, {words}": Run(dies_of_errors, sealed_at_open=0, arm=arm)
+    for words, arm in {
+        "leftovers not flushed": _fails("fdatasync", path=".segment", nth=1),
+        "index not flushed": _fails("fdatasync", path=".index", nth=2),
+        "no room to seal": _fails("create", errno.ENOSPC, path=".tmp", forever=True),
+        "not flushed, no room to copy": _not_flushed_and_no_room,
     }.items()
 }
 
@@ -165,7 +201,8 @@ class Crashes:
         self.checked += 1
         with told_on_failure(TIMESTONE_SEED=self.seed, moment=moment, loss=loss.name, operations=last):
             root = self._write(image)
-            check_store(root, self.attempts, promises, power_lost=loss is not Loss.NOTHING)
+            at_once = (moment + self.checked) % 2 == 0
+            check_store(root, self.attempts, promises, power_lost=loss is not Loss.NOTHING, at_once=at_once)
             shutil.rmtree(root)
             if self.checked % NESTED_EVERY == 0:
                 self._check_interrupted_recovery(image, promises, loss)
@@ -174,7 +211,8 @@ class Crashes:
         """Recover the image under a recorder, and cut the power again after each operation of the recovery."""
         root = self._write(image)
         recorder = RecordingFiles(root)
-        Store(root, crash_config(), files=recorder, clock=StepClock(boot_id=NEXT_BOOT_ID)).close()
+        config = crash_config(sealed_at_open=self.checked // NESTED_EVERY % 2)
+        Store(root, config, files=recorder, clock=StepClock(boot_id=NEXT_BOOT_ID)).close()
         shutil.rmtree(root)
         disk = Disk(recorder)
         for number, operation in enumerate(recorder.operations):
@@ -192,7 +230,8 @@ class Crashes:
 
 
 def check_run(run: Run, place: Path, seed: int, kinds: int) -> None:
-    work = Workload(place / "run" / "store", crash_config(**run.settings), run.sealing, arm=run.arm)
+    config = crash_config(sealed_at_open=run.sealed_at_open, **run.settings)
+    work = Workload(place / "run" / "store", config, run.sealing, arm=run.arm)
     work.run(run.steps)
     crashes = Crashes(work.recorder, work.attempts, place, seed)
     crashes.check_all(kinds)

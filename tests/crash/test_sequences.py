@@ -38,6 +38,7 @@ OPERATIONS: dict[str, Callable[[Workload], None]] = {
     "sync": Workload.sync,
     "roll": Workload.roll,
     "reopen": Workload.reopen,
+    "die": Workload.die,
     "delete": Workload.delete,
     "compress": Workload.compress,
 }
@@ -54,7 +55,7 @@ def sequences(seed: int) -> Iterator[tuple[str, ...]]:
 def check(sequence: tuple[str, ...], place: Path, seed: int) -> int:
     """Run the sequence, and cut the power after each step of the last operation: those of the others belong to shorter
     sequences. Returns how many images were looked at."""
-    work = Workload(place / "run" / "store", crash_config(segment_entries=4))
+    work = Workload(place / "run" / "store", crash_config(segment_entries=4, sealed_at_open=0))
     work.start()
     for name in sequence[:-1]:
         OPERATIONS[name](work)
@@ -75,7 +76,8 @@ def check(sequence: tuple[str, ...], place: Path, seed: int) -> int:
         root = place / "image"
         with told_on_failure(TIMESTONE_SEED=seed, moment=number, loss=loss.name, operation=operation):
             disk.image(random.Random(f"{seed}/{sequence}/{number}"), loss).write(root)
-            check_store(root, work.attempts, promises, power_lost=loss is not Loss.NOTHING)
+            power_lost, at_once = loss is not Loss.NOTHING, number % 2 == 0
+            check_store(root, work.attempts, promises, power_lost=power_lost, at_once=at_once)
         shutil.rmtree(root)
         checked += 1
     shutil.rmtree(place / "run")

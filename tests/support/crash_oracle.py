@@ -66,10 +66,14 @@ class Promises:
                 self.start = max(self.start, start)
 
 
-def check_store(root: Path, attempts: Sequence[Attempt], promises: Promises, *, power_lost: bool) -> None:
-    """Open what a crash left at `root` and hold it against the promises; leaves the store closed."""
+def check_store(
+    root: Path, attempts: Sequence[Attempt], promises: Promises, *, power_lost: bool, at_once: bool = True
+) -> None:
+    """Open what a crash left at `root` and hold it against the promises; leaves the store closed. at_once: it is sealed
+    before the open returns, not in the background."""
     boot_id = NEXT_BOOT_ID if power_lost else BOOT_ID
-    store = Store(root, crash_config(), clock=StepClock(START_US + DAY_US, boot_id))
+    config = crash_config(sealed_at_open=int(at_once))
+    store = Store(root, config, clock=StepClock(START_US + DAY_US, boot_id))
     try:
         store.maintenance.stop()
         log = store.log(LOG_NAME)

@@ -64,12 +64,14 @@ class Appender:
         first_number: int,
         pipe: int,
         levels: tuple[Ack, ...] = (Ack.WRITTEN, Ack.SYNCED),
+        *,
+        config: StoreConfig = CONFIG,
     ) -> None:
         self.pipe = pipe
         self.levels = levels
         self.numbers = itertools.count(first_number)
         os.write(pipe, STARTED)
-        self.store = timestone.open(root, config=CONFIG)
+        self.store = timestone.open(root, config=config)
         self.log = self.store.log(LOG_NAME)
         self.states = self.store.log(STATES_NAME, config=STATES_CONFIG)
         self.room = threading.Semaphore(_IN_FLIGHT)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.faulty_files import FaultyFiles
+from tests.support.killed_store import kill_store
 from tests.support.recording_files import Created, DirectorySynced, Operation, RecordingFiles, Renamed
 from tests.support.step_clock import StepClock
 from timestone.config import Ack, LogConfig, StoreConfig
@@ -93,10 +94,10 @@ class Attempt:
     contents: tuple[Content, ...]
 
 
-def crash_config(**settings: Any) -> StoreConfig:
+def crash_config(*, sealed_at_open: int = 100, **settings: Any) -> StoreConfig:
     """A store whose operations come only from what is asked of it: no timer, no look at free space."""
     log = LogConfig(segment_age_ms=NEVER_MS, **settings)
-    return StoreConfig(sync_interval_ms=NEVER_MS, min_free_bytes=0, log=log)
+    return StoreConfig(sync_interval_ms=NEVER_MS, min_free_bytes=0, sealed_at_open=sealed_at_open, log=log)
 
 
 @dataclass
@@ -119,14 +120,18 @@ class Workload:
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
         self.recorder = RecordingFiles(self.root)
-        self.files = FaultyFiles(self.recorder)
+        self.files = self._files_of_a_life()
         self.clock = StepClock()
         self._serial = 0
         self._note = self.note or self.recorder.note
-        if not self.sealing:
-            self.files.fail("create", path=".index.tmp", forever=True)
-        self.arm(self.files)
         self.log_is_open = False
+
+    def _files_of_a_life(self) -> FaultyFiles:
+        files = FaultyFiles(self.recorder)
+        if not self.sealing:
+            files.fail("create", path=".index.tmp", forever=True)
+        self.arm(files)
+        return files
 
     @property
     def log(self) -> Log:
@@ -229,6 +234,13 @@ class Workload:
         self.close()
         self.start()
 
+    def die(self) -> None:
+        """kill -9, and another process goes on. Each meets the faults anew."""
+        self.log_is_open = False
+        kill_store(self.store, self.files)
+        self.files = self._files_of_a_life()
+        self.start()
+
     def run(self, steps: "Callable[[Workload], None]") -> None:
         """All steps, and a clean stop, unless the store cannot be opened on the way."""
         try:
@@ -245,7 +257,7 @@ class Workload:
         self.log_is_open = False
         try:
             self.store.close()
-        except LogFailed:
+        except (LogFailed, OSError):
             return
         if whole:
             self._note(Promised(Ack.SYNCED, end))

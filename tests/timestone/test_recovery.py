@@ -211,6 +211,30 @@ def test_doubtful_folder_is_copied_into_new_files_before_anything_is_called_dura
     shutil.rmtree(root)
 
 
+def test_what_is_in_doubt_and_cannot_be_copied_is_served_and_not_called_durable(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    """A flush failed, the owner died, and the next one found the disk too full to copy what was in doubt: it flushed the
+    same pages with success, said that all was synced, and a power loss took it. Now it waits, and so do appends."""
+    root = quick_directory / "again"
+    specimen.with_file(FOLDER / "failed-flush", b"").write(root)
+    files = FaultyFiles()
+    full = files.fail("create", errno.ENOSPC, path=".tmp", forever=True)
+    with timestone.open(root, files=files, min_free_bytes=0, clock=StepClock()) as store:
+        log = store.log("telemetry")
+        assert {record.offset: record for record in log.reader("earliest")} == specimen.records
+        assert (log.synced_offset, log.end_offset) == (specimen.durable, COUNT)
+        for refused in (log.sync, lambda: log.append(b"next")):
+            with pytest.raises(OSError, match="No space"):
+                refused()
+        assert "failed-flush" in files.names(root / FOLDER)
+        full.lift()
+        assert log.append(b"next") == COUNT
+        assert log.synced_offset == COUNT + 1
+        assert "failed-flush" not in files.names(root / FOLDER)
+    shutil.rmtree(root)
+
+
 def test_flush_that_fails_during_recovery_is_not_forgotten_by_the_next_one(
     specimen: Specimen, quick_directory: Path
 ) -> None:
