@@ -214,8 +214,8 @@ def test_doubtful_folder_is_copied_into_new_files_before_anything_is_called_dura
 def test_what_is_in_doubt_and_cannot_be_copied_is_served_and_not_called_durable(
     specimen: Specimen, quick_directory: Path
 ) -> None:
-    """A flush failed, the owner died, and the next one found the disk too full to copy what was in doubt: it flushed the
-    same pages with success, said that all was synced, and a power loss took it. Now it waits, and so do appends."""
+    """A flush failed, the owner died, and the next one found no room to copy what was in doubt: it flushed the same
+    pages with success, said that all was synced, and a power loss took it. Now it waits, and so do appends."""
     root = quick_directory / "again"
     specimen.with_file(FOLDER / "failed-flush", b"").write(root)
     files = FaultyFiles()
