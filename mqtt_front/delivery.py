@@ -18,7 +18,7 @@ from mqtt_front.complaints import Complaints
 from mqtt_front.feed import Cursor, Feed, FeedState
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
-from mqtt_front.packing import Packed, pack
+from mqtt_front.packing import Packed, pack, pack_single
 from mqtt_front.session import Client, Session
 from timestone.batch import Batch
 from timestone.errors import CorruptRecord, OffsetOutOfRange, StoreClosed
@@ -141,6 +141,8 @@ class Delivery:
             feed.state = FeedState.BLOCKED
             feed.passed()
             return
+        if self._served_single(feed, reader, client):
+            return
         in_memory = feed.prepare()
         if in_memory is None:
             feed.state = FeedState.PARKED
@@ -157,6 +159,22 @@ class Delivery:
                 self._executor.submit(self._read_from_disk, feed, reader, room)
             except RuntimeError:  # the executor is shut down: the front is stopping
                 feed.state = FeedState.DETACHED
+
+    def _served_single(self, feed: Feed, reader: Cursor, client: Client) -> bool:
+        """Most appends to a log of devices are of one record: is it one that goes out like any other?"""
+        try:
+            single = feed.single()
+        except StoreClosed as error:
+            self._failed(feed, reader, error)
+            return True
+        if single is None:
+            return False
+        packed = pack_single(feed, single, client.target)
+        if packed is None:
+            return False
+        reader.seek(single.offset + 1)
+        self._send(_Step(feed, reader, None, single.offset + 1), client, packed)
+        return True
 
     def _read_from_disk(self, feed: Feed, reader: Cursor, room: int) -> None:
         """In a thread of the executor."""
@@ -178,7 +196,7 @@ class Delivery:
                 self._deliver(feed, reader, outcome)
 
     def _deliver(self, feed: Feed, reader: Cursor, batch: Batch) -> None:
-        session, client = feed.session, feed.session.client
+        client = feed.session.client
         assert client is not None
         batch = feed.took(batch)
         seen = feed.window.seen
@@ -189,6 +207,11 @@ class Delivery:
             return
         packed = pack(feed, batch, client.target, time.time_ns() // 1000)
         feed.gave(batch)
+        self._send(step, client, packed)
+
+    def _send(self, step: _Step, client: Client, packed: Packed) -> None:
+        """Hand over what a step came to, at QoS 2 once the session is durable, and go on."""
+        feed, session = step.feed, step.feed.session
         self._count(feed, packed)
         if not packed.exactly_once and not session.saving_count:
             if packed.data:

@@ -18,6 +18,8 @@ from timestone.batch import Batch
 from timestone.errors import OffsetOutOfRange
 from timestone.filters import FilterTree, topic_matches
 from timestone.log import Log
+from timestone.reader import Reader
+from timestone.tail import SingleRecord
 
 if TYPE_CHECKING:
     from mqtt_front.session import Session
@@ -225,6 +227,14 @@ class Feed:
         woken."""
         assert self.reader is not None
         return self.log.in_memory(self.reader.offset)
+
+    def single(self) -> SingleRecord | None:
+        """The next record, when it is a plain one that was appended by itself, and goes out like any other; None when
+        that takes a closer look. For the one after it, `seek`."""
+        if self.replaying or self.gap is not None or self.tells_place or not isinstance(self.reader, Reader):
+            return None
+        found = self.reader.single()
+        return None if found is None or found.header_length else found
 
     def passed(self) -> None:
         """It would be this feed's turn, but its client takes nothing."""

@@ -140,10 +140,11 @@ class _GatheredColumns:
         gathered = self._gathered
         flags = gathered.flags
         same = flags.count(flags[0]) == len(flags)
+        ids = gathered.topic_ids
         return Draft.from_columns(
             gathered.data,
             gathered.lengths,
-            np.frombuffer(gathered.topic_ids, np.uint32),
+            int.from_bytes(ids, sys.byteorder) if len(ids) == 4 else np.frombuffer(ids, np.uint32),
             flags=flags[0] if same else np.frombuffer(flags, np.uint8),
         )
 

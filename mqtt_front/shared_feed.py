@@ -189,6 +189,9 @@ class SharedFeed(Feed):
     def prepare(self) -> bool | None:
         return self.reader.prepare() if isinstance(self.reader, MemberCursor) else super().prepare()
 
+    def single(self) -> None:
+        """The group decides about each record."""
+
     def passed(self) -> None:
         self.group.stir()
 

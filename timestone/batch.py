@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _NO_ENTRIES = np.empty(0, dtype=ENTRY)
 _NO_OFFSETS = np.empty(0, dtype=np.int64)
+_FEW = 16
+"""Up to so many numbers are looked at in Python: numpy takes longer to begin."""
 
 
 class Batch:
@@ -88,7 +90,8 @@ class Batch:
     @property
     def plain(self) -> bool:
         """No record has a header block."""
-        return not self.header_lengths.any()
+        lengths = self.header_lengths
+        return not (any(lengths.tolist()) if len(lengths) <= _FEW else lengths.any())
 
     def payload(self, number: int) -> bytes:
         """The payload of one record, without its header block."""

@@ -22,6 +22,8 @@ Column = Sequence[int] | Numbers | int
 _LARGE_BYTES = 512
 """From this mean size on, handing the payloads to the kernel one by one is cheaper than copying them into one
 buffer, whose pages are mostly new to the process; below it the copy is (docs/performance.md)."""
+_FEW = range(0, 65, 4)
+"""Columns of so many bytes, u32 each, are added up in Python: numpy takes longer to begin."""
 _HUGE_BYTES = 64 * 1024
 _MOST = {np.uint32: 0xFFFF_FFFF, np.uint16: 0xFFFF}  # np.iinfo takes longer than all else about a column
 
@@ -64,7 +66,10 @@ class Draft:
         lengths: u32 each, which have to add up to the size of `data`."""
         draft = cls.__new__(cls)
         draft._fill(StoredBytes((data,), len(data)), lengths, topic_ids, flags, header_lengths)
-        total = int(draft._sizes().sum(dtype=np.uint64))
+        if len(lengths) in _FEW:
+            total = sum(memoryview(lengths).cast("I"))
+        else:
+            total = int(draft._sizes().sum(dtype=np.uint64))
         if total != len(data):
             raise ValueError(f"{len(data)} bytes with lengths that add up to {total}")
         return draft

@@ -22,7 +22,7 @@ from timestone.pin import Pin
 from timestone.reader import Reader, Start
 from timestone.record import FLAG_REMOVED, Record
 from timestone.segment import Run, Segment
-from timestone.tail import TailRun, entries_of
+from timestone.tail import SingleRecord, TailRun, entries_of
 from timestone.topic_choice import TopicChoice
 from timestone.topics import TopicDictionary
 from timestone.wakeups import Wakeups
@@ -143,6 +143,15 @@ class ReadableLog(ABC):
                 return batch
             offset = batch.next_offset
         return self._nothing(offset)
+
+    def single(self, offset: int) -> SingleRecord | None:
+        """The record at `offset` when it was appended by itself and is still in memory; None when it was not, or is not
+        there. For who serves one record at a time: a batch of one costs several times as much."""
+        run = self._in_tail(offset)
+        # A run may be in memory an instant before its records are published.
+        if run is None or run.end_offset > self.end_offset or offset < self.start_offset:
+            return None
+        return run.single()
 
     def record(self, offset: int) -> Record:
         """The record at exactly this offset.
@@ -309,10 +318,12 @@ class ReadableLog(ABC):
         places = [place for place, topic_id in enumerate(entries["topic"].tolist()) if choice.wants(topic_id)]
         if not places:
             return self._nothing(following)
-        if len(places) < len(entries):
-            entries = entries[places]
+        if len(places) == len(entries):
+            offsets = np.arange(offset, following, dtype=np.int64)
+        else:
+            entries, offsets = entries[places], np.array(places, dtype=np.int64) + offset
         data, position = run.data_of(entries)
-        return self._batch(np.array(places, dtype=np.int64) + offset, entries, data, position, following)
+        return self._batch(offsets, entries, data, position, following)
 
     def _matching_in_files(
         self, history: History, offset: int, end: int, choice: TopicChoice, max_records: int, max_bytes: int

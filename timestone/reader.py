@@ -13,6 +13,7 @@ from timestone.filters import validate_filter
 from timestone.flag import Flag
 from timestone.pin import Pin
 from timestone.record import Record
+from timestone.tail import SingleRecord
 from timestone.topic_choice import TopicChoice
 
 if TYPE_CHECKING:
@@ -113,6 +114,15 @@ class Reader:
             )
         self.offset = batch.next_offset
         return batch
+
+    def single(self) -> SingleRecord | None:
+        """The next record when it was appended by itself, is still in memory and wanted; None for all others. Does not
+        move: `seek` behind it. Raises StoreClosed."""
+        self._check_open()
+        found = self.log.single(self.offset)
+        if found is None or self._choice is None or self._choice.wants(found.topic_id):
+            return found
+        return None
 
     def __iter__(self) -> Iterator[Record]:
         while batch := self.read():

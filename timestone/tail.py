@@ -5,21 +5,36 @@ out is still in the files, which were written before it came here; so falling of
 """
 
 import bisect
+import struct
 import threading
 from collections import deque
 from typing import NamedTuple
 
 import numpy as np
 
-from timestone.entries import ENTRY
+from timestone.entries import ENTRY, ENTRY_BYTES
 from timestone.stored_bytes import StoredBytes
 
 _RUN_OVERHEAD_BYTES = 400
 """What a run of any size costs in Python objects; measured with sys.getsizeof over its parts."""
 
 _NO_OFFSET = 1 << 63
+_TOPIC_AND_FLAGS = struct.Struct("<IHH")
+_TOPIC_AT = 16
+"""Topic, header length and flags of an entry, which lie side by side (`entries`); and where."""
 _PIECE_OVERHEAD_BYTES = 41
 """What a piece of its stored bytes costs beside its bytes: a bytes object and a place in a tuple."""
+
+
+class SingleRecord(NamedTuple):
+    """A record that was appended by itself."""
+
+    offset: int
+    topic_id: int
+    flags: int
+    header_length: int
+    """Bytes of the header block at the front of `stored`."""
+    stored: bytes
 
 
 class TailRun(NamedTuple):
@@ -33,7 +48,7 @@ class TailRun(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        return self.base_offset + len(self.entries) // ENTRY.itemsize
+        return self.base_offset + len(self.entries) // ENTRY_BYTES
 
     @property
     def cost_bytes(self) -> int:
@@ -45,6 +60,13 @@ class TailRun(NamedTuple):
             + _RUN_OVERHEAD_BYTES
         )
 
+    def single(self) -> SingleRecord | None:
+        """The only record of this run; None when there are more."""
+        if len(self.entries) != ENTRY_BYTES or len(self.stored.pieces) != 1:
+            return None
+        topic_id, header_length, flags = _TOPIC_AND_FLAGS.unpack_from(self.entries, _TOPIC_AT)
+        return SingleRecord(self.base_offset, topic_id, flags, header_length, self.stored.pieces[0])
+
     @property
     def topic_ids(self) -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
         ids: np.ndarray[tuple[int], np.dtype[np.uint32]] = np.frombuffer(self.entries, dtype=ENTRY)["topic"]
@@ -53,6 +75,8 @@ class TailRun(NamedTuple):
     def data_of(self, entries: "np.ndarray[tuple[int], np.dtype[np.void]]") -> tuple[bytes, int]:
         """A buffer with the stored bytes of some entries of this run, in order and at least one, and where in the
         segment it begins."""
+        if len(self.stored.pieces) == 1:
+            return self.stored.pieces[0], self.position
         last = entries[-1]
         end = int(last["position"]) + int(last["length"]) - self.position
         data, begin = self.stored.covering(int(entries["position"][0]) - self.position, end)
@@ -139,5 +163,5 @@ _NOTHING = TailRun(0, b"", StoredBytes((b"",), 0), 0)
 def entries_of(run: TailRun, first_offset: int, count: int) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
     """The entries of up to `count` records of a run from an offset on."""
     first = first_offset - run.base_offset
-    room = len(run.entries) // ENTRY.itemsize - first
-    return np.frombuffer(run.entries, dtype=ENTRY, count=min(count, room), offset=first * ENTRY.itemsize)
+    room = len(run.entries) // ENTRY_BYTES - first
+    return np.frombuffer(run.entries, dtype=ENTRY, count=min(count, room), offset=first * ENTRY_BYTES)

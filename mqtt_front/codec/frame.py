@@ -106,6 +106,17 @@ def frame_records(
     return Framed(b"".join(parts), end, packet_count, offsets, bytes(levels))
 
 
+def frame_record(
+    form: Form, qos: int, retain: int, packet_id: int, payload: bytes, size_limit: int
+) -> bytes | None:
+    """The PUBLISH packet of one record at `qos`, which its form grants; `retain` is 1 or 0, as it was published. None
+    when it would be larger than `size_limit`."""
+    front = _front(form, qos, retain, len(payload), size_limit)
+    if front is None:
+        return None
+    return b"".join((front, packet_id.to_bytes(2, "big") if qos else b"", form.block, payload))
+
+
 _UNKNOWN = Form(b"", b"", 0, False, 1 << 62)
 """Stands in for a topic without a form: no record is at or above its first offset."""
 

@@ -386,3 +386,24 @@ def test_a_store_that_closes_leaves_its_feeds_alone(parts: Parts, store: Store) 
     store.close()
     parts.loop.settle()
     assert parts.state(session) in (FeedState.DETACHED, FeedState.PARKED)
+
+
+def test_records_that_come_one_by_one_are_delivered_without_a_batch(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, client = parts.client("t")
+    parts.publish(b"the topic is known from now on")
+    parts.loop.settle()
+
+    def no_batch(*_: object, **__: object) -> None:
+        raise AssertionError("a batch was read")
+
+    monkeypatch.setattr(Reader, "read", no_batch)
+    for number in range(3):
+        parts.publish(b"%d" % number)
+        parts.loop.settle()
+    assert [one.payload for one in client.publishes[1:]] == [b"0", b"1", b"2"]
+    assert session.feeds["mqtt"].state is FeedState.PARKED
+    parts.publish(b"elsewhere", topic="u")
+    parts.loop.settle()
+    assert len(client.publishes) == 4

@@ -7,7 +7,7 @@ from mqtt_front.codec.packets import Publish
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.feed import Feed, LogSource
 from mqtt_front.headers import header_block
-from mqtt_front.packing import Packed, pack
+from mqtt_front.packing import Packed, pack, pack_single
 from mqtt_front.session import Session, Target
 from mqtt_front.subscription import Subscription
 from tests.support.mqtt_clients import parse
@@ -17,6 +17,16 @@ from timestone.record import Header, HeaderKind, encode_headers
 from timestone.store import Store
 
 V3, V5 = Target(4, 1 << 28), Target(5, 1 << 28)
+singles: list[int] = []
+"""Offsets that were packed one by one, as far as that is tried at all."""
+
+
+@pytest.fixture(params=[False, True], ids=["batches", "singles"], autouse=True)
+def tried(request: pytest.FixtureRequest) -> bool:
+    """Are records that were appended by themselves tried one by one first, as `Delivery` does? It makes no
+    difference."""
+    singles[:] = [-1] if request.param else []
+    return bool(request.param)
 
 
 @pytest.fixture
@@ -46,6 +56,14 @@ def packed(feed: Feed, target: Target = V3, now_us: int | None = None) -> tuple[
     found: list[Publish] = []
     total = Packed(b"", 0, 0, 0)
     while not feed.reader.caught_up:
+        single = feed.single() if singles else None
+        alone = None if single is None else pack_single(feed, single, target)
+        if single is not None and alone is not None:
+            feed.reader.seek(single.offset + 1)
+            singles.append(single.offset)
+            found += [packet for packet in parse(alone.data, target.level)[0] if isinstance(packet, Publish)]
+            total = total._replace(data=total.data + alone.data, delivered_count=total.delivered_count + 1)
+            continue
         batch = feed.reader.read()
         clock_us = int(batch.timestamps_us[-1]) + (now_us or 0) if len(batch) else 0
         result = pack(feed, batch, target, clock_us)
@@ -249,3 +267,44 @@ def test_records_framed_as_a_run_are_what_they_would_be_one_by_one(
         outcomes.append((result, in_flight, feed.session.outstanding, feed.session.packet_ids.last))
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][0].delivered_count >= 30
+
+
+def test_a_record_that_was_appended_by_itself_is_packed_by_itself_once_its_topic_is_known(
+    log: Log, tried: bool
+) -> None:
+    feed = subscribed(log, Subscription("t", 2))
+    for number in range(3):
+        append(log, "t", b"%d" % number, qos=number)
+        found, total = packed(feed)
+        assert [(one.payload, one.qos) for one in found] == [(b"%d" % number, number)]
+        assert total.delivered_count == 1
+    assert singles == ([-1, 1, 2] if tried else [])
+    assert [(entry.offset, entry.qos) for entry in feed.session.in_flight.values()] == [(1, 1), (2, 2)]
+    assert (feed.window.seen, feed.session.outstanding, feed.session.packet_ids.last) == (3, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "why", ["headers", "too large", "unknown topic", "several", "missed at QoS 0", "on disk"]
+)
+def test_what_takes_a_closer_look_is_not_packed_by_itself_and_nothing_changes(log: Log, why: str) -> None:
+    feed = subscribed(log, Subscription("#", 1))
+    append(log, "t", b"first", qos=0)
+    packed(feed)
+    target = Target(4, 20) if why == "too large" else V3
+    if why == "headers":
+        append(log, "t", block=encode_headers([Header(HeaderKind.USER, "a", b"b")]))
+    elif why == "several":
+        log.append_draft(Draft([b"1", b"2"], log.topic_id("t"), flags=2), ack="written")
+    else:
+        append(log, "new" if why == "unknown topic" else "t", b"x" * 20, qos=int(why != "missed at QoS 0"))
+    if why == "missed at QoS 0":
+        feed.qos0_from = 99
+    before = (feed.window.seen, feed.session.outstanding, feed.session.packet_ids.last)
+    if why == "on disk":
+        assert feed.reader is not None
+        feed.reader.seek(0)
+        log._tail.drop_oldest()
+    single = feed.single()
+    assert single is None or pack_single(feed, single, target) is None
+    assert (single is None) == (why in ("headers", "several", "on disk"))
+    assert (feed.window.seen, feed.session.outstanding, feed.session.packet_ids.last) == before

@@ -16,6 +16,7 @@ from mqtt_front.codec.frame import (
     Records,
     frame_acknowledgements,
     frame_publishes,
+    frame_record,
     publish_size,
     with_reason,
 )
@@ -210,3 +211,16 @@ def test_forms_of_impossible_qos_are_refused(frame: Frame, qos: int) -> None:
 def test_impossible_packet_ids_are_refused(frame: Frame, packet_id: int) -> None:
     with pytest.raises(OverflowError):
         frame(records((1, QOS_1, b"a")), 0, {1: form("t", 1)}, [packet_id], 0, LIMIT)
+
+
+@pytest.mark.parametrize("level", [4, 5])
+@given(qos=st.integers(0, 2), retain=st.booleans(), kept=st.booleans(), payload=st.binary(max_size=300))
+def test_one_record_is_framed_as_its_packet(
+    level: int, qos: int, retain: bool, kept: bool, payload: bytes
+) -> None:
+    form = Form(text("a/b"), b"\0" if level == 5 else b"", 2, kept, 0)
+    packet = encode_packet(
+        Publish("a/b", payload, qos, retain=retain and kept, packet_id=7 if qos else 0), level
+    )
+    assert frame_record(form, qos, int(retain), 7, payload, len(packet)) == packet
+    assert frame_record(form, qos, int(retain), 7, payload, len(packet) - 1) is None
