@@ -54,10 +54,11 @@ faults: $(INSTALLED) ## just the tests in which the disk fails, fills up or flip
 LONG := TIMESTONE_SEED=$(or $(TIMESTONE_SEED),random) TIMESTONE_CRASH_ROUNDS=1000 TIMESTONE_POWER_LOSS_IMAGES=20 \
   TIMESTONE_SEQUENCE_LENGTH=4 TIMESTONE_CALLS_STEP=1 TIMESTONE_BITS=8 TIMESTONE_CATALOGUE_ROUNDS=1000 \
   TIMESTONE_MODEL_EXAMPLES=2000 TIMESTONE_SOAK_SECONDS=3600 TIMESTONE_SCALE_TOPICS=100000 TIMESTONE_SCALE_LOGS=5000 \
-  TIMESTONE_PIPELINE_ROUNDS=30
-soak: $(INSTALLED) ## 1,000 kill -9 rounds, then all crash and fault tests with long settings: hours
+  TIMESTONE_PIPELINE_SECONDS=600 TIMESTONE_PIPELINE_SOAK_S=3600
+soak: $(INSTALLED) ## 1,000 kill -9 rounds, all crash and fault tests with long settings, the pipeline for an hour: hours
 	@$(LONG) $(PYTEST) -q -s --timeout=0 tests/crash/test_kill.py -k random_moments
 	@$(LONG) $(PYTEST) -s --timeout=0 -m "crash or faults" $(TESTS)
+	@$(LONG) $(PYTEST) -s --timeout=0 tests/pipeline/test_soak.py
 
 fuzz: $(INSTALLED) ## random and broken MQTT, ten million inputs (TIMESTONE_FUZZ_INPUTS=1000 for fewer)
 	@TIMESTONE_FUZZ_INPUTS=$${TIMESTONE_FUZZ_INPUTS:-10000000} TIMESTONE_SEED=$${TIMESTONE_SEED:-random} \

@@ -39,11 +39,14 @@ TOPIC_COUNT = 1000
 _BATCH = 10_000
 _COUNT, _QUICK_COUNT = 1_000_000, 200_000
 _COLUMNS = "log,partition,offset,timestamp,topic,value,flags"
-"""What both sides carry; the headers of these records are null."""
+"""What has a value; the headers of these records are null, and a column more for Spark to carry all the same."""
 _FIELDS = "device string, seq bigint, temperature double"
 _PARQUET, _FROM_JSON = "Parquet", "from_json"
 _SIDE_LAST = "side files, last hundredth"
+_ALL = "Parquet, all columns"
 _PEERS = {
+    "Timestone, all columns": _ALL,
+    "constant batches, all columns": _ALL,
     "Timestone, value only": "Parquet, value only",
     _SIDE_LAST: "Timestone, last hundredth",
     "payload=json": _FROM_JSON,
@@ -78,6 +81,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each row (default: 5)")
     parser.add_argument("--quick", action="store_true", help="fewer records")
     parser.add_argument(
+        "--only",
+        metavar="WORD",
+        default="",
+        help="the rows whose names have WORD, and whom they are compared with",
+    )
+    parser.add_argument(
         "--dir", type=Path, default=Path(), metavar="DIR", help="where the data goes (default: .)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
@@ -91,7 +100,7 @@ def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
     os.sched_setaffinity(0, {max(before)})
     directory = Path(tempfile.mkdtemp(prefix="timestone-bench-", dir=arguments.dir)).absolute()
     try:
-        start_s, rows = _measure(directory, count, arguments.record_bytes, arguments.repeat, progress)
+        start_s, rows = _measure(directory, count, arguments, progress)
     except SparkSourceError as error:
         raise BenchmarkError(str(error)) from error
     finally:
@@ -113,9 +122,10 @@ def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
 
 
 def _measure(
-    directory: Path, count: int, size: int, repeat: int, progress: Callable[[str], None]
+    directory: Path, count: int, arguments: argparse.Namespace, progress: Callable[[str], None]
 ) -> tuple[float, list[Row]]:
     """Seconds until Spark was there, and the rows."""
+    size, repeat = arguments.record_bytes, arguments.repeat
     progress(f"appending {count:,} records")
     store = directory / "data"
     fill(store, count, size)
@@ -124,7 +134,7 @@ def _measure(
     spark = spark_session("timestone-bench", master="local[1]", conf={"spark.driver.memory": "2g"})
     start_s = time.perf_counter() - started
     try:
-        cases = _cases(spark, directory, store, count)
+        cases = _chosen(_cases(spark, directory, store, count), arguments.only)
         taken: dict[str, list[float]] = {name: [] for name in cases}
         # The first round compiles; it does not count.
         for turn in range(repeat + 1):
@@ -141,6 +151,15 @@ def _measure(
         for name, seconds in middle.items()
         for peer in [_PEERS.get(name, _PARQUET)]
     ]
+
+
+def _chosen(cases: Mapping[str, Callable[[], Any]], word: str) -> Mapping[str, Callable[[], Any]]:
+    wanted = {name for name in cases if word in name}
+    while missing := {_PEERS.get(name, _PARQUET) for name in wanted} - wanted:
+        wanted |= missing
+    if not wanted:
+        raise BenchmarkError(f"no row has {word!r} in its name; there are {', '.join(cases)}")
+    return {name: load for name, load in cases.items() if name in wanted}
 
 
 def _cases(spark: Any, directory: Path, store: Path, count: int) -> Mapping[str, Callable[[], Any]]:
@@ -160,7 +179,10 @@ def _cases(spark: Any, directory: Path, store: Path, count: int) -> Mapping[str,
     def aggregated(frame: Any) -> Any:
         return frame.groupBy("device").agg({"temperature": "avg", "seq": "max", "offset": "count"})
 
-    plain, packed, lines = (str(directory / name) for name in ("plain.parquet", "zstd.parquet", "lines"))
+    plain, whole, packed, lines = (
+        str(directory / name) for name in ("plain.parquet", "whole.parquet", "zstd.parquet", "lines")
+    )
+    log().write.option("compression", "uncompressed").parquet(whole)
     log(columns=_COLUMNS).write.option("compression", "uncompressed").parquet(plain)
     log(columns=_COLUMNS).write.option("compression", "zstd").parquet(packed)
     log(columns="value").selectExpr("cast(value as string)").write.text(lines)
@@ -172,8 +194,10 @@ def _cases(spark: Any, directory: Path, store: Path, count: int) -> Mapping[str,
         _PARQUET: lambda: spark.read.parquet(plain),
         "Parquet, zstd": lambda: spark.read.parquet(packed),
         "Timestone": lambda: log(columns=_COLUMNS),
-        "Timestone, all columns": lambda: log(),
         "constant batches": lambda: log("timestone-constant", columns=_COLUMNS),
+        _ALL: lambda: spark.read.parquet(whole),
+        "Timestone, all columns": lambda: log(),
+        "constant batches, all columns": lambda: log("timestone-constant"),
         "side files": lambda: read_history(spark, store, columns=_COLUMNS),
         "Parquet, value only": lambda: spark.read.parquet(plain).select("value"),
         "Timestone, value only": lambda: log(columns="value"),

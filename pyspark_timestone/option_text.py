@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Any, TypeVar
 
 from pyspark_timestone.errors import InvalidOption
 
+_log = logging.getLogger(__name__)
+
 Value = TypeVar("Value")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 24 * 3600.0}
 _TIME = re.compile(r"\s*(?P<number>[0-9]+)\s*(?P<unit>ms|s|m|min|h|d)\s*", re.IGNORECASE)
 
-
 _OF_KAFKA_CLIENTS = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix")
+"""How the options begin that configure a client of a broker. There is none here, and so they change nothing."""
 
 
 class OptionText(dict[str, str]):
@@ -24,17 +27,29 @@ class OptionText(dict[str, str]):
     def __init__(self, given: Mapping[str, str], known: Sequence[str]) -> None:
         """Raises InvalidOption for a name that is not known."""
         super().__init__()
+        self.ignored: tuple[str, ...] = ()
+        """Names that configure a client of Kafka: left over in a job that was written for its source."""
         names = {name.lower(): name for name in known}
         for key, text in given.items():
-            if key.lower() not in names:
+            if key.lower() in names:
+                self[names[key.lower()]] = text
+            elif key.lower().startswith(_OF_KAFKA_CLIENTS):
+                self.ignored += (key,)
+            else:
                 raise InvalidOption(_unknown(key, names))
-            self[names[key.lower()]] = text
+
+    def warn_of_ignored(self) -> None:
+        """Name them, without their values: some are passwords."""
+        if self.ignored:
+            names = ", ".join(self.ignored)
+            _log.warning("there is no broker to configure, so these options change nothing: %s", names)
 
     def path(self) -> Path:
         """The folder of the store. Raises InvalidOption."""
         if not self.get("path"):
+            instead = f" (instead of {self.ignored[0]})" if self.ignored else ""
             raise InvalidOption(
-                "the folder of the store is missing: .load('data') or .option('path', 'data')"
+                f"the folder of the store is missing: .load('data') or .option('path', 'data'){instead}"
             )
         return self.folder("path")
 
@@ -92,10 +107,6 @@ class OptionText(dict[str, str]):
 
 
 def _unknown(key: str, names: Mapping[str, str]) -> str:
-    if key.lower().startswith(_OF_KAFKA_CLIENTS):
-        return (
-            f"unknown option {key!r}: there is no broker to configure, the source reads the files in `path`"
-        )
     if key.lower() == "paths":
         return "load() takes one path, the folder of one store"
     near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0)

@@ -79,6 +79,7 @@ class ReadOptions:
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Check `given`, in whatever case its names are. Raises InvalidOption with the one thing to change."""
     texts = OptionText(given, OPTIONS)
+    texts.warn_of_ignored()
     default_start = LATEST if streaming else EARLIEST
     ranges = _ranges(texts, streaming=streaming)
     return ReadOptions(

@@ -44,6 +44,7 @@ class SinkOptions:
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     """Check `given`, in whatever case its names are. Raises InvalidOption with the one thing to change."""
     texts = OptionText(given, (*OPTIONS, *SPARKS_OWN))
+    texts.warn_of_ignored()
     if "log" not in texts:
         raise InvalidOption("the log to append to is missing: .option('log', 'commands')")
     try:

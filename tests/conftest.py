@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.quick_java import QUICK_JAVA
+
 # The machine that runs the tests may be busy: time limits belong to pytest-timeout, not to single examples.
 settings.register_profile(
     "timestone", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -39,3 +41,5 @@ def plain_environment() -> None:
     for name in [name for name in os.environ if name.startswith("TIMESTONE_")]:
         if name != "TIMESTONE_PURE":
             del os.environ[name]
+    # What Spark's launcher adds to the options of every driver, whichever test, page or program starts it.
+    os.environ["SPARK_SUBMIT_OPTS"] = QUICK_JAVA

@@ -8,16 +8,16 @@ import pytest
 import timestone as engine
 from tests.cli.processes import timestone
 from tests.support.plant import LOG, message
+from tests.support.quick_java import QUICK_JAVA
 
-CONFIG = """
+CONFIG = f"""
 [source]
 path = "data"
 [spark]
 # Executors are processes of their own, as on a cluster: nothing may rely on the driver's.
 master = "local-cluster[2,1,1024]"
 [spark.conf]
-"spark.driver.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
-"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1"
+"spark.executor.extraJavaOptions" = "{QUICK_JAVA}"
 """
 
 

@@ -14,6 +14,7 @@ from tests.house.tree import PACKAGES, ROOT
 MQTT_PORT = "1883"
 """The pages use the port everybody knows; here each page gets a free one in its place."""
 
+PROGRAMS = ROOT / "tests" / "support" / "page_programs.py"
 PROLOGUE = """\
 set -euo pipefail
 trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
@@ -26,6 +27,18 @@ settled() {  # show what it has said once it says no more
     until [ "$before" = "$(wc -c <"$1")" ]; do before=$(wc -c <"$1"); sleep 0.4; done
     cat "$1"
 }
+"""
+ONE_PROCESS = f"""\
+run() {{  # a program, in the process that runs all of the page's: they share one Java
+    local line
+    [ -n "${{PROGRAMS_PID:-}}" ] || coproc PROGRAMS {{ exec python -P -u '{PROGRAMS}' @done 2>&1; }}
+    echo "$1" >&"${{PROGRAMS[1]}}"
+    while IFS= read -r line <&"${{PROGRAMS[0]}}"; do
+        [ "$line" != @done ] || return 0
+        printf '%s\n' "$line"
+    done
+    return 1
+}}
 """
 
 
@@ -48,10 +61,11 @@ def free_port() -> str:
 
 def as_script(page: Path, port: str, directory: Path) -> tuple[str, dict[str, tuple[Block, str]]]:
     """A page's blocks as one shell script, with a mark before each step; and what each step should print."""
-    script, promises = [PROLOGUE], {}
-    for block in blocks(page):
-        if not block.runs:
-            continue
+    running = [block for block in blocks(page) if block.runs]
+    # A process of its own costs a program an interpreter; with Spark it costs a Java.
+    together = sum("spark_session(" in block.text for block in running) > 1
+    script, promises = [PROLOGUE, ONE_PROCESS if together else ""], {}
+    for block in running:
         steps = [(block.text, "")] if block.language != "console" else block.commands()
         for number, (step, output) in enumerate(steps):
             mark = f"@@ {page}:{block.line}.{number}"
@@ -61,7 +75,7 @@ def as_script(page: Path, port: str, directory: Path) -> tuple[str, dict[str, tu
             if block.language == "python":
                 program = directory / f"block_{block.line}.py"
                 program.write_text(step + "\n")
-                script.append(f"python {program.name}")
+                script.append(f"{'run' if together else 'python'} {program.name}")
             elif step.endswith("&"):
                 script += [
                     f"{step[:-1]} >background.out 2>&1 &",

@@ -66,7 +66,9 @@ def kill_in_batch(number: int, *directories: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_killed_query_reads_each_record_once_from_where_it_first_began(tmp_path: Path) -> None:
+def test_a_killed_query_reads_each_record_once_from_where_it_first_began(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     store, checkpoint, out = tmp_path / "data", tmp_path / "checkpoint", tmp_path / "out"
     directories = (store, checkpoint, out)
     fill(store, 1000)
@@ -87,8 +89,7 @@ def test_a_killed_query_reads_each_record_once_from_where_it_first_began(tmp_pat
         writer.stdin.close()
         assert writer.wait(60) == 0
 
-    with program("tests.support.stream_program", *directories) as last:
-        assert last.wait(200) == 0
+    Batches(out).drain(stream(spark, store, startingOffsets="latest"), checkpoint)
     after = Batches(out).all()
     assert after[: len(interrupted)] == interrupted
     with timestone.view(store) as view:

@@ -188,12 +188,13 @@ def test_no_gap_and_no_overlap_while_the_owner_rolls_and_deletes(spark: SparkSes
     config = LogConfig(segment_entries=200, retention_bytes=60_000)
     with timestone.open(tmp_path, delete_delay_ms=0, min_free_bytes=0) as store:
         log = store.log(LOG, config=config)
-        turns = threading.Semaphore(150)
+        turns, taken = threading.Semaphore(0), threading.Semaphore(0)
         ended = threading.Event()
 
         def own() -> None:
             while turns.acquire() and not ended.is_set():
                 log.append_many([value_of(log.end_offset + number) for number in range(7)], ack="written")
+                taken.release()
 
         owner = threading.Thread(target=own)
         owner.start()
@@ -201,8 +202,9 @@ def test_no_gap_and_no_overlap_while_the_owner_rolls_and_deletes(spark: SparkSes
             from_files = 0
             with SideFileKeeper(tmp_path, min_free_bytes=0) as keeper:
                 for _ in range(5):
-                    # The owner goes on while files are written, a read is planned, and it runs.
-                    turns.release(100)
+                    # The owner goes on while files are written, a read is planned, and it runs; in two rounds by
+                    # less than what retention leaves, or it would delete what is planned and has no file yet.
+                    turns.release(60)
                     keeper.run()
                     frame = read_history(spark, tmp_path)
                     from_files += len(frame.inputFiles())
@@ -211,6 +213,8 @@ def test_no_gap_and_no_overlap_while_the_owner_rolls_and_deletes(spark: SparkSes
                     assert rows == [
                         (offset + number, value_of(offset + number)) for number in range(len(rows))
                     ]
+                    for _ in range(60):
+                        taken.acquire()
         finally:
             ended.set()
             turns.release()

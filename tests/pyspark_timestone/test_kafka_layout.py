@@ -1,10 +1,13 @@
 """The columns of Spark's Kafka source: a job written for it goes on with another format name and a path."""
 
+import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 import timestone
@@ -15,7 +18,7 @@ from pyspark_timestone.kafka_layout import kafka_columns
 from pyspark_timestone.offsets import LogPartition, OffsetRange
 from pyspark_timestone.options import read_options, schema_option
 from pyspark_timestone.scan import ScanTask, scan
-from tests.support.stores import LOG
+from tests.support.stores import LOG, fill
 from timestone import Draft, Header, HeaderKind
 from timestone.record import encode_headers
 
@@ -77,22 +80,70 @@ def test_key_topic_and_type_are_what_kafka_calls_so(store: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_job_of_kafka_s_source_goes_on_as_it_is(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    """Word for word from the guide of Spark's Kafka source, but for format and path."""
+def test_a_job_of_kafka_s_source_goes_on_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    """As such jobs are written: only format, path and layout are others, and the broker's options are left where they
+    were."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    fill(tmp_path / "data", 3, log="alarms")
+    with timestone.open(tmp_path / "data") as opened:
+        messages = [
+            json.dumps(
+                {"device": f"d{n % 2}", "ts": (start + timedelta(seconds=n)).isoformat(), "c": n}
+            ).encode()
+            for n in range(1200)
+        ]
+        opened.log("plant-a").append_many(messages[:600])
+        opened.log("plant-b").append_many(messages[600:])
+    table, checkpoint = str(tmp_path / "table"), str(tmp_path / "checkpoint")
+    broker = {"kafka.bootstrap.servers": "b1:9092,b2:9092", "kafka.security.protocol": "SASL_SSL"}
+
     df = (
         spark.readStream.format("timestone")
-        .option("path", str(store))
-        .option("layout", "kafka")
-        .option("subscribe", LOG)
-        .option("startingOffsets", f'{{"{LOG}":{{"0":0}}}}')
-        .option("maxOffsetsPerTrigger", "1")
+        .options(**broker, layout="kafka", path=str(tmp_path / "data"))
+        .option("subscribePattern", "plant-.*")
+        .option("startingOffsets", '{"plant-a":{"0":100},"plant-b":{"0":-2}}')
+        .option("maxOffsetsPerTrigger", 5000)
         .option("failOnDataLoss", "false")
+        .option("includeHeaders", "true")
         .load()
     )
-    chosen = df.selectExpr(
-        "CAST(key AS STRING)", "CAST(value AS STRING)", "topic", "partition", "offset", "timestampType"
+    fields = "device string, ts timestamp, c double"
+    parsed = df.select(
+        f.col("key").cast("string"), "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+        f.from_json(f.col("value").cast("string"), fields).alias("m"),
+    )  # fmt: skip
+    windows = (
+        parsed.select("topic", "m.*")
+        .withWatermark("ts", "1 minute")
+        .groupBy(f.window("ts", "5 minutes"), "device")
+        .agg(f.count("*").alias("n"), f.avg("c").alias("mean"))
     )
-    query = chosen.writeStream.format("memory").queryName("kafka_job").trigger(availableNow=True)
-    query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
-    rows = spark.sql("SELECT * FROM kafka_job ORDER BY offset").collect()
-    assert [tuple(row) for row in rows] == [(None, "from mqtt", LOG, 0, 0, 1), ("k1", "keyed", LOG, 0, 1, 1)]
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.write.mode("overwrite").parquet(f"{table}/batch={number}")
+
+    query = windows.writeStream.outputMode("append").foreachBatch(write)
+    query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+    rows = spark.read.parquet(table).orderBy("window", "device").select("device", "n", "mean").collect()
+    # The window from the fifteenth minute on is still open; the first lacks the hundred records before the start.
+    expected = [
+        (f"d{odd}", len(numbers), sum(numbers) / len(numbers))
+        for first, last in ((100, 300), (300, 600), (600, 900))
+        for odd in (0, 1)
+        for numbers in [range(first + odd, last, 2)]
+    ]
+    assert [tuple(row) for row in rows] == expected
+
+    batch = spark.read.format("timestone").options(**broker, layout="kafka", path=str(tmp_path / "data"))
+    chosen = (
+        batch.option("subscribe", "plant-a,plant-b")
+        .option("startingOffsets", '{"plant-a":{"0":-2},"plant-b":{"0":590}}')
+        .option("endingOffsets", '{"plant-a":{"0":10},"plant-b":{"0":-1}}')
+        .load()
+    )
+    counted = chosen.groupBy("topic").agg(f.min("offset"), f.max("offset")).orderBy("topic").collect()
+    assert [tuple(row) for row in counted] == [("plant-a", 0, 9), ("plant-b", 590, 599)]
+    both = chosen.selectExpr("CAST(key AS STRING)", "CAST(value AS STRING) v", "timestampType").where(
+        "v like '%1199%'"
+    )
+    assert [tuple(row) for row in both.collect()] == [(None, messages[1199].decode(), 1)]

@@ -18,10 +18,25 @@ def test_names_are_found_in_any_case_and_strange_ones_get_a_hint() -> None:
     assert OptionText({"MAXOFFSETS": "5"}, KNOWN).count("maxOffsets") == 5
     with pytest.raises(InvalidOption, match="did you mean 'maxOffsets'"):
         text(maxOffset="5")
-    with pytest.raises(InvalidOption, match="there is no broker"):
-        OptionText({"kafka.acks": "all"}, KNOWN)
     with pytest.raises(InvalidOption, match="load\\(\\) takes one path"):
         text(paths="[]")
+
+
+def test_what_configures_a_client_of_kafka_is_passed_over_and_named_without_its_value(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left_over = {
+        "kafka.bootstrap.servers": "b:9092",
+        "Kafka.sasl.jaas.config": "password=x",
+        "groupIdPrefix": "g",
+    }
+    given = OptionText({**left_over, "maxOffsets": "5"}, KNOWN)
+    assert dict(given) == {"maxOffsets": "5"}
+    given.warn_of_ignored()
+    (told,) = caplog.messages
+    assert told.endswith("change nothing: kafka.bootstrap.servers, Kafka.sasl.jaas.config, groupIdPrefix")
+    with pytest.raises(InvalidOption, match=r"is missing: .*\(instead of kafka.bootstrap.servers\)"):
+        given.path()
 
 
 def test_a_path_is_a_folder_on_this_machine() -> None:

@@ -116,8 +116,6 @@ def test_columns_are_read_in_the_order_asked_for() -> None:
     [
         ({"subscrib": "a"}, "unknown option 'subscrib'; did you mean 'subscribe'?"),
         ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'?"),
-        ({"kafka.bootstrap.servers": "localhost:9092"}, "no broker to configure"),
-        ({"fetchOffset.numRetries": "3"}, "no broker to configure"),
         ({"paths": '["a","b"]'}, "load() takes one path"),
         ({"path": ""}, "the folder of the store is missing"),
         ({"path": "s3://bucket/data"}, "a folder that driver and workers can open"),

@@ -54,8 +54,9 @@ def no_java(tmp_path: Path) -> Path:
 
 
 def run(program: str, *words: Path, path: Path, modules: Path) -> str:
-    """Run a program with Python alone: no Java on PATH, no JAVA_HOME, nothing set for Spark. Returns what it prints."""
-    kept = {name: os.environ[name] for name in ("HOME", "TMPDIR") if name in os.environ}
+    """Run a program with Python alone: no Java on PATH, no JAVA_HOME, nothing set for Spark but what makes it quick.
+    Returns what it prints."""
+    kept = {name: os.environ[name] for name in ("HOME", "TMPDIR", "SPARK_SUBMIT_OPTS") if name in os.environ}
     kept |= {"PATH": str(path), "PYTHONPATH": f"{ROOT}{os.pathsep}{modules}"}
     done = subprocess.run(
         [sys.executable, "-c", program, *[str(word) for word in words]],

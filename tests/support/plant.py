@@ -1,13 +1,14 @@
 """A store, the pipeline over it and its tables: the moves that the tests of the pipeline share."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
@@ -95,6 +96,30 @@ class Plant:
             self.rows(name, "log", "partition", "offset") for name in ("clean", "dead_letters", "duplicates")
         ]
         assert sorted(row for part in parts for row in part) == bronze
+
+    def check_published(self, published: Sequence[bytes]) -> None:
+        """Once all windows are closed and late messages are counted: the tables are what devices have published, each
+        message once, and nothing else; what is broken (`StubbornDevice`) is in dead letters."""
+        self.check()
+        with timestone.view(self.data) as store:
+            end = store.log(LOG).end_offset
+        assert self.rows("bronze", "offset") == [(offset,) for offset in range(end)]
+        bronze = self.table("bronze")["value"].to_pylist()
+        assert set(bronze) == set(published), "acknowledged, and nothing else"
+
+        good = [one for one in published if not one.startswith(b"broken") and b'"2199-' not in one]
+        identity = sorted((one["device"], one["seq"]) for one in map(json.loads, good))
+        assert self.rows("clean", "device", "seq") == identity
+        assert set(self.table("dead_letters")["value"].to_pylist()) == set(published) - set(good)
+        assert self.rows("late", "offset") == []
+        assert self.windows() == self.averages(good)
+        newest = {device: seq for device, seq in identity}
+        assert self.rows("last", "device", "seq") == sorted(newest.items())
+
+        # Whoever has the list of files, and whoever reads the folder, sees the same.
+        warehouse = open_tables(self.config)
+        files = warehouse.paths(warehouse.ledger.state().of("clean"))
+        assert ds.dataset(files).count_rows() == len(identity)
 
     def averages(
         self, payloads: Iterable[bytes]

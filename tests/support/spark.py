@@ -15,8 +15,6 @@ CONF = {
     "spark.sql.shuffle.partitions": 2,
     # A query that has nothing to do looks again after this time.
     "spark.sql.streaming.pollingDelay": "10ms",
-    # Java's second compiler never pays for itself on a few rows: without it the tests take half the processor time.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
 }
 
 

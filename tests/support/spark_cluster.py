@@ -13,10 +13,9 @@ from typing import Self
 import pyspark
 
 from pyspark_timestone.java import find_java
+from tests.support.quick_java import QUICK_JAVA
 
 SPARK = Path(pyspark.__file__).parent
-QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=64m"
-"""Java's second compiler never pays for itself in a run of seconds."""
 
 _JAVA = """\
 #!/bin/bash
@@ -43,7 +42,7 @@ class StandaloneCluster:
             "SPARK_HOME": str(SPARK),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "128m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
             "PYSPARK_PYTHON": sys.executable,
         }
         with socket.socket() as probe:
@@ -76,8 +75,7 @@ class StandaloneCluster:
             "spark.ui.enabled": "false",
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
-            "spark.driver.extraJavaOptions": QUICK,
-            "spark.executor.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": QUICK_JAVA,
             "spark.sql.shuffle.partitions": "2",
         }
         conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]

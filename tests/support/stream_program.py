@@ -1,9 +1,9 @@
 """A streaming query as a program of its own, to be killed.
 
-    python -m tests.support.stream_program STORE CHECKPOINT OUT [HOLD]
+    python -m tests.support.stream_program STORE CHECKPOINT OUT HOLD
 
 Follows STORE from "latest" and writes each batch's offsets to OUT. In batch HOLD it says so, after the sink has
-done its work and before Spark notes it, and waits for its end. Without HOLD it reads all there is and ends.
+done its work and before Spark notes it, and waits for its end.
 """
 
 import os
@@ -18,17 +18,13 @@ from tests.support.slow_source import SlowSource
 from tests.support.spark import CONF, Batches, stream
 
 
-def main(store: Path, checkpoint: Path, out: Path, hold: int | None) -> None:
+def main(store: Path, checkpoint: Path, out: Path, hold: int) -> None:
     spark = spark_session("to-be-killed", master="local[1]", conf=CONF)
     java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     print("java", java, os.getpid(), flush=True)
     spark.dataSource.register(SlowSource)
     frame = stream(spark, store, source="timestone-slow", startingOffsets="latest")
     batches = Batches(out)
-    if hold is None:
-        batches.drain(frame, checkpoint)
-        spark.stop()
-        return
 
     def work(rows: DataFrame, number: int) -> None:
         batches(rows, number)
@@ -42,4 +38,4 @@ def main(store: Path, checkpoint: Path, out: Path, hold: int | None) -> None:
 
 if __name__ == "__main__":
     one, two, three = (Path(word) for word in sys.argv[1:4])
-    main(one, two, three, int(sys.argv[4]) if len(sys.argv) > 4 else None)
+    main(one, two, three, int(sys.argv[4]))

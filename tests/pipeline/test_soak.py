@@ -1,0 +1,209 @@
+"""The pipeline for an hour, over MQTT, with compaction beside it: what it holds does not grow with time.
+
+TIMESTONE_PIPELINE_SOAK_S=3600 for the hour; the samples are printed.
+"""
+
+import gc
+import os
+import signal
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.plant import LOG, Plant
+from tests.support.processes import descendants
+from tests.support.seeds import rounds
+from tests.support.stubborn_device import StubbornDevice
+from tests.support.supervised import Supervised, listening
+from timestone_pipeline import (
+    MAINTENANCE,
+    PipelineConfig,
+    SourceConfig,
+    SparkConfig,
+    TablesConfig,
+    Warehouse,
+    backfill,
+    compact,
+    open_tables,
+    run,
+    status,
+)
+from timestone_pipeline.ledger import now_us
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SECONDS = rounds(0, "TIMESTONE_PIPELINE_SOAK_S")
+LEAST_SAMPLES = 4
+DEVICES = 4
+STEP_S = 30
+"""Telemetry time between two messages of a device: windows close all the time."""
+KEEP_S = 20
+"""Longer than a batch takes: below that a compaction would delete files that a running batch reads."""
+BATCHES_KEPT = 4
+"""Of which Spark keeps notes in its checkpoint; a hundred unless told, and the checkpoint grows up to there."""
+
+
+class Held(NamedTuple):
+    """What is held at one moment, after a compaction."""
+
+    heap_mib: int
+    """What Java's collector has left of its heap."""
+    java_descriptors: int
+    pythons: int
+    """Python processes under Java: the one that answers for the source, and workers."""
+    python_mib: int
+    """The largest of them."""
+    driver_mib: int
+    driver_descriptors: int
+    server_mib: int
+    server_descriptors: int
+    checkpoint_files: int
+    ledger_files: int
+    table_files: int
+    """Those that the tables consist of; what was replaced less than KEEP_S ago is not among them."""
+    lag: int
+
+
+ROOM = Held(
+    heap_mib=60, java_descriptors=40, pythons=2, python_mib=30, driver_mib=30, driver_descriptors=20,
+    server_mib=30, server_descriptors=10, checkpoint_files=12, ledger_files=8, table_files=12, lag=1000,
+)  # fmt: skip
+"""By how much the second half of a run may be above the first. An hour has some two thousand batches: what grows with
+each of them by a file, a descriptor or thirty kilobytes is beyond that."""
+
+
+def resident_mib(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+    except (OSError, IndexError):
+        return 0  # it has ended since
+
+
+def descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def held(spark: SparkSession, server: int, config: PipelineConfig, warehouse: Warehouse) -> Held:
+    gc.collect()  # so that Java's objects that are only waiting for Python to forget them are not counted
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    jvm.System.gc()
+    runtime, java = jvm.Runtime.getRuntime(), jvm.ProcessHandle.current().pid()
+    pythons = [pid for pid, words in descendants(java).items() if "python" in words]
+    return Held(
+        heap_mib=(runtime.totalMemory() - runtime.freeMemory()) >> 20,
+        java_descriptors=descriptors(java),
+        pythons=len(pythons),
+        python_mib=max(map(resident_mib, pythons), default=0),
+        driver_mib=resident_mib(os.getpid()),
+        driver_descriptors=descriptors(os.getpid()),
+        server_mib=resident_mib(server),
+        server_descriptors=descriptors(server),
+        checkpoint_files=len(files(warehouse.checkpoint)),
+        ledger_files=len(files(warehouse.ledger.folder)),
+        table_files=len(warehouse.ledger.state().files),
+        lag=status(config, warehouse).logs[0].lag or 0,
+    )
+
+
+def check_files(warehouse: Warehouse, swept_us: int) -> None:
+    """There lies what the tables consist of, and what was replaced since `swept_us`, less KEEP_S; nothing else."""
+    with warehouse.ledger.writing() as state:
+        folder = warehouse.root / "_files"
+        there = {
+            (path.relative_to(folder).parts[0], str(Path(*path.relative_to(folder).parts[1:])))
+            for path in files(folder)
+        }
+        recent = {key for key, at in state.replaced.items() if at >= swept_us - KEEP_S * 1_000_000}
+        assert set(state.files) <= there <= set(state.files) | recent
+
+
+def wait(done: Callable[[], object], alive: Callable[[], bool], timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        assert alive() and time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def flat(samples: Sequence[Held]) -> None:
+    """The first half fills caches and pools; what grows with time still grows in the second."""
+    early, late = samples[: len(samples) // 2], samples[len(samples) // 2 :]
+    for place, name in enumerate(Held._fields):
+        before, after = (statistics.median(one[place] for one in half) for half in (early, late))
+        assert after <= before + ROOM[place], (name, before, after, samples)
+
+
+@pytest.mark.timeout(SECONDS + 300)
+def test_what_a_running_pipeline_holds_stays_flat(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", BATCHES_KEPT)
+    plant = Plant(
+        spark,
+        tmp_path,
+        source=SourceConfig(path=tmp_path / "data", logs=(LOG,)),
+        tables=TablesConfig(path=tmp_path / "tables", keep_replaced_s=KEEP_S),
+    )
+    plant.changed(spark=SparkConfig(trigger_s=0))
+    config, warehouse = plant.config, open_tables(plant.config)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address: tuple[str, int] = probe.getsockname()
+    ended, failures = threading.Event(), list[BaseException]()
+
+    def follow() -> None:
+        try:
+            run(config, spark, stop=ended.is_set)
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    with ExitStack() as leaving:
+        leaving.callback(spark.conf.unset, "spark.sql.streaming.minBatchesToRetain")
+        words = ("serve", "--data", "data", "--mqtt", f"127.0.0.1:{address[1]}")
+        server = Supervised(tmp_path, "server", *words)
+        leaving.callback(server.end, signal.SIGKILL)
+        wait(lambda: listening(address), lambda: True)
+        devices = [StubbornDevice(f"d{number}", address, step_s=STEP_S) for number in range(DEVICES)]
+        for device in devices:
+            device.start()
+        following = threading.Thread(target=follow)
+        following.start()
+        leaving.callback(following.join)
+        leaving.callback(ended.set)
+
+        samples: list[Held] = []
+        until = time.monotonic() + SECONDS
+        while len(samples) < LEAST_SAMPLES or time.monotonic() < until:
+            number = warehouse.ledger.state().number
+            wait(lambda number=number: warehouse.ledger.state().number > number, following.is_alive)  # type: ignore[misc]
+            swept_us = now_us()
+            with warehouse.role(MAINTENANCE):
+                compact(config, warehouse)
+            check_files(warehouse, swept_us)
+            samples.append(held(spark, server.pid, config, warehouse))
+        for device in devices:
+            device.finish()
+        wait(lambda: status(config, warehouse).logs[0].lag == 0, following.is_alive)
+    assert failures == []
+    for one in (samples[0], samples[len(samples) // 2], samples[-1]):
+        print(one)
+    print(len(samples), "samples,", warehouse.ledger.state().number, "commits")
+    # Nothing is kept between batches: there is no state that could grow.
+    assert not (warehouse.checkpoint / "state").exists()
+    flat(samples)
+
+    plant.run(final=True)
+    with warehouse.role(MAINTENANCE):
+        backfill(config, warehouse, spark)
+    plant.check_published([payload for device in devices for payload in device.published])
