@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from timestone.errors import UnknownLog
-from timestone.inspection import StoreReport, inspect_store
+from timestone.inspection import inspect_store
+from timestone.inspection_report import StoreReport
 
 from .errors import UsageError
 from .inspect_entries import entries_json, print_entries

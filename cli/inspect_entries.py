@@ -8,7 +8,7 @@ from typing import Any
 import timestone
 from timestone.entries import NO_TOPIC
 from timestone.errors import TimestoneError
-from timestone.inspection import StoreReport
+from timestone.inspection_report import StoreReport
 from timestone.view import LogView
 
 from .quantities import format_timestamp

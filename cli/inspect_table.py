@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from timestone.examination import State
-from timestone.inspection import LogReport, ReaderReport, SegmentReport, StoreReport
+from timestone.finding import State
+from timestone.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
 
 from .inspect_words import about_pin, explanations, loss, verdict
 from .quantities import format_bytes, format_count, format_timestamp

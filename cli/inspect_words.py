@@ -2,18 +2,15 @@
 
 from collections.abc import Iterator
 
-from timestone.examination import State
+from timestone.finding import State
 from timestone.inspection import (
     EXIT_CLEAN,
     EXIT_CORRUPT,
     EXIT_TORN,
     EXIT_UNCLOSED,
     EXIT_UNREADABLE,
-    LogReport,
-    ReaderReport,
-    SegmentReport,
-    StoreReport,
 )
+from timestone.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
 from timestone.pin import Pin
 
 from .quantities import format_bytes, format_count, format_duration, format_timestamp

@@ -10,9 +10,7 @@ docs/durability.md:
   never counted as synced.
 - A record below W that does not hold is damage: it alone is lost, its neighbours stay readable."""
 
-import enum
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +19,10 @@ import numpy.typing as npt
 from timestone import names
 from timestone.crc import crc32c
 from timestone.decoded_frames import DecodedFrames
-from timestone.deletion import deleted_up_to
 from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.entry_seal import EntrySeal
 from timestone.files import Files
+from timestone.finding import Finding, State
 from timestone.framed_bytes import FramedBytes, FramedFile, open_framed
 from timestone.frames import TAG_BYTES, is_framed
 from timestone.index import (
@@ -34,7 +32,6 @@ from timestone.index import (
     TRAILER_MAGIC,
     Checkpoint,
     DamagedIndex,
-    FrameLayout,
     IndexHeader,
     Summary,
     Trailer,
@@ -43,111 +40,11 @@ from timestone.index import (
 from timestone.index_check import damaged_parts
 from timestone.proving import ends, holding
 
+Mask = npt.NDArray[np.bool_]
+
 _CHUNK_ENTRIES = 1 << 16
 _PAGE_BYTES = 4096
 _UNKNOWN_BOOT = bytes(16)
-
-
-class State(enum.StrEnum):
-    """What a segment turned out to be."""
-
-    SEALED = "sealed"
-    UNCLOSED = "unclosed"
-    """Not sealed, and whole: what a running owner or a kill -9 leaves."""
-    TORN = "torn"
-    """Not sealed, with something behind the last proven record."""
-    DAMAGED = "damaged"
-    """Something that was durable does not hold any more."""
-    ORPHAN = "orphan"
-    """One file of the pair is missing, or belongs elsewhere: nothing can be served."""
-
-
-@dataclass(slots=True)
-class Finding:
-    """One segment, examined. Offsets are [base_offset, base_offset + count)."""
-
-    base_offset: int
-    state: State
-    reason: str = ""
-    header: IndexHeader | None = None
-    checkpoint: Checkpoint | None = None
-    trailer: Trailer | None = None
-    count: int = 0
-    """Records to serve, damaged ones among them included."""
-    segment_bytes: int = 0
-    """Bytes of the segment that those records take."""
-    index_file_bytes: int = 0
-    segment_file_bytes: int = 0
-    damaged: list[int] = field(default_factory=list)
-    """Ordinals below `count` that do not hold."""
-    lost_count: int = 0
-    """Entries behind `count` that look like records."""
-    lost_bytes: int = 0
-    """Bytes of the segment behind the last served record."""
-    missing_bytes: int = 0
-    """Bytes that the index knows and the segment file does not have."""
-    named_topics: int = 0
-    """Distinct topics of a sealed segment."""
-    topic_count: int = 0
-    """One more than the highest topic id in use."""
-    first_timestamp_us: int = 0
-    last_timestamp_us: int = 0
-    loss_proven: bool = False
-    """More is missing than a killed process can explain."""
-    unborn: bool = False
-    """Its creation was cut short: the header page comes before any record and is flushed, so it never had one."""
-    generation: int = 0
-    """Of the segment file that was examined."""
-    frames: FrameLayout | None = None
-    """How that was compressed; None if it was not."""
-    removed_count: int = 0
-    """Records that compaction has removed, as far as the trailer tells or entries were looked at."""
-    superseded: bool = False
-    """A failed flush made the owner write its records again, into another segment (timestone/rescue.py)."""
-
-    @property
-    def end_offset(self) -> int:
-        return self.base_offset + self.count
-
-    @property
-    def watermark(self) -> int:
-        """Records below this ordinal were durable."""
-        return (
-            self.trailer.entry_count
-            if self.trailer
-            else self.checkpoint.entry_count
-            if self.checkpoint
-            else 0
-        )
-
-
-def base_offsets(files: Files, folder: Path) -> tuple[list[int], list[str]]:
-    """The base offsets that have an index or a segment in the folder, sorted, and the names of strangers. Those
-    that retention has deleted are not among them, although some of their files may be there."""
-    return listed_bases(files.names(folder))
-
-
-def listed_bases(present: Sequence[str]) -> tuple[list[int], list[str]]:
-    """The same of the names that a folder had when it was listed."""
-    bases: set[int] = set()
-    strangers = []
-    deleted = deleted_up_to(present)
-    for name in present:
-        base = names.parse_pair_base(name)
-        if base is not None:
-            if base > deleted:
-                bases.add(base)
-        elif not _is_known(name):
-            strangers.append(name)
-    return sorted(bases), strangers
-
-
-def _is_known(name: str) -> bool:
-    """A file of ours beside the segments: of the log, or the unfinished index of a seal, what a recovery has put
-    aside, what waits to be unlinked."""
-    if name in (names.TOPICS_NAME, names.DOUBT_NAME) or names.parse_dictionary(name) is not None:
-        return True
-    return name.endswith((names.TEMPORARY_SUFFIX, names.DELETED_SUFFIX)) or names.LOST_SUFFIX in name
 
 
 def examine(
@@ -175,12 +72,7 @@ def examine(
     try:
         index_fd = files.open(index_path)
     except FileNotFoundError:
-        size = files.stat(_any_segment_path(files, folder, base_offset)).st_size
-        if size == 0:
-            return Finding(base_offset, State.UNCLOSED, unborn=True)
-        found = Finding(base_offset, State.ORPHAN, "the index is missing", segment_file_bytes=size)
-        found.lost_bytes, found.loss_proven = size, True
-        return found
+        return _without_index(base_offset, files.stat(_any_segment_path(files, folder, base_offset)).st_size)
     try:
         size = files.size(index_fd)
         trailer = read_trailer(files, index_fd, index_path, log_id, base_offset, size)
@@ -191,11 +83,7 @@ def examine(
         segment_fd = _open_or_none(files, segment_path)
         if segment_fd is None:
             used = files.pread(index_fd, ENTRY_BYTES, HEADER_BYTES).strip(b"\0") != b""
-            if not used:
-                return Finding(base_offset, State.UNCLOSED, unborn=True, index_file_bytes=size)
-            return Finding(
-                base_offset, State.ORPHAN, "the segment is missing", index_file_bytes=size, loss_proven=True
-            )
+            return _without_segment(base_offset, size, used=used)
         try:
             examiner = _Examiner(files, folder, base_offset, log_id, topic_count, index_fd, segment_fd)
             examiner.finding.trailer = trailer
@@ -205,6 +93,27 @@ def examine(
             files.close(segment_fd)
     finally:
         files.close(index_fd)
+
+
+def _without_index(base_offset: int, segment_bytes: int) -> Finding:
+    if segment_bytes == 0:
+        return Finding(base_offset, State.UNCLOSED, unborn=True)
+    return Finding(
+        base_offset,
+        State.ORPHAN,
+        "the index is missing",
+        segment_file_bytes=segment_bytes,
+        lost_bytes=segment_bytes,
+        loss_proven=True,
+    )
+
+
+def _without_segment(base_offset: int, index_bytes: int, *, used: bool) -> Finding:
+    """`used`: the index has something where its first entry lies."""
+    if not used:
+        return Finding(base_offset, State.UNCLOSED, unborn=True, index_file_bytes=index_bytes)
+    reason = "the segment is missing"
+    return Finding(base_offset, State.ORPHAN, reason, index_file_bytes=index_bytes, loss_proven=True)
 
 
 def _any_segment_path(files: Files, folder: Path, base_offset: int) -> Path:
@@ -377,13 +286,7 @@ class _Examiner:
 
     def _examine_unclosed(self, deep: bool, expected_count: int, most_count: int | None) -> None:
         finding = self.finding
-        if finding.generation or is_framed(self._files.pread(self._segment_fd, TAG_BYTES, 0)):
-            # Growing segments are not rewritten: this one was sealed, and its trailer is damaged.
-            self._open_framed()
-            if self._framed is not None and self._framed.table.sizes.any():
-                finding.frames = self._framed.layout
-            else:
-                self._framed = None
+        self._open_if_framed()
         room = max(0, (finding.index_file_bytes - HEADER_BYTES) // ENTRY_BYTES)
         watermark = max(finding.watermark, expected_count)
         superseded = most_count is not None and self._is_valid(most_count)
@@ -405,6 +308,15 @@ class _Examiner:
         self._say_damaged()
         if deep and not finding.reason and finding.state is State.UNCLOSED and finding.count:
             finding.reason = "; ".join(damaged_parts(self._read_index, self._path, None))
+
+    def _open_if_framed(self) -> None:
+        """Growing segments are not rewritten: one that is compressed was sealed, and its trailer is damaged."""
+        if self.finding.generation or is_framed(self._files.pread(self._segment_fd, TAG_BYTES, 0)):
+            self._open_framed()
+            if self._framed is not None and self._framed.table.sizes.any():
+                self.finding.frames = self._framed.layout
+            else:
+                self._framed = None
 
     def _was_sealed(self) -> bool:
         """Does a trailer that cannot be believed end the file? A growing index ends with zeros, and with a page."""
@@ -440,14 +352,7 @@ class _Examiner:
                 finding.lost_count += int(np.count_nonzero(valid))
                 continue
             durable = np.arange(ordinal, ordinal + len(entries)) < watermark
-            record_ends = ends(entries)
-            within = record_ends <= self._data_bytes
-            if not within[valid].all():
-                finding.missing_bytes = int(record_ends[valid].max()) - self._data_bytes
-            suspects = valid if check_data else valid & (~durable | ~within)
-            named = (entries["topic"] < self._topic_count) | (entries["topic"] == NO_TOPIC)
-            good = valid & within & (named | durable)
-            good[suspects & within] &= holding(entries[suspects & within], self._read_data)
+            good = self._good(entries, valid, durable, check_data=check_data)
             bad_tail = np.flatnonzero(~good & ~durable)
             kept = int(bad_tail[0]) if len(bad_tail) else len(entries)
             finding.damaged += (np.flatnonzero(~good[:kept]) + ordinal).tolist()
@@ -462,6 +367,19 @@ class _Examiner:
                 finding.loss_proven = finding.loss_proven or lost > 0
             end_of_prefix = end_of_prefix or reserved > 0
         return served
+
+    def _good(self, entries: Entries, valid: Mask, durable: Mask, *, check_data: bool) -> Mask:
+        """Which of the `valid` entries point to bytes that are there and hold; bytes that were durable are only looked
+        at with `check_data`. Fills in what is missing."""
+        record_ends = ends(entries)
+        within = record_ends <= self._data_bytes
+        if not within[valid].all():
+            self.finding.missing_bytes = int(record_ends[valid].max()) - self._data_bytes
+        named = (entries["topic"] < self._topic_count) | (entries["topic"] == NO_TOPIC)
+        good: Mask = valid & within & (named | durable)
+        suspects = valid & within if check_data else valid & within & ~durable
+        good[suspects] &= holding(entries[suspects], self._read_data)
+        return good
 
     def _account(self, entries: Entries) -> None:
         if len(entries):

@@ -6,7 +6,7 @@ says until `settle` has flushed and sealed it, and nothing may come to lie behin
 
 from collections.abc import Callable, Sequence
 
-from timestone.examination import Finding, State
+from timestone.finding import Finding, State
 
 
 class Leftovers:

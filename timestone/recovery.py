@@ -26,8 +26,10 @@ from timestone import names
 from timestone.config import SEGMENT_ENTRIES_MAX, Recovery
 from timestone.doubt import clear_doubt, copy_anew, is_doubted, mark_doubt
 from timestone.errors import CorruptLog, LogFailed
-from timestone.examination import Finding, State, examine, listed_bases
+from timestone.examination import examine
 from timestone.files import Files
+from timestone.finding import Finding, State
+from timestone.folder_listing import listed_bases
 from timestone.index import HEADER_BYTES, DamagedIndex, IndexHeader, entry_position
 from timestone.leftovers import Leftovers, may_wait
 from timestone.replacement import remove_replaced

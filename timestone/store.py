@@ -24,8 +24,9 @@ from timestone.damage import Damage, known_damage
 from timestone.decoded_frames import CACHED_BYTES, DecodedFrames
 from timestone.deletion import DeletedFiles, finish_deletions
 from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
-from timestone.examination import Finding, listed_bases
 from timestone.files import Files
+from timestone.finding import Finding
+from timestone.folder_listing import listed_bases
 from timestone.history import History
 from timestone.inbox import Inbox
 from timestone.lock import StoreLock

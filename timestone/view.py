@@ -33,8 +33,9 @@ from timestone.errors import (
     TimestoneError,
     UnknownLog,
 )
-from timestone.examination import base_offsets, listed_bases, read_trailer
+from timestone.examination import read_trailer
 from timestone.files import Files
+from timestone.folder_listing import base_offsets, listed_bases
 from timestone.history import History
 from timestone.index import (
     HEADER_BYTES,

@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from timestone.damage import Damage
-from timestone.examination import State
-from timestone.inspection import LogReport, ReaderReport, SegmentReport, StoreReport
+from timestone.finding import State
+from timestone.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
 from timestone.pin import Pin
 from timestone_cli.inspect_words import explanations, loss, verdict
 

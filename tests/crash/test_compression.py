@@ -21,8 +21,8 @@ from tests.support.recording_files import RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone import LogConfig, OffsetOutOfRange, names
 from timestone.dictionaries import write_dictionary
-from timestone.examination import base_offsets
 from timestone.files import Files
+from timestone.folder_listing import base_offsets
 from timestone.store import Store
 from timestone.zstd import train
 

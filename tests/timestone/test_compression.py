@@ -28,7 +28,8 @@ from tests.support.compressed import (
 from tests.support.faulty_files import FaultyFiles
 from timestone import CorruptRecord, LogConfig, names
 from timestone.catalog import Catalog
-from timestone.examination import State, examine
+from timestone.examination import examine
+from timestone.finding import State
 from timestone.frames import walk
 from timestone.inspection import EXIT_CLEAN, EXIT_CORRUPT, inspect_store
 from timestone.log import Log

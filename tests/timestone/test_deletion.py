@@ -8,8 +8,8 @@ import pytest
 from tests.support.faulty_files import FaultyFiles
 from timestone import names
 from timestone.deletion import DeletedFiles, delete_pair, deleted_up_to, finish_deletions
-from timestone.examination import base_offsets
 from timestone.files import Files
+from timestone.folder_listing import base_offsets
 
 
 def pair(folder: Path, base: int) -> list[Path]:

@@ -11,8 +11,9 @@ from timestone.crc import crc32c
 from timestone.draft import Draft
 from timestone.entries import ENTRY_BYTES
 from timestone.errors import UnsupportedFormat
-from timestone.examination import Finding, State, base_offsets, examine
+from timestone.examination import examine
 from timestone.files import Files
+from timestone.finding import Finding, State
 from timestone.index import HEADER_BYTES, SLOT_BYTES, SLOT_POSITIONS, IndexHeader, entry_position
 from timestone.segment_writer import SegmentWriter
 
@@ -262,23 +263,6 @@ def test_length_that_points_nowhere_allocates_nothing(quick_directory: Path) -> 
         salted = struct.pack("<QQI", LOG_ID, BASE, ordinal) + raw
         change(writer.index_path, entry_position(ordinal), raw + struct.pack("<I", crc32c(salted)))
         assert look(quick_directory).count <= ordinal
-
-
-def test_base_offsets_pair_the_files_and_name_the_strangers(quick_directory: Path) -> None:
-    for name in (
-        "00000000000000000000.index",
-        "00000000000000000000.segment",
-        "00000000000000000007.segment",
-        "00000000000000000000.index.tmp",
-        "00000000000000000003.segment.lost.2",
-        "topics",
-        "topics.lost",
-        "failed-flush",
-        "stranger",
-        "8.index",
-    ):
-        (quick_directory / name).write_bytes(b"")
-    assert base_offsets(Files(), quick_directory) == ([0, 7], ["8.index", "stranger"])
 
 
 def test_room_is_what_the_index_file_has(quick_directory: Path) -> None:

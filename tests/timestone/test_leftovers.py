@@ -16,7 +16,7 @@ from tests.support.specimen import FOLDER, INDEX, LOG_NAME, SEGMENT, Specimen, m
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
 from timestone.config import StoreConfig
 from timestone.errors import LogFailed
-from timestone.examination import Finding, State
+from timestone.finding import Finding, State
 from timestone.index import Checkpoint
 from timestone.leftovers import Leftovers, may_wait
 from timestone.log import Log

@@ -12,8 +12,9 @@ from timestone import names
 from timestone.draft import Draft
 from timestone.entries import NO_TOPIC
 from timestone.entry_seal import EntrySeal
-from timestone.examination import State, examine
+from timestone.examination import examine
 from timestone.files import Files
+from timestone.finding import State
 from timestone.index import HEADER_BYTES, TRAILER_BYTES, Checkpoint, IndexHeader, Trailer, entry_position
 from timestone.sealing import read_entries, seal_index
 from timestone.segment_writer import SegmentWriter

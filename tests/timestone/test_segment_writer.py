@@ -10,8 +10,9 @@ from tests.support.faulty_files import FaultyFiles
 from timestone import names
 from timestone.draft import Draft
 from timestone.entries import ENTRY_BYTES
-from timestone.examination import State, examine
+from timestone.examination import examine
 from timestone.files import Files
+from timestone.finding import State
 from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader
 from timestone.segment_writer import RESERVE_OFFSETS, FailedFlush, HalfWritten, SegmentWriter
 

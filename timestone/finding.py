@@ -1,0 +1,79 @@
+"""What one segment turned out to be: the result of an examination, for whoever acts on it or explains it."""
+
+import enum
+from dataclasses import dataclass, field
+
+from timestone.index import Checkpoint, FrameLayout, IndexHeader, Trailer
+
+
+class State(enum.StrEnum):
+    """What a segment turned out to be."""
+
+    SEALED = "sealed"
+    UNCLOSED = "unclosed"
+    """Not sealed, and whole: what a running owner or a kill -9 leaves."""
+    TORN = "torn"
+    """Not sealed, with something behind the last proven record."""
+    DAMAGED = "damaged"
+    """Something that was durable does not hold any more."""
+    ORPHAN = "orphan"
+    """One file of the pair is missing, or belongs elsewhere: nothing can be served."""
+
+
+@dataclass(slots=True)
+class Finding:
+    """One segment, examined. Offsets are [base_offset, base_offset + count)."""
+
+    base_offset: int
+    state: State
+    reason: str = ""
+    header: IndexHeader | None = None
+    checkpoint: Checkpoint | None = None
+    trailer: Trailer | None = None
+    count: int = 0
+    """Records to serve, damaged ones among them included."""
+    segment_bytes: int = 0
+    """Bytes of the segment that those records take."""
+    index_file_bytes: int = 0
+    segment_file_bytes: int = 0
+    damaged: list[int] = field(default_factory=list)
+    """Ordinals below `count` that do not hold."""
+    lost_count: int = 0
+    """Entries behind `count` that look like records."""
+    lost_bytes: int = 0
+    """Bytes of the segment behind the last served record."""
+    missing_bytes: int = 0
+    """Bytes that the index knows and the segment file does not have."""
+    named_topics: int = 0
+    """Distinct topics of a sealed segment."""
+    topic_count: int = 0
+    """One more than the highest topic id in use."""
+    first_timestamp_us: int = 0
+    last_timestamp_us: int = 0
+    loss_proven: bool = False
+    """More is missing than a killed process can explain."""
+    unborn: bool = False
+    """Its creation was cut short: the header page comes before any record and is flushed, so it never had one."""
+    generation: int = 0
+    """Of the segment file that was examined."""
+    frames: FrameLayout | None = None
+    """How that was compressed; None if it was not."""
+    removed_count: int = 0
+    """Records that compaction has removed, as far as the trailer tells or entries were looked at."""
+    superseded: bool = False
+    """A failed flush made the owner write its records again, into another segment (timestone/rescue.py)."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.count
+
+    @property
+    def watermark(self) -> int:
+        """Records below this ordinal were durable."""
+        return (
+            self.trailer.entry_count
+            if self.trailer
+            else self.checkpoint.entry_count
+            if self.checkpoint
+            else 0
+        )
