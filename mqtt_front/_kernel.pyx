@@ -48,7 +48,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 4  # see mqtt_front/kernel.py
+INTERFACE = 5  # see mqtt_front/kernel.py
 
 cdef enum:
     PACKETS = 32768
@@ -827,29 +827,42 @@ cdef class Sockets:
         self.room_bytes = self.ingest.room_bytes
         return 0
 
-    def acknowledge(self, list links not None, list answers not None):
-        cdef Py_ssize_t number, size, sent, packet_count = 0, byte_count = 0
-        cdef bytes answer
-        cdef Socket one
-        for number in range(len(links)):
-            answer = answers[number]
-            if answer is None or not answer:
-                continue
-            link = links[number]
-            one = link.socket
-            size = PyBytes_GET_SIZE(answer)
-            if one is None or one.fd < 0 or (one.buffered and link.transport.get_write_buffer_size()):
-                link.acknowledge(answer, size // 4)
-                continue
-            one.buffered = False
-            one.connection.unacknowledged -= size // 4
-            packet_count += size // 4
-            byte_count += size
-            sent = socket_send(one.fd, PyBytes_AS_STRING(answer), size)
-            if sent < size:  # also when it failed: the transport meets the same error, and knows what to do about it
-                one.buffered = True
-                link.transport.write(answer if sent <= 0 else answer[sent:])
-        return packet_count, byte_count
+    def acknowledge(self, list turns not None):
+        cdef Py_ssize_t number, byte_count = 0
+        cdef list links, answers
+        cdef dict merged
+        if len(turns) == 1:
+            links, answers = turns[0]
+            if len(links) != len(answers):
+                raise ValueError(f"{len(answers)} answers to {len(links)} links")
+            for number in range(len(links)):
+                byte_count += self.answer(links[number], answers[number])
+        else:
+            merged = {}
+            for links, answers in turns:
+                for link, answer in zip(links, answers, strict=True):
+                    if answer:
+                        merged.setdefault(link, []).append(answer)
+            for link, parts in merged.items():
+                byte_count += self.answer(link, b"".join(parts))
+        return byte_count // 4, byte_count
+
+    cdef Py_ssize_t answer(self, link, bytes data) except -1:
+        """Send a link acknowledgements; returns the bytes that it does not count itself."""
+        cdef Py_ssize_t sent, size = 0 if data is None else PyBytes_GET_SIZE(data)
+        if size == 0:
+            return 0
+        cdef Socket one = link.socket
+        if one is None or one.fd < 0 or (one.buffered and link.transport.get_write_buffer_size()):
+            link.acknowledge(data, size // 4)
+            return 0
+        one.buffered = False
+        one.connection.unacknowledged -= size // 4
+        sent = socket_send(one.fd, PyBytes_AS_STRING(data), size)
+        if sent < size:  # also when it failed: the transport meets the same error, and knows what to do about it
+            one.buffered = True
+            link.transport.write(data if sent <= 0 else data[sent:])
+        return size
 
 
 cdef object system_error():

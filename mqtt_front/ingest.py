@@ -244,8 +244,8 @@ class Ingest:
         self._submitted_bytes = 0
         self.gathering = Gathering(router.known, packet_bytes)
         self.gathering.paused = ack is Ack.MEMORY
-        self.acknowledge_all: Callable[[Gathered], None] = _acknowledge_each
-        """Answers the sources of a turn that was gathered and is settled."""
+        self.acknowledge_all: Callable[[list[Gathered]], None] = _acknowledge_each
+        """Answers the sources of turns that were gathered and are settled, each once."""
         self.received_count = 0
         self.gathered_count = 0
         """Of these, the ones that were gathered."""
@@ -456,8 +456,9 @@ class Ingest:
 
     def _answer(self, turns: list[_Turn]) -> None:
         """One write a source, whatever the number of turns."""
-        if len(turns) == 1 and turns[0].gathered is not None and not turns[0].uneven:
-            self.acknowledge_all(turns[0].gathered)
+        gathered = [turn.gathered for turn in turns if turn.gathered is not None and not turn.uneven]
+        if len(gathered) == len(turns):
+            self.acknowledge_all(gathered)
             return
         writes: dict[Source, list[bytes]] = {}
         counts: dict[Source, int] = {}
@@ -480,10 +481,15 @@ class Ingest:
             source.acknowledge(parts[0] if len(parts) == 1 else b"".join(parts), counts[source])
 
 
-def _acknowledge_each(gathered: Gathered) -> None:
-    for source, answer in zip(gathered.sources, gathered.answers, strict=True):
-        if answer:
-            source.acknowledge(answer, len(answer) // 4)
+def _acknowledge_each(turns: list[Gathered]) -> None:
+    answers: dict[Source, list[bytes]] = {}
+    for gathered in turns:
+        for source, answer in zip(gathered.sources, gathered.answers, strict=True):
+            if answer:
+                answers.setdefault(source, []).append(answer)
+    for source, parts in answers.items():
+        data = b"".join(parts)
+        source.acknowledge(data, len(data) // 4)
 
 
 def _reason(turn: _Turn, number: int) -> int:

@@ -79,9 +79,11 @@ class Poller:
         """It is its transport's alone from now on. Before its descriptor is closed."""
         self._sockets.remove(one)
 
-    def acknowledge(self, gathered: Gathered) -> None:
-        """Send all sources of a turn their acknowledgements."""
-        packet_count, byte_count = self._sockets.acknowledge(gathered.sources, gathered.answers)
+    def acknowledge(self, turns: list[Gathered]) -> None:
+        """Send all sources of some turns their acknowledgements, each in one piece."""
+        packet_count, byte_count = self._sockets.acknowledge(
+            [(gathered.sources, gathered.answers) for gathered in turns]
+        )
         self._broker.counts.packets_sent += packet_count
         self._broker.counts.bytes_sent += byte_count
 

@@ -324,7 +324,7 @@ def test_a_turn_of_many_plain_publishers_calls_none_of_them(parts: Parts) -> Non
     assert {(link.submitted_bytes, link.last_seen) for link in links} == {(len(PUBLISH), 5)}
     assert {link.connection.unacknowledged for link in links} == {1}
     gathered = parts.gathering.finish()
-    assert parts.sockets.acknowledge(gathered.sources, gathered.answers) == (200, 800)
+    assert parts.sockets.acknowledge([(gathered.sources, gathered.answers)]) == (200, 800)
     assert {link.peer.recv(100) for link in links} == {b"\x40\2\0\7"}
     assert {link.connection.unacknowledged for link in links} == {0}
 
@@ -457,13 +457,13 @@ def test_acknowledgements_wait_behind_what_waits_already_and_what_is_not_sent_go
     link.socket.buffered, link.waiting = True, b"earlier"
     parts.sockets.remove(gone.socket)
     puback = b"\x40\2\0\7"
-    assert parts.sockets.acknowledge([link, gone, gone], [puback, puback * 2, b""]) == (0, 0)
+    assert parts.sockets.acknowledge([([link, gone, gone], [puback, puback * 2, b""])]) == (0, 0)
     assert (link.calls, gone.calls) == ([("acknowledge", puback, 1)], [("acknowledge", puback * 2, 2)])
     link.waiting = b""
-    assert parts.sockets.acknowledge([link], [puback]) == (1, 4)
+    assert parts.sockets.acknowledge([([link], [puback])]) == (1, 4)
     assert (link.socket.buffered, link.written) == (False, b"")
     much = b"".join(b"\x40\2" + number.to_bytes(2, "big") for number in range(60_000)) * 20
-    assert parts.sockets.acknowledge([link], [much]) == (len(much) // 4, len(much))
+    assert parts.sockets.acknowledge([([link], [much])]) == (len(much) // 4, len(much))
     assert link.socket.buffered
     received = b""
     link.peer.setblocking(False)
@@ -474,8 +474,27 @@ def test_acknowledgements_wait_behind_what_waits_already_and_what_is_not_sent_go
     link.peer.close()
     link.written = b""
     link.socket.buffered = False
-    parts.sockets.acknowledge([link], [puback])
+    parts.sockets.acknowledge([([link], [puback])])
     assert link.written == puback  # the transport will meet the error, too
+
+
+def test_who_is_answered_for_several_turns_gets_one_piece_in_order(parts: Parts) -> None:
+    one, other, gone = parts.link("one"), parts.link("other"), parts.link("gone")
+    parts.sockets.remove(gone.socket)
+    pubacks = [b"\x40\2\0" + bytes([number]) for number in range(6)]
+    turns = [
+        ([one, gone], [pubacks[0], pubacks[1]]),
+        ([other, one, gone], [pubacks[2], pubacks[3], pubacks[4]]),
+    ]
+    turns.append(([other], [b""]))
+    assert parts.sockets.acknowledge(turns) == (3, 12)
+    assert one.peer.recv(100) == pubacks[0] + pubacks[3]
+    assert other.peer.recv(100) == pubacks[2]
+    assert gone.calls == [("acknowledge", pubacks[1] + pubacks[4], 2)]
+    assert one.connection.unacknowledged == -2
+    assert parts.sockets.acknowledge([]) == (0, 0)
+    with pytest.raises(ValueError, match="1 answers to 2 links"):
+        parts.sockets.acknowledge([([one, other], [b""])])
 
 
 def test_a_turn_ends_though_one_sends_without_end(parts: Parts) -> None:
