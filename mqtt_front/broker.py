@@ -134,6 +134,7 @@ class Broker:
             packet_bytes=settings.packet_bytes,
             settled=self.receipts.settled,
             appended=self._appended,
+            writing=self.delivery.expect_woken,
             written=self.delivery.serve_woken,
         )
         self.retaining = Retaining(

@@ -100,8 +100,13 @@ class Delivery:
         """An append concerns a parked feed. Called by the committer's thread."""
         self._wakes.put((feed, reader))
 
+    def expect_woken(self) -> None:
+        """The loop's own thread is about to append something: `serve_woken` comes next."""
+        self._wakes.attended = True
+
     def serve_woken(self) -> None:
         """Something was appended by the loop's own thread: serve whom it woke at once, not in a turn to come."""
+        self._wakes.attended = False
         self._scheduled = True
         self._wakes.empty()
         self._run()

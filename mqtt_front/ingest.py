@@ -220,12 +220,13 @@ class Ingest:
         packet_bytes: int = 1024 * 1024,
         settled: dict[str, int],
         appended: Callable[[Sequence[Appended]], None] = lambda appended: None,
+        writing: Callable[[], None] = lambda: None,
         written: Callable[[], None] = lambda: None,
     ) -> None:
         """`ack` is what an acknowledgement means; the bounds are on unsettled wire bytes, of all and of one
         client; a client that comes up against its own has at least `share_bytes_per_s` beside others. `settled` is
         kept up to date with the offset, by log, below which everything is answered; `appended` is called with what was;
-        `written` when the loop's own thread has written something, before it is answered."""
+        `writing` and `written` before and after the loop's own thread tries to write, before anybody is answered."""
         self._router = router
         self._loop = loop
         self._complaints = complaints
@@ -234,6 +235,7 @@ class Ingest:
         self.client_bytes = client_bytes
         self._settled = settled
         self._appended = appended
+        self._writing = writing
         self._written = written
         self._mailbox: Mailbox[tuple[_Turn, int, Exception | int]] = Mailbox(loop, self._resolved)
         self._turn: _Turn | None = None
@@ -394,24 +396,26 @@ class Ingest:
         self._shares.submitted(turn.all_sources())
         turn.open_count = len(turn.columns)
         outcomes: list[tuple[_Turn, int, Exception | int]] = []
-        wrote = False
+        tried = False
         for number, columns in turn.columns.items():
             level = self._ack if columns.acknowledged and self._ack is not Ack.MEMORY else Ack.WRITTEN
             log, draft = self._router.logs[number], columns.draft()
+            if level is Ack.WRITTEN and not tried:
+                tried = True
+                self._writing()
             try:
                 written = log.append_now(draft) if level is Ack.WRITTEN else None
                 if written is None:
                     log.submit(draft, ack=level, done=functools.partial(self._done, turn, number))
                 else:
                     outcomes.append((turn, number, written.stop))
-                    wrote = True
             except (TimestoneError, OSError) as error:
                 outcomes.append((turn, number, error))
         if self._ack is Ack.MEMORY:
             # Accepted is all that this level promises; the drafts are still counted until they are written.
             self._answer([turn])
             turn.answers = []
-        if wrote:
+        if tried:
             self._written()
         if outcomes or not turn.columns:
             self._resolved(outcomes)

@@ -24,6 +24,8 @@ class Mailbox(Generic[Item]):
         self._rung = False
         self._thread = 0
         """The loop's, once it has been seen."""
+        self.attended = False
+        """The loop's own thread will call `empty` once it has put in what it has: then it need not be rung for that."""
 
     def put(self, item: Item) -> None:
         """Never blocks. After the loop was closed the item is dropped."""
@@ -31,8 +33,10 @@ class Mailbox(Generic[Item]):
         # The item is in before the flag is read, and `empty` lowers the flag before it takes items out:
         # whoever sees the flag up is certain to be served.
         if not self._rung:
-            self._rung = True
             ours = threading.get_ident() == self._thread
+            if ours and self.attended:
+                return
+            self._rung = True
             try:
                 (self._loop.call_soon if ours else self._loop.call_soon_threadsafe)(self.empty)
             except RuntimeError:

@@ -68,7 +68,10 @@ class TailRun(NamedTuple):
         return SingleRecord(self.base_offset, topic_id, flags, header_length, self.stored.pieces[0])
 
     @property
-    def topic_ids(self) -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
+    def topic_ids(self) -> "list[int] | np.ndarray[tuple[int], np.dtype[np.uint32]]":
+        """Of each record. A list of one for a single record: a column of one takes ten times as long."""
+        if len(self.entries) == ENTRY_BYTES:
+            return [_TOPIC_AND_FLAGS.unpack_from(self.entries, _TOPIC_AT)[0]]
         ids: np.ndarray[tuple[int], np.dtype[np.uint32]] = np.frombuffer(self.entries, dtype=ENTRY)["topic"]
         return ids
 

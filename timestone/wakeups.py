@@ -69,7 +69,9 @@ class Wakeups:
     def parked_count(self) -> int:
         return len(self._parked) + len(self._parked_for_all)
 
-    def published(self, first_offset: int, topic_ids: npt.NDArray[np.uint32]) -> list[tuple[Waiter, int]]:
+    def published(
+        self, first_offset: int, topic_ids: list[int] | npt.NDArray[np.uint32]
+    ) -> list[tuple[Waiter, int]]:
         """The parked waiters that these new records concern, each with its first offset. They are parked no
         more. The caller holds `lock`."""
         if not self._parked and not self._parked_for_all:
@@ -119,10 +121,10 @@ class Wakeups:
                 self._wanting.pop(known, None)
 
 
-def _first_places(topic_ids: npt.NDArray[np.uint32]) -> list[tuple[int, int]]:
+def _first_places(topic_ids: list[int] | npt.NDArray[np.uint32]) -> list[tuple[int, int]]:
     """The distinct topics of a batch, each with the place of its first record, by place."""
     firsts: dict[int, int] = {}
-    for at, topic in enumerate(topic_ids.tolist()):
+    for at, topic in enumerate(topic_ids if isinstance(topic_ids, list) else topic_ids.tolist()):
         if topic not in firsts:
             firsts[topic] = at
     return list(firsts.items())

@@ -83,3 +83,25 @@ def test_after_the_loop_is_closed_items_are_dropped() -> None:
 
     mailbox: Mailbox[int] = Mailbox(Closed(), lambda items: None)
     mailbox.put(1)
+
+
+def test_the_loop_is_not_rung_for_what_its_own_thread_will_fetch_but_for_others_it_is() -> None:
+    loop = ManualLoop()
+    got: list[list[int]] = []
+    mailbox: Mailbox[int] = Mailbox(loop, got.append)
+    mailbox.empty()
+    mailbox.attended = True
+    mailbox.put(1)
+    loop.settle()
+    assert got == []
+    mailbox.empty()
+    assert got == [[1]]
+    other = threading.Thread(target=mailbox.put, args=(2,))
+    other.start()
+    other.join()
+    assert loop.wakeup_count == 1
+    loop.settle()
+    mailbox.attended = False
+    mailbox.put(3)
+    loop.settle()
+    assert got == [[1], [2], [3]]
