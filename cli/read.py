@@ -140,7 +140,7 @@ def _copy(reader: Reader, log: LogView, printer: _Printer, interrupts: Interrupt
         except CorruptRecord as damage:
             skipped += 1
             print(f"timestone read: skipped: {damage}", file=sys.stderr)
-            reader.seek(damage.offset + 1)
+            reader.seek(damage.next_offset)
             continue
         if len(batch):
             printer.print(batch)

@@ -21,7 +21,7 @@ from mqtt_front.mailbox import Mailbox
 from mqtt_front.packing import Packed, pack, pack_single
 from mqtt_front.session import Client, Session
 from timestone.batch import Batch
-from timestone.errors import CorruptRecord, OffsetOutOfRange, StoreClosed
+from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost, StoreClosed
 
 _STEP_RECORDS = 1024
 _STEP_BYTES = 128 * 1024
@@ -271,9 +271,11 @@ class Delivery:
             feed.lost(error.start)
             self._skip(feed, reader, error.start)
         elif isinstance(error, CorruptRecord):
-            self.counts.corrupt += 1
+            self.counts.corrupt += error.next_offset - error.offset
             self._complaints.warn(f"corrupt {name}", f"log {name}: {error}; skipped for {client_id!r}")
-            self._skip(feed, reader, error.offset + 1)
+            if isinstance(error, OffsetsLost):
+                feed.lost(error.next_offset)
+            self._skip(feed, reader, error.next_offset)
         else:
             self._complaints.warn(f"read {name}", f"log {name} cannot be read for {client_id!r}: {error}")
             feed.state = FeedState.BLOCKED

@@ -99,7 +99,7 @@ def received_since(logs: Iterable[Log], since: Mapping[str, int]) -> dict[str, l
             try:
                 batch = reader.read()
             except CorruptRecord as error:
-                reader.seek(error.offset + 1)
+                reader.seek(error.next_offset)
                 continue
             except OffsetOutOfRange as error:  # retention is at work already
                 reader.seek(error.start)

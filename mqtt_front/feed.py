@@ -250,7 +250,8 @@ class Feed:
         """The read failed."""
 
     def lost(self, first_left: int) -> None:
-        """Retention has taken what lies between the next record to be read and this offset."""
+        """What lies between the next record to be read and this offset is gone: retention has taken it, or a segment is
+        lost."""
 
     def detach(self) -> None:
         """Give the reader back. A read that is under way keeps its own reference and finds that it came too

@@ -29,8 +29,8 @@ class Places:
         return _TIMESTAMP + len(time).to_bytes(2, "big") + time
 
     def of(self, offset: int, timestamp_us: int, gap: int | None = None) -> bytes:
-        """The properties of one record. `gap`: retention has taken what lay before this offset, and the client is told
-        so with `stream-gap`."""
+        """The properties of one record. `gap`: what lay before this offset is gone, by retention or by damage, and the
+        client is told so with `stream-gap`."""
         told = b"" if gap is None else _pair("stream-gap", str(gap))
         digits = b"%d" % offset
         return b"".join((told, self.front(len(digits)), digits, self.time(timestamp_us)))

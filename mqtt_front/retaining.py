@@ -130,7 +130,7 @@ class Retaining:
                 try:
                     self._apply(messages, log.read(max(messages.position, log.start_offset)))
                 except CorruptRecord as error:
-                    messages.position = error.offset + 1
+                    messages.position = error.next_offset
                 except OffsetOutOfRange as error:  # retention is at work already
                     messages.position = error.start
         self._documents.hold(self._places())
@@ -203,7 +203,7 @@ class Retaining:
         if isinstance(error, OffsetOutOfRange):
             messages.position = max(messages.position + 1, error.start)
         elif isinstance(error, CorruptRecord):
-            messages.position = error.offset + 1
+            messages.position = error.next_offset
         else:
             if not isinstance(error, StoreClosed):
                 self._log.error("retained messages of log %s fall behind: %s", messages.log.name, error)

@@ -38,8 +38,16 @@ class ScanTask(InputPartition):
 def plan(
     ranges: Sequence[OffsetRange], logs: Mapping[LogPartition, LogView], options: ReadOptions
 ) -> list[InputPartition]:
-    """The tasks that read `ranges`. The same ranges give the same tasks; segments without the topics get none."""
-    bounds = {}
+    """The tasks that read `ranges`. The same ranges give the same tasks; segments without the topics get none.
+
+    Raises DataLoss for offsets of segments that are damaged as a whole or gone; with `failOnDataLoss=false` it
+    warns."""
+    continuity, bounds = Continuity(options.fail_on_data_loss), {}
+    for one in ranges:
+        for first, following in logs[one.log].lost_offsets(one.start, one.end):
+            continuity.lost(
+                f"{one.log}: offsets {first} to {following - 1} are lost: no segment has them any more"
+            )
     for key in {one.log for one in ranges}:
         # One span around all ranges of the log: there may be several.
         start = min(one.start for one in ranges if one.log == key)
@@ -106,7 +114,7 @@ def _batches(
             if continuity.fail:
                 raise
             continuity.lost(str(error))
-            reader.seek(error.offset + 1)
+            reader.seek(error.next_offset)
             continue
         # With a filter, what it found may lie behind the end: that is another task's.
         yield batch if reader.offset <= wanted.end else batch.select(batch.offsets < wanted.end)

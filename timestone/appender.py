@@ -42,7 +42,9 @@ class LogPlace:
     open_segments: OpenSegments
     now_us: Callable[[], int]
 
-    def segment(self, base_offset: int, *, count: int = 0, trailer: Trailer | None = None) -> Segment:
+    def segment(
+        self, base_offset: int, epoch: int | None, *, count: int = 0, trailer: Trailer | None = None
+    ) -> Segment:
         """The reading side of a segment of this log."""
         return Segment(
             self.files,
@@ -52,6 +54,7 @@ class LogPlace:
             self.open_segments,
             count=count,
             trailer=trailer,
+            epoch=epoch,
         )
 
 
@@ -142,7 +145,7 @@ class Appender:
 
     def replace(self, segment: Segment, trailer: Trailer) -> None:
         """Serve a sealed segment from the files that have taken the place of its own."""
-        fresh = self._place.segment(segment.base_offset, trailer=trailer)
+        fresh = self._place.segment(segment.base_offset, segment.epoch, trailer=trailer)
         self.history = self.history.replaced(segment, fresh)
 
     def write(self, draft: Draft) -> TailRun:
@@ -274,8 +277,12 @@ class Appender:
         given_up = [segment for segment in self.history.segments if segment.end_offset > base]
         for segment in given_up:
             if segment.base_offset < base:
-                kept.append(self._place.segment(segment.base_offset, count=base - segment.base_offset))
-        self.history = History([*kept, self._place.segment(base, count=fresh.count)])
+                shorter = self._place.segment(
+                    segment.base_offset, segment.epoch, count=base - segment.base_offset
+                )
+                kept.append(shorter)
+        rewritten = self._place.segment(base, fresh.header.epoch, count=fresh.count)
+        self.history = History([*kept, rewritten], self.history.lost_bases)
         for segment in given_up:
             self._place.open_segments.forget(segment)
         self._rolled = [writer for writer in self._rolled if writer not in poisoned]
@@ -303,7 +310,9 @@ class Appender:
             return  # poisoned meanwhile: what it held is served by another segment
         self._rolled.remove(writer)
         old = next(segment for segment in self.history.segments if segment.base_offset == writer.base_offset)
-        self.history = self.history.replaced(old, self._place.segment(old.base_offset, trailer=trailer))
+        self.history = self.history.replaced(
+            old, self._place.segment(old.base_offset, old.epoch, trailer=trailer)
+        )
         self._place.open_segments.forget(old)
         writer.close()
 
@@ -330,7 +339,7 @@ class Appender:
             place = self._place
             header = IndexHeader(place.log_id, self.next_offset, now_us, self.epoch, place.boot_id)
             writer = self._writer = SegmentWriter(place.files, place.folder, header)
-            self.history = self.history.followed_by(place.segment(header.base_offset))
+            self.history = self.history.followed_by(place.segment(header.base_offset, header.epoch))
         return writer
 
     def _is_over(self, writer: SegmentWriter, draft: Draft, now_us: int) -> bool:

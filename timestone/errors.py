@@ -161,14 +161,30 @@ class LogFailed(TimestoneError):
 
 
 class CorruptRecord(TimestoneError):
-    """The bytes of one record are not those that were appended. Its neighbours are readable: seek to `offset
-    + 1`."""
+    """The bytes of one record are not those that were appended. Its neighbours are readable: seek to
+    `next_offset`."""
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
         super().__init__(f"{path}: the record at offset {offset} is corrupt: {reason}")
         self.path = path
         self.offset = offset
+        self.next_offset = offset + 1
         self.reason = reason
+
+
+class OffsetsLost(CorruptRecord):
+    """A segment that had the offsets from `offset` on is damaged as a whole or gone: its index is lost, or its file.
+    What comes behind is readable: seek to `next_offset`. What is left of it may be found by `timestone salvage`.
+
+    Not raised for offsets that a power loss has left out, that compaction has removed or that retention has deleted."""
+
+    def __init__(self, path: Path, offset: int, next_offset: int) -> None:
+        super().__init__(path, offset, "lost")
+        self.args = (
+            f"{path}: offsets {offset} to {next_offset - 1} are lost: no segment has them any more. Read on at offset "
+            f"{next_offset}; `timestone inspect` and `timestone salvage` say what is left",
+        )
+        self.next_offset = next_offset
 
 
 class CorruptLog(TimestoneError):

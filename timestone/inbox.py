@@ -244,7 +244,7 @@ def _appended(log: Log, posting: Posting, since: int) -> dict[int, int]:
         try:
             batch = reader.read()
         except CorruptRecord as error:
-            reader.seek(error.offset + 1)
+            reader.seek(error.next_offset)
             continue
         for number in np.flatnonzero(batch.header_lengths).tolist():
             for header in batch.headers_of(number):

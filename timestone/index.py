@@ -115,6 +115,11 @@ class IndexHeader:
         )
         return fixed + _CRC.pack(crc32c(fixed))
 
+    @property
+    def known_epoch(self) -> int | None:
+        """The epoch; None when recovery has made the page anew, because what it had been was damaged."""
+        return self.epoch if any(self.boot_id) else None
+
     @classmethod
     def decode(cls, page: bytes, path: Path) -> Self:
         """Raises DamagedIndex, or UnsupportedFormat for a whole header of a newer version."""

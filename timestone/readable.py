@@ -14,7 +14,7 @@ from timestone import kernel
 from timestone.batch import Batch
 from timestone.config import MIB
 from timestone.entries import ENTRY, Entries
-from timestone.errors import OffsetOutOfRange
+from timestone.errors import OffsetOutOfRange, OffsetsLost
 from timestone.filters import validate_filter
 from timestone.history import History
 from timestone.named_readers import NamedReaders, ReaderLag, ReaderStore
@@ -99,7 +99,8 @@ class ReadableLog(ABC):
         not more than `max_bytes` stored bytes unless the first alone is larger. May return fewer than there
         are; read on at `next_offset`.
 
-        Raises OffsetOutOfRange; CorruptRecord when the record at `offset` is damaged; OSError from the disk.
+        Raises OffsetOutOfRange; CorruptRecord when the record at `offset` is damaged, OffsetsLost when a whole segment
+        is; OSError from the disk.
         """
         max_records = max(1, max_records)
         end = self.end_offset
@@ -157,7 +158,7 @@ class ReadableLog(ABC):
         """The record at exactly this offset.
 
         Raises OffsetOutOfRange when there is none (also for offsets that a power loss has left out, and for records
-        that compaction has removed), CorruptRecord."""
+        that compaction has removed), CorruptRecord, OffsetsLost."""
         if self._start_offset <= offset:
             found = self._open_records.record(offset)
             if found is not None:
@@ -240,6 +241,11 @@ class ReadableLog(ABC):
         else None."""
         return self._look_up(lambda history: history.gap_at(offset))
 
+    def lost_offsets(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The runs [start, end) of the offsets [first, last) that were given out and that no segment holds any more,
+        because its index or file is damaged or gone. Reading them raises OffsetsLost."""
+        return self._look_up(lambda history: list(history.lost_between(first, last)))
+
     def _stop(self, last: int | None) -> int:
         return self.end_offset if last is None else last
 
@@ -276,10 +282,15 @@ class ReadableLog(ABC):
         self._check(offset, self.end_offset)
 
     def _check_jump(self, offset: int, first: int) -> None:
-        """The record found is not the one at the offset. Fine where a power loss has left offsets out; if
-        retention has deleted it since the start was looked at, that must not pass in silence."""
-        if first != offset and offset < self.start_offset:
+        """The record found is not the one at the offset. Fine where a power loss has left offsets out, or compaction
+        has removed records. What retention has deleted since the start was looked at must not pass in silence, nor
+        what a damaged segment had."""
+        if first == offset:
+            return
+        if offset < self.start_offset:
             raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
+        for lost in self.lost_offsets(offset, first):
+            raise OffsetsLost(self.folder, *lost)
 
     def _from_tail(self, run: TailRun, offset: int, end: int, max_records: int, max_bytes: int) -> Batch:
         # A run may be in memory an instant before its records are published.

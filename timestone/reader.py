@@ -103,8 +103,8 @@ class Reader:
         """The next records, and move behind them. Empty when it has caught up, or when the first `max_scan`
         records that it looked at did not match.
 
-        Raises OffsetOutOfRange when retention has passed it, CorruptRecord for a damaged record (`seek`
-        behind it to go on), StoreClosed."""
+        Raises OffsetOutOfRange when retention has passed it, CorruptRecord for a damaged record and OffsetsLost for
+        a lost segment (`seek` to their `next_offset` to go on), StoreClosed."""
         self._check_open()
         if self._choice is None:
             batch = self.log.read(self.offset, max_records=max_records, max_bytes=max_bytes)

@@ -155,8 +155,11 @@ class Segment:
         *,
         count: int = 0,
         trailer: Trailer | None = None,
+        epoch: int | None = None,
     ) -> None:
+        """epoch: of its header page; None when that is not known."""
         self.base_offset = base_offset
+        self.epoch = epoch
         self.index_path = names.index_path(folder, base_offset)
         self.segment_path = names.segment_path(folder, base_offset, trailer.generation if trailer else 0)
         self.count = trailer.entry_count if trailer else count

@@ -301,7 +301,10 @@ class Store:
                 progress=functools.partial(opening, folder.name),
                 at_once=at_once,
             )
-            history = History([self._segment(folder, topics, finding) for finding in recovered.findings])
+            history = History(
+                [self._segment(folder, topics, finding) for finding in recovered.findings],
+                names.lost_bases(self.files.names(folder)),
+            )
             return self._made(folder, topics, row.config, history, recovered), recovered
         except BaseException:
             topics.close()
@@ -339,6 +342,7 @@ class Store:
             self.open_segments,
             count=finding.count,
             trailer=finding.trailer,
+            epoch=finding.header.known_epoch if finding.header else None,
         )
 
     def _create_log(self, name: str, partition: int, config: LogConfig) -> Log:

@@ -252,7 +252,7 @@ class LogView(ReadableLog):
         self._start_offset = bases[0] if bases else self._end_offset
         self._synced_offset = max(self._synced_offset, self._start_offset)
         self._segments = segments
-        self._history = History(segments)
+        self._history = History(segments, names.lost_bases(present))
         self._open_records.clear()
         return self._end_offset
 
@@ -361,9 +361,9 @@ class LogView(ReadableLog):
             trailer = read_trailer(self._files, fd, path, self.id, base, self._files.size(fd))
             if trailer is not None:
                 if known is None or trailer != known.trailer:
-                    known = self._segment(base, trailer)
+                    known = self._segment(base, trailer, header.known_epoch)
                 return _Look(known, epoch, base + trailer.entry_count)
-            segment = known or self._segment(base, None)
+            segment = known or self._segment(base, None, header.known_epoch)
             checkpoint = Checkpoint.latest(page, self.id, base)
             durable = checkpoint.entry_count if checkpoint else 0
             segment.count = self._count(fd, segment, max(segment.count, durable))
@@ -371,9 +371,9 @@ class LogView(ReadableLog):
         finally:
             self._files.close(fd)
 
-    def _segment(self, base: int, trailer: Trailer | None) -> Segment:
+    def _segment(self, base: int, trailer: Trailer | None, epoch: int | None) -> Segment:
         opened = self._store.open_segments
-        return Segment(self._files, self.folder, base, self.id, opened, trailer=trailer)
+        return Segment(self._files, self.folder, base, self.id, opened, trailer=trailer, epoch=epoch)
 
     def _count(self, fd: int, segment: Segment, count: int) -> int:
         """How many entries are published: go on from what is known until the first that does not hold.

@@ -236,6 +236,25 @@ def test_what_retention_has_taken_is_told_with_the_first_delivery(tmp_path: Path
                     assert gaps == [str(first) if told else None, *[None] * (59 - first)], name
 
 
+def test_lost_segment_is_told_with_the_delivery_behind_it(tmp_path: Path) -> None:
+    """The index of a segment in the middle was lost, and a replay went on behind it without a word."""
+    with mqtt_server(tmp_path) as server:
+        log = server.store.log(LOG)
+        log.configure(segment_entries=10)
+        for number in range(30):
+            publish(server, "gap", range(number, number + 1))
+        wait_for(lambda: log.synced_offset == log.end_offset)
+        base = log.history.segments[1].base_offset
+        (left,) = [end for first, end in log.segment_bounds() if first == base]
+    (tmp_path / f"{LOG}-0" / f"{base:020d}.index").unlink()
+    with mqtt_server(tmp_path) as server, reader(server.address, "after") as client:
+        client.subscribe("$stream/mqtt/@earliest/gap")
+        received = collect(30 - (left - base), client)[0]
+        assert numbers(received) == [*range(base), *range(left, 30)]
+        gaps = [place.get("stream-gap") for place in places(received)]
+        assert gaps == [*[None] * base, str(left), *[None] * (29 - left)]
+
+
 @pytest.mark.crash
 def test_kill_9_in_the_middle_of_a_replay_loses_nothing(tmp_path: Path) -> None:
     server = MqttProcess(tmp_path)

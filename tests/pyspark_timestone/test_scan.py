@@ -44,6 +44,25 @@ def read(store: Path, one: ScanTask, **options: str) -> list[int]:
     return offsets
 
 
+@pytest.mark.parametrize("topics", ["", "devices/1/state"])
+def test_lost_segment_fails_the_query_or_is_warned_of(
+    store: Path, topics: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The plan is cut where segments begin and end, so that no task had the offsets of one that was lost."""
+    (store / f"{LOG}-0" / f"{1000:020d}.index").unlink()
+    timestone.open(store).close()
+    chosen = {"path": str(store), **({"topics": topics} if topics else {})}
+    with view(store) as there:
+        logs, ranges = {KEY: there.log(LOG)}, [OffsetRange(KEY, 0, there.log(LOG).end_offset)]
+        with pytest.raises(DataLoss, match="offsets 1000 to 1999 are lost"):
+            plan(ranges, logs, read_options(chosen, streaming=False))
+        options = read_options({**chosen, "failOnDataLoss": "false"}, streaming=False)
+        with caplog.at_level(logging.WARNING):
+            tasks = plan(ranges, logs, options)
+    assert "offsets 1000 to 1999 are lost" in caplog.text
+    assert all(isinstance(one, ScanTask) and one.range.start not in range(1000, 2000) for one in tasks)
+
+
 @pytest.mark.parametrize(("start", "end"), [(0, 1000), (990, 1000), (1000, 1001), (2499, 2500)])
 def test_a_task_reads_exactly_its_range(store: Path, start: int, end: int) -> None:
     assert read(store, task(store, start, end)) == list(range(start, end))
