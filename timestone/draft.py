@@ -38,7 +38,7 @@ class Draft:
     Raises ValueError or OverflowError when a column does not fit.
     """
 
-    __slots__ = ("count", "flags", "header_lengths", "lengths", "stored", "topic_ids")
+    __slots__ = ("count", "flags", "header_lengths", "lengths", "size_bytes", "stored", "topic_ids")
 
     def __init__(
         self,
@@ -84,6 +84,7 @@ class Draft:
     ) -> None:
         self.stored = stored
         """The stored bytes of all records, in order."""
+        self.size_bytes = stored.size_bytes
         self.lengths = lengths
         """Stored bytes of each record, u32 each."""
         self.count = count = len(lengths) // 4
@@ -97,11 +98,6 @@ class Draft:
         headed = not isinstance(header_lengths, int) or header_lengths > 0
         if headed and (self._sizes() < self.header_lengths).any():
             raise ValueError("a header block is longer than its record")
-
-    @property
-    def size_bytes(self) -> int:
-        """Stored bytes of all records."""
-        return self.stored.size_bytes
 
     def check(self, record_bytes: int) -> None:
         """Raise RecordTooLarge when any record is over the limit. Nothing was written then."""

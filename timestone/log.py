@@ -389,7 +389,8 @@ class Log(ReadableLog):
             woken = (
                 self.wakeups.published(run.base_offset, run.topic_ids) if self.wakeups.parked_count else []
             )
-        _wake(woken)
+        if woken:
+            _wake(woken)
 
     def _check_space_locked(self, added_bytes: int) -> None:
         self._unchecked_bytes += added_bytes
