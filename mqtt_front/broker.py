@@ -10,7 +10,6 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from mqtt_front import acknowledging, enhanced, kernel, publishing, subscribing
@@ -18,6 +17,7 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.complaints import Complaints
 from mqtt_front.connection import Inbound
+from mqtt_front.counters import Counts, system_counters
 from mqtt_front.deadlines import Deadlines, ticks
 from mqtt_front.delivery import Delivery
 from mqtt_front.errors import ProtocolViolation
@@ -47,32 +47,10 @@ Value = TypeVar("Value")
 MAXIMUM_QOS = 2
 _PINGRESP = b"\xd0\x00"
 _REQUESTS = frozenset((Pings, packets.Subscribe, packets.Unsubscribe, packets.Auth))
-_LIMITS = (
-    "connection_count", "connects_per_s", "connect_timeout_ms", "connect_bytes", "session_count", "packet_bytes",
-    "receive_maximum", *publishing.RATES, "client_requests_per_s", "client_topic_count", "topic_count", "topic_levels",
-    "topic_bytes", "topic_alias_maximum", "subscription_count", "unsent_bytes",
-    "total_unsent_bytes",
-)  # fmt: skip
-"""The settings that a client can come up against; each is counted. `topic_count` is one of the log."""
 _CLOSE_S = 5.0
 """How long a closing connection may take to read what was written to it."""
 _LINGERING_MAX = 256
 """Connections at a time that are read from, only to throw it away, until their clients have heard why they end."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened to connections."""
-
-    accepted: int = 0
-    refused: int = 0
-    forbidden: int = 0
-    """Publishes to topics where their client may not publish."""
-    packets_received: int = 0
-    packets_sent: int = 0
-    """Without deliveries, which are counted where they are made."""
-    bytes_received: int = 0
-    bytes_sent: int = 0
 
 
 def _call_all(calls: list[Callable[[], None]]) -> None:
@@ -163,7 +141,9 @@ class Broker:
             writer_bytes=settings.unsent_bytes,
             sent_bytes=lambda: self.counts.bytes_sent,
         )
-        self.system = SystemTopics(self.system_counters, __version__, settings.system_interval_s)
+        self.system = SystemTopics(
+            functools.partial(system_counters, self), __version__, settings.system_interval_s
+        )
         self.stopping = False
         self.deadlines.on_tick += [
             self.sessions.expire,
@@ -394,46 +374,3 @@ class Broker:
     def new_client_id(self) -> str:
         """A client id for a client that has none; nobody else's."""
         return f"auto-{secrets.token_hex(12)}"
-
-    def system_counters(self) -> dict[str, int]:
-        """The counters of `status`, and those that cost a look at every session."""
-        connected = self.sessions.connected.values()
-        return self.status() | {
-            "subscriptions": sum(len(session.subscriptions) for session in connected),
-            "records": sum(log.end_offset - log.start_offset for log in self.router.logs),
-        }
-
-    def status(self) -> dict[str, int]:
-        """Counters, for whoever monitors the front."""
-        counts = self.delivery.counts
-        return {
-            "connections": self.linked_count,
-            "connections_accepted": self.counts.accepted,
-            "connections_refused": self.counts.refused,
-            "sessions": len(self.sessions),
-            "sessions_connected": len(self.sessions.connected),
-            "sessions_connected_maximum": self.sessions.connected_maximum,
-            "sessions_away": len(self.sessions) - len(self.sessions.connected),
-            "sessions_expired": self.sessions.expired_count,
-            "publishes_received": self.ingest.received_count,
-            "publishes_dropped": self.ingest.dropped_count,
-            "publishes_forbidden": self.counts.forbidden,
-            "logins_refused": self.guard.counts.refused,
-            "logins_locked_out": self.guard.counts.locked_out,
-            "bytes_submitted": self.ingest.submitted_bytes,
-            "bytes_unsent": self.unsent.total_bytes,
-            "shared_subscriptions": len(self.router.groups),
-            "retained": self.retaining.count,
-            "retained_bytes": self.retaining.size_bytes,
-            "retained_refused": self.retaining.refused_count,
-            "deliveries_sent": counts.delivered,
-            "deliveries_oversize": counts.oversize,
-            "deliveries_expired": counts.expired,
-            "offsets_lost_to_retention": counts.gap,
-            "records_corrupt": counts.corrupt,
-            "packets_received": self.counts.packets_received + self.ingest.gathered_count,
-            "packets_sent": self.counts.packets_sent + counts.delivered,
-            "bytes_received": self.counts.bytes_received,
-            "bytes_sent": self.counts.bytes_sent,
-            **{f"over_{limit}": self.over[limit] for limit in _LIMITS},
-        }

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from mqtt_front.address import shown_address
 from mqtt_front.broker import Broker
+from mqtt_front.counters import counters
 from mqtt_front.listener import Listener
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.open_files import allow_open_files
@@ -204,7 +205,7 @@ class MqttFront:
 
     def status(self) -> dict[str, Any]:
         """Addresses, ack level and counters, for machines."""
-        counts = self._broker.status() if self._broker is not None else {}
+        counts = counters(self._broker) if self._broker is not None else {}
         addresses = self._addresses()
         listeners = [
             {"address": address, "protocol": listener.protocol}

@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
-from mqtt_front.broker import Counts
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connack, Connect, Disconnect
 from mqtt_front.codec.properties import Properties
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.connection import Inbound
+from mqtt_front.counters import Counts
 from mqtt_front.errors import MalformedPacket
 from mqtt_front.events import Event, Publishes
 from mqtt_front.link import FRONT_BYTES, Link
