@@ -48,7 +48,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 5  # see mqtt_front/kernel.py
+INTERFACE = 6  # see mqtt_front/kernel.py
 
 cdef enum:
     PACKETS = 32768
@@ -642,13 +642,33 @@ cdef class Socket:
 
     cdef readonly int fd  # -1: removed
     cdef readonly bint reading
-    cdef public bint buffered  # something may wait in its transport
+    cdef bint buffered  # something may wait in its transport
     cdef object link
     cdef object connection
     cdef int level
     cdef uint32_t generation
     cdef bint between  # the next byte begins a packet, and one may come
     cdef bint bulky  # it had much to read the last time
+
+    def send(self, transport, bytes data not None):
+        self.send_behind(transport, data)
+
+    cdef int send_behind(self, transport, bytes data) except -1:
+        """Send what nothing waits before; the transport has the rest."""
+        cdef Py_ssize_t sent = 0, size = PyBytes_GET_SIZE(data)
+        cdef const char *start = PyBytes_AS_STRING(data)
+        cdef int fd = self.fd
+        if fd >= 0 and not (self.buffered and transport.get_write_buffer_size()):
+            self.buffered = False
+            if size >= BULKY_BYTES:
+                with nogil:
+                    sent = socket_send(fd, start, size)
+            else:
+                sent = socket_send(fd, start, size)
+        if sent < size:  # also when it failed: the transport meets the same error, and knows what to do about it
+            self.buffered = True
+            transport.write(data if sent <= 0 else data[sent:])
+        return 0
 
 
 cdef class Sockets:
@@ -849,19 +869,15 @@ cdef class Sockets:
 
     cdef Py_ssize_t answer(self, link, bytes data) except -1:
         """Send a link acknowledgements; returns the bytes that it does not count itself."""
-        cdef Py_ssize_t sent, size = 0 if data is None else PyBytes_GET_SIZE(data)
+        cdef Py_ssize_t size = 0 if data is None else PyBytes_GET_SIZE(data)
         if size == 0:
             return 0
         cdef Socket one = link.socket
-        if one is None or one.fd < 0 or (one.buffered and link.transport.get_write_buffer_size()):
+        if one is None or one.fd < 0 or not link.writable:
             link.acknowledge(data, size // 4)
             return 0
-        one.buffered = False
         one.connection.unacknowledged -= size // 4
-        sent = socket_send(one.fd, PyBytes_AS_STRING(data), size)
-        if sent < size:  # also when it failed: the transport meets the same error, and knows what to do about it
-            one.buffered = True
-            link.transport.write(data if sent <= 0 else data[sent:])
+        one.send_behind(link.transport, data)
         return size
 
 

@@ -10,7 +10,7 @@ from mqtt_front import gathering, known_topics
 from mqtt_front.codec import frame, scan
 from timestone.kernel import choose
 
-INTERFACE = 5
+INTERFACE = 6
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 _native, REASON = choose("mqtt_front._kernel", INTERFACE)

@@ -359,9 +359,10 @@ class Link:
         self._write(transport, data)
 
     def _write(self, transport: Transport, data: bytes) -> None:
-        if self.socket is not None:
-            self.socket.buffered = True
-        transport.write(data)
+        if self.socket is None:
+            transport.write(data)
+        else:
+            self.socket.send(transport, data)
 
     def settled(self, acknowledgements: bytes, reason: int) -> None:
         at_qos_2 = [at for at in range(0, len(acknowledgements), 4) if acknowledgements[at] == 0x50]

@@ -14,6 +14,7 @@ from mqtt_front import kernel
 from mqtt_front.gathering import Gathered
 from mqtt_front.ingest import PIECE_BYTES
 from mqtt_front.link import FRONT_BYTES, Link
+from mqtt_front.loop import Transport
 
 if TYPE_CHECKING:
     from mqtt_front.broker import Broker
@@ -33,8 +34,8 @@ class PollingLoop(Protocol):
 class PolledSocket(Protocol):
     """One socket of the poller, as its link sees it."""
 
-    buffered: bool
-    """Something may wait in the link's transport: what is sent goes behind it."""
+    def send(self, transport: Transport, data: bytes) -> None:
+        """Send behind what waits in the transport, which takes over what the socket does not."""
 
 
 class Poller:
