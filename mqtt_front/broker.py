@@ -38,6 +38,7 @@ from mqtt_front.sessions import Sessions
 from mqtt_front.settings import MqttSettings
 from mqtt_front.system_topics import SystemTopics
 from mqtt_front.unsent import Unsent
+from mqtt_front.will_records import WillRecords
 from mqtt_front.wills import Wills
 from mqtt_front.write_behind import Documents
 from timestone import __version__
@@ -126,7 +127,12 @@ class Broker:
             log=log,
         )
         self.wills = Wills(
-            functools.partial(publishing.publish_will, self), documents, loop, save_executor, log=log
+            functools.partial(publishing.publish_will, self),
+            WillRecords(router),
+            documents,
+            loop,
+            save_executor,
+            log=log,
         )
         self.links: dict[Link, None] = {}
         self.lingering: set[Link] = set()

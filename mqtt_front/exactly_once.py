@@ -13,10 +13,9 @@ import numpy as np
 
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.headers import with_packet_id
+from mqtt_front.log_batches import batches_since
 from mqtt_front.session import Session
-from timestone.errors import CorruptRecord, OffsetOutOfRange
 from timestone.log import Log
-from timestone.reader import Reader
 from timestone.record import FLAG_QOS_MASK, FLAG_QOS_SHIFT, HeaderKind
 
 _EXACTLY_ONCE = 2 << FLAG_QOS_SHIFT
@@ -94,16 +93,7 @@ def received_since(logs: Iterable[Log], since: Mapping[str, int]) -> dict[str, l
     """By client: the packet ids of QoS 2 publishes that were appended at or after an offset of each log."""
     found: dict[str, list[ReceivedId]] = {}
     for log in logs:
-        reader = _reader(log, since.get(log.name, 0))
-        while not reader.caught_up:
-            try:
-                batch = reader.read()
-            except CorruptRecord as error:
-                reader.seek(error.next_offset)
-                continue
-            except OffsetOutOfRange as error:  # retention is at work already
-                reader.seek(error.start)
-                continue
+        for batch in batches_since(log, since.get(log.name, 0)):
             for number in np.flatnonzero((batch.flags & FLAG_QOS_MASK) == _EXACTLY_ONCE).tolist():
                 items = {item.kind: item.value for item in batch.headers_of(number)}
                 if HeaderKind.PACKET_ID in items and HeaderKind.PUBLISHER in items:
@@ -112,12 +102,3 @@ def received_since(logs: Iterable[Log], since: Mapping[str, int]) -> dict[str, l
                     entry = ReceivedId(log.name, int(batch.offsets[number]), packet_id)
                     found.setdefault(client_id, []).append(entry)
     return found
-
-
-def _reader(log: Log, since: int) -> Reader:
-    """A reader at an offset, or at the nearest one that is left."""
-    while True:
-        try:
-            return log.reader(min(max(since, log.start_offset), log.end_offset))
-        except OffsetOutOfRange:
-            continue  # retention has moved the beginning since it was looked at

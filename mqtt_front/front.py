@@ -78,6 +78,7 @@ class MqttFront:
         broker.poll(loop)
         await loop.run_in_executor(self._save_executor, broker.load)
         broker.wills.publish_due()
+        await self._until(lambda: broker.wills.saved)  # who connects from now on has missed them
         broker.deadlines.start()
         self._saving = loop.create_task(self._save_now_and_then(broker))
         self._allow_connections()

@@ -122,6 +122,12 @@ def with_packet_id(row: PublishRow, client_id: str) -> PublishRow:
     return row._replace(headers=block)
 
 
+def with_will_key(block: bytes, key: str) -> bytes:
+    """The header block of a will with what tells it from all others; as it is when there is no room for that."""
+    marked = _encoded([Header(HeaderKind.WILL, "", key.encode())]) + block
+    return marked if len(marked) <= HEADER_BLOCK_BYTES_MAX else block
+
+
 def _check_size(length: int) -> None:
     if length > HEADER_BLOCK_BYTES_MAX:
         raise ProtocolViolation("the properties of a publish are too large", Reason.PACKET_TOO_LARGE)

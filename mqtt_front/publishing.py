@@ -9,7 +9,7 @@ from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MqttError, ProtocolViolation
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.exactly_once import has_qos_2
-from mqtt_front.headers import header_block, with_publisher
+from mqtt_front.headers import header_block, with_publisher, with_will_key
 from mqtt_front.link import Link
 from mqtt_front.rate import Rate
 from mqtt_front.retaining import has_retained
@@ -109,12 +109,14 @@ def _append_once(
         raise fault
 
 
-def publish_will(broker: "Broker", client_id: str, will: Will, done: Callable[[bool], None]) -> None:
-    """Publish the will of a client that left; `done` hears whether it is in the log. What could never be published
-    counts as done."""
+def publish_will(
+    broker: "Broker", key: str, client_id: str, will: Will, done: Callable[[bool], None]
+) -> None:
+    """Publish the will of a client that left, with its key in the record; `done` hears whether it is in the log.
+    What could never be published counts as done."""
     try:
         code = broker.router.code(will.topic)
-        block = header_block(will.properties)
+        block = with_will_key(header_block(will.properties), key)
     except MqttError as error:
         broker.log.warning("will of client %r is left out: %s", client_id, error)
         done(True)

@@ -2,8 +2,9 @@
 
 Layout (little endian): magic "TWIL", version u8, QoS and RETAIN as in the first byte of a PUBLISH u8, bytes of the
 client id u16, session expiry u32 (seconds), due f64 (seconds since 1970; 0 while the client is connected), bytes of
-the topic u16, two zero bytes, bytes of the properties u32; then client id, topic, the properties as in CONNECT
-without their length, and the payload.
+the topic u16, bytes of the name of a log u16, bytes of the properties u32; then client id, topic, the properties as in
+CONNECT without their length, the log and an offset u64, and the payload. Log and offset are the place of a will that is
+just being published (version 2); before that there is neither of them (version 1).
 """
 
 import struct
@@ -13,12 +14,14 @@ from mqtt_front.codec.fields import Fields
 from mqtt_front.codec.packets import Will
 from mqtt_front.codec.properties import Carrier, read_block, write_block
 from mqtt_front.errors import MqttError
+from mqtt_front.will_records import Place
 from timestone.errors import TimestoneError
 
-VERSION = 1
+VERSION = 2
 _MAGIC = b"TWIL"
-_HEADER = struct.Struct("<4sBBHIdH2xI")
+_HEADER = struct.Struct("<4sBBHIdHHI")
 assert _HEADER.size == 28
+_OFFSET = struct.Struct("<Q")
 
 
 class UnknownWill(TimestoneError):
@@ -33,6 +36,8 @@ class StoredWill(NamedTuple):
     session_expiry_s: int
     due_s: float
     """Seconds since 1970; 0 while the client is connected."""
+    place: Place | None = None
+    """Where its record is, if it was published: known from just before that on."""
 
 
 def encode_will(stored: StoredWill) -> bytes:
@@ -43,27 +48,33 @@ def encode_will(stored: StoredWill) -> bytes:
         will.topic.encode(),
         write_block(will.properties),
     )
+    log, offset = (
+        (stored.place.log.encode(), _OFFSET.pack(stored.place.offset)) if stored.place else (b"", b"")
+    )
     header = _HEADER.pack(
-        _MAGIC, VERSION, will.qos << 1 | will.retain, len(client_id), stored.session_expiry_s, stored.due_s,
-        len(topic), len(properties),
+        _MAGIC, 2 if log else 1, will.qos << 1 | will.retain, len(client_id), stored.session_expiry_s, stored.due_s,
+        len(topic), len(log), len(properties),
     )  # fmt: skip
-    return header + client_id + topic + properties + will.payload
+    return header + client_id + topic + properties + log + offset + will.payload
 
 
 def decode_will(document: bytes) -> StoredWill:
     """The will of a document. Raises UnknownWill."""
     if len(document) < _HEADER.size:
         raise UnknownWill(f"a will document of {len(document)} bytes")
-    magic, version, flags, id_bytes, expiry_s, due_s, topic_bytes, properties_bytes = _HEADER.unpack_from(
-        document
+    magic, version, flags, id_bytes, expiry_s, due_s, topic_bytes, log_bytes, properties_bytes = (
+        _HEADER.unpack_from(document)
     )
-    if magic != _MAGIC or version != VERSION:
-        raise UnknownWill(f"a will document of version {version}; this server reads version {VERSION}")
+    if magic != _MAGIC or not 1 <= version <= VERSION:
+        raise UnknownWill(f"a will document of version {version}; this server reads versions up to {VERSION}")
     topic_at = _HEADER.size + id_bytes
     properties_at = topic_at + topic_bytes
-    payload_at = properties_at + properties_bytes
+    log_at = properties_at + properties_bytes
+    offset_at = log_at + log_bytes
+    payload_at = offset_at + (_OFFSET.size if log_bytes else 0)
     try:
-        properties = read_block(Fields(document[properties_at:payload_at]), Carrier.WILL)
+        properties = read_block(Fields(document[properties_at:log_at]), Carrier.WILL)
+        log = document[log_at:offset_at].decode()
         client_id, topic = (
             document[_HEADER.size : topic_at].decode(),
             document[topic_at:properties_at].decode(),
@@ -75,4 +86,5 @@ def decode_will(document: bytes) -> StoredWill:
             f"a will document that is cut short: {len(document)} of at least {payload_at} bytes"
         )
     will = Will(topic, document[payload_at:], flags >> 1 & 3, bool(flags & 1), properties)
-    return StoredWill(client_id, will, expiry_s, due_s)
+    place = Place(log, *_OFFSET.unpack_from(document, offset_at)) if log_bytes else None
+    return StoredWill(client_id, will, expiry_s, due_s, place)

@@ -2,7 +2,8 @@
 
 A will belongs to one stay of a client: a new connection of the same client cancels one that is still delayed. It is
 durable from before its client is told that it is connected until its message is in the log, so a server that is
-killed publishes it when it is back; killed just then, it may publish it twice.
+killed publishes it when it is back. Before it is published, the end of the log is noted with it, and its record has its
+key: at the next start it is looked for from there on, so a kill in the middle does not have it published twice.
 """
 
 import functools
@@ -12,23 +13,32 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import Protocol
 
 from mqtt_front.codec.packets import Will
 from mqtt_front.loop import Loop
 from mqtt_front.will_document import StoredWill, UnknownWill, decode_will, encode_will
+from mqtt_front.will_records import Place
 from mqtt_front.write_behind import Documents, WriteBehind
 
 SPACE = "mqtt.will"
 _RETRY_S = 5.0
 
-Publish = Callable[[str, Will, Callable[[bool], None]], None]
-"""Client id, will, and what to call once its message is in the log (True) or could not be stored (False)."""
+Publish = Callable[[str, str, Will, Callable[[bool], None]], None]
+"""Key, client id, will, and what to call once its message is in the log (True) or could not be stored (False)."""
+
+
+class Records(Protocol):
+    """Finds wills in the logs: what `WillRecords` is."""
+
+    def place(self, topic: str) -> Place | None: ...
+    def holds(self, place: Place, topic: str, key: str) -> bool: ...
 
 
 class KeptWill:
     """A will that is kept: of one stay of one client."""
 
-    __slots__ = ("client_id", "due_s", "key", "will")
+    __slots__ = ("client_id", "due_s", "key", "place", "will")
 
     def __init__(self, key: str, client_id: str, will: Will) -> None:
         self.key = key
@@ -36,6 +46,8 @@ class KeptWill:
         self.will = will
         self.due_s = 0.0
         """Seconds since 1970; 0 while the client is connected."""
+        self.place: Place | None = None
+        """Where its record is, once it may have been published."""
 
 
 class Wills:
@@ -44,6 +56,7 @@ class Wills:
     def __init__(
         self,
         publish: Publish,
+        records: Records,
         documents: Documents,
         loop: Loop,
         executor: Executor,
@@ -52,6 +65,7 @@ class Wills:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._publish = publish
+        self._records = records
         self._documents = documents
         self._writer = WriteBehind(documents, SPACE, loop, executor, log=log)
         self._loop = loop
@@ -78,8 +92,13 @@ class Wills:
                 self._log.error("will %r is left alone: %s", key, error)
                 continue
             kept = KeptWill(key, stored.client_id, stored.will)
-            kept.due_s = stored.due_s
-            if not stored.due_s:
+            kept.due_s, kept.place = stored.due_s, stored.place
+            if kept.place is not None:
+                if self._records.holds(kept.place, stored.will.topic, key):
+                    changed[key] = None
+                    continue
+                kept.due_s = self._clock()
+            elif not stored.due_s:
                 kept.due_s = self._clock() + _delay_s(stored.will, stored.session_expiry_s)
                 changed[key] = encode_will(stored._replace(due_s=kept.due_s))
             self._wait(kept)
@@ -133,7 +152,12 @@ class Wills:
         heapq.heappush(self._order, (kept.due_s, kept.key, kept))
 
     def _publish_now(self, kept: KeptWill) -> None:
-        self._publish(kept.client_id, kept.will, functools.partial(self._published, kept))
+        if kept.place is None:
+            kept.place = self._records.place(kept.will.topic)
+            if kept.place is not None:
+                self._writer.write(kept.key, _document(kept, 0), functools.partial(self._publish_now, kept))
+                return
+        self._publish(kept.key, kept.client_id, kept.will, functools.partial(self._published, kept))
 
     def _published(self, kept: KeptWill, stored: bool) -> None:
         if stored:
@@ -147,4 +171,4 @@ def _delay_s(will: Will, session_expiry_s: int) -> int:
 
 
 def _document(kept: KeptWill, session_expiry_s: int) -> bytes:
-    return encode_will(StoredWill(kept.client_id, kept.will, session_expiry_s, kept.due_s))
+    return encode_will(StoredWill(kept.client_id, kept.will, session_expiry_s, kept.due_s, kept.place))

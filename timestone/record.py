@@ -52,6 +52,8 @@ class HeaderKind(enum.IntEnum):
     """The packet id of a QoS 2 publish, kept with the append so that exactly once survives a crash."""
     POSTING = 9
     """In the first record of each frame of a posting: which one, so that it is appended once."""
+    WILL = 10
+    """Which will the record is, so that a server that is killed while it publishes it does so once."""
 
 
 class Header(NamedTuple):

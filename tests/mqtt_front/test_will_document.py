@@ -5,6 +5,7 @@ import pytest
 from mqtt_front.codec.packets import Will
 from mqtt_front.codec.properties import Properties
 from mqtt_front.will_document import StoredWill, UnknownWill, decode_will, encode_will
+from mqtt_front.will_records import Place
 
 STORED = StoredWill(
     "dévice", Will("a/b", b"bye\0", 2, True, Properties(will_delay_interval=5, content_type="x")), 3600, 1.5
@@ -17,11 +18,26 @@ GOLDEN = bytes.fromhex(
     "62796500"  # the payload
 )
 """Version 1."""
+PLACED = STORED._replace(place=Place("mqtt", 0x1234))
+GOLDEN_2 = bytes.fromhex(
+    "5457494c 02 05 0700 100e0000 000000000000f83f 0300 0400 09000000"
+    "64c3a9766963 65"
+    "612f62"
+    "030001 78 1800000005"
+    "6d717474 3412000000000000"  # the log and the offset
+    "62796500"
+)
+"""Version 2."""
 
 
 def test_the_document_of_version_1_is_read_and_written_byte_for_byte() -> None:
     assert encode_will(STORED) == GOLDEN
     assert decode_will(GOLDEN) == STORED
+
+
+def test_the_document_of_version_2_has_a_place_as_well() -> None:
+    assert encode_will(PLACED) == GOLDEN_2
+    assert decode_will(GOLDEN_2) == PLACED
 
 
 def test_a_will_without_anything_is_one_too() -> None:
@@ -35,10 +51,11 @@ def test_a_will_without_anything_is_one_too() -> None:
         b"",
         GOLDEN[:27],
         b"TSES" + GOLDEN[4:],
-        GOLDEN[:4] + b"\x02" + GOLDEN[5:],
+        GOLDEN[:4] + b"\x03" + GOLDEN[5:],
         GOLDEN[:28] + b"\xff" + GOLDEN[29:],
         GOLDEN[:38] + b"\x7f" + GOLDEN[39:],
         GOLDEN[:40],
+        GOLDEN_2[:-5],
     ],
     ids=[
         "nothing",
@@ -48,6 +65,7 @@ def test_a_will_without_anything_is_one_too() -> None:
         "an id that is no text",
         "a property",
         "cut",
+        "cut in its place",
     ],
 )
 def test_what_is_no_document_of_this_version_is_refused(document: bytes) -> None:

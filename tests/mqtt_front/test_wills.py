@@ -2,7 +2,7 @@
 server that is killed publishes it when it is back."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,6 +11,8 @@ import pytest
 import timestone
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Will
 from mqtt_front.codec.properties import Properties
+from mqtt_front.will_document import decode_will
+from mqtt_front.will_records import Place
 from mqtt_front.wills import SPACE, KeptWill, Wills
 from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import RawClient, wait_for
@@ -18,6 +20,7 @@ from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
 from timestone.store import Store
 
+PLACE = Place("mqtt", 7)
 FOREVER = Properties(session_expiry_interval=0xFFFFFFFF)
 
 
@@ -26,7 +29,9 @@ class Published:
 
     def __init__(self, store: Store, executor: ThreadPoolExecutor) -> None:
         self.now = 1_000_000.0
-        self.topics: list[str] = []
+        self._topics: list[str] = []
+        self.in_log: list[str] = []
+        """Keys of wills that an earlier process has published."""
         self.refusals = 0
         self.store, self.executor, self.loop = store, executor, ManualLoop()
         self.wills = self.restarted()
@@ -34,19 +39,32 @@ class Published:
     def restarted(self) -> Wills:
         """As after a kill: only what is on the disk is left."""
         wills = Wills(
-            self._publish, self.store.documents, self.loop, self.executor,
+            self._publish, self, self.store.documents, self.loop, self.executor,
             log=logging.getLogger("test"), clock=lambda: self.now,
         )  # fmt: skip
         wills.load()
         self.wills = wills
         return wills
 
-    def _publish(self, client_id: str, will: Will, done: Callable[[bool], None]) -> None:
+    @property
+    def topics(self) -> list[str]:
+        """Of what was published, once what is kept of it is up to date."""
+        self.loop.run_until(lambda: self.wills.saved)
+        return self._topics
+
+    def place(self, topic: str) -> Place | None:
+        return None if topic == "forbidden" else PLACE
+
+    def holds(self, place: Place, topic: str, key: str) -> bool:
+        assert place == PLACE
+        return key in self.in_log
+
+    def _publish(self, key: str, client_id: str, will: Will, done: Callable[[bool], None]) -> None:
         if self.refusals:
             self.refusals -= 1
             done(False)
         else:
-            self.topics.append(will.topic)
+            self._topics.append(will.topic)
             done(True)
 
     def keep(self, client_id: str, will: Will, expiry_s: int = 100) -> KeptWill:
@@ -169,6 +187,33 @@ def test_one_that_cannot_be_stored_is_tried_again(published: Published) -> None:
     assert published.stored() == 0
 
 
+def test_where_it_will_be_is_durable_before_it_is_published(published: Published) -> None:
+    published.refusals = 1
+    published.left("c", will("a"), 100)
+    assert published.stored() == 1
+    (document,) = published.store.documents.items(SPACE).values()
+    assert decode_will(document).place == PLACE
+    published.loop.pass_time(10)
+    assert published.topics == ["a"]
+
+
+def test_killed_while_it_publishes_the_server_looks_into_the_log(published: Published) -> None:
+    published.refusals = 2
+    first, second = published.keep("first", will("first")), published.keep("second", will("second"))
+    for kept in (first, second):
+        published.wills.left(kept, 100)
+    assert published.stored() == 2
+    published.in_log = [first.key]
+    published.restarted().publish_due()
+    assert published.topics == ["second"]
+    assert published.stored() == 0
+
+
+def test_one_that_nobody_may_publish_is_forgotten(published: Published) -> None:
+    published.left("c", will("forbidden"), 100)
+    assert published.stored() == 0
+
+
 def test_a_document_that_cannot_be_read_is_reported_and_left_alone(
     published: Published, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,6 +259,29 @@ def test_killed_with_its_clients_connected_the_server_publishes_their_wills(tmp_
         server.kill()
     with timestone.open(tmp_path) as store:
         assert [record.topic for record in store.log("mqtt").reader()] == ["wills/gone", "wills/late"]
+
+
+def test_one_that_was_published_and_not_forgotten_is_not_published_again(tmp_path: Path) -> None:
+    kept: dict[str, bytes | None] = {}
+    with timestone.open(tmp_path / "data") as store:
+        put_many = store.documents.put_many
+
+        def forgetful(space: str, items: Mapping[str, bytes | None]) -> None:
+            if space == SPACE:
+                kept.update({key: document for key, document in items.items() if document is not None})
+            put_many(space, items)
+
+        store.documents.put_many = forgetful  # type: ignore[method-assign]
+        log = store.log("mqtt")
+        with mqtt_server(tmp_path, store=store) as server:
+            with RawClient(server.address) as client:
+                client.connect("client", will=Will("t", b"bye"))
+            wait_for(lambda: log.end_offset == 1)
+        assert not store.documents.items(SPACE)
+        put_many(SPACE, kept)  # as if it had been killed before that
+        with mqtt_server(tmp_path, store=store):
+            assert not store.documents.items(SPACE)
+        assert [record.payload for record in log.reader()] == [b"bye"]
 
 
 def test_a_delayed_will_waits_for_the_next_start_when_the_server_stops(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_numbers_of_the_kinds_never_change() -> None:
         "PUBLISHER": 7,
         "PACKET_ID": 8,
         "POSTING": 9,
+        "WILL": 10,
     }
 
 
