@@ -39,8 +39,13 @@ cdef extern from "unistd.h" nogil:
 cdef extern from *:
     """
     #define prefetch(address) __builtin_prefetch(address)
+
+    static inline PyObject *new_of(PyObject *kind, Py_ssize_t size) {
+        return ((PyTypeObject *)kind)->tp_alloc((PyTypeObject *)kind, size);
+    }
     """
     void prefetch(const void *address) nogil
+    object new_of(object kind, Py_ssize_t size)
 
 cdef extern from "Python.h" nogil:
     ctypedef struct PyTupleObject:
@@ -55,6 +60,7 @@ INTERFACE = 5  # see timestone/kernel.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
+    void PyTuple_SET_ITEM(object items, Py_ssize_t place, object item)
     int PyUnicode_CheckExact(object name)
     int PyUnicode_Compare(object one, object other)
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
@@ -80,7 +86,7 @@ cdef uint64_t U16_MAX = 0xFFFF
 cdef uint64_t U32_MAX = 0xFFFFFFFF
 assert sizeof(Entry) == ENTRY_BYTES
 assert (INDEX_HEADER_BYTES, REMOVED) == (HEADER_BYTES, FLAG_REMOVED)
-cdef object new_tuple = tuple.__new__
+assert Record._fields == ("offset", "timestamp_us", "topic", "payload", "block", "flags")
 
 
 cdef class View:
@@ -507,6 +513,11 @@ cdef inline int64_t end_of(const uint8_t *entries, Py_ssize_t number) noexcept n
     return <int64_t>position + <int64_t>length
 
 
+cdef inline void put(object record, Py_ssize_t place, object field):
+    Py_INCREF(field)
+    PyTuple_SET_ITEM(record, place, field)
+
+
 cdef class SegmentRecords:
     """See the twin in `timestone.open_records`."""
 
@@ -550,8 +561,15 @@ cdef class SegmentRecords:
             <uint32_t>entry.crcs
         ):
             return None
-        name = names[topic] if topic < <size_t>len(names) else None
-        return new_tuple(Record, (offset, entry.timestamp_us, name, data, (), flags))
+        # What `Record(…)` does, without a tuple of arguments: a tenth of a single read.
+        found = new_of(Record, 6)
+        put(found, 0, offset)
+        put(found, 1, entry.timestamp_us)
+        put(found, 2, names[topic] if topic < <size_t>len(names) else None)
+        put(found, 3, data)
+        put(found, 4, ())
+        put(found, 5, flags)
+        return found
 
     cdef bytes read(self, Py_ssize_t length, int64_t position):
         """So many bytes, or None."""
