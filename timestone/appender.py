@@ -282,7 +282,7 @@ class Appender:
                 )
                 kept.append(shorter)
         rewritten = self._place.segment(base, fresh.header.epoch, count=fresh.count)
-        self.history = History([*kept, rewritten], self.history.lost_bases)
+        self.history = History([*kept, rewritten], self.history.missing)
         for segment in given_up:
             self._place.open_segments.forget(segment)
         self._rolled = [writer for writer in self._rolled if writer not in poisoned]

@@ -52,6 +52,8 @@ class Finding:
     last_timestamp_us: int = 0
     loss_proven: bool = False
     """More is missing than a killed process can explain."""
+    never_durable: bool = False
+    """It lies behind a torn tail: a power loss can explain that it goes."""
     unborn: bool = False
     """Its creation was cut short: the header page comes before any record and is flushed, so it never had one."""
     generation: int = 0
@@ -66,6 +68,16 @@ class Finding:
     @property
     def end_offset(self) -> int:
         return self.base_offset + self.count
+
+    def lost_range(self, following: int) -> tuple[int, int] | None:
+        """The offsets [first, end) that damage has taken as a whole, so that no single record of them can be said to be
+        corrupt; `following`: where the next segment begins, or the log goes on."""
+        if not self.reason or self.superseded or self.never_durable or self.unborn:
+            return None
+        if self.state is State.ORPHAN or not self.count:
+            return (self.base_offset, following) if following > self.base_offset else None
+        durable = min(self.base_offset + self.watermark, following)
+        return (self.end_offset, durable) if durable > self.end_offset else None
 
     @property
     def watermark(self) -> int:

@@ -29,9 +29,16 @@ def listed_bases(present: Sequence[str]) -> tuple[list[int], list[str]]:
     return sorted(bases), strangers
 
 
+def known_missing(present: Sequence[str]) -> list[tuple[int, int]]:
+    """Of the names that a folder had: the offsets [first, end) that a recovery has found lost to damage, in order."""
+    return sorted(found for name in present if (found := names.parse_missing(name)) is not None)
+
+
 def _is_known(name: str) -> bool:
     """A file of ours beside the segments: of the log, or the unfinished index of a seal, what a recovery has put
     aside, what waits to be unlinked."""
     if name in (names.TOPICS_NAME, names.DOUBT_NAME) or names.parse_dictionary(name) is not None:
+        return True
+    if names.parse_missing(name) is not None:
         return True
     return name.endswith((names.TEMPORARY_SUFFIX, names.DELETED_SUFFIX)) or names.LOST_SUFFIX in name

@@ -15,11 +15,11 @@ class History:
     """Sealed segments and at most one growing one, by base offset. There may be gaps between them where an
     offset was never given out again after a power loss."""
 
-    __slots__ = ("_bases", "lost_bases", "segments")
+    __slots__ = ("_bases", "missing", "segments")
 
-    def __init__(self, segments: Sequence[Segment], lost_bases: Sequence[int] = ()) -> None:
-        """lost_bases: where segments began of which a recovery found one file only."""
-        self.lost_bases = lost_bases
+    def __init__(self, segments: Sequence[Segment], missing: Sequence[tuple[int, int]] = ()) -> None:
+        """missing: offsets [first, end) that a recovery found lost to damage, in order."""
+        self.missing = missing
         if isinstance(segments, ListedSegments):
             self.segments: Sequence[Segment] = segments
             self._bases: Sequence[int] = segments.bases
@@ -34,17 +34,17 @@ class History:
     def replaced(self, old: Segment, new: Segment | None) -> "History":
         """The same history with one segment exchanged or, for None, removed."""
         exchanged = (new if segment is old else segment for segment in self.segments)
-        return History([segment for segment in exchanged if segment is not None], self.lost_bases)
+        return History([segment for segment in exchanged if segment is not None], self.missing)
 
     def without(self, base_offset: int) -> "History":
         """The same history less the segment with this base offset."""
         return History(
-            [segment for segment in self.segments if segment.base_offset != base_offset], self.lost_bases
+            [segment for segment in self.segments if segment.base_offset != base_offset], self.missing
         )
 
     def followed_by(self, segment: Segment) -> "History":
         """The same history with one more segment at its end."""
-        return History((*self.segments, segment), self.lost_bases)
+        return History((*self.segments, segment), self.missing)
 
     def locate(self, offset: int) -> Segment | None:
         """The segment that holds `offset`, or the first one behind it; None behind the last record."""
@@ -81,7 +81,18 @@ class History:
         any more, in order. What is missing because it is meant to be is not among them.
 
         Offsets are left out only where the epoch rises, so a gap within one is a loss. In any other gap, and behind the
-        last segment, only what recovery has put aside tells of one."""
+        last segment, recovery has noted what was."""
+        for first, following, within_epoch in self._gaps(offset, end):
+            if within_epoch:
+                yield max(first, offset), following
+                continue
+            for lost, lost_end in self.missing:
+                if max(lost, first, offset) < min(lost_end, following):
+                    yield max(lost, first, offset), min(lost_end, following)
+
+    def _gaps(self, offset: int, end: int) -> Iterator[tuple[int, int, bool]]:
+        """The offsets [first, following) that no segment has, of those from `offset` to `end`, and whether the segments
+        around them are of one epoch."""
         place = max(0, bisect.bisect_right(self._bases, offset) - 1)
         before: Segment | None = None
         while place < len(self._bases) and (before is None or before.end_offset < end):
@@ -90,22 +101,11 @@ class History:
             if not segment.count:
                 continue
             if before is not None and segment.base_offset > max(offset, before.end_offset):
-                known = before.epoch is not None and before.epoch == segment.epoch
-                first = (
-                    before.end_offset if known else self._lost_from(before.end_offset, segment.base_offset)
-                )
-                if first is not None:
-                    yield max(first, offset), segment.base_offset
+                within_epoch = before.epoch is not None and before.epoch == segment.epoch
+                yield before.end_offset, segment.base_offset, within_epoch
             before = segment
         if before is not None and before.end_offset < end:
-            first = self._lost_from(before.end_offset, end)
-            if first is not None:
-                yield max(first, offset), end
-
-    def _lost_from(self, first: int, end: int) -> int | None:
-        """The base offset of the first segment in a gap that was put aside."""
-        at = bisect.bisect_left(self.lost_bases, first)
-        return self.lost_bases[at] if at < len(self.lost_bases) and self.lost_bases[at] < end else None
+            yield before.end_offset, end, False
 
     def read(self, offset: int, end: int, *, max_records: int, max_bytes: int) -> tuple[Segment, Run] | None:
         """The next records at or behind `offset` and below `end`, from one segment; None when there are none.

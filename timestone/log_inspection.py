@@ -12,7 +12,7 @@ from timestone.errors import TimestoneError
 from timestone.examination import examine
 from timestone.files import Files
 from timestone.finding import Finding, State
-from timestone.folder_listing import base_offsets
+from timestone.folder_listing import base_offsets, known_missing
 from timestone.inspection_report import LogReport, SegmentReport
 from timestone.opening_progress import Progress
 from timestone.recovery import identity_from_indexes
@@ -98,7 +98,7 @@ class LogInspection:
                 put_aside=self._put_aside(),
                 error="",
                 topics_reason=reason,
-                missing=tuple(_missing(served)),
+                missing=tuple(sorted({*_missing(served), *known_missing(self._files.names(self._folder))})),
             )
         finally:
             if topics is not None:

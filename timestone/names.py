@@ -1,7 +1,6 @@
 """All file names of a store are made and parsed here."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from timestone.errors import InvalidName
@@ -17,6 +16,7 @@ INDEX_SUFFIX = ".index"
 TEMPORARY_SUFFIX = ".tmp"
 LOST_SUFFIX = ".lost"
 DELETED_SUFFIX = ".deleted"
+MISSING_SUFFIX = ".missing"
 
 READER_NAME_MOST = 512
 """Characters of a reader's name: room for a service, a group and a client id."""
@@ -27,6 +27,7 @@ _BASE = re.compile(r"[0-9]{20}")
 _SEGMENT = re.compile(r"(?P<base>[0-9]{20})(\.(?P<generation>[1-9][0-9]{0,8}))?\.segment")
 _PAIR = re.compile(r"(?P<base>[0-9]{20})(\.index|(\.[1-9][0-9]{0,8})?\.segment)")
 _REWRITTEN = re.compile(r"[0-9]{20}\.[1-9][0-9]{0,8}\.segment(\..+)?")
+_MISSING = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.missing")
 _DICTIONARY = re.compile(r"(?P<number>[1-9][0-9]{0,8})\.dictionary")
 _ASIDE = re.compile(
     r"(?P<base>[0-9]{20})(\.[1-9][0-9]{0,8})?(?P<suffix>\.index|\.segment)(\.lost(\.[0-9]+)?|\.tmp)"
@@ -129,17 +130,15 @@ def parse_aside(name: str) -> tuple[str, int] | None:
     return (match["suffix"], int(match["base"])) if match else None
 
 
-def lost_bases(present: Sequence[str]) -> list[int]:
-    """Of the names in a log's folder: the base offsets of segments that recovery could not serve because one file of
-    the pair was missing. (Pairs that it puts aside have their records elsewhere, or were never durable; of those that
-    it serves it may have put pieces aside.)"""
-    halves: dict[int, set[str]] = {}
-    for name in present:
-        # Looked for first: of ten thousand names, few or none are of this kind.
-        if LOST_SUFFIX in name and (aside := parse_aside(name)) is not None:
-            halves.setdefault(aside[1], set()).add(aside[0])
-    served = set(map(parse_pair_base, present)) if halves else set()
-    return sorted(base for base, suffixes in halves.items() if len(suffixes) == 1 and base not in served)
+def missing_path(folder: Path, first: int, end: int) -> Path:
+    """The empty file whose name says that the offsets [first, end) were lost to damage."""
+    return folder / f"{first:020d}-{end:020d}{MISSING_SUFFIX}"
+
+
+def parse_missing(name: str) -> tuple[int, int] | None:
+    """The offsets [first, end) that a file's name says are lost, or None."""
+    match = _MISSING.fullmatch(name)
+    return (int(match["first"]), int(match["end"])) if match else None
 
 
 def lost_path(path: Path, taken: set[str]) -> Path:

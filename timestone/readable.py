@@ -14,7 +14,7 @@ from timestone import kernel
 from timestone.batch import Batch
 from timestone.config import MIB
 from timestone.entries import ENTRY, Entries
-from timestone.errors import OffsetOutOfRange, OffsetsLost
+from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost
 from timestone.filters import validate_filter
 from timestone.history import History
 from timestone.named_readers import NamedReaders, ReaderLag, ReaderStore
@@ -109,7 +109,11 @@ class ReadableLog(ABC):
             run = self._in_tail(offset)
             if run is not None:
                 return self._from_tail(run, offset, end, max_records, max_bytes)
-            found = self._from_files(offset, end, max_records, max_bytes)
+            try:
+                found = self._from_files(offset, end, max_records, max_bytes)
+            except CorruptRecord as error:
+                self._check_jump(offset, error.offset)
+                raise
             if found is not None:
                 segment, read = found
                 first = segment.base_offset + read.base_ordinal

@@ -122,6 +122,7 @@ class LogRecovery:
             self._remember = functools.partial(remember, next_offset, epoch)
         if not self._strict:
             self._remove_temporaries(present)
+            self._note_missing(findings, next_offset, present)
         if not at_once and self._may_wait(unclean):
             self._take_topics(findings)
             self._notes += map(describe, unclean)
@@ -244,7 +245,7 @@ class LogRecovery:
             if finding.superseded:
                 continue
             finding.state, finding.loss_proven = State.ORPHAN, True
-            finding.reason = "it follows a torn tail and was never durable"
+            finding.reason, finding.never_durable = "it follows a torn tail and was never durable", True
 
     def _continuation(self, findings: list[Finding], next_offset: int, epoch: int) -> tuple[int, int]:
         """Where the log goes on: behind everything that was ever shown to a reader."""
@@ -440,6 +441,31 @@ class LogRecovery:
     def _keep_topics_tail(self) -> None:
         self._copy_from(self._topics.path, self._topics.end_position)
         self._files.sync_directory(self._folder)
+
+    def _note_missing(self, findings: list[Finding], next_offset: int, present: Sequence[str]) -> None:
+        """Have the folder say which offsets damage has taken, before the files that tell of them are put aside: readers
+        are told, and tell this from what a power loss has left out."""
+        # Half a pair whose other half was put aside: what that means was known then, and noted if it was damage.
+        aside = {
+            put_aside[1]
+            for name in present
+            if names.LOST_SUFFIX in name and (put_aside := names.parse_aside(name)) is not None
+        }
+        following = [*(finding.base_offset for finding in findings[1:]), next_offset]
+        lost = [
+            names.missing_path(self._folder, *found)
+            for finding, end in zip(findings, following, strict=False)
+            if (found := finding.lost_range(end)) is not None
+            and not (finding.state is State.ORPHAN and finding.base_offset in aside)
+        ]
+        try:
+            for path in lost:
+                if path.name not in present:
+                    self._files.close(self._files.create(path))
+            if lost:
+                self._files.sync_directory(self._folder)
+        except OSError as error:
+            self._notes.append(f"could not note which offsets are lost: {error}")
 
     def _remove_temporaries(self, present: Sequence[str]) -> None:
         """Unfinished files are copies: what they were made from is still there."""

@@ -26,7 +26,7 @@ from timestone.deletion import DeletedFiles, finish_deletions
 from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
 from timestone.files import Files
 from timestone.finding import Finding
-from timestone.folder_listing import listed_bases
+from timestone.folder_listing import known_missing, listed_bases
 from timestone.history import History
 from timestone.inbox import Inbox
 from timestone.lock import StoreLock
@@ -303,7 +303,7 @@ class Store:
             )
             history = History(
                 [self._segment(folder, topics, finding) for finding in recovered.findings],
-                names.lost_bases(self.files.names(folder)),
+                known_missing(self.files.names(folder)),
             )
             return self._made(folder, topics, row.config, history, recovered), recovered
         except BaseException:

@@ -35,7 +35,7 @@ from timestone.errors import (
 )
 from timestone.examination import read_trailer
 from timestone.files import Files
-from timestone.folder_listing import base_offsets, listed_bases
+from timestone.folder_listing import base_offsets, known_missing, listed_bases
 from timestone.history import History
 from timestone.index import (
     HEADER_BYTES,
@@ -252,7 +252,7 @@ class LogView(ReadableLog):
         self._start_offset = bases[0] if bases else self._end_offset
         self._synced_offset = max(self._synced_offset, self._start_offset)
         self._segments = segments
-        self._history = History(segments, names.lost_bases(present))
+        self._history = History(segments, known_missing(present))
         self._open_records.clear()
         return self._end_offset
 

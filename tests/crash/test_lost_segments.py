@@ -111,6 +111,37 @@ def test_loss_of_the_last_segment_is_told_also_behind_the_jump(root: Path, what:
         assert read_over(view.log(NAME).reader("earliest")) == ([*range(30), end], [(30, end)])
 
 
+@pytest.mark.parametrize(
+    ("left_bytes", "lost_from"), [(0, 30), (4000, 30), (4096, 30), (4096 + 32 * 4 + 5, 34)]
+)
+def test_last_index_that_was_cut_costs_the_records_behind_the_cut_and_says_which(
+    root: Path, left_bytes: int, lost_from: int
+) -> None:
+    """It was put aside or cut as if a power loss had torn it, and the log went on behind the jump without a word."""
+    index = file(root, 30, "index")
+    index.write_bytes(index.read_bytes()[:left_bytes])
+    with opened(root) as store:
+        log = store.log(NAME)
+        read, told = read_over(log.reader("earliest"))
+        assert read == [*range(lost_from)]
+        assert [first for first, _ in told] == [lost_from]
+        assert told[0][1] >= COUNT
+
+
+def test_record_that_is_damaged_too_does_not_hide_what_is_lost_in_front_of_it(root: Path) -> None:
+    """The error of the first record behind the gap came first, and who stepped over that one was told nothing."""
+    file(root, 10, "index").unlink()
+    segment = file(root, 20, "segment")
+    segment.write_bytes(bytes(1) + segment.read_bytes()[1:])
+    with opened(root) as store:
+        reader = store.log(NAME).reader(10)
+        with pytest.raises(OffsetsLost) as lost:
+            reader.read()
+        reader.seek(lost.value.next_offset)
+        with pytest.raises(timestone.CorruptRecord, match="offset 20"):
+            reader.read()
+
+
 def test_loss_of_the_first_segment_moves_the_start(root: Path) -> None:
     file(root, 0, "index").unlink()
     with opened(root) as store:

@@ -13,3 +13,19 @@ def test_durable_is_what_the_trailer_says_else_the_checkpoint() -> None:
     assert finding.watermark == 4
     finding.trailer = Trailer(1, 1000, 7, *(0,) * 9)
     assert finding.watermark == 7
+
+
+def test_lost_as_a_whole_is_what_lies_behind_the_cut_or_all_of_it() -> None:
+    damaged = Finding(1000, State.DAMAGED, "the index has room for 4 of its 7 durable entries", count=4)
+    damaged.checkpoint = Checkpoint(1, 7, 70, 2000)
+    assert damaged.lost_range(1100) == (1004, 1007)
+    assert Finding(1000, State.ORPHAN, "the index is missing").lost_range(1100) == (1000, 1100)
+    assert Finding(1000, State.DAMAGED, "only 0 bytes of header").lost_range(1100) == (1000, 1100)
+
+
+def test_what_a_power_loss_may_take_is_not_lost_to_damage() -> None:
+    assert Finding(1000, State.TORN, count=4, lost_count=3).lost_range(1100) is None
+    behind = Finding(1000, State.ORPHAN, "it follows a torn tail and was never durable", never_durable=True)
+    assert behind.lost_range(1100) is None
+    again = Finding(1000, State.ORPHAN, "segment 900 has its records", superseded=True)
+    assert again.lost_range(1100) is None

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from timestone.files import Files
-from timestone.folder_listing import base_offsets, listed_bases
+from timestone.folder_listing import base_offsets, known_missing, listed_bases
 
 
 def test_base_offsets_pair_the_files_and_name_the_strangers(quick_directory: Path) -> None:
@@ -31,3 +31,9 @@ def test_what_retention_has_deleted_is_not_there_although_some_of_its_files_are(
     ]
     assert listed_bases(present) == ([9], [])
     assert listed_bases([]) == ([], [])
+
+
+def test_lost_offsets_are_listed_in_order_and_are_no_strangers() -> None:
+    present = [f"{30:020d}-{99:020d}.missing", "topics", f"{10:020d}-{20:020d}.missing"]
+    assert known_missing(present) == [(10, 20), (30, 99)]
+    assert listed_bases(present) == ([], [])

@@ -8,8 +8,10 @@ from timestone.errors import InvalidName
 from timestone.names import (
     index_path,
     log_folder,
+    missing_path,
     parse_index,
     parse_log_folder,
+    parse_missing,
     parse_segment,
     segment_path,
     validate_log_name,
@@ -87,3 +89,16 @@ STRANGE_FILES = [
 @pytest.mark.parametrize("name", STRANGE_FILES, ids=ascii)
 def test_file_of_a_stranger_is_no_index(name: str) -> None:
     assert parse_index(name) is None
+
+
+def test_lost_offsets_are_said_by_a_name() -> None:
+    path = missing_path(Path("log"), 20, 2**40)
+    assert path.name == "00000000000000000020-00000001099511627776.missing"
+    assert parse_missing(path.name) == (20, 2**40)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "20-30.missing", f"{20:020d}.missing", f"{20:020d}-{30:020d}.missing.tmp"]
+)
+def test_file_of_a_stranger_says_nothing_of_lost_offsets(name: str) -> None:
+    assert parse_missing(name) is None
