@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 import timestone
-from tests.support.mqtt_clients import wait_for
+from mqtt_front.codec.packets import Will
+from tests.support.mqtt_clients import RawClient, wait_for
 from tests.support.mqtt_lasting import LastingClient, LastingPublisher, LastingSubscriber
 from tests.support.mqtt_process import MqttProcess
+from tests.support.mqtt_server import mqtt_server
 from tests.support.seeds import rounds, run_seed, told_on_failure
 
 ROUNDS = rounds(default=3, variable="TIMESTONE_KILL_ROUNDS")
@@ -99,3 +101,30 @@ def test_nothing_acknowledged_is_missing_no_qos_2_twice_every_session_complete_i
                 twice = [p for p, times in Counter(received).items() if p[:1] == b"2" and times > 1]
                 assert twice == [], "QoS 2 was delivered twice"
         print(f"{ROUNDS} kills: {len(log)} records, {len(acknowledged)} acknowledged at QoS 1 and 2")
+
+
+@pytest.mark.crash
+def test_each_will_is_published_once_whenever_the_server_is_killed(tmp_path: Path) -> None:
+    seed = run_seed("wills")
+    chance = random.Random(seed)
+    wills: list[bytes] = []
+    with told_on_failure(TIMESTONE_SEED=seed, TIMESTONE_KILL_ROUNDS=ROUNDS):
+        for number in range(ROUNDS):
+            with MqttProcess(tmp_path) as server, timestone.view(tmp_path) as view:
+                clients = [RawClient(server.address, 5) for _ in range(100)]
+                for client in clients:
+                    wills.append(b"%d" % len(wills))
+                    topic = f"wills/{len(wills) % 7}"
+                    client.connect(f"c{number}-{len(wills)}", will=Will(topic, wills[-1], len(wills) % 3))
+                first = view.log("mqtt").end_offset
+                for client in clients:
+                    client.close()
+                while view.log("mqtt").end_offset == first:
+                    pass  # not a moment later: the will is in the log, and still kept
+                time.sleep(chance.choice((0, 0.001, 0.005)))
+                server.kill()
+        with mqtt_server(tmp_path):
+            pass
+        with timestone.open(tmp_path) as store:
+            times = Counter(record.payload for record in store.log("mqtt").reader())
+    assert times == Counter(wills)
