@@ -3,7 +3,8 @@
 All publishes go through one loop into few logs, so what a client has on the way is what all others wait behind. Whoever
 has more of it than it may is not read from until half is settled. As long as all who publish are that greedy, nothing
 else happens. Once others publish as well, the greedy ones take turns (deficit round robin): at each turn a portion,
-which is what one of so many clients could have of the front in that time, and the next one not before that is settled.
+which is what one of so many clients could have of the front in that time, and the next one not before that is settled;
+never more than it may have on the way, because that is read in one go.
 What the others leave of theirs is left alone, for that is what keeps their latency what it was
 (docs/decisions/0020-fair-share.md).
 """
@@ -128,7 +129,7 @@ class FairShare:
         """These take turns from now on; in each, one of all clients has a share of so many bytes."""
         self._others = True
         self._in_turn = greedy
-        self._portion = max(self._least_portion, share)
+        self._portion = max(self._least_portion, min(share, self._client_bytes))
         self._turn_bytes = max(self._portion, share * len(greedy))
         if greedy and not self._turning:
             self._turn()

@@ -29,11 +29,11 @@ class Client:
 
 
 class Crowd:
-    def __init__(self, total_bytes: int = 1 << 30) -> None:
+    def __init__(self, total_bytes: int = 1 << 30, client_bytes: int = CLIENT_BYTES) -> None:
         self.loop = ManualLoop()
         share_bytes_per_s = int(LEAST_PORTION / TURN_S)
         self.shares = FairShare(
-            self.loop, total_bytes=total_bytes, client_bytes=CLIENT_BYTES, share_bytes_per_s=share_bytes_per_s
+            self.loop, total_bytes=total_bytes, client_bytes=client_bytes, share_bytes_per_s=share_bytes_per_s
         )
 
     def publish(self, *clients: Client, size_bytes: int = 10) -> None:
@@ -99,13 +99,23 @@ def test_beside_others_the_greedy_gets_one_portion_a_turn() -> None:
 
 
 def test_the_fewer_publish_the_larger_is_the_portion() -> None:
-    crowd, greedy, others = Crowd(), Client(), [Client(), Client(), Client()]
-    crowd.exceed(greedy)
+    crowd, greedy, others = Crowd(client_bytes=TURN_BYTES), Client(), [Client(), Client(), Client()]
+    crowd.publish(greedy, size_bytes=TURN_BYTES + 1)
     crowd.publish(*others)
     crowd.look(FIRST_LOOK_S)
     crowd.read(greedy)
     crowd.loop.pass_time(TURN_S)
     assert greedy.portions[-1] == TURN_BYTES // 4
+
+
+def test_a_portion_is_no_more_than_a_client_may_have_on_the_way() -> None:
+    crowd, greedy = Crowd(), Client()
+    crowd.exceed(greedy)
+    crowd.publish(Client())
+    crowd.look(FIRST_LOOK_S)
+    crowd.read(greedy)
+    crowd.loop.pass_time(TURN_S)
+    assert greedy.portions[-1] == CLIENT_BYTES
 
 
 def test_the_next_portion_is_not_read_before_the_last_is_settled() -> None:
