@@ -158,7 +158,7 @@ def _chosen(cases: Mapping[str, Callable[[], Any]], word: str) -> Mapping[str, C
     while missing := {_PEERS.get(name, _PARQUET) for name in wanted} - wanted:
         wanted |= missing
     if not wanted:
-        raise BenchmarkError(f"no row has {word!r} in its name; there are {', '.join(cases)}")
+        raise BenchmarkError(f"no row has {word!r} in its name; there are {'; '.join(cases)}")
     return {name: load for name, load in cases.items() if name in wanted}
 
 

@@ -40,6 +40,9 @@ examples:
   timestone bench mqtt fan-in --against mosquitto=127.0.0.1:1884
 """
 
+_EXTRAS = {"pyspark": "spark", "pyarrow": "spark"}
+"""What brings a package that a benchmark needs."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One inner command a benchmark."""
@@ -73,4 +76,5 @@ def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise CommandError(f"this benchmark needs {error.name}, which is not installed") from error
+        how = f": pip install 'timestone[{_EXTRAS[error.name]}]'" if error.name in _EXTRAS else ""
+        raise CommandError(f"this benchmark needs {error.name}, which is not installed{how}") from error

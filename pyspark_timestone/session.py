@@ -1,7 +1,6 @@
 """One call from nothing to a Spark session in which `format("timestone")` works. Knows no data; settings and start
 only."""
 
-import importlib.util
 import os
 import sys
 import sysconfig
@@ -9,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark_timestone.errors import MissingRequirement
 from pyspark_timestone.java import find_java
+from pyspark_timestone.requirements import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,15 +64,6 @@ def spark_session(
     session = builder.getOrCreate()
     _register(session)
     return session
-
-
-def require(*modules: str) -> None:
-    """Raise MissingRequirement for the first of `modules` that cannot be imported."""
-    for module in modules:
-        if importlib.util.find_spec(module) is None:
-            raise MissingRequirement(
-                f"{sys.executable} has no module {module!r}, which Spark needs: pip install 'timestone[spark]'"
-            )
 
 
 def _settings(app_name: str, master: str | None, conf: Mapping[str, Any]) -> dict[str, str]:

