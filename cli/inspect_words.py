@@ -181,8 +181,8 @@ def _about_folder(log: LogReport) -> Iterator[str]:
     told = any(segment.lost_durable for segment in log.segments)
     for first, end in () if told else log.missing[:_SHOWN]:
         yield (
-            f"no segment holds offsets {first} to {end - 1}, which were given out; readers pass over them. Next: if a "
-            "recovery put their segment aside (.lost) and there is a copy that is whole, bring that back."
+            f"no segment holds offsets {first} to {end - 1}, which were given out; readers are told (OffsetsLost). "
+            "Next: if a recovery put their segment aside (.lost) and there is a copy that is whole, bring that back."
         )
     if log.topics_reason:
         yield (

@@ -72,7 +72,7 @@ def examine(
     try:
         index_fd = files.open(index_path)
     except FileNotFoundError:
-        return _without_index(base_offset, files.stat(_any_segment_path(files, folder, base_offset)).st_size)
+        return _without_index(files, base_offset, _any_segment_path(files, folder, base_offset))
     try:
         size = files.size(index_fd)
         trailer = read_trailer(files, index_fd, index_path, log_id, base_offset, size)
@@ -95,8 +95,9 @@ def examine(
         files.close(index_fd)
 
 
-def _without_index(base_offset: int, segment_bytes: int) -> Finding:
-    if segment_bytes == 0:
+def _without_index(files: Files, base_offset: int, segment_path: Path) -> Finding:
+    segment_bytes = files.stat(segment_path).st_size
+    if segment_bytes == 0 and not names.is_rewritten_segment(segment_path.name):
         return Finding(base_offset, State.UNCLOSED, unborn=True)
     return Finding(
         base_offset,

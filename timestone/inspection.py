@@ -134,7 +134,7 @@ def _exit_code(report: LogReport) -> int:
         EXIT_CORRUPT if segment.lost_durable else _EXIT_OF_STATE[State(segment.state)]
         for segment in report.segments
     ]
-    if report.topics_reason or report.topic_names_lost:
+    if report.topics_reason or report.topic_names_lost or report.missing:
         codes.append(EXIT_CORRUPT)
     return max(codes, default=EXIT_CLEAN)
 

@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from timestone import names
@@ -98,7 +97,7 @@ class LogInspection:
                 put_aside=self._put_aside(),
                 error="",
                 topics_reason=reason,
-                missing=tuple(sorted({*_missing(served), *known_missing(self._files.names(self._folder))})),
+                missing=tuple(_missing(served, known_missing(self._files.names(self._folder)))),
             )
         finally:
             if topics is not None:
@@ -188,9 +187,16 @@ def _segment_report(finding: Finding) -> SegmentReport:
     )
 
 
-def _missing(served: list[Finding]) -> Iterator[tuple[int, int]]:
+def _missing(served: list[Finding], noted: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What a gap within an epoch says, and what recovery has noted, unless that is back or would be deleted by now."""
+    found = set()
     for one, later in itertools.pairwise(served):
         if one.header is None or later.header is None or one.header.epoch != later.header.epoch:
             continue
         if one.end_offset < later.base_offset:
-            yield one.end_offset, later.base_offset
+            found.add((one.end_offset, later.base_offset))
+    start = served[0].base_offset if served else 0
+    for first, end in noted:
+        if end > start and not any(one.base_offset <= first < one.end_offset for one in served):
+            found.add((first, end))
+    return sorted(found)

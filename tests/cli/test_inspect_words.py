@@ -117,7 +117,7 @@ def test_a_clean_store_needs_no_words() -> None:
         (report(error="version 9"), ["t-0 cannot be read: version 9"]),
         (report(put_aside=("x.lost",)), ["put aside x.lost", "Nothing reads these files"]),
         (report(strangers=("notes.txt",)), ["not Timestone's, left alone: notes.txt"]),
-        (report(missing=((5, 9),)), ["no segment holds offsets 5 to 8", "readers pass over them", ".lost"]),
+        (report(missing=((5, 9),)), ["no segment holds offsets 5 to 8", "readers are told", ".lost"]),
         (report(topic_names_lost=1), ["the names of 1 topic are lost"]),
         (replace(report(), notes=("the catalogue is damaged",)), ["the catalogue is damaged"]),
     ],

@@ -203,6 +203,13 @@ def _reserved_index_alone(folder: Path) -> None:
     (folder / f"{BASE:020d}.index").write_bytes(bytes(65536))
 
 
+def test_empty_file_of_a_rewritten_segment_had_records(quick_directory: Path) -> None:
+    """Its index gone and its file emptied, a compressed segment was called one that had never held a record."""
+    (quick_directory / f"{BASE:020d}.1.segment").write_bytes(b"")
+    finding = look(quick_directory)
+    assert (finding.state, finding.unborn, finding.loss_proven) == (State.ORPHAN, False, True)
+
+
 UNBORN = {
     "segment": _empty_segment_alone,
     "both, empty": _empty_pair,

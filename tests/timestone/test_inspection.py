@@ -96,7 +96,8 @@ def test_segment_in_the_middle_that_lost_its_index_is_corruption_also_after_it_w
     assert report.logs[0].missing == ((10, 20),)
     assert report.logs[0].segments[1].lost_durable == 10
     timestone.open(quick_directory / "data", min_free_bytes=0).close()
-    assert inspect_store(quick_directory / "data").logs[0].missing == ((10, 20),)
+    after = inspect_store(quick_directory / "data")
+    assert (after.logs[0].missing, after.exit_code) == (((10, 20),), EXIT_CORRUPT)
 
 
 def test_damage_has_its_own_exit_code_and_names_the_offsets(
