@@ -121,7 +121,7 @@ class LogRecovery:
         if epoch > least_epoch:
             self._remember = functools.partial(remember, next_offset, epoch)
         if not self._strict:
-            self._remove_temporaries(present)
+            self._remove_temporaries(present, findings, beside_orphans=False)
             self._note_missing(findings, next_offset, present)
         if not at_once and self._may_wait(unclean):
             self._take_topics(findings)
@@ -130,6 +130,7 @@ class LogRecovery:
         else:
             served = self._make_durable(findings, lambda: progress(len(findings), len(findings)))
         if not self._strict:
+            self._remove_temporaries(present, findings, beside_orphans=True)
             self._remove_replaced(served)
         last_us = max((finding.last_timestamp_us for finding in served), default=0)
         identity = self._topics.identity
@@ -445,18 +446,15 @@ class LogRecovery:
     def _note_missing(self, findings: list[Finding], next_offset: int, present: Sequence[str]) -> None:
         """Have the folder say which offsets damage has taken, before the files that tell of them are put aside: readers
         are told, and tell this from what a power loss has left out."""
-        # Half a pair whose other half was put aside: what that means was known then, and noted if it was damage.
-        aside = {
-            put_aside[1]
-            for name in present
-            if names.LOST_SUFFIX in name and (put_aside := names.parse_aside(name)) is not None
-        }
+        # Half a pair whose other half was put aside, or never got its name: what that means was known then, and noted
+        # if it was damage.
+        halves = {half[1] for name in present if (half := names.parse_aside(name)) is not None}
         following = [*(finding.base_offset for finding in findings[1:]), next_offset]
         lost = [
             names.missing_path(self._folder, *found)
             for finding, end in zip(findings, following, strict=False)
             if (found := finding.lost_range(end)) is not None
-            and not (finding.state is State.ORPHAN and finding.base_offset in aside)
+            and not (finding.state is State.ORPHAN and finding.base_offset in halves)
         ]
         try:
             for path in lost:
@@ -467,10 +465,17 @@ class LogRecovery:
         except OSError as error:
             self._notes.append(f"could not note which offsets are lost: {error}")
 
-    def _remove_temporaries(self, present: Sequence[str]) -> None:
-        """Unfinished files are copies: what they were made from is still there."""
+    def _remove_temporaries(
+        self, present: Sequence[str], findings: list[Finding], *, beside_orphans: bool
+    ) -> None:
+        """Unfinished files are copies: what they were made from is still there. Those beside half a pair go when that
+        is put aside: until then they say that it is no damage."""
+        orphans = {finding.base_offset for finding in findings if finding.state is State.ORPHAN}
         for name in present:
-            if name.endswith(names.TEMPORARY_SUFFIX):
+            if not name.endswith(names.TEMPORARY_SUFFIX):
+                continue
+            found = names.parse_aside(name)
+            if (found is not None and found[1] in orphans) is beside_orphans:
                 try:
                     self._files.unlink(self._folder / name)
                 except OSError as error:
