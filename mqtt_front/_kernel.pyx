@@ -404,7 +404,7 @@ cdef class Gathering:
 
     cdef KnownTopics known
     cdef Py_ssize_t packet_bytes
-    cdef list unknown
+    cdef dict unknown  # topics that the last run has and `known` has not, as its keys
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size_bytes
     cdef public bint paused
@@ -423,7 +423,7 @@ cdef class Gathering:
     cdef list ack_counts
 
     def __cinit__(self, KnownTopics known not None, packet_bytes):
-        self.known = known
+        self.known, self.unknown = known, {}
         self.packet_bytes = min(max(packet_bytes, 0), LONGEST + 5)
         self.clear()
 
@@ -483,11 +483,11 @@ cdef class Gathering:
     ) except -1:
         cdef Py_ssize_t behind = self.take_known(source, data, position, end, level, room)
         if self.unknown:
-            topics, self.unknown = self.unknown, None
+            topics, self.unknown = list(self.unknown), {}
             # Once more from the start: what was found may be overwritten by whoever else has scanned meanwhile.
             if source.bring(topics):
                 behind = self.take_known(source, data, position, end, level, room)
-                self.unknown = None
+                self.unknown = {}
         return behind
 
     cdef Py_ssize_t take_known(
@@ -545,9 +545,10 @@ cdef class Gathering:
 
     cdef bint look_up(self, Py_ssize_t count, int64_t *log) except -1:
         """Give each packet found the id of its topic. False when some are not known, or not all are in `log`, which is
-        that of the first if it is negative."""
+        that of the first if it is negative. Allocates nothing that could set the garbage collector going: what that
+        calls may scan for another front."""
         cdef KnownTopics table = self.known
-        cdef dict unknown = {}
+        cdef dict unknown = self.unknown
         cdef uint64_t hashes[ROUND]
         cdef Py_ssize_t first, number, last
         cdef int64_t code = -1
@@ -581,8 +582,6 @@ cdef class Gathering:
                         log[0] = code >> 32
                     apart |= code >> 32 != log[0]
                 packet.number = <uint32_t>code
-        if unknown:
-            self.unknown = list(unknown)
         return not apart and not unknown
 
     def finish(self):

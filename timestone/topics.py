@@ -240,9 +240,7 @@ class TopicDictionary:
         count = len(self._names)
         if count == self._written_count:
             return
-        data = b"".join(
-            self._encode(number, self._names[number] or "") for number in range(self._written_count, count)
-        )
+        data = self._encoded(self._written_count, count)
         self._files.write_all(self._open_fd(), data, self._end)
         with self._lock:
             self._end += len(data)
@@ -269,9 +267,7 @@ class TopicDictionary:
         if self._synced is None:
             raise OSError(errno.EIO, "the topic dictionary was never flushed", str(self.path))
         count, end = self._synced
-        data = b"".join(
-            self._encode(number, self._names[number] or "") for number in range(count, self._written_count)
-        )
+        data = self._encoded(count, self._written_count)
         self._files.write_all(self._open_fd(), data, end)
         self.sync()
 
@@ -380,9 +376,13 @@ class TopicDictionary:
             return None
         return name.decode()
 
-    def _encode(self, number: int, name: str) -> bytes:
-        encoded = name.encode()
-        return _ENTRY.pack(self._crc(number, encoded), len(encoded)) + encoded
+    def _encoded(self, first: int, last: int) -> bytes:
+        """The entries of the ids [first, last)."""
+        pieces: list[bytes] = []
+        for number, name in enumerate(self._names[first:last], first):
+            encoded = (name or "").encode()
+            pieces += (_ENTRY.pack(self._crc(number, encoded), len(encoded)), encoded)
+        return b"".join(pieces)
 
     def _crc(self, number: int, name: bytes) -> int:
         return crc32c(name, crc32c(_SALT.pack(self.identity.log_id, number, len(name))))
