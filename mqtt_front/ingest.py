@@ -139,12 +139,13 @@ class _GatheredColumns:
     def draft(self) -> Draft:
         gathered = self._gathered
         flags = gathered.flags
+        if self.count == 1:
+            return Draft.single(gathered.data, int.from_bytes(gathered.topic_ids, sys.byteorder), flags[0])
         same = flags.count(flags[0]) == len(flags)
-        ids = gathered.topic_ids
         return Draft.from_columns(
             gathered.data,
             gathered.lengths,
-            int.from_bytes(ids, sys.byteorder) if len(ids) == 4 else np.frombuffer(ids, np.uint32),
+            np.frombuffer(gathered.topic_ids, np.uint32),
             flags=flags[0] if same else np.frombuffer(flags, np.uint8),
         )
 

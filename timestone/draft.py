@@ -4,6 +4,7 @@ A front collects everything that arrived in one turn of its loop into one Draft 
 batches whatever the number of clients and topics. What belongs here: building the columns and checking
 limits. It knows no file."""
 
+import sys
 from collections.abc import Sequence
 from typing import Self
 
@@ -72,6 +73,20 @@ class Draft:
             total = int(draft._sizes().sum(dtype=np.uint64))
         if total != len(data):
             raise ValueError(f"{len(data)} bytes with lengths that add up to {total}")
+        return draft
+
+    @classmethod
+    def single(cls, payload: bytes, topic_id: int, flags: int = 0) -> Self:
+        """A draft of one record without headers, in a third of the time."""
+        if not (0 <= topic_id <= _MOST[np.uint32] and 0 <= flags <= _MOST[np.uint16]):
+            raise OverflowError(f"topic id {topic_id} or flags {flags:#x} out of range")
+        if flags & FLAG_REMOVED:
+            raise ValueError("a record cannot be appended as removed")
+        draft = cls.__new__(cls)
+        draft.stored = StoredBytes((payload,), len(payload))
+        draft.lengths = len(payload).to_bytes(4, sys.byteorder)
+        draft.count, draft.size_bytes = 1, len(payload)
+        draft.topic_ids, draft.flags, draft.header_lengths = topic_id, flags, 0
         return draft
 
     def _fill(

@@ -8,6 +8,7 @@ from timestone.draft import Draft
 from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.entry_seal import EntrySeal
 from timestone.errors import RecordTooLarge
+from timestone.record import FLAG_REMOVED
 
 SEAL = EntrySeal(5, 1000)
 
@@ -54,8 +55,22 @@ def test_records_one_by_one_have_the_entries_they_have_in_a_batch(payloads: list
     for number, payload in enumerate(payloads):
         one = Draft([payload], 3, flags=1)
         singles += one.entries(SEAL, ordinal=10 + number, position=position, timestamp_us=99)
+        assert Draft.single(payload, 3, 1).entries(
+            SEAL, ordinal=10 + number, position=position, timestamp_us=99
+        ) == one.entries(SEAL, ordinal=10 + number, position=position, timestamp_us=99)
         position += len(payload)
     assert singles == batch
+
+
+def test_a_single_record_has_to_fit_an_entry_like_any_other() -> None:
+    joined = Draft.joined([Draft.single(b"abc", 7, 2), Draft([b"d"], 8)])
+    assert (joined.count, joined.stored.joined()) == (2, b"abcd")
+    assert entries_of(joined)["topic"].tolist() == [7, 8]
+    for topic_id, flags in ((-1, 0), (1 << 32, 0), (0, -1), (0, 1 << 16)):
+        with pytest.raises(OverflowError):
+            Draft.single(b"", topic_id, flags)
+    with pytest.raises(ValueError, match="removed"):
+        Draft.single(b"", 0, FLAG_REMOVED)
 
 
 @given(st.lists(PAYLOADS, min_size=1, max_size=5))
