@@ -2,7 +2,7 @@
 goes out."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mqtt_front.codec.packets import MQTT_5, Request, Suback, Subscribe, Unsuback, Unsubscribe
 from mqtt_front.codec.reasons import SUBACK_FAILURE, Reason
@@ -82,11 +82,15 @@ def _subscribe(
     refusal = _refusal(broker, session, request)
     if refusal is None and link.permissions is not None:
         pattern = parse_filter(request.topic_filter).pattern
-        refusal = None if link.permissions.may_subscribe(pattern) else Reason.NOT_AUTHORIZED
+        if not link.permissions.may_subscribe(pattern):
+            refusal = _Refusal(Reason.NOT_AUTHORIZED, "no rule lets it")
     if refusal is not None:
-        broker.log.warning("%r may not subscribe to %r: %s", link, request.topic_filter[:200], refusal.name)
-        silent = refusal is Reason.NOT_AUTHORIZED and not broker.settings.tell_not_authorized
-        return Reason.UNSPECIFIED_ERROR if silent else refusal
+        reason, why = refusal
+        broker.log.warning(
+            "%r may not subscribe to %r: %s (%s)", link, request.topic_filter[:200], why, reason.name
+        )
+        silent = reason is Reason.NOT_AUTHORIZED and not broker.settings.tell_not_authorized
+        return Reason.UNSPECIFIED_ERROR if silent else reason
     qos = min(request.qos, broker.inbound.maximum_qos)
     subscription = Subscription(
         request.topic_filter, qos, request.no_local, request.retain_as_published, identifier
@@ -122,7 +126,14 @@ def _starts(
     return {one.log.name: found[one.log.name, start] for one in sources}
 
 
-def _refusal(broker: "Broker", session: Session, request: Request) -> Reason | None:
+class _Refusal(NamedTuple):
+    """Why there is no such subscription: for the client, and for the log."""
+
+    reason: Reason
+    why: str
+
+
+def _refusal(broker: "Broker", session: Session, request: Request) -> _Refusal | None:
     topic_filter = request.topic_filter
     if not topic_filter:
         raise MalformedPacket("an empty topic filter")
@@ -130,30 +141,31 @@ def _refusal(broker: "Broker", session: Session, request: Request) -> Reason | N
         raise ProtocolViolation("No Local on a shared subscription")  # [MQTT-3.8.3-4]
     try:
         form = parse_filter(topic_filter)
-    except InvalidName:
-        return Reason.TOPIC_FILTER_INVALID
+    except InvalidName as error:
+        return _Refusal(Reason.TOPIC_FILTER_INVALID, str(error))
     if form.pattern.count("/") >= broker.settings.topic_levels:
-        broker.over["topic_levels"] += 1
-        return Reason.TOPIC_FILTER_INVALID
+        return _over(broker, "topic_levels", Reason.TOPIC_FILTER_INVALID)
     if len(topic_filter.encode()) > broker.settings.topic_bytes:
-        broker.over["topic_bytes"] += 1
-        return Reason.TOPIC_FILTER_INVALID
+        return _over(broker, "topic_bytes", Reason.TOPIC_FILTER_INVALID)
     if form.kind is not Kind.PLAIN and not broker.router.sources(topic_filter):
-        return Reason.TOPIC_FILTER_INVALID  # there is no such log, or it is about $SYS, which is in none
+        return _Refusal(Reason.TOPIC_FILTER_INVALID, "there is no such log")  # $SYS is in none
     return None if topic_filter in session.subscriptions else _over_limit(broker, session, form, request)
 
 
-def _over_limit(broker: "Broker", session: Session, form: FilterForm, request: Request) -> Reason | None:
+def _over_limit(broker: "Broker", session: Session, form: FilterForm, request: Request) -> _Refusal | None:
     """Why there may not be one more subscription, or None."""
     groups, sources = broker.router.groups, broker.router.sources(request.topic_filter)
     added = [one for one in sources if form.shared and groups.find(one.log, request.topic_filter) is None]
     if added and len(groups) + len(added) > broker.settings.shared_count:
-        broker.over["shared_count"] += 1
-        return Reason.QUOTA_EXCEEDED
+        return _over(broker, "shared_count", Reason.QUOTA_EXCEEDED)
     if len(session.subscriptions) >= broker.settings.subscription_count:
-        broker.over["subscription_count"] += 1
-        return Reason.QUOTA_EXCEEDED
+        return _over(broker, "subscription_count", Reason.QUOTA_EXCEEDED)
     return None
+
+
+def _over(broker: "Broker", limit: str, reason: Reason) -> _Refusal:
+    broker.over[limit] += 1
+    return _Refusal(reason, f"{limit} is {getattr(broker.settings, limit)}")
 
 
 def unsubscribe(broker: "Broker", link: Link, packet: Unsubscribe) -> None:

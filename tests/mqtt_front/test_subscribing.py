@@ -157,7 +157,9 @@ def test_no_local_is_about_the_publishers_id(server: MqttServer, other: RawClien
         assert client.expect(Disconnect).reason == 0x82
 
 
-def test_too_many_subscriptions_are_refused_one_by_one(tmp_path: Path) -> None:
+def test_too_many_subscriptions_are_refused_one_by_one_and_the_log_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with (
         mqtt_server(tmp_path, subscription_count=2, topic_levels=3) as server,
         RawClient(server.address, 5) as client,
@@ -167,3 +169,10 @@ def test_too_many_subscriptions_are_refused_one_by_one(tmp_path: Path) -> None:
         assert client.subscribe("a/b/c/d") == (0x8F,)
         client.send(Publish("a/b/c/d", b"", 1, packet_id=1))
         assert client.expect(packets.Puback).reason == 0x90
+        assert client.subscribe("$stream/nolog") == (0x8F,)
+    for why in (
+        "'3': subscription_count is 2",
+        "'a/b/c/d': topic_levels is 3",
+        "nolog': there is no such log",
+    ):
+        assert f"{why} (" in caplog.text
