@@ -46,8 +46,8 @@ PAUSE_S = 0.2
 """Between two messages of a device. What they have published is kept for the comparison at the end: 15 MiB an hour."""
 STEP_S = 30
 """Telemetry time between two messages of a device: windows close all the time."""
-KEEP_S = 20
-"""Longer than a batch takes: below that a compaction would delete files that a running batch reads."""
+KEEP_S = 60
+"""Longer than a batch takes on whatever machine: below that a compaction would delete files that it still reads."""
 BATCHES_KEPT = 4
 """Of which Spark keeps notes in its checkpoint; a hundred unless told, and the checkpoint grows up to there."""
 
