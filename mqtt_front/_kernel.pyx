@@ -860,10 +860,17 @@ cdef class Sockets:
             merged = {}
             for links, answers in turns:
                 for link, answer in zip(links, answers, strict=True):
-                    if answer:
-                        merged.setdefault(link, []).append(answer)
-            for link, parts in merged.items():
-                byte_count += self.answer(link, b"".join(parts))
+                    if not answer:
+                        continue
+                    earlier = merged.get(link)
+                    if earlier is None:
+                        merged[link] = answer
+                    elif type(earlier) is list:
+                        (<list>earlier).append(answer)
+                    else:
+                        merged[link] = [earlier, answer]
+            for link, answer in merged.items():
+                byte_count += self.answer(link, b"".join(answer) if type(answer) is list else answer)
         return byte_count // 4, byte_count
 
     cdef Py_ssize_t answer(self, link, bytes data) except -1:

@@ -494,12 +494,12 @@ def test_who_is_answered_for_several_turns_gets_one_piece_in_order(parts: Parts)
         ([one, gone], [pubacks[0], pubacks[1]]),
         ([other, one, gone], [pubacks[2], pubacks[3], pubacks[4]]),
     ]
-    turns.append(([other], [b""]))
-    assert parts.sockets.acknowledge(turns) == (3, 12)
-    assert one.peer.recv(100) == pubacks[0] + pubacks[3]
+    turns += [([other], [b""]), ([one], [pubacks[5]])]
+    assert parts.sockets.acknowledge(turns) == (4, 16)
+    assert one.peer.recv(100) == pubacks[0] + pubacks[3] + pubacks[5]
     assert other.peer.recv(100) == pubacks[2]
     assert gone.calls == [("acknowledge", pubacks[1] + pubacks[4], 2)]
-    assert one.connection.unacknowledged == -2
+    assert one.connection.unacknowledged == -3
     assert parts.sockets.acknowledge([]) == (0, 0)
     with pytest.raises(ValueError, match="1 answers to 2 links"):
         parts.sockets.acknowledge([([one, other], [b""])])
