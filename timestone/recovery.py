@@ -246,7 +246,9 @@ class LogRecovery:
             if finding.superseded:
                 continue
             finding.state, finding.loss_proven = State.ORPHAN, True
-            finding.reason, finding.never_durable = "it follows a torn tail and was never durable", True
+            if not finding.reason:  # else it is damaged, and what may have been durable cannot be known
+                finding.reason = "it follows a torn tail and was never durable"
+                finding.never_durable = True
 
     def _continuation(self, findings: list[Finding], next_offset: int, epoch: int) -> tuple[int, int]:
         """Where the log goes on: behind everything that was ever shown to a reader."""

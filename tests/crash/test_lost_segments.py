@@ -128,6 +128,17 @@ def test_last_index_that_was_cut_costs_the_records_behind_the_cut_and_says_which
         assert told[0][1] >= COUNT
 
 
+def test_two_damaged_indexes_at_the_end_are_both_told(root: Path) -> None:
+    """The last segment, its index emptied, was taken for one behind a torn tail, because the index in front of it was
+    cut: never durable, so nobody was told of it."""
+    index = file(root, 20, "index")
+    index.write_bytes(index.read_bytes()[: 4096 + 32])
+    file(root, 30, "index").write_bytes(b"")
+    with opened(root) as store:
+        log = store.log(NAME)
+        assert read_over(log.reader("earliest")) == ([*range(21)], [(21, 30), (30, log.end_offset)])
+
+
 def test_record_that_is_damaged_too_does_not_hide_what_is_lost_in_front_of_it(root: Path) -> None:
     """The error of the first record behind the gap came first, and who stepped over that one was told nothing."""
     file(root, 10, "index").unlink()
