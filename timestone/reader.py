@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from timestone.batch import Batch
-from timestone.errors import OffsetOutOfRange, StoreClosed
+from timestone.errors import OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.filters import validate_filter
 from timestone.flag import Flag
 from timestone.pin import Pin
@@ -54,6 +54,9 @@ class Reader:
         by the thread that appended, which it must not block. The reader's offset has then moved up to that
         offset."""
         self._choice: TopicChoice | None = None
+        self._lost = range(0)
+        """Offsets that it was told are lost. Whoever steps behind the first of them has taken note: to be told of
+        millions one by one helps nobody."""
         self._registered = False
         self._closed = False
         self._woken: Flag | None = None
@@ -106,14 +109,22 @@ class Reader:
         Raises OffsetOutOfRange when retention has passed it, CorruptRecord for a damaged record and OffsetsLost for
         a lost segment (`seek` to their `next_offset` to go on), StoreClosed."""
         self._check_open()
-        if self._choice is None:
-            batch = self.log.read(self.offset, max_records=max_records, max_bytes=max_bytes)
-        else:
-            batch = self.log.read_matching(
-                self.offset, self._choice, max_records=max_records, max_bytes=max_bytes, max_scan=max_scan
-            )
+        if self._lost.start < self.offset < self._lost.stop:
+            self.offset = self._lost.stop
+        try:
+            batch = self._read(max_records, max_bytes, max_scan)
+        except OffsetsLost as error:
+            self._lost = range(error.offset, error.next_offset)
+            raise
         self.offset = batch.next_offset
         return batch
+
+    def _read(self, max_records: int, max_bytes: int, max_scan: int | None) -> Batch:
+        if self._choice is None:
+            return self.log.read(self.offset, max_records=max_records, max_bytes=max_bytes)
+        return self.log.read_matching(
+            self.offset, self._choice, max_records=max_records, max_bytes=max_bytes, max_scan=max_scan
+        )
 
     def single(self) -> SingleRecord | None:
         """The next record when it was appended by itself, is still in memory and wanted; None for all others. Does not

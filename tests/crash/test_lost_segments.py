@@ -90,6 +90,21 @@ def test_segment_lost_in_the_middle_is_told_once_to_every_reader(root: Path, wha
             check(after.log(NAME), lost, ["devices/0"])
 
 
+def test_who_steps_behind_the_first_lost_offset_is_told_once(root: Path) -> None:
+    """The loss of a last segment is told with the jump behind it, 134 million offsets: a program that seeks to
+    `error.offset + 1`, as one does behind a damaged record, was told of each of them."""
+    lose(root, 30, "index")
+    with opened(root) as store:
+        reader = store.log(NAME).reader(30)
+        with pytest.raises(OffsetsLost):
+            reader.read()
+        with pytest.raises(OffsetsLost) as told:  # who does not step at all is told again
+            reader.read()
+        reader.seek(told.value.offset + 1)
+        assert not reader.read()
+        assert reader.caught_up
+
+
 def test_neighbours_that_are_lost_are_told_together(root: Path) -> None:
     for base in (10, 20):
         file(root, base, "index").unlink()
