@@ -74,7 +74,7 @@ def columns(name: str, *, delivers: bool, paced: bool) -> list[Column]:
     if name == "back-pressure":
         return [
             Column("p50 us", "delivery_p50_us", _micro),
-            Column("p99 us", "delivery_p99_us", _micro, ratio=True),
+            Column("p99 us", "delivery_p99_us", _micro),
             Column("alone p50", "quiet_delivery_p50_us", _micro),
             Column("p99", "quiet_delivery_p99_us", _micro),
             Column("p50 times", "disturbed_delivery_p50_us", _micro, range=True),
