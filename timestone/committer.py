@@ -1,8 +1,9 @@
 """Group commit: the one thread that writes and flushes for those who do not wait on the disk themselves.
 
-While one fdatasync runs, the next batches gather; each flush serves everybody who was written before it
-began. A flush that nobody waits for is the flusher's, and writing goes on. The thread sleeps without a timer
-while everything is durable; after a write below level `synced` it wakes once, `sync_interval_ms` later."""
+While one fdatasync runs, the next batches gather; each flush serves everybody who was written before it began, and
+waits a little for those who are about to come (`FlushGroups`). A flush that nobody waits for is the flusher's, and
+writing goes on. The thread sleeps without a timer while everything is durable; after a write below level `synced` it
+wakes once, `sync_interval_ms` later."""
 
 import logging
 import threading
@@ -28,6 +29,9 @@ class Committer:
         self._changed = threading.Condition(self._lock)
         self._to_write: dict[Log, None] = {}
         self._deadlines: dict[Log, float] = {}
+        self._gathering: Log | None = None
+        """Whose next flush waits for more, and for how much."""
+        self._missing_bytes = 0
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="timestone-committer", daemon=True)
         self._thread.start()
@@ -36,7 +40,8 @@ class Committer:
         """The log has submissions in its queue."""
         with self._lock:
             self._to_write[log] = None
-            self._changed.notify()
+            if log is not self._gathering or log.queued_bytes >= self._missing_bytes:
+                self._changed.notify()
 
     def expect_sync(self, log: "Log") -> None:
         """The log has written something nobody waits for: have it synced when the interval is over, or at
@@ -68,16 +73,19 @@ class Committer:
                     del self._deadlines[log]
                 if self._stopping and not writing and not due:
                     return
-            for log in {**writing, **dict.fromkeys(due)}:
+            logs = {**writing, **dict.fromkeys(due)}
+            for log in logs:
                 try:
-                    self._serve(log, flush=log in due)
+                    self._serve(log, flush=log in due, alone=len(logs) == 1)
                 except Exception:
                     # What failed was told to whoever submitted it; the other logs of the store are still
                     # served.
                     _LOGGER.exception("%s-%d: the committer could not serve it", log.name, log.partition)
 
-    def _serve(self, log: "Log", *, flush: bool) -> None:
+    def _serve(self, log: "Log", *, flush: bool, alone: bool) -> None:
         log.write_queued()
+        if alone and log.awaited:
+            self._gather(log)
         if log.awaited or (log.sync_wanted and self._flusher.is_behind(log)):
             # The second: the disk takes less than comes. Waiting bounds what is written and not durable.
             log.sync_queued()
@@ -85,6 +93,18 @@ class Committer:
             self._flusher.expect(log)
         elif log.dirty:
             self.expect_sync(log)
+
+    def _gather(self, log: "Log") -> None:
+        """Wait for what the next flush of a log should carry, but for no other log's sake."""
+        missing_bytes, patience_s = log.flush_groups.missing_bytes, log.flush_groups.patience_s
+        if missing_bytes <= 0:
+            return
+        with self._lock:
+            if log.queued_bytes < missing_bytes and not self._stopping and not self._to_write.keys() - {log}:
+                self._gathering, self._missing_bytes = log, missing_bytes
+                self._changed.wait(patience_s)
+                self._gathering = None
+        log.write_queued()
 
     def _due(self) -> "list[Log]":
         now = time.monotonic()

@@ -24,6 +24,7 @@ from timestone.direct_writes import DirectWrites
 from timestone.draft import Draft
 from timestone.entries import ENTRY_BYTES, NO_TOPIC
 from timestone.errors import LogFailed, StorageFull, StoreClosed
+from timestone.flush_groups import FlushGroups
 from timestone.history import History
 from timestone.index import Trailer
 from timestone.leftovers import Leftovers
@@ -86,6 +87,7 @@ class Log(ReadableLog):
         self._write_lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._direct_writes = DirectWrites()
+        self.flush_groups = FlushGroups()
         self._failure: LogFailed | None = None
         self.rewrites = Rewrites(self, store)
         self.retention = Retention(self, store)
@@ -342,6 +344,7 @@ class Log(ReadableLog):
                 first = submission.offsets.stop
                 if submission.ack is Ack.SYNCED:
                     self._unsynced.append(submission)
+                    self.flush_groups.written(submission.memory_bytes)
                 else:
                     submission.resolve()
 
@@ -423,7 +426,9 @@ class Log(ReadableLog):
             end_offset, marks = self._appender.begin_flush()
         try:
             self.topics.sync()
+            self.flush_groups.begin()
             self._appender.flush(marks)
+            self.flush_groups.end()
             with self._write_lock:
                 self._end_flush_locked(end_offset, marks)
         except OSError as error:
@@ -456,6 +461,9 @@ class Log(ReadableLog):
         with self._write_lock:
             while self._unsynced and self._unsynced[0].offsets.stop <= self.synced_offset:
                 synced.append(self._unsynced.popleft())
+            if synced:
+                answered_bytes = sum(submission.memory_bytes for submission in synced)
+                self.flush_groups.answered(answered_bytes, self._queue.queued_bytes)
         for submission in synced:
             submission.resolve()
 
@@ -479,6 +487,7 @@ class Log(ReadableLog):
     def _fail_waiting(self, error: Exception) -> None:
         while self._unsynced:
             self._unsynced.popleft().resolve(error)
+        self.flush_groups.failed()
         self._queue.fail(error)
 
     @property

@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 from timestone.config import Ack
 from timestone.draft import Draft
+from timestone.entries import ENTRY_BYTES
 from timestone.flag import Flag
 
 _LOGGER = logging.getLogger("timestone")
+_OBJECTS_BYTES = 1024
+"""What a submission of any size takes in Python objects, roughly; so empty drafts are bounded as well."""
 
 
 class Submission:
@@ -29,6 +32,11 @@ class Submission:
         self._done = done
         self._event: Flag | None = None
         self._lock = threading.Lock()
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes until it is written."""
+        return self.draft.size_bytes + self.draft.count * ENTRY_BYTES + _OBJECTS_BYTES
 
     def resolve(self, error: Exception | None = None) -> None:
         """The level is reached, or never will be. Called by the engine."""

@@ -7,14 +7,11 @@ import collections
 import threading
 from collections.abc import Iterator
 
-from timestone.entries import ENTRY_BYTES
 from timestone.errors import QueueFull
 from timestone.submission import Submission
 
 _COMBINED_BYTES = 8 * 1024 * 1024
 """Drafts that wait together are written together up to this size: more would only delay the first of them."""
-_SUBMISSION_BYTES = 1024
-"""What a submission of any size takes in Python objects, roughly; so empty drafts are bounded as well."""
 
 
 class SubmissionQueue:
@@ -30,7 +27,7 @@ class SubmissionQueue:
 
     def put(self, submission: Submission) -> None:
         """Take a submission in. Raises QueueFull; whatever its size, one is taken while there is no other."""
-        size_bytes = _memory_bytes(submission)
+        size_bytes = submission.memory_bytes
         with self._lock:
             if self.queued_bytes and self.queued_bytes + size_bytes > self._limit_bytes:
                 raise QueueFull(self._log, self.queued_bytes, self._limit_bytes)
@@ -48,14 +45,10 @@ class SubmissionQueue:
                 yield group
             finally:
                 with self._lock:
-                    self.queued_bytes -= sum(map(_memory_bytes, group))
+                    self.queued_bytes -= sum(submission.memory_bytes for submission in group)
 
     def fail(self, error: Exception) -> None:
         """Nothing of what waits will ever be written."""
         for group in self.groups():
             for submission in group:
                 submission.resolve(error)
-
-
-def _memory_bytes(submission: Submission) -> int:
-    return submission.draft.size_bytes + submission.draft.count * ENTRY_BYTES + _SUBMISSION_BYTES

@@ -10,8 +10,11 @@ import timestone
 from tests.support.faulty_files import FaultyFiles
 from timestone.config import Ack
 from timestone.draft import Draft
+from timestone.files import Files
+from timestone.flush_groups import SMALL_BYTES, FlushGroups
 from timestone.log import Log
 from timestone.store import Store
+from timestone.submission import Submission
 
 
 def committer_of(store: Store) -> threading.Thread:
@@ -43,6 +46,64 @@ def test_written_records_are_synced_at_once_when_many_bytes_have_gathered(quick_
         assert log.synced_offset == 0
         log.append(b"x" * 900, ack="written")
         wait_for(log, 2)
+
+
+class Patient(FlushGroups):
+    """Waits for as long as it takes, so that a test need not be quick."""
+
+    @property
+    def patience_s(self) -> float:
+        return 20.0
+
+
+class CountedFlushes(Files):
+    """Flushes wait until they are let through, and are counted."""
+
+    def __init__(self) -> None:
+        self.let_through = threading.Event()
+        self.begun = threading.Event()
+        self.count = 0
+
+    def fdatasync_both(self, one: int, other: int) -> None:
+        self.begun.set()
+        self.let_through.wait(20)
+        self.count += 1
+        super().fdatasync_both(one, other)
+
+
+def test_flush_waits_for_half_of_those_who_write_in_turn(quick_directory: Path) -> None:
+    files = CountedFlushes()
+    with timestone.open(quick_directory / "data", min_free_bytes=0, files=files) as store:
+        log = store.log("a")
+        log.flush_groups = Patient()
+
+        def submit() -> Submission:
+            return log.submit(Draft([bytes(SMALL_BYTES)]), ack=Ack.SYNCED)
+
+        first = submit()
+        assert files.begun.wait(10)
+        # Seven come while the first is flushed, so eight go round; then seven, which half of them are four of.
+        others = [submit() for _ in range(7)]
+        files.let_through.set()
+        for submission in (first, *others):
+            submission.wait(10)
+        assert files.count == 2
+        for submission in [submit() for _ in range(4)]:
+            submission.wait(10)
+        assert files.count == 3
+
+
+def test_flush_that_waits_for_more_makes_way_for_another_log(quick_directory: Path) -> None:
+    files = CountedFlushes()
+    files.let_through.set()
+    with timestone.open(quick_directory / "data", min_free_bytes=0, files=files) as store:
+        waiting, other = store.log("waiting"), store.log("other")
+        waiting.flush_groups = Patient()
+        waiting.flush_groups.written(100 * SMALL_BYTES)
+        waiting.flush_groups.answered(100 * SMALL_BYTES, 0)
+        alone = waiting.submit(Draft([b"x"]), ack=Ack.SYNCED)
+        assert other.submit(Draft([b"y"]), ack=Ack.SYNCED).wait(10) == range(1)
+        assert alone.wait(10) == range(1)
 
 
 def test_error_in_one_log_leaves_the_others_served(
