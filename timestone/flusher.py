@@ -1,10 +1,10 @@
 """The thread that flushes what nobody waits for, so that the committer goes on writing meanwhile."""
 
 import logging
-import queue
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from timestone.log_thread import LogThread
 
 if TYPE_CHECKING:
     from timestone.log import Log
@@ -18,10 +18,8 @@ class Flusher:
     def __init__(self, left: "Callable[[Log], None]") -> None:
         """`left` is told of a log with records that came while it was flushed."""
         self._left = left
-        self._jobs: queue.SimpleQueue[Log | None] = queue.SimpleQueue()
         self._expected: set[Log] = set()
-        self._thread = threading.Thread(target=self._run, name="timestone-flusher", daemon=True)
-        self._thread.start()
+        self._thread = LogThread("timestone-flusher", self._flush)
 
     def is_behind(self, log: "Log") -> bool:
         """The last flush that was expected of this log is not done yet."""
@@ -31,20 +29,18 @@ class Flusher:
         """The log has written something that is to be durable soon. One caller at a time."""
         if log not in self._expected:
             self._expected.add(log)
-            self._jobs.put(log)
+            self._thread.put(log)
 
     def stop(self) -> None:
         """Flush what is waiting and end the thread."""
-        self._jobs.put(None)
-        self._thread.join()
+        self._thread.stop()
 
-    def _run(self) -> None:
-        while (log := self._jobs.get()) is not None:
-            try:
-                log.sync_queued()
-            except Exception:
-                _LOGGER.exception("%s-%d: it could not be flushed", log.name, log.partition)
-            finally:
-                self._expected.discard(log)
-            if log.dirty:  # looked at after the log is no longer expected: whoever came before is not missed
-                self._left(log)
+    def _flush(self, log: "Log") -> None:
+        try:
+            log.sync_queued()
+        except Exception:
+            _LOGGER.exception("%s-%d: it could not be flushed", log.name, log.partition)
+        finally:
+            self._expected.discard(log)
+        if log.dirty:  # looked at after the log is no longer expected: whoever came before is not missed
+            self._left(log)

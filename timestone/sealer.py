@@ -1,9 +1,9 @@
 """The thread that seals rolled segments, so that no append waits for the flush of a whole segment."""
 
 import logging
-import queue
-import threading
 from typing import TYPE_CHECKING
+
+from timestone.log_thread import LogThread
 
 if TYPE_CHECKING:
     from timestone.log import Log
@@ -15,26 +15,22 @@ class Sealer:
     """Seals in the background, one segment at a time."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[Log | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="timestone-sealer", daemon=True)
-        self._thread.start()
+        self._thread = LogThread("timestone-sealer", _seal)
 
     def expect(self, log: "Log") -> None:
         """The log has a rolled segment."""
-        self._jobs.put(log)
+        self._thread.put(log)
 
     def stop(self) -> None:
         """Seal what is waiting and end the thread."""
-        self._jobs.put(None)
-        self._thread.join()
+        self._thread.stop()
 
-    def _run(self) -> None:
-        while (log := self._jobs.get()) is not None:
-            try:
-                log.seal_rolled()
-            except OSError as error:
-                # Nothing is lost: the segment stays unclosed and is sealed with the next roll or by the next
-                # open.
-                _LOGGER.error("%s-%d: a segment could not be sealed: %s", log.name, log.partition, error)
-            except Exception as error:
-                _LOGGER.error("%s-%d: sealing stopped: %s", log.name, log.partition, error)
+
+def _seal(log: "Log") -> None:
+    try:
+        log.seal_rolled()
+    except OSError as error:
+        # Nothing is lost: the segment stays unclosed and is sealed with the next roll or by the next open.
+        _LOGGER.error("%s-%d: a segment could not be sealed: %s", log.name, log.partition, error)
+    except Exception as error:
+        _LOGGER.error("%s-%d: sealing stopped: %s", log.name, log.partition, error)

@@ -1,0 +1,33 @@
+"""A thread that does one thing for one log after the other, in the order in which they were handed to it."""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from timestone.log import Log
+
+
+class LogThread:
+    """Runs until `stop`. A daemon: a program that does not close its store is not held up by it."""
+
+    def __init__(self, name: str, serve: "Callable[[Log], None]") -> None:
+        """`serve` is called by the thread, and deals with its errors itself: one that it raises ends the thread."""
+        self._serve = serve
+        self._logs: queue.SimpleQueue[Log | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, log: "Log") -> None:
+        """Serve this log when those before it are done."""
+        self._logs.put(log)
+
+    def stop(self) -> None:
+        """Serve what is waiting and end the thread."""
+        self._logs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (log := self._logs.get()) is not None:
+            self._serve(log)
