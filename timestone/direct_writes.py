@@ -1,7 +1,7 @@
 """Whether an event loop may write a small batch itself, instead of handing it to the committer.
 
 Two hand-overs between threads cost several times the write. But a write to the page cache may have to wait: the
-kernel throttles writers or commits its journal. So the loop writes only while that has not happened lately."""
+kernel throttles writers or flushes. So the loop writes only while that has not happened lately."""
 
 import time
 from collections.abc import Callable

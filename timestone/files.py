@@ -142,8 +142,8 @@ class Files:
             raise _named(error, fd) from None
 
     def fdatasync_both(self, one: int, other: int) -> None:
-        """Like `fdatasync` of two files, side by side: on a journaling file system they share a commit, so both
-        take little longer than one. Raises once both are done."""
+        """Like `fdatasync` of two files, side by side: they wait for the device together, so both take little
+        longer than one. Raises once both are done."""
         try:
             pending = _helpers().begin(self.fdatasync, other)
         except RuntimeError:  # the interpreter is ending and starts no more threads

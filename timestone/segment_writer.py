@@ -233,7 +233,7 @@ class SegmentWriter:
         """Have zeroed space for `count` entries: grows by 64 KiB, then doubling, then by 1 MiB.
 
         From the second step on the zeros are written: blocks that were never written have to be marked as written by
-        the flush of the entries, which is a commit of the journal for each flush instead of one for each step
+        the flush of the entries: metadata with each flush instead of once a step
         (docs/performance.md)."""
         needed = entry_position(count)
         if needed <= self._reserved:
@@ -251,7 +251,7 @@ class SegmentWriter:
         """Give a segment that has grown large its next blocks, as many as it has and 64 MiB at most: a pwrite that
         finds them takes two thirds of the time. Never more than a hint.
 
-        Best done when a flush begins. During one it would wait for the journal, and a write with it."""
+        Best done when a flush begins. During one it would wait for that, and a write with it."""
         step = min(from_bytes, _AHEAD_MOST_BYTES)
         try:
             if self._files.free_bytes(self._folder) >= _AHEAD_SHARE * step:
