@@ -86,8 +86,8 @@ def readable(log: LogView) -> dict[int, Content]:
     while offset < log.end_offset:
         try:
             batch = log.read(offset)
-        except CorruptRecord:
-            offset += 1
+        except CorruptRecord as error:
+            offset = error.next_offset
             continue
         except CorruptLog:
             break  # its segment was made after the copy of the segments

@@ -81,7 +81,7 @@ def check(log: Log | LogView, acknowledged: dict[int, int]) -> int:
         except CorruptRecord as damage:
             if isinstance(log, Log):
                 raise
-            reader.seek(damage.offset + 1)
+            reader.seek(damage.next_offset)
             continue
         for record in batch:
             (number,) = struct.unpack_from("<Q", record.payload)

@@ -163,11 +163,13 @@ def test_a_side_file_that_vanishes_or_rots_ends_the_query(spark: SparkSession, t
     keep(tmp_path)
     first, second = side_files(tmp_path)
     frame, other = read_history(spark, tmp_path), read_history(spark, tmp_path)
-    content = bytearray(second.read_bytes())
-    content[len(content) // 3] ^= 1
-    second.write_bytes(content)
+    sound = second.read_bytes()
+    rotten = bytearray(sound)
+    rotten[len(rotten) // 3] ^= 1
+    second.write_bytes(rotten)
     with pytest.raises(Py4JJavaError, match=second.name):
         frame.collect()
+    second.write_bytes(sound)
     first.unlink()
     with pytest.raises(Py4JJavaError, match=first.name):
         other.collect()

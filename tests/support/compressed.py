@@ -101,7 +101,7 @@ def read_all(log: Log | LogView, *, offset: int | None = None, max_bytes: int = 
         try:
             batch: Batch = log.read(at, max_bytes=max_bytes)
         except CorruptRecord as error:
-            at = error.offset + 1
+            at = error.next_offset
             continue
         found.update({record.offset: record.payload for record in batch})
         at = batch.next_offset

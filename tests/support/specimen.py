@@ -86,7 +86,7 @@ def look(root: Path, *, boot_id: bytes = BOOT_ID, recovery: Recovery = Recovery.
                 batch = log.read(offset)
             except CorruptRecord as error:
                 corrupt.add(error.offset)
-                offset += 1
+                offset = error.next_offset
                 continue
             records |= {record.offset: record for record in batch}
             offset = batch.next_offset
