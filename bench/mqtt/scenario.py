@@ -23,8 +23,8 @@ from .wire import WIRES
 _UNLOAD_PUBLISHERS = 10
 _FLOOD_BYTES = 64 * 1024
 """The payload of each publish of the client that floods."""
-_FLOODED_S = 0.2
-"""How long it floods before anything is measured: all buffers are full by then."""
+_QUIET_TICKS = 5
+"""The pairs are under way when it begins, as a flood meets the clients of a server."""
 PAIRED = ("point-to-point", "back-pressure")
 """Where each subscriber has a publisher of its own."""
 _WOKEN = 100
@@ -104,15 +104,14 @@ def run_scenario(scenario: Scenario, target: Target) -> Outcome:
     return _traffic(scenario, target)
 
 
-def _traffic(scenario: Scenario, target: Target, before: Callable[[], object] = lambda: None) -> Outcome:
-    """`before` is called when everybody is connected."""
+def _traffic(scenario: Scenario, target: Target, tick: Callable[[], None] = lambda: None) -> Outcome:
+    """`tick` is called about every 20 ms while the messages are under way."""
     with tempfile.TemporaryDirectory(prefix="timestone-bench-") as directory:
         jobs = _jobs(scenario, target, secrets.token_hex(3), Path(directory) / "board")
         with Crew([{"kind": "traffic"} | job.to_json() for job in jobs]) as crew:
             touch_free_memory(Path(directory), scenario.touched_bytes)
-            before()
             cpu_s = target.cpu_s()
-            report = Report.merged([Report.from_json(answer) for answer in crew.run()])
+            report = Report.merged([Report.from_json(answer) for answer in crew.run(tick)])
             used_s = _difference(target.cpu_s(), cpu_s)
     messages = report.received if scenario.subscribers else report.sent
     return _outcome(report, messages, used_s)
@@ -235,8 +234,8 @@ def _session_unload(scenario: Scenario, target: Target) -> Outcome:
 
 
 def _back_pressure(scenario: Scenario, target: Target) -> Outcome:
-    """Pairs at a fixed rate: alone, then beside a publisher without bounds and a subscriber that never reads, and alone
-    again, which says what the machine does by itself."""
+    """Pairs at a fixed rate: alone, then beside a publisher without bounds, who comes when they have begun, and a
+    subscriber that never reads, and alone again, which says what the machine does by itself."""
     job = DisturbJob(
         scheme=target.scheme, host=target.host, port=target.port, run=secrets.token_hex(3),
         payload_bytes=_FLOOD_BYTES,
@@ -244,12 +243,16 @@ def _back_pressure(scenario: Scenario, target: Target) -> Outcome:
     first = _traffic(scenario, target).figures
     rss = target.rss_bytes()
     with Crew([{"kind": "disturb"} | job.to_json()]) as crew:
+        ticks = itertools.count(1)
+        began: list[dict[str, Any]] = []
 
         def begin() -> None:
-            crew.ask("begin")
-            time.sleep(_FLOODED_S)
+            if next(ticks) >= _QUIET_TICKS and not began:
+                began.extend(crew.ask("begin"))
 
         outcome = _traffic(scenario, target, begin)
+        while not began:  # so few messages came before
+            begin()
         grown = _difference(target.rss_bytes(), rss)
         flood = crew.ask("end")[0]
     again = _traffic(scenario, target).figures
