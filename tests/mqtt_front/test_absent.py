@@ -14,10 +14,11 @@ from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connack, Connect, Puback, Publish
 from mqtt_front.codec.properties import Properties
 from mqtt_front.sessions import SPACE
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
 from tests.support.seeds import rounds
+from tests.support.waiting import wait_for
 
 MESSAGES = rounds(default=10_000, variable="TIMESTONE_ABSENT_MESSAGES")
 SESSIONS = rounds(default=400, variable="TIMESTONE_ABSENT_SESSIONS")

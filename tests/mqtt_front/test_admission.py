@@ -7,8 +7,9 @@ import pytest
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Packet, Puback, Publish
 from mqtt_front.codec.properties import Properties
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.waiting import wait_for
 
 CONNECT_LEVEL_2 = bytes.fromhex("10 0e 0004 4d515454 02 02 003c 0002 6964")
 CONNECT_LEVEL_6 = bytes.fromhex("10 0f 0004 4d515454 06 02 003c 00 0002 6964")

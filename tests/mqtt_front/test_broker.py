@@ -12,8 +12,9 @@ from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connack, Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel, Will
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.settings import Route
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.waiting import wait_for
 
 FULL = Properties(
     payload_format_indicator=1, content_type="text/plain", response_topic="answers", correlation_data=b"\x00\xff",

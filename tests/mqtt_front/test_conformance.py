@@ -19,8 +19,9 @@ from mqtt_front.codec.packets import (
     Unsuback,
 )
 from mqtt_front.codec.properties import Properties
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer
+from tests.support.waiting import wait_for
 
 LEVELS = pytest.mark.parametrize("level", [3, 4, 5])
 LASTING = Properties(session_expiry_interval=600)

@@ -3,8 +3,9 @@ from dataclasses import fields
 from mqtt_front.codec.packets import Puback, Publish
 from mqtt_front.counters import LIMITS
 from mqtt_front.settings import MqttSettings
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer
+from tests.support.waiting import wait_for
 from timestone.config import LogConfig
 
 

@@ -10,9 +10,10 @@ from mqtt_front.codec.packets import Auth, Connack, Connect, Disconnect, Publish
 from mqtt_front.codec.properties import Properties
 from mqtt_front.security.password_file import remove_user, set_password
 from mqtt_front.security.settings import LockoutSettings
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.scram_client import ScramClient
+from tests.support.waiting import wait_for
 
 METHOD = "SCRAM-SHA-256"
 

@@ -11,8 +11,9 @@ from mqtt_front.errors import ProtocolViolation
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.exactly_once import Receipts, has_qos_2, received_since
 from mqtt_front.session import Session
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
+from tests.support.waiting import wait_for
 from timestone.batch import Batch
 from timestone.draft import Draft
 from timestone.errors import OffsetOutOfRange

@@ -20,8 +20,9 @@ from paho.mqtt.properties import Properties
 
 from mqtt_front.listener_settings import ListenerSettings
 from tests.support.certificates import Authority
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.waiting import wait_for
 
 aiomqtt = pytest.importorskip("aiomqtt", reason="aiomqtt is not installed (pip install aiomqtt)")
 gmqtt = pytest.importorskip("gmqtt", reason="gmqtt is not installed (pip install gmqtt)")

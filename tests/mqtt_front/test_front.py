@@ -12,9 +12,10 @@ from mqtt_front import MqttFront, MqttSettings, Route
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Disconnect, Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.waiting import wait_for
 from timestone.config import LogConfig
 
 

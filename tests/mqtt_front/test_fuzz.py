@@ -23,10 +23,11 @@ from mqtt_front.routing import Router
 from mqtt_front.security.guard import Guard
 from mqtt_front.settings import MqttSettings
 from tests.support.manual_loop import ManualLoop
-from tests.support.mqtt_clients import parse, wait_for
+from tests.support.mqtt_clients import parse
 from tests.support.mqtt_fuzz import cuts, inputs, publishes
 from tests.support.mqtt_kernels import each_kernel
 from tests.support.seeds import rounds, run_seed, told_on_failure
+from tests.support.waiting import wait_for
 from timestone.config import Ack
 from timestone.store import Store
 

@@ -14,11 +14,12 @@ import pytest
 
 import timestone
 from mqtt_front.codec.packets import Will
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_lasting import LastingClient, LastingPublisher, LastingSubscriber
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
 from tests.support.seeds import rounds, run_seed, told_on_failure
+from tests.support.waiting import wait_for
 
 ROUNDS = rounds(default=3, variable="TIMESTONE_KILL_ROUNDS")
 

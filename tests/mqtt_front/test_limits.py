@@ -25,8 +25,9 @@ from mqtt_front.codec.packets import (
     Subscribe,
 )
 from mqtt_front.codec.properties import Properties
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.waiting import wait_for
 
 LASTING = Properties(session_expiry_interval=100)
 

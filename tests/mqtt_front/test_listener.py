@@ -13,8 +13,9 @@ from mqtt_front.codec.packets import Connect, Publish
 from mqtt_front.codec.properties import Properties
 from mqtt_front.listener_settings import ListenerSettings
 from tests.support.certificates import Authority
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.waiting import wait_for
 
 
 @pytest.mark.parametrize("plain_asyncio", [False, True], ids=["uvloop", "asyncio"])

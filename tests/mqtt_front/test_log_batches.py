@@ -3,7 +3,7 @@
 import pytest
 
 from mqtt_front.log_batches import batches_since
-from tests.support.mqtt_clients import wait_for
+from tests.support.waiting import wait_for
 from timestone.log import Log
 from timestone.store import Store
 

@@ -12,8 +12,8 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tests.support.mqtt_clients import TIMEOUT_S, wait_for
 from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.waiting import TIMEOUT_S, wait_for
 
 VERSIONS = {"3.1.1": MQTTProtocolVersion.MQTTv311, "5": MQTTProtocolVersion.MQTTv5}
 

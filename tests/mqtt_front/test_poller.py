@@ -21,8 +21,9 @@ from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Puback, Publish
 from mqtt_front.codec.properties import Properties
 from mqtt_front.link import FRONT_BYTES
-from tests.support.mqtt_clients import TIMEOUT_S, RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import mqtt_server
+from tests.support.waiting import TIMEOUT_S, wait_for
 
 needs_kernel = pytest.mark.skipif(kernel.Sockets is None, reason="the compiled kernel or epoll is not there")
 READERS = [pytest.param("poller", marks=needs_kernel), "transports"]

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from mqtt_front.retained_pin import READER
 from tests.mqtt_front.test_retaining import Parts, append, executor
-from tests.support.mqtt_clients import wait_for
+from tests.support.waiting import wait_for
 from timestone.store import Store
 
 __all__ = ["executor"]

@@ -15,9 +15,10 @@ from mqtt_front.will_document import decode_will
 from mqtt_front.will_records import Place
 from mqtt_front.wills import SPACE, KeptWill, Wills
 from tests.support.manual_loop import ManualLoop
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
+from tests.support.waiting import wait_for
 from timestone.store import Store
 
 PLACE = Place("mqtt", 7)

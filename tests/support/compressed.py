@@ -1,11 +1,11 @@
 """Stores with sealed segments that compress well, and what reads give of them."""
 
-import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from tests.support.step_clock import StepClock
+from tests.support.waiting import wait_for
 from timestone import LogConfig, StoreConfig
 from timestone.batch import Batch
 from timestone.errors import CorruptRecord
@@ -67,11 +67,8 @@ def fill(log: Log, count: int, batch: int = 10) -> None:
 
 
 def wait_for_seals(log: Log) -> None:
-    """Until the background has sealed all segments but the growing one. Fails after ten seconds."""
-    deadline = time.monotonic() + 10
-    while any(segment.trailer is None for segment in log.history.segments[:-1]):
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
+    """Until the background has sealed all segments but the growing one."""
+    wait_for(lambda: all(segment.trailer is not None for segment in log.history.segments[:-1]))
 
 
 def damage_of(store: Store, log: Log) -> list[UnprovenRange]:

@@ -2,7 +2,6 @@
 
 import socket
 import time
-from collections.abc import Callable
 from typing import TypeVar
 
 from mqtt_front.codec import packets
@@ -12,9 +11,9 @@ from mqtt_front.codec.packets import Connack, Connect, Packet, Publish
 from mqtt_front.codec.properties import Properties
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.session import Target
+from tests.support.waiting import TIMEOUT_S
 
 Kind = TypeVar("Kind")
-TIMEOUT_S = 10.0
 
 
 def parse(data: bytes, level: int) -> tuple[list[Packet], bytes]:
@@ -28,14 +27,6 @@ def parse(data: bytes, level: int) -> tuple[list[Packet], bytes]:
         found.append(decode_packet(data[at], data[place[0] : place[1]], level))
         at = place[1]
     return found, data[at:]
-
-
-def wait_for(done: Callable[[], object], timeout_s: float = TIMEOUT_S) -> None:
-    """Until `done()` is true; an assertion error when it never is."""
-    deadline = time.monotonic() + timeout_s
-    while not done():
-        assert time.monotonic() < deadline, "what the test waits for did not happen"
-        time.sleep(0.002)
 
 
 class FakeClient:

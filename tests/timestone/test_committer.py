@@ -1,13 +1,13 @@
 """The one thread that writes for those who do not wait: it outlives every mistake, and sleeps when there is nothing."""
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 import timestone
 from tests.support.faulty_files import FaultyFiles
+from tests.support.waiting import wait_for
 from timestone.config import Ack
 from timestone.draft import Draft
 from timestone.files import Files
@@ -21,20 +21,17 @@ def committer_of(store: Store) -> threading.Thread:
     return store.committer._thread
 
 
-def wait_for(log: Log, offset: int) -> None:
-    deadline = time.monotonic() + 10
-    while log.synced_offset < offset:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.001)
+def wait_until_synced(log: Log, offset: int) -> None:
+    wait_for(lambda: log.synced_offset >= offset)
 
 
 def test_written_records_are_synced_after_the_interval_without_anybody_asking(quick_directory: Path) -> None:
     with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=20) as store:
         log = store.log("a")
         log.append(b"x", ack="written")
-        wait_for(log, 1)
+        wait_until_synced(log, 1)
         log.submit(Draft([b"x"]), ack=Ack.MEMORY)
-        wait_for(log, 2)
+        wait_until_synced(log, 2)
 
 
 def test_written_records_are_synced_at_once_when_many_bytes_have_gathered(quick_directory: Path) -> None:
@@ -45,7 +42,7 @@ def test_written_records_are_synced_at_once_when_many_bytes_have_gathered(quick_
         log.append(b"x" * 900, ack="written")
         assert log.synced_offset == 0
         log.append(b"x" * 900, ack="written")
-        wait_for(log, 2)
+        wait_until_synced(log, 2)
 
 
 class Patient(FlushGroups):
@@ -141,7 +138,7 @@ def test_idle_store_makes_no_system_call_on_its_files(quick_directory: Path) -> 
     with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=1, files=files) as store:
         log = store.log("a")
         log.append(b"x", ack="written")
-        wait_for(log, 1)
+        wait_until_synced(log, 1)
         log.append(b"x", ack="synced")
         before = len(files.calls)
         threading.Event().wait(0.05)  # fifty intervals; nothing is waited for here, something is ruled out

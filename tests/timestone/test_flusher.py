@@ -2,13 +2,12 @@
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import timestone
+from tests.support.waiting import wait_for
 from timestone.config import Ack
 from timestone.draft import Draft
 from timestone.files import Files
@@ -37,13 +36,6 @@ def opened(directory: Path, files: Files) -> timestone.Store:
     )
 
 
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not reached():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.001)
-
-
 def test_writing_goes_on_during_a_flush_that_nobody_waits_for(quick_directory: Path) -> None:
     files = HeldFiles()
     with opened(quick_directory, files) as store:
@@ -56,7 +48,7 @@ def test_writing_goes_on_during_a_flush_that_nobody_waits_for(quick_directory: P
         assert log.synced_offset == 1
         files.free.set()
         log.submit(Draft([b"y" * 1000]), ack=Ack.WRITTEN)
-        wait_until(lambda: log.synced_offset == 4)
+        wait_for(lambda: log.synced_offset == 4)
 
 
 def test_what_is_written_and_not_durable_is_bounded_by_waiting(quick_directory: Path) -> None:
@@ -90,7 +82,7 @@ def test_what_comes_during_a_flush_is_flushed_after_the_interval(quick_directory
         log.append(b"x", ack="written")
         threading.Event().wait(0.02)  # its interval ends while the first flush is still under way
         files.free.set()
-        wait_until(lambda: log.synced_offset == 3)
+        wait_for(lambda: log.synced_offset == 3)
 
 
 def test_a_mistake_of_ours_in_one_log_leaves_the_others_flushed(
@@ -112,5 +104,5 @@ def test_a_mistake_of_ours_in_one_log_leaves_the_others_flushed(
             broken.append(b"x", ack="written")
             assert broken_calls.wait(10)
             whole.append(b"x", ack="written")
-            wait_until(lambda: whole.synced_offset == 1)
-        wait_until(lambda: broken.synced_offset == 1)
+            wait_for(lambda: whole.synced_offset == 1)
+        wait_for(lambda: broken.synced_offset == 1)

@@ -5,7 +5,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
+from tests.support.waiting import wait_for
 from timestone import CorruptLog, Log, LogConfig, OffsetOutOfRange, Pin, ReaderId, Store, names
 from timestone.inspection import EXIT_CLEAN, EXIT_UNCLOSED, inspect_store
 from timestone.retention import SPACE, too_many
@@ -91,13 +92,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place = Place(tmp_path / "data")
     yield place
     place.store.close()
-
-
-def wait_for(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def bases(log: Log) -> list[int]:

@@ -7,15 +7,13 @@ import pytest
 
 import timestone
 from tests.support.faulty_files import FaultyFiles
+from tests.support.waiting import wait_for
 from timestone.config import LogConfig
 from timestone.log import Log
 
 
 def wait_until_sealed(log: Log, count: int) -> None:
-    deadline = time.monotonic() + 10
-    while sum(segment.trailer is not None for segment in log.history.segments) < count:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.001)
+    wait_for(lambda: sum(segment.trailer is not None for segment in log.history.segments) >= count)
 
 
 def test_rolled_segments_are_sealed_in_the_background(quick_directory: Path) -> None:

@@ -1,7 +1,8 @@
 from pathlib import Path
 
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
+from tests.support.waiting import wait_for
 from timestone_bench.mqtt.disturbing import Disturbing, DisturbJob
 
 

@@ -15,10 +15,11 @@ from mqtt_front.codec.properties import Properties
 from mqtt_front.security.password_file import set_password
 from mqtt_front.security.settings import JwtSettings, LockoutSettings
 from mqtt_front.settings import MqttSettings
-from tests.support.mqtt_clients import RawClient, wait_for
+from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.paho_client import PahoClient
 from tests.support.signing_keys import jwk, token, write_key_set
+from tests.support.waiting import wait_for
 
 ACL = """\
 topic read public/#
