@@ -128,11 +128,9 @@ class Retaining:
             messages.position = min(place.offset, log.end_offset) if known and place is not None else 0
             while messages.lagging:
                 try:
-                    self._apply(messages, log.read(max(messages.position, log.start_offset)))
-                except CorruptRecord as error:
-                    messages.position = error.next_offset
-                except OffsetOutOfRange as error:  # retention is at work already
-                    messages.position = error.start
+                    self._apply(messages, log.read(messages.position))
+                except (OffsetOutOfRange, CorruptRecord) as error:
+                    self._passed(messages, error)
         self._documents.hold(self._places())
 
     def release(self) -> None:
