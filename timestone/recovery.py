@@ -32,12 +32,12 @@ from timestone.finding import Finding, State
 from timestone.folder_listing import listed_bases
 from timestone.index import HEADER_BYTES, DamagedIndex, IndexHeader, entry_position
 from timestone.leftovers import Leftovers, may_wait
+from timestone.lost_files import LostFiles
 from timestone.replacement import remove_replaced
 from timestone.sealing import seal_index
 from timestone.topics import LogIdentity, TopicDictionary
 
 _LOGGER = logging.getLogger("timestone")
-_COPY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ class LogRecovery:
         self._boot_id = boot_id
         self._now_us = now_us
         self._notes: list[str] = []
+        self._lost_files = LostFiles(files, folder)
         self._doubted = is_doubted(files, folder)
         self._remember: Callable[[], bool] = lambda: True
         self._waiting: list[Finding] = []
@@ -379,38 +380,18 @@ class LogRecovery:
             if empty:
                 self._files.unlink(path)
             else:
-                self._files.rename(path, self._lost_name(path))
-        self._files.sync_directory(self._folder)
+                self._lost_files.keep(path)
+        self._lost_files.sync()
 
     def _copy_tail_aside(self, finding: Finding) -> None:
         """Copy what is cut off to `.lost`, durably, before anything is cut."""
         if finding.lost_bytes:
             path = names.segment_path(self._folder, finding.base_offset, finding.generation)
-            self._copy_from(path, 0 if finding.frames else finding.segment_bytes)
+            self._lost_files.copy(path, 0 if finding.frames else finding.segment_bytes)
         if finding.lost_count:
-            self._copy_from(
-                names.index_path(self._folder, finding.base_offset), entry_position(finding.count)
-            )
-        self._files.sync_directory(self._folder)
-
-    def _copy_from(self, path: Path, start: int) -> None:
-        source = self._files.open(path)
-        try:
-            target_path = self._lost_name(path)
-            target = self._files.create(target_path)
-            try:
-                at = 0
-                while piece := self._files.pread(source, _COPY_BYTES, start + at):
-                    self._files.write_all(target, piece, at)
-                    at += len(piece)
-                self._files.fdatasync(target)
-            except BaseException:
-                self._files.unlink(target_path)
-                raise
-            finally:
-                self._files.close(target)
-        finally:
-            self._files.close(source)
+            path = names.index_path(self._folder, finding.base_offset)
+            self._lost_files.copy(path, entry_position(finding.count))
+        self._lost_files.sync()
 
     def _repair_topics(self, findings: list[Finding]) -> None:
         topics = self._topics
@@ -418,7 +399,8 @@ class LogRecovery:
             if topics.torn_bytes:
                 # Names are written whole before records use them, so these are of no record.
                 self._notes.append(f"cut {topics.torn_bytes} torn bytes off the topic dictionary")
-                self._keep_topics_tail()
+                self._lost_files.copy(topics.path, topics.end_position)
+                self._lost_files.sync()
                 topics.cut()
             if topics.damaged_header:
                 self._notes.append("rewrote the damaged header of the topic dictionary")
@@ -440,10 +422,6 @@ class LogRecovery:
             self._notes.append(
                 f"{self._topics.lost_count} topic names are lost; their records are served without a topic"
             )
-
-    def _keep_topics_tail(self) -> None:
-        self._copy_from(self._topics.path, self._topics.end_position)
-        self._files.sync_directory(self._folder)
 
     def _note_missing(self, findings: list[Finding], next_offset: int, present: Sequence[str]) -> None:
         """Have the folder say which offsets damage has taken, before the files that tell of them are put aside: readers
@@ -489,9 +467,6 @@ class LogRecovery:
             remove_replaced(self._files, self._folder, whole)
         except OSError as error:
             self._notes.append(f"segment files that were replaced still take space: {error}")
-
-    def _lost_name(self, path: Path) -> Path:
-        return names.lost_path(path, set(self._files.names(self._folder)))
 
 
 def _serves(finding: Finding) -> bool:

@@ -19,6 +19,7 @@ from timestone.entries import ENTRY
 from timestone.entry_seal import EntrySeal
 from timestone.files import Files
 from timestone.index import IndexHeader
+from timestone.lost_files import LostFiles
 from timestone.segment_writer import SegmentWriter
 from timestone.tail import TailRun
 
@@ -51,9 +52,9 @@ def rewrite(files: Files, folder: Path, header: IndexHeader, runs: Sequence[Tail
 
 def put_pair_aside(files: Files, folder: Path, base_offset: int) -> None:
     """Rename the files of a segment whose records another one has now."""
-    taken = set(files.names(folder))
-    for path in (names.index_path(folder, base_offset), names.segment_path(folder, base_offset)):
-        files.rename(path, names.lost_path(path, taken))
+    lost_files = LostFiles(files, folder)
+    lost_files.keep(names.index_path(folder, base_offset))
+    lost_files.keep(names.segment_path(folder, base_offset))
 
 
 def _moved(run: TailRun, seal: EntrySeal, ordinal: int, position: int) -> bytes:

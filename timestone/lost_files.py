@@ -1,0 +1,47 @@
+"""What is not served any more and not deleted either: files beside the others whose names end in `.lost`."""
+
+from pathlib import Path
+
+from timestone import names
+from timestone.files import Files
+
+_COPY_BYTES = 4 << 20
+
+
+class LostFiles:
+    """Those of one folder. Nothing has its name for good before `sync`; everything raises OSError."""
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        self._files = files
+        self._folder = folder
+
+    def keep(self, path: Path) -> None:
+        """Rename a file that is not served."""
+        self._files.rename(path, self._free_name(path))
+
+    def copy(self, path: Path, start: int) -> None:
+        """Copy what a file has from a position on, durably: afterwards it may be cut off. Half a copy is removed."""
+        source = self._files.open(path)
+        try:
+            copy_path = self._free_name(path)
+            copy = self._files.create(copy_path)
+            try:
+                at = 0
+                while piece := self._files.pread(source, _COPY_BYTES, start + at):
+                    self._files.write_all(copy, piece, at)
+                    at += len(piece)
+                self._files.fdatasync(copy)
+            except BaseException:
+                self._files.unlink(copy_path)
+                raise
+            finally:
+                self._files.close(copy)
+        finally:
+            self._files.close(source)
+
+    def sync(self) -> None:
+        """Make the names durable."""
+        self._files.sync_directory(self._folder)
+
+    def _free_name(self, path: Path) -> Path:
+        return names.lost_path(path, set(self._files.names(self._folder)))
