@@ -35,8 +35,8 @@ def explanations(report: StoreReport) -> Iterator[str]:
     """A sentence or three for everything that is not as a clean stop leaves it."""
     if report.copied_from_pid is not None:
         yield (
-            f"its LOCK names process {report.copied_from_pid}, which runs here but does not hold this directory: these "
-            "files are a copy of a store in use, or that process has let go of them without closing the store."
+            f"its LOCK names process {report.copied_from_pid}, which runs here but does not hold this directory: that "
+            "process has let go of the store, or these files are a copy of one in use."
         )
     yield from report.notes
     for log in report.logs:

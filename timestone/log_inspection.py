@@ -37,6 +37,7 @@ class LogInspection:
         name, partition = log
         self._known = row is not None
         self._next_offset = row.next_offset if row else 0
+        self._epoch = row.epoch if row else 0
         self._files = files
         self._folder = store / names.log_folder(name, partition)
         self._name = name
@@ -97,7 +98,7 @@ class LogInspection:
                 put_aside=self._put_aside(),
                 error="",
                 topics_reason=reason,
-                missing=tuple(_missing(served, known_missing(self._files.names(self._folder)))),
+                missing=tuple(self._missing(served)),
             )
         finally:
             if topics is not None:
@@ -155,6 +156,23 @@ class LogInspection:
             attempt += 1
             time.sleep(_PAUSE_S)
 
+    def _missing(self, served: list[Finding]) -> list[tuple[int, int]]:
+        """What a gap within an epoch says, also the one behind the last segment, and what recovery has noted, unless
+        that is back or would be deleted by now."""
+        found = set()
+        for one, later in itertools.pairwise(served):
+            if one.header is None or later.header is None or one.header.epoch != later.header.epoch:
+                continue
+            if one.end_offset < later.base_offset:
+                found.add((one.end_offset, later.base_offset))
+        if served and (gone := served[-1].lost_behind(self._next_offset, self._epoch)) is not None:
+            found.add(gone)
+        start = served[0].base_offset if served else 0
+        for first, end in known_missing(self._files.names(self._folder)):
+            if end > start and not any(one.base_offset <= first < one.end_offset for one in served):
+                found.add((first, end))
+        return sorted(found)
+
     def _put_aside(self) -> tuple[str, ...]:
         return tuple(name for name in self._files.names(self._folder) if names.LOST_SUFFIX in name)
 
@@ -185,18 +203,3 @@ def _segment_report(finding: Finding) -> SegmentReport:
         reason=finding.reason,
         missing_bytes=finding.missing_bytes,
     )
-
-
-def _missing(served: list[Finding], noted: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What a gap within an epoch says, and what recovery has noted, unless that is back or would be deleted by now."""
-    found = set()
-    for one, later in itertools.pairwise(served):
-        if one.header is None or later.header is None or one.header.epoch != later.header.epoch:
-            continue
-        if one.end_offset < later.base_offset:
-            found.add((one.end_offset, later.base_offset))
-    start = served[0].base_offset if served else 0
-    for first, end in noted:
-        if end > start and not any(one.base_offset <= first < one.end_offset for one in served):
-            found.add((first, end))
-    return sorted(found)

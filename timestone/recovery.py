@@ -29,7 +29,7 @@ from timestone.errors import CorruptLog, LogFailed
 from timestone.examination import examine
 from timestone.files import Files
 from timestone.finding import Finding, State
-from timestone.folder_listing import listed_bases
+from timestone.folder_listing import known_missing, listed_bases
 from timestone.index import HEADER_BYTES, DamagedIndex, IndexHeader, entry_position
 from timestone.leftovers import Leftovers, may_wait
 from timestone.lost_files import LostFiles
@@ -118,12 +118,18 @@ class LogRecovery:
             first = unclean[0]
             path = names.index_path(self._folder, first.base_offset)
             raise CorruptLog(path, f"the log was not closed ({describe(first)}) and recovery is 'strict'")
+        gone = findings[-1].lost_behind(least_next_offset, least_epoch) if findings else None
+        if gone is not None and gone not in known_missing(present):
+            why = f"no segment holds offsets {gone[0]} to {gone[1] - 1}, which were given out"
+            if self._strict:
+                raise CorruptLog(self._folder, f"{why}, and recovery is 'strict'")
+            self._notes.append(why)
         next_offset, epoch = self._continuation(findings, least_next_offset, least_epoch)
         if epoch > least_epoch:
             self._remember = functools.partial(remember, next_offset, epoch)
         if not self._strict:
             self._remove_temporaries(present, findings, beside_orphans=False)
-            self._note_missing(findings, next_offset, present)
+            self._note_missing(findings, gone, next_offset, present)
         if not at_once and self._may_wait(unclean):
             self._take_topics(findings)
             self._notes += map(describe, unclean)
@@ -423,9 +429,11 @@ class LogRecovery:
                 f"{self._topics.lost_count} topic names are lost; their records are served without a topic"
             )
 
-    def _note_missing(self, findings: list[Finding], next_offset: int, present: Sequence[str]) -> None:
+    def _note_missing(
+        self, findings: list[Finding], gone: tuple[int, int] | None, next_offset: int, present: Sequence[str]
+    ) -> None:
         """Have the folder say which offsets damage has taken, before the files that tell of them are put aside: readers
-        are told, and tell this from what a power loss has left out."""
+        are told, and tell this from what a power loss has left out. `gone`: those of segments behind the last."""
         # Half a pair whose other half was put aside, or never got its name: what that means was known then, and noted
         # if it was damage.
         halves = {half[1] for name in present if (half := names.parse_aside(name)) is not None}
@@ -436,6 +444,8 @@ class LogRecovery:
             if (found := finding.lost_range(end)) is not None
             and not (finding.state is State.ORPHAN and finding.base_offset in halves)
         ]
+        if gone is not None:
+            lost.append(names.missing_path(self._folder, *gone))
         try:
             for path in lost:
                 if path.name not in present:

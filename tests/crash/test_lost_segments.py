@@ -8,8 +8,9 @@ import pytest
 
 import timestone
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
-from timestone import Log, LogConfig, LogView, OffsetsLost, Reader
+from timestone import CorruptLog, Log, LogConfig, LogView, OffsetsLost, Reader
 from timestone.config import Ack
+from timestone.inspection import inspect_store
 
 pytestmark = pytest.mark.crash
 
@@ -124,6 +125,42 @@ def test_loss_of_the_last_segment_is_told_also_behind_the_jump(root: Path, what:
         assert read_over(log.reader("earliest")) == ([*range(30), end], [(30, end)])
     with timestone.view(root) as view:
         assert read_over(view.log(NAME).reader("earliest")) == ([*range(30), end], [(30, end)])
+
+
+def test_last_segment_that_is_gone_with_its_index_is_told_by_what_the_catalogue_knows(root: Path) -> None:
+    """`inspect` called the store clean, and readers passed over its offsets in silence until the next append."""
+    lose(root, 30, "both")
+    (report,) = inspect_store(root).logs
+    assert report.missing == ((30, COUNT),)
+    with pytest.raises(CorruptLog, match="offsets 30 to 39"):
+        timestone.open(root, recovery="strict")
+    for number in range(2):
+        with opened(root) as store:
+            assert bool(store.recoveries) is (number == 0), "noted once"
+            check(store.log(NAME), [(30, COUNT)])
+            assert store.log(NAME).end_offset == COUNT
+    with opened(root) as store:
+        assert store.log(NAME).append(b"next") == COUNT
+        assert store.log(NAME).lost_offsets(0, COUNT + 1) == [(30, COUNT)]
+
+
+def test_records_that_were_never_durable_and_are_gone_are_no_loss(root: Path, quick_directory: Path) -> None:
+    """The catalogue has noted an end that a power loss took back: changed settings write it down."""
+    left = quick_directory / "left"
+    with opened(root) as store:
+        log = store.log(NAME)
+        shutil.copytree(root, left)
+        log.append(b"not synced", ack=Ack.WRITTEN)
+        log.configure(retention_bytes=1 << 30)
+        shutil.copy(root / "catalog.db", left)
+        for suffix in ("index", "segment"):
+            shutil.copy(file(root, COUNT, suffix), file(left, COUNT, suffix))
+    index = file(left, COUNT, "index")
+    index.write_bytes(index.read_bytes()[:4096])
+    with opened(left, NEXT_BOOT_ID) as store:
+        log = store.log(NAME)
+        assert log.append(b"behind the jump") > COUNT
+        assert log.lost_offsets(0, log.end_offset) == []
 
 
 @pytest.mark.parametrize(
