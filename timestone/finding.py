@@ -80,8 +80,8 @@ class Finding:
         return (self.end_offset, durable) if durable > self.end_offset else None
 
     def lost_behind(self, next_offset: int, epoch: int) -> tuple[int, int] | None:
-        """The offsets [first, end) of segments that are gone, when this one is the last and the catalogue says where the
-        log goes on in which epoch. No power loss takes them: the names of a segment are durable before its first
+        """The offsets [first, end) of segments that are gone, when this one is the last and the catalogue says where
+        the log goes on in which epoch. No power loss takes them: the names of a segment are durable before its first
         record, and where records were lost with their durability the epoch rises."""
         if self.state is not State.SEALED or self.header is None or self.header.epoch != epoch:
             return None
