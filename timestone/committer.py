@@ -86,7 +86,7 @@ class Committer:
         log.write_queued()
         if alone and log.awaited:
             self._gather(log)
-        if log.awaited or (log.sync_wanted and self._flusher.is_behind(log)):
+        if log.awaited or log.sync_overdue:
             # The second: the disk takes less than comes. Waiting bounds what is written and not durable.
             log.sync_queued()
         elif flush or log.sync_wanted:

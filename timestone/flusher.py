@@ -21,10 +21,6 @@ class Flusher:
         self._expected: set[Log] = set()
         self._thread = LogThread("timestone-flusher", self._flush)
 
-    def is_behind(self, log: "Log") -> bool:
-        """The last flush that was expected of this log is not done yet."""
-        return log in self._expected
-
     def expect(self, log: "Log") -> None:
         """The log has written something that is to be durable soon. One caller at a time."""
         if log not in self._expected:

@@ -289,6 +289,11 @@ class Log(ReadableLog):
         return self.awaited or self._appender.unsynced_bytes >= self._store.config.sync_interval_bytes
 
     @property
+    def sync_overdue(self) -> bool:
+        """So much has gathered since the last flush began that the next one should have begun long ago."""
+        return self._appender.unsynced_bytes >= 2 * self._store.config.sync_interval_bytes
+
+    @property
     def dirty(self) -> bool:
         """Something written is not yet durable."""
         return self.synced_offset < self._end_offset and self._failure is None

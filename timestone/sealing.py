@@ -29,7 +29,8 @@ from timestone.index import (
 )
 from timestone.record import FLAG_REMOVED
 
-_CHUNK_ENTRIES = 1 << 16
+_CHUNK_ENTRIES = 1 << 13
+"""256 KiB: stays in the caches, and in memory that is used again."""
 
 
 def read_entries(files: Files, index_fd: int, count: int) -> Iterator[Entries]:
@@ -127,7 +128,7 @@ def write_entries(
     crc, ordinal, headed, removed, first_us, last_us = 0, 0, 0, 0, 0, 0
     topics = TopicCounts()
     for entries in chunks:
-        raw = entries.tobytes()
+        raw = np.ascontiguousarray(entries).view(np.uint8).data
         files.write_all(target, raw, entry_position(ordinal))
         crc = crc32c(raw, crc)
         # Only recovery can meet damaged entries; their columns must not reach the summary.
@@ -136,9 +137,9 @@ def write_entries(
             first_us = first_us or int(good["timestamp_us"][0])
             last_us = int(good["timestamp_us"][-1])
             headed += int(np.count_nonzero(good["header_length"]))
-            shown = good[(good["flags"] & FLAG_REMOVED) == 0]
-            removed += len(good) - len(shown)
-            topics.add(shown["topic"], ordinal)
+            gone = (good["flags"] & FLAG_REMOVED) != 0
+            removed += int(np.count_nonzero(gone))
+            topics.add((good[~gone] if gone.any() else good)["topic"], ordinal)
         ordinal += len(entries)
     summary = topics.summary()
     summary_raw = summary.tobytes()

@@ -45,10 +45,12 @@ def test_writing_goes_on_during_a_flush_that_nobody_waits_for(quick_directory: P
         log.submit(Draft([b"x" * 1000]), ack=Ack.WRITTEN)
         assert files.waiting.wait(10)
         assert log.submit(Draft([b"y"]), ack=Ack.WRITTEN).wait(10) == range(2, 3)
+        # So much that another flush is wanted: also what comes behind that is written.
+        log.submit(Draft([b"y" * 1000]), ack=Ack.WRITTEN).wait(10)
+        assert log.submit(Draft([b"y"]), ack=Ack.WRITTEN).wait(10) == range(4, 5)
         assert log.synced_offset == 1
         files.free.set()
-        log.submit(Draft([b"y" * 1000]), ack=Ack.WRITTEN)
-        wait_for(lambda: log.synced_offset == 4)
+        wait_for(lambda: log.synced_offset == 5)
 
 
 def test_what_is_written_and_not_durable_is_bounded_by_waiting(quick_directory: Path) -> None:
@@ -59,9 +61,9 @@ def test_what_is_written_and_not_durable_is_bounded_by_waiting(quick_directory: 
         files.free.clear()
         log.submit(Draft([b"x" * 1000]), ack=Ack.WRITTEN).wait(10)
         assert files.waiting.wait(10)
-        log.submit(Draft([b"x" * 1000]), ack=Ack.WRITTEN).wait(10)
-        # As much again is written: the committer now waits for the flush, and what comes stays in the queue. It may
-        # still have taken the first of it.
+        log.submit(Draft([b"x" * 2000]), ack=Ack.WRITTEN).wait(10)
+        # Twice as much again is written: the committer now waits for the flush, and what comes stays in the queue. It
+        # may still have taken the first of it.
         waiting = []
         for _ in range(3):
             waiting.append(log.submit(Draft([b"x"]), ack=Ack.WRITTEN))
