@@ -199,6 +199,8 @@ def _scenario(name: str, given: dict[str, Any], *, quick: bool) -> Scenario:
 def _check(scenario: Scenario) -> None:
     if scenario.rate is not None and scenario.rate < 0:
         raise BenchmarkError(f"--rate {scenario.rate:g} is below 0")
+    if scenario.name == "back-pressure" and scenario.rate is None:
+        raise BenchmarkError("back-pressure: flat out there is no latency to compare")
     if scenario.payload_bytes < _MIN_PAYLOAD_BYTES:
         raise BenchmarkError(
             f"--payload-bytes {scenario.payload_bytes}: counter and time take {_MIN_PAYLOAD_BYTES}"

@@ -1,5 +1,6 @@
 """What one process of the load does, as it is told and as it answers: one JSON object each."""
 
+import itertools
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -35,6 +36,8 @@ class Job:
     """How many messages the publishers may be ahead of the slowest subscriber; None: any number."""
     rate: float | None = None
     """Messages a second of all publishers; None: as fast as it goes."""
+    period_ns: int = 0
+    """With a rate: the latencies of each period of this length are kept apart; 0: those of all the run are one."""
     session: str | None = None
     """The client id of a persistent session that exists; its subscriber comes back when the run begins."""
     board: str | None = None
@@ -95,20 +98,22 @@ class Report:
     cpu_s: float
     """Of the generating process: when that comes near the duration, it is the generator that was measured."""
     ack_latency: Histogram
-    delivery_latency: Histogram
+    delivery_latencies: list[Histogram]
+    """One for each period."""
 
     def to_json(self) -> dict[str, Any]:
         """For the process that asked for it."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {
-            name: value.to_json() if isinstance(value, Histogram) else value for name, value in fields.items()
+        return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
+            "ack_latency": self.ack_latency.to_json(),
+            "delivery_latencies": [one.to_json() for one in self.delivery_latencies],
         }
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
         """What `to_json` made."""
         latencies = {
-            name: Histogram.from_json(document[name]) for name in ("ack_latency", "delivery_latency")
+            "ack_latency": Histogram.from_json(document["ack_latency"]),
+            "delivery_latencies": [Histogram.from_json(one) for one in document["delivery_latencies"]],
         }
         return cls(**(document | latencies))
 
@@ -121,6 +126,9 @@ class Report:
             ended_ns=max(report.ended_ns for report in reports),
             cpu_s=max(report.cpu_s for report in reports),
             ack_latency=Histogram.merged(report.ack_latency for report in reports),
-            delivery_latency=Histogram.merged(report.delivery_latency for report in reports),
+            delivery_latencies=[
+                Histogram.merged(one for one in period if one is not None)
+                for period in itertools.zip_longest(*(report.delivery_latencies for report in reports))
+            ],
             **sums,
         )

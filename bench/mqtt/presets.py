@@ -38,8 +38,8 @@ PRESETS: dict[str, Preset] = {
     ),
     "back-pressure": Preset(
         summary="pairs at a fixed rate, beside one that floods and one that never reads",
-        scenario=Scenario(name="back-pressure", publishers=100, subscribers=100, messages=3000, rate=1000),
-        quick={"messages": 1000},
+        scenario=Scenario(name="back-pressure", publishers=100, subscribers=100, messages=18_000, rate=1000),
+        quick={"messages": 3600},
     ),
     "session-unload": Preset(
         summary="a persistent session takes what it missed",

@@ -23,8 +23,10 @@ from .wire import WIRES
 _UNLOAD_PUBLISHERS = 10
 _FLOOD_BYTES = 64 * 1024
 """The payload of each publish of the client that floods."""
-_QUIET_TICKS = 5
-"""The pairs are under way when it begins, as a flood meets the clients of a server."""
+_CYCLE = 3
+"""Of so many periods the pairs are alone in the first, beside the flood in the second, and what is left of it is taken
+in the third."""
+_CYCLES = 6
 PAIRED = ("point-to-point", "back-pressure")
 """Where each subscriber has a publisher of its own."""
 _WOKEN = 100
@@ -104,17 +106,32 @@ def run_scenario(scenario: Scenario, target: Target) -> Outcome:
     return _traffic(scenario, target)
 
 
-def _traffic(scenario: Scenario, target: Target, tick: Callable[[], None] = lambda: None) -> Outcome:
-    """`tick` is called about every 20 ms while the messages are under way."""
-    with tempfile.TemporaryDirectory(prefix="timestone-bench-") as directory:
-        jobs = _jobs(scenario, target, secrets.token_hex(3), Path(directory) / "board")
-        with Crew([{"kind": "traffic"} | job.to_json() for job in jobs]) as crew:
-            touch_free_memory(Path(directory), scenario.touched_bytes)
-            cpu_s = target.cpu_s()
-            report = Report.merged([Report.from_json(answer) for answer in crew.run(tick)])
-            used_s = _difference(target.cpu_s(), cpu_s)
+def _traffic(scenario: Scenario, target: Target) -> Outcome:
+    report, _, used_s = _drive(scenario, target)
     messages = report.received if scenario.subscribers else report.sent
     return _outcome(report, messages, used_s)
+
+
+def _drive(
+    scenario: Scenario,
+    target: Target,
+    *,
+    period_ns: int = 0,
+    beside: Sequence[dict[str, Any]] = (),
+    tick: Callable[[], None] = lambda: None,
+) -> tuple[Report, Sequence[dict[str, Any]], float | None]:
+    """Publishers and subscribers, and other jobs beside them: what came of it, what those answered, and the processor
+    time of the server. `tick` is called about every 20 ms."""
+    with tempfile.TemporaryDirectory(prefix="timestone-bench-") as directory:
+        jobs = _jobs(scenario, target, secrets.token_hex(3), Path(directory) / "board")
+        traffic = [{"kind": "traffic"} | replace(job, period_ns=period_ns).to_json() for job in jobs]
+        with Crew([*beside, *traffic]) as crew:
+            touch_free_memory(Path(directory), scenario.touched_bytes)
+            cpu_s = target.cpu_s()
+            answers = crew.run(tick)
+            used_s = _difference(target.cpu_s(), cpu_s)
+    report = Report.merged([Report.from_json(answer) for answer in answers[len(beside) :]])
+    return report, answers[: len(beside)], used_s
 
 
 def _outcome(report: Report, messages: int, cpu_s: float | None) -> Outcome:
@@ -126,8 +143,13 @@ def _outcome(report: Report, messages: int, cpu_s: float | None) -> Outcome:
     if cpu_s is not None and messages:
         figures["cpu_us"] = cpu_s / messages * 1e6
         figures["server_busy"] = cpu_s / elapsed_s
-    for prefix, latency in (("ack", report.ack_latency), ("delivery", report.delivery_latency)):
+    delivery_latency = Histogram.merged(report.delivery_latencies)
+    for prefix, latency in (("ack", report.ack_latency), ("delivery", delivery_latency)):
         figures |= {f"{prefix}_{name}_us": value for name, value in latency.summary_us().items()}
+    return Outcome(figures=figures, faults=_faults(report))
+
+
+def _faults(report: Report) -> dict[str, int]:
     faults = {
         "lost": report.lost,
         "duplicates": report.duplicates,
@@ -135,7 +157,7 @@ def _outcome(report: Report, messages: int, cpu_s: float | None) -> Outcome:
         "unacknowledged": report.sent - report.acknowledged if report.acknowledged else 0,
         "acks out of order": report.misordered_acks,
     }
-    return Outcome(figures=figures, faults={name: count for name, count in faults.items() if count})
+    return {name: count for name, count in faults.items() if count}
 
 
 def _jobs(scenario: Scenario, target: Target, run: str, board: Path) -> list[Job]:
@@ -234,40 +256,40 @@ def _session_unload(scenario: Scenario, target: Target) -> Outcome:
 
 
 def _back_pressure(scenario: Scenario, target: Target) -> Outcome:
-    """Pairs at a fixed rate: alone, then beside a publisher without bounds, who comes when they have begun, and a
-    subscriber that never reads, and alone again, which says what the machine does by itself."""
+    """Pairs at a fixed rate, in periods: alone, beside a publisher without bounds and a subscriber that never reads,
+    and while the server gets over them, which is not counted; then alone again."""
+    assert scenario.rate is not None
+    period_s = scenario.messages / scenario.rate / (_CYCLES * _CYCLE)
     job = DisturbJob(
         scheme=target.scheme, host=target.host, port=target.port, run=secrets.token_hex(3),
         payload_bytes=_FLOOD_BYTES,
+        spells=[(first * period_s, (first + 1) * period_s) for first in range(1, _CYCLES * _CYCLE, _CYCLE)],
     )  # fmt: skip
-    first = _traffic(scenario, target).figures
-    rss = target.rss_bytes()
-    with Crew([{"kind": "disturb"} | job.to_json()]) as crew:
-        ticks = itertools.count(1)
-        began: list[dict[str, Any]] = []
-
-        def begin() -> None:
-            if next(ticks) >= _QUIET_TICKS and not began:
-                began.extend(crew.ask("begin"))
-
-        outcome = _traffic(scenario, target, begin)
-        while not began:  # so few messages came before
-            begin()
-        grown = _difference(target.rss_bytes(), rss)
-        flood = crew.ask("end")[0]
-    again = _traffic(scenario, target).figures
-    figures = dict(outcome.figures)
-    for name in ("delivery_p50_us", "delivery_p99_us"):
-        quiet = (first[name] + again[name]) / 2
-        figures |= {
-            f"quiet_{name}": quiet,
-            f"disturbed_{name}": outcome.figures[name] / quiet,
-            f"again_{name}": again[name] / first[name],
-        }
+    peak = [rss] if (rss := target.rss_bytes()) is not None else []
+    report, (flood,), _ = _drive(
+        scenario,
+        target,
+        period_ns=int(period_s * 1e9),
+        beside=[{"kind": "disturb"} | job.to_json()],
+        tick=lambda: peak.append(target.rss_bytes() or 0) if peak else None,
+    )
+    alone, beside = (report.delivery_latencies[first::_CYCLE] for first in (0, 1))
+    figures = _outcome(report, report.received, None).figures
     figures["flood_bytes_per_s"] = flood["bytes_per_s"]
-    if grown is not None:
-        figures["grown_bytes"] = grown
-    return replace(outcome, figures=figures)
+    if peak:
+        figures["grown_bytes"] = max(peak) - peak[0]
+    for name in ("p50", "p99"):
+        quiet, disturbed, *halves = (
+            Histogram.merged(periods).summary_us()[name]
+            for periods in (alone, beside, alone[::2], alone[1::2])
+        )
+        figures |= {
+            f"quiet_delivery_{name}_us": quiet,
+            f"delivery_{name}_us": disturbed,
+            f"disturbed_delivery_{name}_us": disturbed / quiet,
+            f"again_delivery_{name}_us": halves[1] / halves[0],
+        }
+    return Outcome(figures=figures, faults=_faults(report))
 
 
 def _leave_session(target: Target, session: str, topic_filter: str) -> None:

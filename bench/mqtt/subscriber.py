@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .form import STAMP, Form, Packets
-from .histogram import Histogram
+from .periods import Periods
 from .tally import Tally
 from .wire import Wire
 
@@ -27,20 +27,19 @@ class Subscriber:
         form: Form,
         *,
         expected: int,
-        timed: bool,
+        latencies: Periods | None = None,
         inbox_bytes: int = 0,
     ) -> None:
-        """`timed`: keep the latency of each message, from when it was due to when its bytes were read."""
+        """`latencies` has that of each message added, from when it was due to when its bytes were read."""
         channel.setblocking(False)
         self.channel = channel
         self.expected = expected
         self.tally = Tally()
-        self.latencies = Histogram()
         self.received_bytes = 0
         self.last_ns = 0
         self._wire = wire
         self._form = form
-        self._timed = timed
+        self._latencies = latencies
         size = max(inbox_bytes or _INBOX_BYTES, 2 * form.size_bytes)
         self._inbox = memoryview(bytearray(size))
         self._filled = 0
@@ -79,7 +78,7 @@ class Subscriber:
         self._filled += count
         self.received_bytes += count
         self.last_ns = now_ns
-        if self._timed:
+        if self._latencies is not None:
             self._marks.append((self._filled, now_ns))
         if self._form.id_at is not None:
             self._acknowledge()
@@ -115,8 +114,8 @@ class Subscriber:
             rows = self._cut_noise(int(np.argmax(wrong)))
         if len(rows):
             self.tally.add(rows["sender"], rows["number"])
-            if self._timed:
-                self.latencies.add(self._arrival_times(len(rows)) - rows["sent"])
+            if self._latencies is not None:
+                self._latencies.add(rows["sent"], self._arrival_times(len(rows)) - rows["sent"])
         end = len(rows) * size
         left = self._filled - end
         self._inbox[:left] = bytes(self._inbox[end : self._filled])

@@ -12,6 +12,7 @@ from .channel import open_channel, subscribe
 from .histogram import Histogram
 from .job import Job, Report
 from .pacing import IDLE_S, FlatOut, InWindow, OnClock, Pacing
+from .periods import Periods
 from .publisher import Publisher, Schedule
 from .subscriber import Subscriber
 from .wire import PACKET_IDS, WIRES
@@ -33,6 +34,7 @@ class Traffic:
         self._writable_wanted: set[int] = set()
         self._board = None if job.board is None else Board(Path(job.board), job.slot)
         self._by_fd: dict[int, Publisher | Subscriber] = {}
+        self._latencies = Periods(job.period_ns)
         # Subscribers first: what is published once a publisher is there must find them.
         self._subscribers: list[Subscriber] = []
         if job.session is None:
@@ -61,7 +63,12 @@ class Traffic:
         # Many subscribers get little each, and together no more memory than a few.
         share = _INBOXES_BYTES // max(64, job.subscribers[1] - job.subscribers[0])
         subscriber = Subscriber(
-            channel, self._wire, form, expected=job.expected(), timed=job.rate is not None, inbox_bytes=share
+            channel,
+            self._wire,
+            form,
+            expected=job.expected(),
+            latencies=None if job.rate is None else self._latencies,
+            inbox_bytes=share,
         )
         self._subscribers.append(subscriber)
         self._add(subscriber)
@@ -74,6 +81,7 @@ class Traffic:
         """The load, from `start_ns` on. Raises ConnectionError when the server hangs up or talks nonsense."""
         time.sleep(max(0, start_ns - time.monotonic_ns()) / 1e9)
         cpu_s = time.process_time()
+        self._latencies.start_ns = start_ns
         if self._job.session is not None:
             self._add_subscriber(0, self._job.session)
         self._drive(self._pacing(start_ns))
@@ -155,7 +163,7 @@ class Traffic:
             reordered=sum(tally["reordered"] for tally in tallies),
             cpu_s=cpu_s,
             ack_latency=Histogram.merged(publisher.latencies for publisher in self._publishers),
-            delivery_latency=Histogram.merged(subscriber.latencies for subscriber in self._subscribers),
+            delivery_latencies=self._latencies.latencies,
         )
 
     def close(self) -> None:

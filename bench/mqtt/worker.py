@@ -58,10 +58,8 @@ def _run_connecting(document: dict[str, Any]) -> None:
 def _run_disturbing(document: dict[str, Any]) -> None:
     disturbing = Disturbing(DisturbJob(**document))
     _say({"ready": True})
-    sys.stdin.readline()
-    _say(disturbing.begin())
-    sys.stdin.readline()
-    _say(disturbing.end())
+    _say(disturbing.run(int(sys.stdin.readline())))
+    disturbing.close()
 
 
 def _say(answer: dict[str, Any]) -> None:

@@ -1,20 +1,47 @@
+import time
 from pathlib import Path
 
+from mqtt_front.codec.packets import Publish
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.waiting import wait_for
 from timestone_bench.mqtt.disturbing import Disturbing, DisturbJob
 
 
-def test_one_floods_until_it_is_told_to_end_and_one_never_reads(tmp_path: Path) -> None:
+def job_for(server: MqttProcess, payload_bytes: int) -> DisturbJob:
+    host, port = server.address
+    spells = [(0.0, 0.1), (0.15, 0.25)]
+    return DisturbJob(
+        scheme="mqtt", host=host, port=port, run="r", payload_bytes=payload_bytes, spells=spells
+    )
+
+
+def test_in_each_spell_one_floods_and_one_never_reads(tmp_path: Path) -> None:
     with MqttProcess(tmp_path) as server, RawClient(server.address) as reader:
-        host, port = server.address
-        job = DisturbJob(scheme="mqtt", host=host, port=port, run="r", payload_bytes=1000)
-        assert DisturbJob(**job.to_json()) == job
+        job = job_for(server, 1000)
         reader.connect("reader")
         reader.subscribe(job.topic)
         disturbing = Disturbing(job)
-        assert disturbing.begin() == {"began": True}
-        assert {len(one.payload) for one in reader.receive(100)} == {1000}
-        wait_for(lambda: disturbing._sent_bytes > 10_000_000)  # while nobody reads what it is subscribed to
-        assert disturbing.end()["bytes_per_s"] > 0
+        payloads: list[bytes] = []
+
+        def hears_of_it() -> bool:
+            """A machine that stalls may sleep through a spell: then there is another run."""
+            disturbing.run(time.monotonic_ns())
+            try:
+                packet = reader.next_packet(0.1)
+            except TimeoutError:
+                return False
+            assert isinstance(packet, Publish)
+            payloads.append(packet.payload)
+            return True
+
+        wait_for(hears_of_it)
+        assert len(payloads[0]) == 1000
+        disturbing.close()
+
+
+def test_a_server_that_hangs_up_ends_the_spell_and_not_the_run(tmp_path: Path) -> None:
+    with MqttProcess(tmp_path) as server:
+        disturbing = Disturbing(job_for(server, 2 << 20))  # more than it takes in one packet
+        wait_for(lambda: disturbing.run(time.monotonic_ns())["bytes_per_s"] > 0)
+        disturbing.close()

@@ -13,12 +13,13 @@ JOB = Job(
 )  # fmt: skip
 
 
-def report(started_ns: int, ended_ns: int, sent: int) -> Report:
+def report(started_ns: int, ended_ns: int, sent: int, periods: int) -> Report:
     latency = Histogram()
     latency.add(np.array([1000, 2000]))
     return Report(
         started_ns=started_ns, ended_ns=ended_ns, sent=sent, acknowledged=sent, misordered_acks=0, received=1,
-        lost=0, duplicates=0, reordered=0, cpu_s=sent / 10, ack_latency=latency, delivery_latency=Histogram(),
+        lost=0, duplicates=0, reordered=0, cpu_s=sent / 10, ack_latency=latency,
+        delivery_latencies=[latency] * periods,
     )  # fmt: skip
 
 
@@ -34,8 +35,9 @@ def test_subscribers_expect_what_their_topics_carry() -> None:
 
 
 def test_reports_of_several_processes_add_up() -> None:
-    answers = [json.loads(json.dumps(one.to_json())) for one in (report(10, 50, 3), report(10, 90, 4))]
+    answers = [json.loads(json.dumps(one.to_json())) for one in (report(10, 50, 3, 2), report(10, 90, 4, 3))]
     merged = Report.merged([Report.from_json(answer) for answer in answers])
     assert (merged.started_ns, merged.ended_ns, merged.sent, merged.received) == (10, 90, 7, 2)
     assert merged.ack_latency.count == 4
+    assert [period.count for period in merged.delivery_latencies] == [4, 4, 2]
     assert merged.cpu_s == 0.4  # of the busiest
