@@ -678,7 +678,7 @@ cdef class Sockets:
     cdef object ingest
     cdef bytearray memory
     cdef Py_ssize_t front
-    cdef Py_ssize_t client_bytes
+    cdef Py_ssize_t modest_bytes
     cdef Py_ssize_t piece_bytes
     cdef list by_fd
     cdef uint32_t generation
@@ -688,13 +688,13 @@ cdef class Sockets:
 
     def __cinit__(
         self, Gathering gathering not None, ingest, bytearray memory not None, Py_ssize_t front,
-        Py_ssize_t client_bytes, Py_ssize_t piece_bytes,
+        Py_ssize_t modest_bytes, Py_ssize_t piece_bytes,
     ):
         self.poll = -1
         if not 0 <= front < PyByteArray_GET_SIZE(memory):
             raise ValueError(f"byte {front} of {len(memory)}")
         self.gathering, self.ingest, self.memory, self.front = gathering, ingest, memory, front
-        self.client_bytes, self.piece_bytes = client_bytes, piece_bytes
+        self.modest_bytes, self.piece_bytes = modest_bytes, piece_bytes
         self.by_fd = []
         self.poll = poll_open()
         if self.poll < 0:
@@ -827,7 +827,7 @@ cdef class Sockets:
         if gathering.answer_count > answers:
             one.connection.unacknowledged += gathering.answer_count - answers
         if behind > position and (
-            <Py_ssize_t>link.submitted_bytes > self.client_bytes or gathering.size_bytes > self.room_bytes
+            <Py_ssize_t>link.submitted_bytes > self.modest_bytes or gathering.size_bytes > self.room_bytes
         ):
             self.ingest.charged(link)
         if behind < end:

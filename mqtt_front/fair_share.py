@@ -1,21 +1,21 @@
 """Who is not read from for a while, so that TCP slows it, and when it is read from again.
 
 All publishes go through one loop into few logs, so what a client has on the way is what all others wait behind. Whoever
-has more of it than it may is not read from until half is settled. As long as all who publish are that greedy, nothing
-else happens. Once others publish as well, the greedy ones take turns (deficit round robin): at each turn a portion,
-which is what one of so many clients could have of the front in that time, and the next one not before that is settled;
-never more than it may have on the way, because that is read in one go.
+has more of it than it may is not read from until half is settled. As long as all who publish have much on the way,
+nothing else happens. Beside modest ones, who never have, the greedy ones take turns from the first moment (deficit
+round robin): at each turn a portion, which is what one of so many clients could have of the front in that time, the
+next one not before that is settled, and never more than it may have on the way, because that is read in one go.
 What the others leave of theirs is left alone, for that is what keeps their latency what it was
 (docs/decisions/0020-fair-share.md).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Protocol
 
 from mqtt_front.loop import Loop
 
 LOOK_S = 0.1
-"""Who publishes, and who is greedy, is who was within this time. While nobody is greedy, nobody looks."""
+"""Who publishes, who is modest and who is greedy, is who was within this time. While nobody is greedy, nobody looks."""
 FIRST_LOOK_S = 0.02
 LOOKS = 10
 """After so many looks that found nobody greedy, nobody looks any more."""
@@ -37,6 +37,19 @@ class Holdable(Protocol):
         """Read again: so many bytes, then `FairShare.served` is to be told; 0: any number."""
 
 
+class _Seen:
+    """Who did what for a while: the greedy ones are among the busy ones, and those among all that published."""
+
+    __slots__ = ("busy", "greedy", "publishing")
+
+    def __init__(self) -> None:
+        self.publishing: set[Holdable] = set()
+        self.busy: set[Holdable] = set()
+        """Who had more on the way than a modest client."""
+        self.greedy: set[Holdable] = set()
+        """Who wanted more than it may."""
+
+
 class FairShare:
     """Those that are not read from, and those of them that take turns. Used by the event loop's thread only."""
 
@@ -46,48 +59,50 @@ class FairShare:
         self._loop = loop
         self._total_bytes = total_bytes
         self._client_bytes = client_bytes
+        self._greedy_bytes = client_bytes // 2
+        self.modest_bytes = client_bytes // 8
+        """Who never has more on the way is one of those whose latency counts: `check` whoever has."""
         self._least_portion = max(1, int(share_bytes_per_s * TURN_S))
         self._held: dict[Holdable, None] = {}
         """Who is not read from, the one that waits longest first."""
-        self._publishing: set[Holdable] = set()
-        """Who published since the last look, as far as anybody looks."""
-        self._greedy: set[Holdable] = set()
-        """Who wanted more than it may since the last look."""
-        self._known: set[Holdable] = set()
-        """Who was greedy at the last look."""
+        self._modest_s = -LOOK_S
+        """When somebody published who had little on the way, as far as nobody looked."""
+        self._seen = _Seen()
+        """Since the last look, as far as anybody looks."""
+        self._known = _Seen()
+        """Until the last look."""
         self._others = False
-        """At the last look, others than these published as well; or one has since."""
+        """Modest ones publish as well: the greedy ones take turns."""
         self._in_turn: set[Holdable] = set()
-        """The greedy ones, while there are others."""
-        self._portion = self._turn_bytes = 0
+        self._share_bytes = 0
+        """What one of all clients could have in a turn."""
         self._looks_left = 0
         self._turning = False
 
     def check(self, source: Holdable, submitted_bytes: int) -> None:
         """The source has sent publishes; `submitted_bytes` of all together are not settled."""
-        if source.submitted_bytes > self._client_bytes:
-            self._greedy.add(source)
-            if self._others:
-                self._in_turn.add(source)
-            self._hold(source)
-            if not self._looks_left:
-                self._loop.call_later(FIRST_LOOK_S, self._look)
-            self._looks_left = LOOKS
-        elif submitted_bytes > self._total_bytes:
+        if self._looks_left and source.submitted_bytes > self.modest_bytes:
+            self._seen.busy.add(source)
+        if source.submitted_bytes > self._greedy_bytes:
+            self._found_greedy(source)
+        if source.submitted_bytes > self._client_bytes or submitted_bytes > self._total_bytes:
             self._hold(source)
 
-    def submitted(self, sources: Iterable[Holdable]) -> None:
+    def submitted(self, sources: Collection[Holdable]) -> None:
         """What these have sent is on its way."""
         if self._looks_left:
-            self._publishing.update(sources)
-            if self._known and not self._others and not self._known.issuperset(sources):
+            self._seen.publishing.update(sources)
+            if not self._others and not all(self._is_busy(source) for source in sources):
                 # Until the next look tells how many there are, the newcomer is one of many.
-                self._share(self._known | self._greedy, self._least_portion)
+                self._others = True
+                self._take_turns(self._known.greedy | self._seen.greedy, self._least_portion)
+        elif any(source.submitted_bytes <= self.modest_bytes for source in sources):
+            self._modest_s = self._loop.time()
 
     def served(self, source: Holdable) -> None:
         """The portion of a source was read."""
         if source in self._in_turn:
-            self._greedy.add(source)
+            self._seen.greedy.add(source)
             self._hold(source)
 
     def settled(self, submitted_bytes: int) -> None:
@@ -96,6 +111,20 @@ class FairShare:
         if self._held and submitted_bytes <= self._total_bytes // 2:
             for source in [one for one in self._held if one not in self._in_turn]:
                 self._release_half_settled(source)
+
+    def _found_greedy(self, source: Holdable) -> None:
+        self._seen.busy.add(source)
+        self._seen.greedy.add(source)
+        if not self._looks_left:
+            self._loop.call_later(FIRST_LOOK_S, self._look)
+            # Until the first look tells how many there are, and whether they are still modest.
+            self._others, self._share_bytes = self._loop.time() - self._modest_s < LOOK_S, self._least_portion
+        self._looks_left = LOOKS
+        if self._others and source not in self._in_turn:
+            self._take_turns(self._in_turn | {source}, self._share_bytes)
+
+    def _is_busy(self, source: Holdable) -> bool:
+        return source in self._seen.busy or source in self._known.busy
 
     def _hold(self, source: Holdable) -> None:
         if source not in self._held:
@@ -111,26 +140,26 @@ class FairShare:
             self._release(source, 0)
 
     def _look(self) -> None:
-        """Who was greedy since the last look, and was anybody else there?"""
-        greedy = self._greedy | (self._in_turn & self._held.keys())
-        count = len(self._publishing | greedy)
-        self._known, self._greedy, self._publishing = greedy, set(), set()
-        self._looks_left = LOOKS if greedy else self._looks_left - 1
-        before, self._in_turn = self._in_turn, set()
-        self._others = len(greedy) < count and self._looks_left > 0
-        if self._others:
-            self._share(greedy, TURN_BYTES // count)
+        """Who was greedy since the last look, and was anybody modest there?"""
+        seen, before = self._seen, self._in_turn
+        seen.greedy |= before & self._held.keys()
+        seen.busy |= seen.greedy
+        seen.publishing |= seen.busy
+        self._looks_left = LOOKS if seen.greedy else self._looks_left - 1
+        self._known, self._seen = seen if self._looks_left else _Seen(), _Seen()
+        self._others = self._looks_left > 0 and seen.publishing > seen.busy
+        self._take_turns(seen.greedy if self._others else set(), TURN_BYTES // max(1, len(seen.publishing)))
         for source in (before - self._in_turn) & self._held.keys():
             self._release_half_settled(source)
         if self._looks_left:
             self._loop.call_later(LOOK_S, self._look)
 
-    def _share(self, greedy: set[Holdable], share: int) -> None:
+    def _take_turns(self, greedy: set[Holdable], share_bytes: int) -> None:
         """These take turns from now on; in each, one of all clients has a share of so many bytes."""
-        self._others = True
-        self._in_turn = greedy
-        self._portion = max(self._least_portion, min(share, self._client_bytes))
-        self._turn_bytes = max(self._portion, share * len(greedy))
+        newcomers = greedy - self._in_turn
+        self._in_turn, self._share_bytes = greedy, share_bytes
+        for source in newcomers:
+            self._hold(source)
         if greedy and not self._turning:
             self._turn()
 
@@ -139,10 +168,11 @@ class FairShare:
         self._turning = bool(self._in_turn)
         if not self._turning:
             return
-        left = self._turn_bytes
+        portion = max(self._least_portion, min(self._share_bytes, self._client_bytes))
+        left = max(portion, self._share_bytes * len(self._in_turn))
         for source in [one for one in self._held if one in self._in_turn and not one.submitted_bytes]:
             if left <= 0:
                 break
-            left -= self._portion
-            self._release(source, self._portion)
+            left -= portion
+            self._release(source, portion)
         self._loop.call_later(TURN_S, self._turn)

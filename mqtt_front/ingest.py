@@ -194,7 +194,7 @@ class _Turn:
             if answer
         ]
 
-    def all_sources(self) -> Iterable[Source]:
+    def all_sources(self) -> Collection[Source]:
         """Who published."""
         return self.sizes if self.gathered is None else self.gathered.sources
 
@@ -233,7 +233,6 @@ class Ingest:
         self._complaints = complaints
         self._ack = ack
         self._total_bytes = total_bytes
-        self.client_bytes = client_bytes
         self._settled = settled
         self._appended = appended
         self._writing = writing
@@ -244,6 +243,7 @@ class Ingest:
         self._shares = FairShare(
             loop, total_bytes=total_bytes, client_bytes=client_bytes, share_bytes_per_s=share_bytes_per_s
         )
+        self.modest_bytes = self._shares.modest_bytes
         self._submitted_bytes = 0
         self.gathering = Gathering(router.known, packet_bytes)
         self.gathering.paused = ack is Ack.MEMORY

@@ -47,7 +47,7 @@ class Poller:
         self._loop = loop
         ingest = broker.ingest
         self._sockets = kernel.Sockets(
-            ingest.gathering, ingest, broker.memory, FRONT_BYTES, ingest.client_bytes, PIECE_BYTES
+            ingest.gathering, ingest, broker.memory, FRONT_BYTES, ingest.modest_bytes, PIECE_BYTES
         )
         loop.add_reader(self._sockets.fileno(), self._turn)
 

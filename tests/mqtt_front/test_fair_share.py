@@ -179,9 +179,58 @@ def test_a_newcomer_is_spared_at_once() -> None:
     crowd.exceed(greedy)
     assert greedy.portions == [0, 0]
     crowd.publish(Client())
+    assert greedy.portions == [0, 0, LEAST_PORTION]
     crowd.exceed(greedy)
     crowd.loop.pass_time(TURN_S)
-    assert greedy.portions == [0, 0, LEAST_PORTION]
+    assert greedy.portions == [0, 0, LEAST_PORTION, LEAST_PORTION]
+
+
+def test_who_begins_to_flood_beside_others_takes_turns_from_the_first() -> None:
+    crowd, greedy, others = Crowd(), Client(), [Client() for _ in range(100)]
+    crowd.publish(*others)
+    greedy.submitted_bytes = CLIENT_BYTES // 2 + 1
+    crowd.shares.check(greedy, 0)
+    assert greedy.held()
+    greedy.submitted_bytes = 0
+    crowd.shares.settled(0)
+    assert greedy.held(), "it takes turns"
+    crowd.loop.pass_time(TURN_S)
+    assert greedy.portions == [LEAST_PORTION]
+
+
+def test_who_was_alone_for_a_while_may_have_all_it_may() -> None:
+    crowd, greedy = Crowd(), Client()
+    crowd.publish(Client())
+    crowd.loop.pass_time(LOOK_S)
+    crowd.publish(greedy, size_bytes=CLIENT_BYTES // 4)
+    greedy.submitted_bytes = CLIENT_BYTES
+    crowd.shares.check(greedy, 0)
+    assert not greedy.held()
+
+
+def test_beside_clients_that_have_nearly_as_much_on_the_way_nobody_takes_turns() -> None:
+    crowd, greedy, busy = Crowd(), Client(), Client()
+    for number in range(20):
+        if number == 3:  # by now it is known who has how much
+            greedy.portions.clear()
+        crowd.publish(busy, size_bytes=CLIENT_BYTES // 4)
+        crowd.publish(busy)
+        crowd.exceed(greedy)
+        crowd.look(LOOK_S / 2)
+    assert set(greedy.portions) == {0}
+
+
+def test_those_who_begin_to_flood_together_take_turns_until_the_first_look() -> None:
+    crowd, greedy = Crowd(), [Client() for _ in range(10)]
+    crowd.publish(*greedy)
+    crowd.exceed(*greedy)
+    crowd.loop.pass_time(FIRST_LOOK_S)
+    for _ in range(3):
+        for client in greedy:
+            client.portions.clear()
+        crowd.exceed(*greedy)
+        crowd.look()
+    assert {portion for client in greedy for portion in client.portions} == {0}
 
 
 def test_who_is_greedy_no_more_is_not_kept_waiting_and_the_looking_ends() -> None:

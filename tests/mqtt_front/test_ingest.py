@@ -13,6 +13,7 @@ from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Packet, Puback, Publish, Pubrec
 from mqtt_front.complaints import Complaints
 from mqtt_front.events import Publishes, PublishRow
+from mqtt_front.fair_share import LOOK_S, TURN_S
 from mqtt_front.ingest import Appended, Ingest
 from mqtt_front.routing import Router
 from tests.support.faulty_files import FaultyFiles
@@ -444,6 +445,7 @@ def test_a_lot_that_was_gathered_is_submitted_before_the_turn_is_over(
 def test_the_bounds_hold_for_what_is_gathered(store: Store) -> None:
     parts = Parts(store, client_bytes=100)
     parts.know(b"a")
+    parts.loop.pass_time(LOOK_S)
     greedy = Source()
     held = []
     for _ in range(2):
@@ -451,6 +453,22 @@ def test_the_bounds_hold_for_what_is_gathered(store: Store) -> None:
         held.append(greedy.held)
     parts.settle()
     assert [*held, greedy.held] == [False, True, False]
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_who_floods_beside_a_modest_client_takes_turns(store: Store, *, plain: bool) -> None:
+    parts = Parts(store, client_bytes=1000)
+    parts.know(b"a")
+    greedy = Source()
+    if plain:
+        parts.gather(greedy, Publish("a", b"x" * 600))
+    else:
+        parts.ingest.add(greedy, run(("a", b"x" * 600, 0), size_bytes=600))
+    assert greedy.held
+    parts.settle()
+    assert (greedy.held, greedy.submitted_bytes) == (True, 0)
+    parts.loop.pass_time(TURN_S)
+    assert not greedy.held
 
 
 @pytest.mark.parametrize("ack", [Ack.WRITTEN, Ack.SYNCED])

@@ -28,7 +28,7 @@ from tests.support.waiting import TIMEOUT_S, wait_for
 needs_kernel = pytest.mark.skipif(kernel.Sockets is None, reason="the compiled kernel or epoll is not there")
 READERS = [pytest.param("poller", marks=needs_kernel), "transports"]
 PIECE_BYTES = 4096
-CLIENT_BYTES = 1000
+MODEST_BYTES = 1000
 PUBLISH = encode_packet(Publish("t", b"payload", 1, packet_id=7), 4)
 TURN = (5, 1 << 20, 1 << 20)
 
@@ -284,7 +284,7 @@ class Parts:
         self.gathering = kernel.Gathering(known, 1 << 20)
         self.room_bytes = 1 << 20
         self.sockets = kernel.Sockets(
-            self.gathering, self, self.memory, FRONT_BYTES, CLIENT_BYTES, PIECE_BYTES
+            self.gathering, self, self.memory, FRONT_BYTES, MODEST_BYTES, PIECE_BYTES
         )
         self.links: list[Link] = []
         self.told: list[Any] = []
@@ -373,7 +373,7 @@ def test_a_link_that_has_to_be_asked_is_asked(parts: Parts, why: str) -> None:
 
 def test_bounds_are_told_when_they_are_passed(parts: Parts) -> None:
     link = parts.link()
-    large = encode_packet(Publish("t", b"x" * CLIENT_BYTES, 0), 4)
+    large = encode_packet(Publish("t", b"x" * MODEST_BYTES, 0), 4)
     link.peer.send(large)
     parts.turn()
     assert parts.told == [("charged", "one")]

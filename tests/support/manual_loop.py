@@ -30,6 +30,9 @@ class ManualLoop:
         self._calls: collections.deque[tuple[Callable[..., Any], tuple[Any, ...]]] = collections.deque()
         self._changed = threading.Condition()
 
+    def time(self) -> float:
+        return self.now
+
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
         self._calls.append((callback, args))
 
