@@ -17,7 +17,6 @@ from tests.support.terminal import OnTerminal
 NO_FRONTS = """
 import sys
 import timestone_cli.main, timestone_cli.serve
-from tests.support.waiting import wait_for
 timestone_cli.serve.installed_fronts = dict
 sys.exit(timestone_cli.main.main())
 """
