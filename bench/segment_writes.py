@@ -97,10 +97,7 @@ def _segment(workload: Workload, chunk: int, directory: Path) -> Measurement:
 
 
 def _write(writer: SegmentWriter, records: list[bytes]) -> None:
-    draft = Draft(records)
-    position, now_us = writer.size_bytes, time.time_ns() // 1000
-    entries = draft.entries(writer.seal, ordinal=writer.count, position=position, timestamp_us=now_us)
-    writer.write(draft.stored, entries)
+    writer.write_draft(Draft(records), time.time_ns() // 1000)
 
 
 def _append(workload: Workload, chunk: int, ack: Ack, directory: Path) -> Measurement:

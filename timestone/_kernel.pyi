@@ -11,6 +11,7 @@ from timestone.pure_kernel import gathered as gathered
 from timestone.pure_kernel import proven_count as proven_count
 from timestone.pure_kernel import pwritev as pwritev
 from timestone.pure_kernel import valid_count as valid_count
+from timestone.pure_kernel import write_records as write_records
 
 INTERFACE: int
 CRC32C_BY_INSTRUCTION: bool

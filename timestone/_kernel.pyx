@@ -35,6 +35,7 @@ cdef extern from "sys/uio.h" nogil:
 
 cdef extern from "unistd.h" nogil:
     ssize_t system_pread "pread"(int fd, void *data, size_t length, int64_t position)
+    ssize_t system_pwrite "pwrite"(int fd, const void *data, size_t length, int64_t position)
 
 cdef extern from *:
     """
@@ -56,7 +57,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 5  # see timestone/kernel.py
+INTERFACE = 6  # see timestone/kernel.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -81,6 +82,7 @@ cdef enum:
     # Letting go of the GIL and asking for it back costs a microsecond when nobody wants it and up to the switch
     # interval of 5 ms when somebody does: worth it for what takes some ten microseconds.
     LONG_BYTES = 256 * 1024
+    LONG_WRITE_BYTES = 16 * 1024
 
 cdef uint64_t U16_MAX = 0xFFFF
 cdef uint64_t U32_MAX = 0xFFFFFFFF
@@ -326,6 +328,40 @@ cdef inline uint32_t tag_of(Py_hash_t hashed) noexcept nogil:
 def fill_entries(
     tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position, int64_t timestamp_us, ordinal,
     uint32_t salt_crc
+):
+    return filled(pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc)
+
+
+def write_records(
+    int segment_fd, int index_fd, tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position,
+    int64_t timestamp_us, ordinal, uint32_t salt_crc, int64_t index_position
+):
+    cdef bytes entries = filled(
+        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc
+    )
+    if PyTuple_GET_SIZE(pieces) != 1:
+        return entries, False
+    cdef PyObject *piece = PyTuple_GET_ITEM(pieces, 0)
+    cdef int64_t start = position
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(entries)
+    cdef const char *at = PyBytes_AS_STRING(entries)
+    cdef bint whole
+    if size_of(piece) + size < LONG_WRITE_BYTES:
+        whole = written(segment_fd, bytes_in(piece), size_of(piece), start)
+        whole = whole and written(index_fd, at, size, index_position)
+    else:
+        with nogil:
+            whole = written(segment_fd, bytes_in(piece), size_of(piece), start)
+            whole = whole and written(index_fd, at, size, index_position)
+    return entries, whole
+
+
+cdef inline bint written(int fd, const char *data, Py_ssize_t size, int64_t position) noexcept nogil:
+    return system_pwrite(fd, data, size, position) == size
+
+
+cdef bytes filled(
+    tuple pieces, lengths, topic_ids, header_lengths, flags, position, int64_t timestamp_us, ordinal, uint32_t salt_crc
 ):
     cdef View length_view = View(lengths)
     cdef Py_ssize_t count = length_view.count(4)

@@ -155,29 +155,37 @@ class Appender:
         holds. RecordTooLarge: the draft does not fit into any segment."""
         now_us = max(self._last_timestamp_us, self._place.now_us())
         writer = self._writer_for(draft, now_us)
-        stored, position, first = draft.stored, writer.size_bytes, writer.end_offset
-        entries = draft.entries(writer.seal, ordinal=writer.count, position=position, timestamp_us=now_us)
+        first, position = writer.end_offset, writer.size_bytes
         try:
             writer.raise_ceiling(first + draft.count)
-            writer.write(stored, entries)
+            entries = writer.write_draft(draft, now_us)
         except (HalfWritten, FailedFlush) as error:
             self._rescue_marked(error)
             return self.write(draft)
-        run = TailRun(first, entries, stored, position)
+        return self._written(TailRun(first, first + draft.count, entries, draft.stored, position), now_us)
+
+    def write_prepared(self, draft: Draft) -> TailRun | None:
+        """As `write` if that takes two writes to files that are there and nothing else; None: nothing has happened."""
+        writer = self._writer
+        now_us = max(self._last_timestamp_us, self._place.now_us())
+        if writer is None or not writer.count or self._is_over(writer, draft, now_us):
+            return None
+        first, position = self.next_offset, writer.size_bytes
+        try:
+            entries = writer.write_prepared(draft, now_us)
+        except HalfWritten as error:
+            self._rescue_marked(error)
+            return self.write(draft)
+        if entries is None:
+            return None
+        return self._written(TailRun(first, first + draft.count, entries, draft.stored, position), now_us)
+
+    def _written(self, run: TailRun, now_us: int) -> TailRun:
         self._last_timestamp_us = now_us
         self._unsynced_runs.append(run)
-        self.unsynced_bytes += stored.size_bytes + len(entries)
+        self.unsynced_bytes += run.stored.size_bytes + len(run.entries)
         self.next_offset = run.end_offset
         return run
-
-    def is_prepared_for(self, draft: Draft) -> bool:
-        """Would writing a draft take two writes to files that are there, and nothing else?"""
-        writer = self._writer
-        return (
-            writer is not None
-            and writer.is_prepared_for(draft.count, draft.size_bytes)
-            and not self._is_over(writer, draft, max(self._last_timestamp_us, self._place.now_us()))
-        )
 
     def roll(self) -> bool:
         """Take the growing segment out of use; True when there now is one to seal. The next append that needs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from timestone import open_records, pure_kernel
 
-INTERFACE = 5
+INTERFACE = 6
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -41,6 +41,7 @@ if TYPE_CHECKING or _native is None:
     pwritev = pure_kernel.pwritev
     NumberedNames = pure_kernel.NumberedNames
     fill_entries = pure_kernel.fill_entries
+    write_records = pure_kernel.write_records
     entry_crcs = pure_kernel.entry_crcs
     valid_count = pure_kernel.valid_count
     proven_count = pure_kernel.proven_count
@@ -52,6 +53,7 @@ else:
     pwritev = _native.pwritev
     NumberedNames = _native.NumberedNames
     fill_entries = _native.fill_entries
+    write_records = _native.write_records
     entry_crcs = _native.entry_crcs
     valid_count = _native.valid_count
     proven_count = _native.proven_count

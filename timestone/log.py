@@ -204,17 +204,19 @@ class Log(ReadableLog):
                 self._queue.queued_bytes  # somebody came first
                 or self._sync_lock.locked()
                 or self.topics.has_unwritten
-                or not self._appender.is_prepared_for(draft)
+                or self._closed
                 or not self._direct_writes.begin(draft.size_bytes + draft.count * ENTRY_BYTES)
             ):
                 return None
             draft.check(self.config.record_bytes)
             try:
-                first = self._write_locked(draft)
+                first = self._write_prepared_locked(draft)
             finally:
                 self._direct_writes.end()
         finally:
             self._write_lock.release()
+        if first is None:
+            return None
         self._store.committer.expect_sync(self)
         return range(first, first + draft.count)
 
@@ -286,7 +288,7 @@ class Log(ReadableLog):
     @property
     def sync_wanted(self) -> bool:
         """Somebody waits for a flush, or so much is unsynced that it is time."""
-        return self.awaited or self._appender.unsynced_bytes >= self._store.config.sync_interval_bytes
+        return bool(self._unsynced) or self._appender.unsynced_bytes >= self._store.config.sync_interval_bytes
 
     @property
     def sync_overdue(self) -> bool:
@@ -365,15 +367,8 @@ class Log(ReadableLog):
             self.topics.write_added()
             run = self._appender.write(draft)
             self._publish_locked(run)
-        except RescueFailed as error:
-            raise self._fail_locked(error) from error
-        except OSError as error:
-            error.filename = error.filename or str(self.folder)  # the kernel does not say where
-            raise
-        except Exception:
-            raise
-        except BaseException:
-            self._fail_interrupted_locked()
+        except BaseException as error:
+            self._judge_locked(error)
             raise
         finally:
             if self._appender.rolled_count > rolled_count:
@@ -381,6 +376,36 @@ class Log(ReadableLog):
         if self._appender.growing_base != growing_base:
             self.retention.expect()
         return run.base_offset
+
+    def _write_prepared_locked(self, draft: Draft) -> int | None:
+        """As `_write_locked` if that takes two writes to files that are there and nothing else; None: nothing has
+        happened. Half of what that does for one record is to find that out."""
+        if self._failure is not None:
+            raise self._failure.again()
+        if draft.count == 0:
+            return self._end_offset
+        self._check_space_locked(draft.size_bytes)
+        epoch = self._appender.epoch
+        try:
+            run = self._appender.write_prepared(draft)
+            if run is None:
+                return None
+            self._publish_locked(run)
+        except BaseException as error:
+            self._judge_locked(error)
+            raise
+        if self._appender.epoch != epoch:  # the growing segment is another one
+            self.retention.expect()
+        return run.base_offset
+
+    def _judge_locked(self, error: BaseException) -> None:
+        """A write failed: may there be others? What is raised for it, if this does not."""
+        if isinstance(error, RescueFailed):
+            raise self._fail_locked(error) from error
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(self.folder)  # the kernel does not say where
+        elif not isinstance(error, Exception):
+            self._fail_interrupted_locked()
 
     def _roll_locked(self) -> None:
         if self._appender.roll():
@@ -390,13 +415,11 @@ class Log(ReadableLog):
         """Make records visible: tail first, so that whoever sees the new end finds them there. This is where
         parked readers are woken."""
         self._tail.add(run)
-        growing, end_offset = self.history.segments[-1], run.end_offset
-        with self.wakeups.lock:
+        wakeups, growing = self.wakeups, self._appender.history.segments[-1]
+        with wakeups.lock:
+            end_offset = self._end_offset = self._appender.next_offset
             growing.count = end_offset - growing.base_offset
-            self._end_offset = end_offset
-            woken = (
-                self.wakeups.published(run.base_offset, run.topic_ids) if self.wakeups.parked_count else []
-            )
+            woken = wakeups.published(run.base_offset, run.topic_ids) if wakeups.parked else ()
         if woken:
             _wake(woken)
 

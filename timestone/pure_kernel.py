@@ -143,6 +143,49 @@ def fill_entries(
     return entries.tobytes()
 
 
+def write_records(
+    segment_fd: int,
+    index_fd: int,
+    pieces: tuple[bytes, ...],
+    lengths: Buffer,
+    topic_ids: Column,
+    header_lengths: Column,
+    flags: Column,
+    *,
+    position: int,
+    timestamp_us: int,
+    ordinal: int,
+    salt_crc: int,
+    index_position: int,
+) -> tuple[bytes, bool]:
+    """What `fill_entries` returns, and whether the records are in their segment and the entries in their index: the two
+    system calls of a small append without what is done when one fails. After False either file may have some of it, as
+    after an error of `Files.write_all`: write both again, which takes the same error to whoever knows what to do.
+
+    Records in several pieces are not written. For a segment of the plain `Files` only."""
+    entries = fill_entries(
+        pieces,
+        lengths,
+        topic_ids,
+        header_lengths,
+        flags,
+        position=position,
+        timestamp_us=timestamp_us,
+        ordinal=ordinal,
+        salt_crc=salt_crc,
+    )
+    _check_i64(index_position)
+    whole = len(pieces) == 1 and _written(segment_fd, pieces[0], position)
+    return entries, whole and _written(index_fd, entries, index_position)
+
+
+def _written(fd: int, data: bytes, position: int) -> bool:
+    try:
+        return os.pwrite(fd, data, position) == len(data)
+    except OSError:
+        return False
+
+
 def _measured(payloads: tuple[bytes, ...]) -> tuple[bytes, int]:
     """The length of each payload as u32, and their sum."""
     if not isinstance(payloads, tuple):

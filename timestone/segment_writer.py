@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from timestone import names
+from timestone import kernel, names
+from timestone.draft import Draft
 from timestone.entries import ENTRY_BYTES
 from timestone.entry_seal import EntrySeal
 from timestone.files import Files
@@ -60,6 +61,7 @@ class SegmentWriter:
         self.checkpoint = Checkpoint(1, 0, 0, header.base_offset + RESERVE_OFFSETS)
         self.synced_count = 0
         self._files = files
+        self._is_plain = type(files) is Files  # tests put others in its place, which see each system call
         self._folder = folder
         self._reserved = 0
         self._ahead = _AHEAD_FIRST_BYTES
@@ -127,6 +129,52 @@ class SegmentWriter:
         self.count += added
         self.size_bytes += stored.size_bytes
 
+    def write_draft(self, draft: Draft, timestamp_us: int) -> bytes:
+        """Write the records of a draft and their entries, which it returns. See `write`."""
+        entries = self.write_prepared(draft, timestamp_us)
+        if entries is None:
+            entries = draft.entries(
+                self.seal, ordinal=self.count, position=self.size_bytes, timestamp_us=timestamp_us
+            )
+            self.write(draft.stored, entries)
+        return entries
+
+    def write_prepared(self, draft: Draft, timestamp_us: int) -> bytes | None:
+        """As `write_draft` if that takes two writes to files that are there and nothing else; None: nothing has
+        happened. There has to be room in the index, none to be made for the records, and readers may be shown them."""
+        count, size_bytes = self.count + draft.count, self.size_bytes + draft.size_bytes
+        index_position = HEADER_BYTES + self.count * ENTRY_BYTES
+        if (
+            index_position + draft.count * ENTRY_BYTES > self._reserved
+            or size_bytes > self._ahead
+            or self.base_offset + count > self.checkpoint.ceiling
+        ):
+            return None
+        if self._is_plain:
+            entries, whole = kernel.write_records(
+                self._segment_fd,
+                self._index_fd,
+                draft.stored.pieces,
+                draft.lengths,
+                draft.topic_ids,
+                draft.header_lengths,
+                draft.flags,
+                position=self.size_bytes,
+                timestamp_us=timestamp_us,
+                ordinal=self.count,
+                salt_crc=self.seal.salt_crc,
+                index_position=index_position,
+            )
+            if whole:
+                self.count, self.size_bytes = count, size_bytes
+                return entries
+        else:
+            entries = draft.entries(
+                self.seal, ordinal=self.count, position=self.size_bytes, timestamp_us=timestamp_us
+            )
+        self.write(draft.stored, entries)
+        return entries
+
     def take_name(self) -> None:
         """Give the flushed files the names of a segment, durably, in the place of any that have them."""
         for path, name in (
@@ -137,15 +185,6 @@ class SegmentWriter:
         self.segment_path = names.segment_path(self._folder, self.base_offset)
         self.index_path = names.index_path(self._folder, self.base_offset)
         self._files.sync_directory(self._folder)
-
-    def is_prepared_for(self, count: int, size_bytes: int) -> bool:
-        """There is room in the index for so many more records, none to be made for their bytes, and readers may be
-        shown them."""
-        return (
-            entry_position(self.count + count) <= self._reserved
-            and self.size_bytes + size_bytes <= self._ahead
-            and self.end_offset + count <= self.checkpoint.ceiling
-        )
 
     def raise_ceiling(self, end_offset: int) -> None:
         """Make it durable that readers may see offsets below `end_offset`. Call before they do. Raises

@@ -38,17 +38,14 @@ class SingleRecord(NamedTuple):
 
 
 class TailRun(NamedTuple):
-    """The records of one append: entries and bytes as they were written. `position` is that of the bytes in
-    the segment."""
+    """The records of one append, the offsets [base, end): entries and bytes as they were written. `position` is that of
+    the bytes in the segment."""
 
     base_offset: int
+    end_offset: int
     entries: bytes
     stored: StoredBytes
     position: int
-
-    @property
-    def end_offset(self) -> int:
-        return self.base_offset + len(self.entries) // ENTRY_BYTES
 
     @property
     def cost_bytes(self) -> int:
@@ -100,7 +97,8 @@ class TailBudget:
         with self._lock:
             self._order.append((tail, cost_bytes))
             self.used_bytes += cost_bytes
-            self._make_room_locked()
+            if self.used_bytes > self.limit_bytes:
+                self._make_room_locked()
 
     def lend(self, more_bytes: int) -> None:
         """Account for memory that something else of the store holds, or for a negative number has let go of."""
@@ -160,7 +158,7 @@ class LogTail:
                 self._dropped = 0
 
 
-_NOTHING = TailRun(0, b"", StoredBytes((b"",), 0), 0)
+_NOTHING = TailRun(0, 0, b"", StoredBytes((b"",), 0), 0)
 
 
 def entries_of(run: TailRun, first_offset: int, count: int) -> "np.ndarray[tuple[int], np.dtype[np.void]]":

@@ -34,7 +34,8 @@ class Wakeups:
         self._topics = topics
         self._filters: dict[Waiter, tuple[str, ...] | None] = {}
         self._tree: FilterTree[Waiter] = FilterTree()
-        self._parked: set[Waiter] = set()
+        self.parked: set[Waiter] = set()
+        """Who waits. Others look only whether there is anybody, under `lock`."""
         self._parked_for_all: set[Waiter] = set()
         self._wanting: dict[int, tuple[Waiter, ...]] = {}
 
@@ -57,56 +58,54 @@ class Wakeups:
     def park(self, waiter: Waiter) -> None:
         """Wait for the next append. The caller holds `lock` and has seen that the waiter has read
         everything."""
-        (self._parked_for_all if self._filters[waiter] is None else self._parked).add(waiter)
+        self.parked.add(waiter)
+        if self._filters[waiter] is None:
+            self._parked_for_all.add(waiter)
 
     def unpark(self, waiter: Waiter) -> None:
         """Take a waiter back out; afterwards nothing wakes it."""
         with self.lock:
-            self._parked.discard(waiter)
+            self.parked.discard(waiter)
             self._parked_for_all.discard(waiter)
-
-    @property
-    def parked_count(self) -> int:
-        return len(self._parked) + len(self._parked_for_all)
 
     def published(
         self, first_offset: int, topic_ids: list[int] | npt.NDArray[np.uint32]
     ) -> list[tuple[Waiter, int]]:
         """The parked waiters that these new records concern, each with its first offset. They are parked no
         more. The caller holds `lock`."""
-        if not self._parked and not self._parked_for_all:
-            return []
-        woken = [(waiter, first_offset) for waiter in self._parked_for_all]
-        self._parked_for_all.clear()
-        if not self._parked:
+        parked, woken = self.parked, []
+        if self._parked_for_all:
+            woken = [(waiter, first_offset) for waiter in self._parked_for_all]
+            parked -= self._parked_for_all
+            self._parked_for_all.clear()
+        if not parked:
             return woken
-        for topic, at in _first_places(topic_ids):
-            for waiter in self._wanting_topic(topic):
-                if waiter in self._parked:
-                    self._parked.discard(waiter)
+        for topic, at in [(topic_ids[0], 0)] if len(topic_ids) == 1 else _first_places(topic_ids):
+            wanting = self._wanting.get(topic)
+            for waiter in self._now_wanting(topic) if wanting is None else wanting:
+                if waiter in parked:
+                    parked.discard(waiter)
                     woken.append((waiter, first_offset + at))
         return woken
 
     def wake_all(self, end_offset: int) -> list[tuple[Waiter, int]]:
         """Everybody, because the log closes."""
         with self.lock:
-            woken = [(waiter, end_offset) for waiter in (*self._parked_for_all, *self._parked)]
-            self._parked.clear()
+            woken = [(waiter, end_offset) for waiter in self.parked]
+            self.parked.clear()
             self._parked_for_all.clear()
         return woken
 
-    def _wanting_topic(self, topic_id: int) -> tuple[Waiter, ...]:
-        wanting = self._wanting.get(topic_id)
-        if wanting is None:
-            name = self._topics.name(topic_id)
-            wanting = tuple(dict.fromkeys(self._tree.matches(name))) if name is not None else ()
-            self._wanting[topic_id] = wanting
+    def _now_wanting(self, topic_id: int) -> tuple[Waiter, ...]:
+        name = self._topics.name(topic_id)
+        wanting = tuple(dict.fromkeys(self._tree.matches(name))) if name is not None else ()
+        self._wanting[topic_id] = wanting
         return wanting
 
     def _forget(self, waiter: Waiter) -> None:
         for topic_filter in self._filters.pop(waiter, None) or ():
             self._tree.remove(topic_filter, waiter)
-        self._parked.discard(waiter)
+        self.parked.discard(waiter)
         self._parked_for_all.discard(waiter)
 
     def _changed(self, filters: Sequence[str]) -> None:

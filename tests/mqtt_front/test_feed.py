@@ -69,9 +69,9 @@ def test_a_wake_up_for_old_filters_does_not_carry_the_feed_past_records_of_new_o
 def test_a_closed_reader_leaves_nothing_behind_in_the_log(log: Log) -> None:
     session, feed = attached(log, "a")
     assert feed.reader is not None and feed.reader.park()
-    assert log.wakeups.parked_count == 1
+    assert len(log.wakeups.parked) == 1
     session.detach()
-    assert log.wakeups.parked_count == 0
+    assert not log.wakeups.parked
     assert feed.state is FeedState.DETACHED
 
 

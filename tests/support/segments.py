@@ -32,8 +32,7 @@ def make_segment(
         topic = topics if isinstance(topics, int) else topics[number]
         draft = Draft([payload], topic)
         now_us = first_us + number * step_us
-        entries = draft.entries(writer.seal, ordinal=number, position=writer.size_bytes, timestamp_us=now_us)
-        writer.write(draft.stored, entries)
+        writer.write_draft(draft, now_us)
     trailer: Trailer | None = writer.seal_files(2000) if sealed else None
     writer.close()
     return Segment(

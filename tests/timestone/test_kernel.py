@@ -5,6 +5,7 @@ import itertools
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ FUNCTIONS = (
     "gathered",
     "pwritev",
     "fill_entries",
+    "write_records",
     "entry_crcs",
     "valid_count",
     "proven_count",
@@ -200,6 +202,45 @@ def test_bad_batches_are_refused_alike(
         lengths = np.array([min(max(lengths, 0), sum(map(len, pieces)))], dtype="<u4").tobytes()
     options = {"position": position, "timestamp_us": time, "ordinal": ordinal, "salt_crc": salt}
     assert_same("fill_entries", pieces, lengths, topics, headers, flags, **options)
+    options["index_position"] = salt
+    assert_same("write_records", -1, -1, pieces, lengths, topics, headers, flags, **options)
+
+
+@needs_native
+@given(
+    st.binary(max_size=40), st.booleans(), st.booleans(), st.integers(0, 2**13), st.sampled_from([0, 20_000])
+)
+def test_records_are_written_alike(
+    data: bytes, whole: bool, apart: bool, position: int, more_bytes: int
+) -> None:
+    """Both files, or what became of them when one takes nothing."""
+    data += bytes(more_bytes)
+    pieces = (data[:1], data[1:]) if apart and len(data) > 1 else (data,)
+    lengths = np.array(list(map(len, pieces)), dtype="<u4")
+    outcomes = []
+    for twin in (pure_kernel, native):
+        with tempfile.TemporaryFile() as segment, open("/dev/null" if whole else "/dev/full", "r+b") as other:
+            index = segment if whole else other
+            made = twin.write_records(
+                segment.fileno(),
+                index.fileno(),
+                pieces,
+                lengths,
+                7,
+                0,
+                2,
+                position=position,
+                timestamp_us=9,
+                ordinal=5,
+                salt_crc=3,
+                index_position=2**15,
+            )
+            outcomes.append((made, os.pread(segment.fileno(), 2**16, 0)))
+    assert outcomes[0] == outcomes[1]
+    (entries, written), stored = outcomes[0]
+    assert written is (whole and len(pieces) == 1)
+    assert stored[position : position + len(data)] == (data if len(pieces) == 1 else b"")
+    assert stored[2**15 :] == (entries if written else b"")
 
 
 def mutated(made: bytes, flips: list[tuple[int, int]], cut: int) -> bytes:

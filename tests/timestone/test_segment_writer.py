@@ -1,7 +1,10 @@
 """An append is all or nothing, whatever the disk does in the middle of it."""
 
 import errno
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,9 +36,7 @@ def writer(files: FaultyFiles, quick_directory: Path) -> Iterator[SegmentWriter]
 
 
 def append(writer: SegmentWriter, payloads: list[bytes]) -> None:
-    draft = Draft(payloads)
-    entries = draft.entries(writer.seal, ordinal=writer.count, position=writer.size_bytes, timestamp_us=9)
-    writer.write(draft.stored, entries)
+    writer.write_draft(Draft(payloads), 9)
 
 
 def found_count(folder: Path) -> int:
@@ -150,12 +151,59 @@ def test_blocks_are_allocated_when_a_flush_begins_and_not_during_one(quick_direc
 
 
 def test_append_that_would_ask_for_space_is_not_prepared_for(writer: SegmentWriter) -> None:
-    assert writer.is_prepared_for(100, 1000)
-    assert not writer.is_prepared_for(SECOND_STEP, 1000)
-    assert not writer.is_prepared_for(1, MIB + 1)
+    def is_prepared_for(payloads: list[bytes]) -> bool:
+        return writer.write_prepared(Draft(payloads), 9) is not None
+
+    assert is_prepared_for([bytes(10)] * 100)
+    assert not is_prepared_for([b""] * SECOND_STEP)
+    assert not is_prepared_for([bytes(MIB + 1)])
+    assert writer.count == 100, "nothing else was written"
     append(writer, [bytes(MIB + 1)])
-    assert writer.is_prepared_for(1, MIB)
-    assert not writer.is_prepared_for(1, 3 * MIB)
+    assert is_prepared_for([bytes(MIB)])
+    assert not is_prepared_for([bytes(3 * MIB)])
+
+
+def test_plain_files_are_written_like_any_others(quick_directory: Path) -> None:
+    for folder, files in (("plain", Files()), ("watched", FaultyFiles())):
+        (quick_directory / folder).mkdir()
+        writer = SegmentWriter(files, quick_directory / folder, HEADER)
+        for payloads in ([b"a"], [b"bc", b"", b"d"], [b"x" * 600, b"y" * 600], [b""], [b"z" * 20_000]):
+            append(writer, payloads)
+        assert (writer.count, writer.size_bytes) == (8, 21_204)
+        assert found_count(quick_directory / folder) == 8
+        writer.close()
+    for plain in (quick_directory / "plain").iterdir():
+        assert plain.read_bytes() == (quick_directory / "watched" / plain.name).read_bytes()
+
+
+@contextmanager
+def full_disk_instead_of(path: Path) -> Iterator[None]:
+    """The descriptor of an open file takes nothing for a while."""
+    (fd,) = [
+        int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink() and fd.resolve() == path
+    ]
+    kept, full = os.dup(fd), os.open("/dev/full", os.O_RDWR)
+    os.dup2(full, fd)
+    try:
+        yield
+    finally:
+        os.dup2(kept, fd)
+        os.close(kept)
+        os.close(full)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors have names in /proc on Linux")
+def test_plain_files_that_take_nothing_fail_like_any_others(quick_directory: Path) -> None:
+    writer = SegmentWriter(Files(), quick_directory, HEADER)
+    append(writer, [b"first"])
+    with full_disk_instead_of(writer.segment_path), pytest.raises(OSError, match="No space left"):
+        append(writer, [b"second"])
+    append(writer, [b"other"])
+    assert (writer.count, found_count(quick_directory)) == (2, 2)
+    with full_disk_instead_of(writer.index_path), pytest.raises(HalfWritten, match=f"offset {BASE + 2} on"):
+        append(writer, [b"third"])
+    assert (writer.count, writer.size_bytes) == (2, 10)
+    writer.close()
 
 
 @pytest.mark.parametrize("errors", [errno.ENOSPC, errno.EOPNOTSUPP])

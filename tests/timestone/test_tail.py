@@ -16,7 +16,13 @@ def run(base_offset: int, count: int, payload_bytes: int = 10) -> TailRun:
     entries["position"] = np.arange(
         base_offset, base_offset + count
     )  # so that a test can tell which one it got
-    return TailRun(base_offset, entries.tobytes(), StoredBytes((bytes(payload_bytes),), payload_bytes), 0)
+    return TailRun(
+        base_offset,
+        base_offset + len(entries),
+        entries.tobytes(),
+        StoredBytes((bytes(payload_bytes),), payload_bytes),
+        0,
+    )
 
 
 def held(tail: LogTail, offsets: range) -> list[int]:

@@ -64,7 +64,7 @@ def test_append_wakes_whom_it_concerns_with_the_first_such_offset(wakeups: Wakeu
     parked(wakeups, "wild", ["+/b"])
     parked(wakeups, "other", ["e"])
     assert publish(wakeups, 100, [None, "a", "d/b", "a/b", "d/b"]) == {"all": 100, "one": 102, "wild": 102}
-    assert wakeups.parked_count == 1
+    assert len(wakeups.parked) == 1
     assert publish(wakeups, 105, ["e"]) == {"other": 105}
 
 
@@ -79,7 +79,7 @@ def test_who_was_taken_out_is_not_woken(wakeups: Wakeups) -> None:
     wakeups.unregister(gone)
     wakeups.unpark(unparked)
     assert publish(wakeups, 0, ["a"]) == {}
-    assert wakeups.parked_count == 0
+    assert not wakeups.parked
 
 
 def test_new_filters_count_from_the_next_park_on(wakeups: Wakeups) -> None:
@@ -109,7 +109,7 @@ def test_everybody_is_woken_when_the_log_closes(wakeups: Wakeups) -> None:
         ("all", 9),
         ("one", 9),
     ]
-    assert wakeups.parked_count == 0
+    assert not wakeups.parked
 
 
 FILTERS = st.sampled_from(["a", "a/#", "+/b", "#", "d/+", "$s/+", "e", "x"])
