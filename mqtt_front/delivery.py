@@ -109,7 +109,9 @@ class Delivery:
         self._wakes.attended = False
         self._scheduled = True
         self._wakes.empty()
-        self._run()
+        self._scheduled = False
+        if self._ready:
+            self._run()
 
     def _woken(self, woken: list[tuple[Feed, Cursor]]) -> None:
         for feed, reader in woken:
@@ -177,8 +179,18 @@ class Delivery:
         packed = pack_single(feed, single, client.target)
         if packed is None:
             return False
-        reader.seek(single.offset + 1)
-        self._send(_Step(feed, reader, None, single.offset + 1), client, packed)
+        feed.pass_single()
+        session = feed.session
+        if packed.exactly_once or session.saving_count:
+            self._send(_Step(feed, reader, None, single.offset + 1), client, packed)
+            return True
+        self.counts.delivered += 1
+        client.deliver(packed.data)
+        self._sessions.changed(session)
+        if reader.park():
+            feed.state = FeedState.PARKED
+        else:
+            self._make_ready(feed)
         return True
 
     def _read_from_disk(self, feed: Feed, reader: Cursor, room: int) -> None:

@@ -137,7 +137,7 @@ class Feed:
     @property
     def needs_packet_ids(self) -> bool:
         """A delivery may be acknowledged, so there must be room for it in flight."""
-        return self._acknowledged or self.replaying
+        return self._acknowledged or bool(self.resend)
 
     @property
     def idle(self) -> bool:
@@ -230,11 +230,16 @@ class Feed:
 
     def single(self) -> SingleRecord | None:
         """The next record, when it is a plain one that was appended by itself, and goes out like any other; None when
-        that takes a closer look. For the one after it, `seek`."""
-        if self.replaying or self.gap is not None or self.tells_place or not isinstance(self.reader, Reader):
+        that takes a closer look. For the one after it, `pass_single`."""
+        if self.resend or self.gap is not None or self.tells_place or not isinstance(self.reader, Reader):
             return None
         found = self.reader.single()
         return None if found is None or found.header_length else found
+
+    def pass_single(self) -> None:
+        """What `single` returned was packed."""
+        assert isinstance(self.reader, Reader)
+        self.reader.pass_single()
 
     def passed(self) -> None:
         """It would be this feed's turn, but its client takes nothing."""

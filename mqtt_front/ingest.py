@@ -128,26 +128,29 @@ class _Columns:
 class _GatheredColumns:
     """The same, of publishes that were gathered."""
 
-    __slots__ = ("_gathered", "acknowledged", "count", "retained")
+    __slots__ = ("_draft", "acknowledged", "count", "retained")
 
-    def __init__(self, gathered: Gathered) -> None:
-        self._gathered = gathered
+    def __init__(self, gathered: Gathered, draft: Draft) -> None:
+        self._draft = draft
         self.count = gathered.record_count
         self.retained = False
         self.acknowledged = any(gathered.answers)
 
     def draft(self) -> Draft:
-        gathered = self._gathered
-        flags = gathered.flags
-        if self.count == 1:
-            return Draft.single(gathered.data, int.from_bytes(gathered.topic_ids, sys.byteorder), flags[0])
-        same = flags.count(flags[0]) == len(flags)
-        return Draft.from_columns(
-            gathered.data,
-            gathered.lengths,
-            np.frombuffer(gathered.topic_ids, np.uint32),
-            flags=flags[0] if same else np.frombuffer(flags, np.uint8),
-        )
+        return self._draft
+
+
+def _draft_of(gathered: Gathered) -> Draft:
+    flags = gathered.flags
+    if gathered.record_count == 1:
+        return Draft.single(gathered.data, int.from_bytes(gathered.topic_ids, sys.byteorder), flags[0])
+    same = flags.count(flags[0]) == len(flags)
+    return Draft.from_columns(
+        gathered.data,
+        gathered.lengths,
+        np.frombuffer(gathered.topic_ids, np.uint32),
+        flags=flags[0] if same else np.frombuffer(flags, np.uint8),
+    )
 
 
 class _Turn:
@@ -165,7 +168,7 @@ class _Turn:
         "uneven",
     )
 
-    def __init__(self, gathered: Gathered | None = None) -> None:
+    def __init__(self, gathered: Gathered | None = None, draft: Draft | None = None) -> None:
         self.gathered = gathered
         """All of it, when it was gathered."""
         self.columns: dict[int, Any] = {}
@@ -180,8 +183,8 @@ class _Turn:
         """By log: the offset behind what was appended."""
         self.uneven = False
         """Not every answer is success."""
-        if gathered is not None:
-            self.columns[gathered.log] = _GatheredColumns(gathered)
+        if gathered is not None and draft is not None:
+            self.columns[gathered.log] = _GatheredColumns(gathered, draft)
 
     def all_answers(self) -> Iterable[tuple[Source, bytes, int]]:
         """The answers, however they came."""
@@ -390,9 +393,42 @@ class Ingest:
             self._submitted_bytes += gathered.size_bytes
             self.received_count += gathered.record_count
             self.gathered_count += gathered.record_count
-            self._submit(_Turn(gathered))
+            draft = _draft_of(gathered)
+            if self._turns or (self._ack is not Ack.WRITTEN and any(gathered.answers)):
+                self._submit(_Turn(gathered, draft))
+            else:
+                self._append(gathered, draft)
 
-    def _submit(self, turn: _Turn) -> None:
+    def _append(self, gathered: Gathered, draft: Draft) -> None:
+        """What was gathered, when nothing came before it and being written is enough. Most of it is appended, delivered
+        and acknowledged here and now, without anything to remember."""
+        log = self._router.logs[gathered.log]
+        outcome: range | Exception | None
+        self._writing()
+        try:
+            outcome = log.append_now(draft)
+        except (TimestoneError, OSError) as error:
+            outcome = error
+        self._written()
+        if outcome is None:
+            self._submit(_Turn(gathered, draft), now=False)
+        elif isinstance(outcome, Exception):
+            turn = _Turn(gathered, draft)
+            turn.open_count = 1
+            self._turns.append(turn)
+            self._resolved([(turn, gathered.log, outcome)])
+        else:
+            self._shares.submitted(gathered.sources)
+            self.acknowledge_all([gathered])
+            self._settled[log.name] = outcome.stop
+            for source, size_bytes in zip(gathered.sources, gathered.sizes, strict=True):
+                source.submitted_bytes -= size_bytes
+            self._submitted_bytes -= gathered.size_bytes
+            self._appended([Appended(log.name, outcome, False)])
+            self._shares.settled(self.submitted_bytes)
+
+    def _submit(self, turn: _Turn, *, now: bool = True) -> None:
+        """`now`: what may be appended by this thread is."""
         self._turns.append(turn)
         self._shares.submitted(turn.all_sources())
         turn.open_count = len(turn.columns)
@@ -401,11 +437,12 @@ class Ingest:
         for number, columns in turn.columns.items():
             level = self._ack if columns.acknowledged and self._ack is not Ack.MEMORY else Ack.WRITTEN
             log, draft = self._router.logs[number], columns.draft()
-            if level is Ack.WRITTEN and not tried:
+            attempt = now and level is Ack.WRITTEN
+            if attempt and not tried:
                 tried = True
                 self._writing()
             try:
-                written = log.append_now(draft) if level is Ack.WRITTEN else None
+                written = log.append_now(draft) if attempt else None
                 if written is None:
                     log.submit(draft, ack=level, done=functools.partial(self._done, turn, number))
                 else:

@@ -324,8 +324,9 @@ class Link:
         elsewhere."""
         if self.transport is None or self.closing:
             return
-        self.broker.counts.packets_sent += count
-        self.broker.counts.bytes_sent += len(data)
+        counts = self.broker.counts
+        counts.packets_sent += count
+        counts.bytes_sent += len(data)
         self._write(self.transport, data)
         if not self.writable:
             self.unread_bytes += len(data)

@@ -46,6 +46,8 @@ class Mailbox(Generic[Item]):
         """Deliver what is there, in the loop's thread: it does so by itself, but in a turn to come."""
         self._thread = threading.get_ident()
         self._rung = False
-        items = [self._items.popleft() for _ in range(len(self._items))]
+        items: list[Item] = []
+        for _ in range(len(self._items)):
+            items.append(self._items.popleft())  # noqa: PERF401  a comprehension is a call, and most bring one item
         if items:
             self._deliver(items)

@@ -22,6 +22,13 @@ class PacketIds:
             self.last = ids[-1]
         return ids
 
+    def next_one(self, in_use: Container[int]) -> int:
+        """As `next`, for a single id."""
+        one = self.last % PACKET_ID_MAX + 1
+        while one in in_use:
+            one = one % PACKET_ID_MAX + 1
+        return one
+
     def next(self, count: int, in_use: Container[int]) -> list[int]:
         """What `take` would return. Whoever uses only the first of them sets `last` to the last one used."""
         last = self.last

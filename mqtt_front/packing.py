@@ -65,7 +65,7 @@ def pack_single(feed: Feed, record: SingleRecord, target: Target) -> Packed | No
         return None
     session, packet_id = feed.session, 0
     if qos:
-        (packet_id,) = session.packet_ids.next(1, session.ids_in_use())
+        packet_id = session.packet_ids.next_one(session.ids_in_use())
     data = frame_record(form, qos, record.flags & FLAG_RETAIN, packet_id, record.stored, target.packet_bytes)
     if data is None:
         return None
@@ -74,7 +74,8 @@ def pack_single(feed: Feed, record: SingleRecord, target: Target) -> Packed | No
         feed.window.sent((offset,))
         session.outstanding += 1
         session.packet_ids.last = packet_id
-    feed.window.seen = max(feed.window.seen, offset + 1)
+    if feed.window.seen <= offset:
+        feed.window.seen = offset + 1
     return Packed(data, 1, 0, 0, qos == 2)
 
 

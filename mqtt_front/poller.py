@@ -7,6 +7,7 @@ end, an error, what its socket does not take) goes back to the transport, so tha
 write buffers exist once. Without the kernel, or on a system without epoll, transports read all links.
 """
 
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +20,7 @@ from mqtt_front.loop import Transport
 if TYPE_CHECKING:
     from mqtt_front.broker import Broker
 
+_SOURCES_AND_ANSWERS = operator.attrgetter("sources", "answers")
 _TURN_BYTES = 4 * 1024 * 1024
 """From so many bytes on the loop has its turn, however many sockets have more."""
 
@@ -82,11 +84,10 @@ class Poller:
 
     def acknowledge(self, turns: list[Gathered]) -> None:
         """Send all sources of some turns their acknowledgements, each in one piece."""
-        packet_count, byte_count = self._sockets.acknowledge(
-            [(gathered.sources, gathered.answers) for gathered in turns]
-        )
-        self._broker.counts.packets_sent += packet_count
-        self._broker.counts.bytes_sent += byte_count
+        packet_count, byte_count = self._sockets.acknowledge(list(map(_SOURCES_AND_ANSWERS, turns)))
+        counts = self._broker.counts
+        counts.packets_sent += packet_count
+        counts.bytes_sent += byte_count
 
     def _turn(self) -> None:
         """Sockets have something to read: take what all of them have, and submit it at once."""

@@ -307,12 +307,15 @@ class Session:
 
     def feeds_in_order(self) -> list[Feed]:
         """The feeds in the order in which they should be served: what was retained is older than what is live."""
-        return sorted(self.feeds.values(), key=lambda feed: not isinstance(feed, RetainedFeed))
+        feeds = list(self.feeds.values())
+        if len(feeds) > 1:
+            feeds.sort(key=lambda feed: not isinstance(feed, RetainedFeed))
+        return feeds
 
     def must_wait(self, feed: Feed) -> bool:
         """Does another feed have to send again what was in flight before this one sends anything new?
         [MQTT-4.6.0-1]"""
-        if feed.replaying or len(self.feeds) == 1:
+        if len(self.feeds) == 1 or feed.replaying:
             return False
         return any(other.replaying for other in self.feeds.values())
 

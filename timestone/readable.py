@@ -154,7 +154,7 @@ class ReadableLog(ABC):
         there. For who serves one record at a time: a batch of one costs several times as much."""
         run = self._in_tail(offset)
         # A run may be in memory an instant before its records are published.
-        if run is None or run.end_offset > self.end_offset or offset < self.start_offset:
+        if run is None or run.end_offset > self._end_offset or offset < self._start_offset:
             return None
         return run.single()
 

@@ -128,12 +128,16 @@ class Reader:
 
     def single(self) -> SingleRecord | None:
         """The next record when it was appended by itself, is still in memory and wanted; None for all others. Does not
-        move: `seek` behind it. Raises StoreClosed."""
+        move: `pass_single` does. Raises StoreClosed."""
         self._check_open()
         found = self.log.single(self.offset)
         if found is None or self._choice is None or self._choice.wants(found.topic_id):
             return found
         return None
+
+    def pass_single(self) -> None:
+        """Move behind the record that `single` has just returned."""
+        self.offset += 1
 
     def __iter__(self) -> Iterator[Record]:
         while batch := self.read():
@@ -146,12 +150,13 @@ class Reader:
         After True, `on_wake` is called exactly once, or `wait` returns.
         """
         self._check_open()
-        wakeups = self.log.wakeups
+        log = self.log
+        wakeups = log.wakeups
         if not self._registered:
             wakeups.register(self, self._filters)
             self._registered = True
         with wakeups.lock:
-            if self.offset < self.log.end_offset:
+            if self.offset < log.end_offset:
                 return False
             if self._woken is not None:
                 self._woken.clear()

@@ -83,6 +83,9 @@ class TailRun(NamedTuple):
         return data, self.position + begin
 
 
+_NOTHING = TailRun(0, 0, b"", StoredBytes((b"",), 0), 0)
+
+
 class TailBudget:
     """The memory that all tails of a store share."""
 
@@ -121,6 +124,7 @@ class LogTail:
         self._runs: list[TailRun] = []
         self._ends: list[int] = []
         self._dropped = 0
+        self._newest = _NOTHING
         self.first_offset = _NO_OFFSET
         """Of the oldest record in memory, if there is one."""
         self._lock = threading.Lock()
@@ -131,11 +135,15 @@ class LogTail:
                 self.first_offset = run.base_offset
             self._runs.append(run)
             self._ends.append(run.end_offset)
+            self._newest = run
         self._budget.charge(self, run.cost_bytes)
 
     def find(self, offset: int) -> TailRun | None:
         """The run that holds an offset, or None when it is not in memory."""
-        if offset < self.first_offset:  # no lock for who reads far behind
+        newest = self._newest  # no lock for who is caught up, nor for who reads far behind
+        if newest.base_offset <= offset < newest.end_offset:
+            return newest
+        if offset < self.first_offset:
             return None
         with self._lock:
             at = bisect.bisect_right(self._ends, offset, self._dropped)
@@ -150,15 +158,15 @@ class LogTail:
             self._runs[self._dropped] = _NOTHING
             self._dropped += 1
             at = self._dropped
-            self.first_offset = self._runs[at].base_offset if at < len(self._runs) else _NO_OFFSET
+            if at < len(self._runs):
+                self.first_offset = self._runs[at].base_offset
+            else:
+                self.first_offset, self._newest = _NO_OFFSET, _NOTHING
             if self._dropped >= 1024 and self._dropped * 2 >= len(
                 self._runs
             ):  # keeps dropping cheap on average
                 del self._runs[: self._dropped], self._ends[: self._dropped]
                 self._dropped = 0
-
-
-_NOTHING = TailRun(0, 0, b"", StoredBytes((b"",), 0), 0)
 
 
 def entries_of(run: TailRun, first_offset: int, count: int) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
