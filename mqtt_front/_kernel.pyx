@@ -48,7 +48,7 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 6  # see mqtt_front/kernel.py
+INTERFACE = 7  # see mqtt_front/kernel.py
 
 cdef enum:
     PACKETS = 32768
@@ -794,6 +794,7 @@ cdef class Sockets:
 
     cdef Py_ssize_t read(self, Socket one, link, now) except -1:
         cdef Py_ssize_t front = self.front, room = PyByteArray_GET_SIZE(self.memory) - front, got
+        cdef Py_ssize_t at
         cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(self.memory)
         cdef int fd = one.fd
         if one.bulky:
@@ -809,7 +810,11 @@ cdef class Sockets:
             link.reading_ended(error)
             return 0
         one.bulky = got >= BULKY_BYTES
-        if one.between and not self.gathering.paused and is_plain(link):
+        if one.between and are_pubacks(data + front, got):
+            link.last_seen = now
+            self.plain_bytes += got
+            link.take_pubacks([data[at] << 8 | data[at + 1] for at in range(front + 2, front + got, 4)])
+        elif one.between and not self.gathering.paused and is_plain(link):
             link.last_seen = now
             self.plain_bytes += got
             self.take(one, link, data, front, front + got)
@@ -890,6 +895,17 @@ cdef class Sockets:
 cdef object system_error():
     cdef int code = errno
     return OSError(code, strerror(code).decode("ascii", "replace"))
+
+
+cdef inline bint are_pubacks(const uint8_t *data, Py_ssize_t size) noexcept nogil:
+    """Whole PUBACKs without a reason, and nothing else."""
+    cdef Py_ssize_t at
+    if size & 3:
+        return False
+    for at in range(0, size, 4):
+        if data[at] != 0x40 or data[at + 1] != 2 or not (data[at + 2] | data[at + 3]):
+            return False
+    return True
 
 
 cdef inline bint is_plain(link) except -1:
@@ -987,12 +1003,12 @@ cdef inline uint8_t *put(uint8_t *at, const void *source, Py_ssize_t size) noexc
     return at + size
 
 
-cdef void write(uint8_t *at, Py_ssize_t count) noexcept nogil:
+cdef void write(uint8_t *at, const Delivery *found, Py_ssize_t count) noexcept nogil:
     """The packets of the deliveries found; there is room for exactly them."""
-    cdef Delivery *one
+    cdef const Delivery *one
     cdef Py_ssize_t number, value
     for number in range(count):
-        one = &deliveries[number]
+        one = &found[number]
         at[0] = one.first
         at += 1
         value = one.remaining
@@ -1008,6 +1024,25 @@ cdef void write(uint8_t *at, Py_ssize_t count) noexcept nogil:
             at += 2
         at = put(at, one.shape.block, one.shape.block_bytes)
         at = put(at, one.payload, one.payload_bytes)
+
+
+def frame_record(form not None, int qos, int retain, int packet_id, bytes payload not None, int64_t size_limit):
+    cdef Shape shape
+    cdef Delivery one
+    take_form(form, &shape)
+    if qos and not 0 <= packet_id <= 0xFFFF:
+        raise OverflowError(f"packet id {packet_id}")
+    one.first = <uint8_t>(0x30 | qos << 1 | (retain if shape.retain else 0))
+    one.packet_id = <uint16_t>packet_id
+    one.shape = &shape
+    one.payload, one.payload_bytes = <const uint8_t *>PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload)
+    one.remaining = shape.head_bytes + shape.block_bytes + one.payload_bytes + (2 if qos else 0)
+    cdef Py_ssize_t total = 1 + varint_bytes(one.remaining) + one.remaining
+    if one.remaining > LONGEST or total > size_limit:
+        return None
+    cdef bytes framed = PyBytes_FromStringAndSize(NULL, total)
+    write(<uint8_t *>PyBytes_AS_STRING(framed), &one, 1)
+    return framed
 
 
 def frame_records(records, Py_ssize_t first, dict forms not None, packet_ids, int64_t qos0_from, size_limit):
@@ -1084,5 +1119,5 @@ def frame_records(records, Py_ssize_t first, dict forms not None, packet_ids, in
         total += packet_bytes
         count += 1
     cdef bytes framed = PyBytes_FromStringAndSize(NULL, total)
-    write(<uint8_t *>PyBytes_AS_STRING(framed), count)
+    write(<uint8_t *>PyBytes_AS_STRING(framed), deliveries, count)
     return new_tuple(Framed, (framed, end, count, offsets, bytes(levels)))

@@ -10,7 +10,7 @@ from mqtt_front import gathering, known_topics
 from mqtt_front.codec import frame, scan
 from timestone.kernel import choose
 
-INTERFACE = 6
+INTERFACE = 7
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 _native, REASON = choose("mqtt_front._kernel", INTERFACE)
@@ -20,11 +20,13 @@ NAME = "pure Python" if _native is None else "native"
 
 if TYPE_CHECKING or _native is None:
     scan_publishes = scan.scan_publishes
+    frame_record = frame.frame_record
     frame_records = frame.frame_records
     KnownTopics = known_topics.KnownTopics
     Gathering = gathering.Gathering
 else:
     scan_publishes = _native.scan_publishes
+    frame_record = _native.frame_record
     frame_records = _native.frame_records
     KnownTopics = _native.KnownTopics
     Gathering = _native.Gathering

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
-from mqtt_front.codec.packets import MQTT_5, Packet
+from mqtt_front.codec.packets import MQTT_5, Packet, PacketType
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.codec.reasons import Reason, connack_code_3, connack_reason
 from mqtt_front.connection import Connection
 from mqtt_front.errors import MqttError, ProtocolViolation
-from mqtt_front.events import Event, Publishes, packet_count
+from mqtt_front.events import Acknowledgements, Event, Publishes, packet_count
 from mqtt_front.loop import Transport
 from mqtt_front.rate import Rate
 from mqtt_front.security.identity import Identity
@@ -251,6 +251,11 @@ class Link:
     def take_rest(self, position: int, end: int) -> None:
         """What is left in the receive buffer once publishes were gathered goes the usual way."""
         self._take(self.connection.receive_data(bytes(memoryview(self.broker.memory)[position:end])))
+
+    def take_pubacks(self, packet_ids: list[int]) -> None:
+        """PUBACKs were received, and nothing else: every delivery to a client that reads along brings one."""
+        self.broker.counts.packets_received += len(packet_ids)
+        self.broker.handle(self, Acknowledgements(PacketType.PUBACK, packet_ids))
 
     def receive(self, data: bytes) -> None:
         """Bytes of MQTT came in."""

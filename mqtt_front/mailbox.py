@@ -48,6 +48,6 @@ class Mailbox(Generic[Item]):
         self._rung = False
         items: list[Item] = []
         for _ in range(len(self._items)):
-            items.append(self._items.popleft())  # noqa: PERF401  a comprehension is a call, and most bring one item
+            items.append(self._items.popleft())
         if items:
             self._deliver(items)

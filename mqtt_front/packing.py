@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mqtt_front.codec.fields import varint
-from mqtt_front.codec.frame import Form, Records, frame_publishes, frame_record, publish_size
+from mqtt_front.codec.frame import Form, Records, frame_publishes, publish_size
 from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.feed import Feed
 from mqtt_front.headers import NO_HEADERS, StoredHeaders, stored_headers
-from mqtt_front.kernel import frame_records
+from mqtt_front.kernel import frame_record, frame_records
 from mqtt_front.places import Places, frame_placed
 from mqtt_front.session import InFlight, Target
 from mqtt_front.subscription import Grant

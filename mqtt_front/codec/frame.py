@@ -1,5 +1,5 @@
 """The outbound hot path: deliveries and acknowledgements as one buffer for many. Pure functions, as in
-`scan`; `frame_records` has a compiled twin in `_kernel.pyx`."""
+`scan`; `frame_record` and `frame_records` have compiled twins in `_kernel.pyx`."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

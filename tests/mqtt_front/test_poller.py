@@ -249,6 +249,9 @@ class Link:
     def take_rest(self, position: int, end: int) -> None:
         self.calls.append(("rest", bytes(self.parts.memory[position:end])))
 
+    def take_pubacks(self, packet_ids: list[int]) -> None:
+        self.calls.append(("pubacks", packet_ids))
+
     def reading_ended(self, error: OSError | None) -> None:
         self.calls.append(("ended", None if error is None else type(error)))
 
@@ -337,6 +340,31 @@ def test_a_turn_of_many_plain_publishers_calls_none_of_them(parts: Parts) -> Non
     assert parts.sockets.acknowledge([(gathered.sources, gathered.answers)]) == (200, 800)
     assert {link.peer.recv(100) for link in links} == {b"\x40\2\0\7"}
     assert {link.connection.unacknowledged for link in links} == {0}
+
+
+@pytest.mark.parametrize(
+    ("received", "packet_ids"),
+    [
+        (b"\x40\2\0\7", [7]),
+        (b"\x40\2\1\0" * 3000 + b"\x40\2\xff\xff", [256] * 3000 + [65_535]),
+        (b"\x40\2\0\7\x40\2\0\0", None),
+        (b"\x40\2\0\7\x40", None),
+        (b"\x40\3\0\7\x10", None),
+        (b"\x50\2\0\7", None),
+        (b"\x40\2\0\7" + PUBLISH, None),
+    ],
+)
+def test_acknowledgements_that_come_alone_are_told_as_such(
+    parts: Parts, received: bytes, packet_ids: list[int] | None
+) -> None:
+    link = parts.link()
+    link.peer.send(received)
+    assert parts.turn() == len(received)
+    assert link.last_seen == 5
+    if packet_ids is None:
+        assert [call[0] for call in link.calls] == ["rest"], "its connection looks for itself"
+    else:
+        assert link.calls == [("pubacks", packet_ids)]
 
 
 def test_what_is_not_plain_goes_to_the_link_once_a_socket(parts: Parts) -> None:
