@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from mqtt_front.codec.frame import frame_acknowledgements
 from mqtt_front.complaints import Complaints
-from mqtt_front.feed import Cursor, Feed, FeedState
+from mqtt_front.feed import Cursor, Feed, FeedState, OnWake
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
 from mqtt_front.packing import Packed, pack, pack_single
@@ -78,6 +78,8 @@ class Delivery:
         self._ready: deque[Feed] = deque()
         self._scheduled = False
         self._wakes: Mailbox[tuple[Feed, Cursor]] = Mailbox(loop, self._woken)
+        self.wake: OnWake = self._wakes.put
+        """An append concerns a parked feed. Called by the thread that appended."""
         self._reads: Mailbox[tuple[Feed, Cursor, Batch | Exception]] = Mailbox(loop, self._read)
         self.counts = DeliveryCounts()
 
@@ -95,10 +97,6 @@ class Delivery:
         for feed in session.feeds_in_order():
             if feed.state is FeedState.BLOCKED:
                 self._make_ready(feed)
-
-    def wake(self, feed: Feed, reader: Cursor) -> None:
-        """An append concerns a parked feed. Called by the committer's thread."""
-        self._wakes.put((feed, reader))
 
     def expect_woken(self) -> None:
         """The loop's own thread is about to append something: `serve_woken` comes next."""

@@ -81,8 +81,8 @@ def own_key(source: LogSource, topic_filter: str) -> str:
     return f"{source.log.name}/{topic_filter}"
 
 
-OnWake = Callable[["Feed", Cursor], None]
-"""Called by the thread that appended, once after each park."""
+OnWake = Callable[[tuple["Feed", Cursor]], None]
+"""Called by the thread that appended, once after each park, with the feed and what it reads from."""
 
 
 class Feed:
@@ -216,7 +216,7 @@ class Feed:
         except OffsetOutOfRange as error:
             reader = self.log.reader("earliest" if start < error.start else "latest", topics=filters)
         on_wake = self._on_wake
-        reader.on_wake = lambda woken, _: on_wake(self, woken)
+        reader.on_wake = lambda woken, _: on_wake((self, woken))
         self.reader = reader
         return reader.offset
 
@@ -239,7 +239,7 @@ class Feed:
     def pass_single(self) -> None:
         """What `single` returned was packed."""
         assert isinstance(self.reader, Reader)
-        self.reader.pass_single()
+        self.reader.offset += 1
 
     def passed(self) -> None:
         """It would be this feed's turn, but its client takes nothing."""

@@ -127,7 +127,7 @@ class RetainedFeed(Feed):
         on_wake = self._on_wake
         patterns = self.patterns if filters is None else filters
         self.reader = RetainedCursor(
-            self.source.retained, patterns, start, until, self.resend, lambda cursor: on_wake(self, cursor)
+            self.source.retained, patterns, start, until, self.resend, lambda cursor: on_wake((self, cursor))
         )
         return start
 

@@ -152,7 +152,7 @@ class SharedFeed(Feed):
     def wake(self) -> None:
         """There may be something for this member. Called by any thread."""
         if self.reader is not None:
-            self._on_wake(self, self.reader)
+            self._on_wake((self, self.reader))
 
     def set_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
         client_id, session = self.session.client_id, self.session

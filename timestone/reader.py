@@ -128,16 +128,12 @@ class Reader:
 
     def single(self) -> SingleRecord | None:
         """The next record when it was appended by itself, is still in memory and wanted; None for all others. Does not
-        move: `pass_single` does. Raises StoreClosed."""
+        move. Raises StoreClosed."""
         self._check_open()
         found = self.log.single(self.offset)
         if found is None or self._choice is None or self._choice.wants(found.topic_id):
             return found
         return None
-
-    def pass_single(self) -> None:
-        """Move behind the record that `single` has just returned."""
-        self.offset += 1
 
     def __iter__(self) -> Iterator[Record]:
         while batch := self.read():

@@ -19,7 +19,7 @@ def attached(log: Log, *filters: str) -> tuple[Session, Feed]:
     session = Session("c")
     for topic_filter in filters:
         session.subscribe(Subscription(topic_filter, 1), [LogSource.of(log)])
-    session.attach(lambda feed, reader: None)
+    session.attach(lambda woken: None)
     return session, session.feeds["mqtt"]
 
 
@@ -87,6 +87,6 @@ def test_a_start_that_retention_has_passed_is_told(log: Log, monkeypatch: pytest
     session.subscribe(Subscription("a", 1), [LogSource.of(log)])
     log.append_many([b"x"] * 10, topic="a")
     monkeypatch.setattr(log, "_start_offset", 7)
-    assert session.attach(lambda feed, reader: None) == {"mqtt": 7}
+    assert session.attach(lambda woken: None) == {"mqtt": 7}
     reader = session.feeds["mqtt"].reader
     assert isinstance(reader, Reader) and reader.offset == 7

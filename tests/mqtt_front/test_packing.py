@@ -46,7 +46,7 @@ def subscribed(log: Log, *subscriptions: Subscription, client_id: str = "c") -> 
     session = Session(client_id)
     for subscription in subscriptions:
         session.subscribe(subscription, [LogSource.of(log)])
-    session.attach(lambda feed, reader: None)
+    session.attach(lambda woken: None)
     return session.feeds["mqtt"]
 
 
@@ -206,7 +206,7 @@ def test_after_a_reconnect_what_was_in_flight_comes_first_with_its_packet_id_and
     session.detach()
     session.unsubscribe("gone")
     append(log, "t", b"5")
-    session.attach(lambda feed, reader: None)
+    session.attach(lambda woken: None)
     again, _ = packed(feed)
     assert [(one.payload, one.packet_id, one.duplicate) for one in again[:3]] == [
         (payload, sent[payload], True) for payload in (b"0", b"3", b"4")
@@ -221,7 +221,7 @@ def test_a_resend_that_became_too_large_counts_as_delivered(log: Log) -> None:
     append(log, "t", b"x" * 100)
     packed(feed)
     feed.session.detach()
-    feed.session.attach(lambda feed, reader: None)
+    feed.session.attach(lambda woken: None)
     found, result = packed(feed, Target(5, 50))
     assert found == [] and result.oversize_count == 1
     assert feed.session.in_flight == {} and feed.session.outstanding == 0

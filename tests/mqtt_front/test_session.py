@@ -77,7 +77,7 @@ def test_attaching_resends_from_the_committed_offset(session: Session, source: L
     source.log.append_many([b"x"] * 5, topic="a")
     ids = fly(session, 10, 11, 12)
     session.acknowledged([ids[1]])
-    assert session.attach(lambda feed, reader: None) == {}
+    assert session.attach(lambda woken: None) == {}
     feed = session.feeds["mqtt"]
     assert feed.reader is not None and feed.reader.offset == 10
     assert feed.resend == {10: (ids[0], 1), 12: (ids[2], 1)}
@@ -89,7 +89,7 @@ def test_an_acknowledgement_from_an_earlier_connection_spares_the_resend(
 ) -> None:
     source.log.append_many([b"x"] * 5, topic="a")
     ids = fly(session, 10, 11)
-    session.attach(lambda feed, reader: None)
+    session.attach(lambda woken: None)
     session.acknowledged([ids[0]])
     assert session.feeds["mqtt"].resend == {11: (ids[1], 1)}
     assert session.outstanding == 0

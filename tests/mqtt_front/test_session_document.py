@@ -81,7 +81,7 @@ def test_what_was_acknowledged_out_of_order_is_not_sent_again(source: LogSource)
     feed.window.seen = 7
     session.acknowledged([2])
     restored = decoded(encode_session(session, 0, receipts(source)), source)
-    restored.attach(lambda feed, reader: None)
+    restored.attach(lambda woken: None)
     assert restored.committed == {"mqtt": 4}
     assert set(restored.feeds["mqtt"].resend) == {4, 6}
 
