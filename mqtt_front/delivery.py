@@ -105,10 +105,9 @@ class Delivery:
     def serve_woken(self) -> None:
         """Something was appended by the loop's own thread: serve whom it woke at once, not in a turn to come."""
         self._wakes.attended = False
-        self._scheduled = True
-        self._wakes.empty()
-        self._scheduled = False
-        if self._ready:
+        if self._wakes.waiting:
+            self._scheduled = True
+            self._wakes.empty()
             self._run()
 
     def _woken(self, woken: list[tuple[Feed, Cursor]]) -> None:

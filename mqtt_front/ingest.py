@@ -425,7 +425,7 @@ class Ingest:
                 source.submitted_bytes -= size_bytes
             self._submitted_bytes -= gathered.size_bytes
             self._appended([Appended(log.name, outcome, False)])
-            self._shares.settled(self.submitted_bytes)
+            self._shares.settled(self._submitted_bytes + self.gathering.size_bytes)
 
     def _submit(self, turn: _Turn, *, now: bool = True) -> None:
         """`now`: what may be appended by this thread is."""

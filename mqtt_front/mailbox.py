@@ -20,7 +20,8 @@ class Mailbox(Generic[Item]):
     def __init__(self, loop: Loop, deliver: Callable[[list[Item]], None]) -> None:
         self._loop = loop
         self._deliver = deliver
-        self._items: deque[Item] = deque()
+        self.waiting: deque[Item] = deque()
+        """What is not delivered yet. Others only look whether there is anything."""
         self._rung = False
         self._thread = 0
         """The loop's, once it has been seen."""
@@ -29,7 +30,7 @@ class Mailbox(Generic[Item]):
 
     def put(self, item: Item) -> None:
         """Never blocks. After the loop was closed the item is dropped."""
-        self._items.append(item)
+        self.waiting.append(item)
         # The item is in before the flag is read, and `empty` lowers the flag before it takes items out:
         # whoever sees the flag up is certain to be served.
         if not self._rung:
@@ -40,14 +41,14 @@ class Mailbox(Generic[Item]):
             try:
                 (self._loop.call_soon if ours else self._loop.call_soon_threadsafe)(self.empty)
             except RuntimeError:
-                self._items.clear()
+                self.waiting.clear()
 
     def empty(self) -> None:
         """Deliver what is there, in the loop's thread: it does so by itself, but in a turn to come."""
         self._thread = threading.get_ident()
         self._rung = False
         items: list[Item] = []
-        for _ in range(len(self._items)):
-            items.append(self._items.popleft())
+        for _ in range(len(self.waiting)):
+            items.append(self.waiting.popleft())
         if items:
             self._deliver(items)

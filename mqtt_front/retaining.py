@@ -154,7 +154,7 @@ class Retaining:
             if not one.retained and self._logs[one.log].position == one.offsets.start:
                 self._logs[one.log].position = one.offsets.stop
         for messages in self._logs.values():
-            if messages.lagging:
+            if messages.position < messages.log.end_offset:
                 self.catch_up(messages)
 
     def catch_up(self, messages: RetainedMessages) -> bool:
