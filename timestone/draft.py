@@ -26,7 +26,8 @@ buffer, whose pages are mostly new to the process; below it the copy is (docs/pe
 _FEW = range(0, 65, 4)
 """Columns of so many bytes, u32 each, are added up in Python: numpy takes longer to begin."""
 _HUGE_BYTES = 64 * 1024
-_MOST = {np.uint32: 0xFFFF_FFFF, np.uint16: 0xFFFF}  # np.iinfo takes longer than all else about a column
+_U32_MAX, _U16_MAX = 0xFFFF_FFFF, 0xFFFF
+_MOST = {np.uint32: _U32_MAX, np.uint16: _U16_MAX}  # np.iinfo takes longer than all else about a column
 
 
 class Draft:
@@ -78,14 +79,14 @@ class Draft:
     @classmethod
     def single(cls, payload: bytes, topic_id: int, flags: int = 0) -> Self:
         """A draft of one record without headers, in a third of the time."""
-        if not (0 <= topic_id <= _MOST[np.uint32] and 0 <= flags <= _MOST[np.uint16]):
+        if not (0 <= topic_id <= _U32_MAX and 0 <= flags <= _U16_MAX):
             raise OverflowError(f"topic id {topic_id} or flags {flags:#x} out of range")
         if flags & FLAG_REMOVED:
             raise ValueError("a record cannot be appended as removed")
         draft = cls.__new__(cls)
-        draft.stored = StoredBytes((payload,), len(payload))
-        draft.lengths = len(payload).to_bytes(4, sys.byteorder)
-        draft.count, draft.size_bytes = 1, len(payload)
+        draft.count, draft.size_bytes = 1, (size_bytes := len(payload))
+        draft.stored = StoredBytes((payload,), size_bytes)
+        draft.lengths = size_bytes.to_bytes(4, sys.byteorder)
         draft.topic_ids, draft.flags, draft.header_lengths = topic_id, flags, 0
         return draft
 

@@ -11,13 +11,14 @@ class SteadyClock:
         return self.now_s
 
 
-def after_a_write_of(seconds: float) -> tuple[DirectWrites, SteadyClock]:
-    """One write took so long, and has ended now."""
+def after_writes_of(*seconds: float) -> tuple[DirectWrites, SteadyClock]:
+    """Writes took so long, and the last has ended now."""
     clock = SteadyClock()
     writes = DirectWrites(clock)
-    assert writes.begin(1)
-    clock.now_s += seconds
-    writes.end()
+    for took_s in seconds:
+        assert writes.begin(1)
+        clock.now_s += took_s
+        writes.end()
     return writes, clock
 
 
@@ -27,21 +28,30 @@ def test_a_small_batch_may_be_written_and_a_large_one_not() -> None:
     assert not writes.begin(MOST_BYTES + 1)
 
 
-def test_after_a_slow_write_there_is_none_for_a_hundred_times_as_long() -> None:
-    writes, clock = after_a_write_of(0.004)
-    clock.now_s += 0.399
+def test_a_slow_write_now_and_then_keeps_nobody_from_the_next() -> None:
+    writes, clock = after_writes_of(0.009)
+    for _ in range(20):
+        assert writes.begin(1)
+        clock.now_s += 0.005
+        writes.end()
+        clock.now_s += 0.5
+
+
+def test_when_many_were_slow_there_is_none_until_they_were_a_hundredth_of_the_time() -> None:
+    writes, clock = after_writes_of(0.004, 0.004, 0.004)
+    clock.now_s += 0.191  # 0.4 s each, less a second, less the eight milliseconds since the first was over
     assert not writes.begin(1)
     clock.now_s += 0.002
     assert writes.begin(1)
 
 
-def test_a_quick_write_keeps_nobody_from_the_next() -> None:
-    writes, _ = after_a_write_of(0.0009)
+def test_quick_writes_keep_nobody_from_the_next() -> None:
+    writes, _ = after_writes_of(*[0.0009] * 1000)
     assert writes.begin(1)
 
 
 def test_after_a_stall_of_the_machine_the_pause_is_a_second() -> None:
-    writes, clock = after_a_write_of(60)
+    writes, clock = after_writes_of(60)
     clock.now_s += 0.999
     assert not writes.begin(1)
     clock.now_s += 0.002
