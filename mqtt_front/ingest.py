@@ -140,19 +140,6 @@ class _GatheredColumns:
         return self._draft
 
 
-def _draft_of(gathered: Gathered) -> Draft:
-    flags = gathered.flags
-    if gathered.record_count == 1:
-        return Draft.single(gathered.data, int.from_bytes(gathered.topic_ids, sys.byteorder), flags[0])
-    same = flags.count(flags[0]) == len(flags)
-    return Draft.from_columns(
-        gathered.data,
-        gathered.lengths,
-        np.frombuffer(gathered.topic_ids, np.uint32),
-        flags=flags[0] if same else np.frombuffer(flags, np.uint8),
-    )
-
-
 class _Turn:
     """What one turn of the loop submitted, until it is settled."""
 
@@ -428,7 +415,7 @@ class Ingest:
             self._shares.settled(self._submitted_bytes + self.gathering.size_bytes)
 
     def _submit(self, turn: _Turn, *, now: bool = True) -> None:
-        """`now`: what may be appended by this thread is."""
+        """`now`: this thread tries to append what may be acknowledged once it is written."""
         self._turns.append(turn)
         self._shares.submitted(turn.all_sources())
         turn.open_count = len(turn.columns)
@@ -521,6 +508,19 @@ class Ingest:
                 counts[source] = counts.get(source, 0) + len(acknowledgements) // 4
         for source, parts in writes.items():
             source.acknowledge(parts[0] if len(parts) == 1 else b"".join(parts), counts[source])
+
+
+def _draft_of(gathered: Gathered) -> Draft:
+    flags = gathered.flags
+    if gathered.record_count == 1:
+        return Draft.single(gathered.data, int.from_bytes(gathered.topic_ids, sys.byteorder), flags[0])
+    same = flags.count(flags[0]) == len(flags)
+    return Draft.from_columns(
+        gathered.data,
+        gathered.lengths,
+        np.frombuffer(gathered.topic_ids, np.uint32),
+        flags=flags[0] if same else np.frombuffer(flags, np.uint8),
+    )
 
 
 def _acknowledge_each(turns: list[Gathered]) -> None:
