@@ -47,6 +47,16 @@ class TailRun(NamedTuple):
     stored: StoredBytes
     position: int
 
+    @property
+    def cost_bytes(self) -> int:
+        stored = self.stored
+        return (
+            len(self.entries)
+            + stored.size_bytes
+            + _PIECE_OVERHEAD_BYTES * len(stored.pieces)
+            + _RUN_OVERHEAD_BYTES
+        )
+
     def single(self) -> SingleRecord | None:
         """The only record of this run; None when there are more."""
         if len(self.entries) != ENTRY_BYTES or len(self.stored.pieces) != 1:
@@ -126,9 +136,7 @@ class LogTail:
             self._runs.append(run)
             self._ends.append(run.end_offset)
             self._newest = run
-        stored = run.stored
-        pieces_bytes = stored.size_bytes + _PIECE_OVERHEAD_BYTES * len(stored.pieces)
-        self._budget.charge(self, len(run.entries) + pieces_bytes + _RUN_OVERHEAD_BYTES)
+        self._budget.charge(self, run.cost_bytes)
 
     def find(self, offset: int) -> TailRun | None:
         """The run that holds an offset, or None when it is not in memory."""
