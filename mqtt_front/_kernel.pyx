@@ -3,8 +3,8 @@
 
 What belongs here: bytes from the wire to columns and back. It knows no session and no log, keeps no reference to the
 bytes it is given, and believes no length from the wire: every place is checked against the end of the buffer before it is
-touched. Runs with the interpreter lock: a receive buffer full takes some ten microseconds. Only waiting for sockets and
-reading much from one goes without it."""
+touched. Works without the interpreter lock where it takes long, which is when much came from one socket: it is read, its
+packets are found, and they are copied without it, while the committer fills and writes what came before."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.buffer cimport Py_buffer, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
@@ -26,6 +26,8 @@ from mqtt_front.gathering import Gathered
 cdef extern from "Python.h":
     PyObject *new_bytes "PyBytes_FromStringAndSize" (const char *data, Py_ssize_t size)
     int resize_bytes "_PyBytes_Resize" (PyObject **data, Py_ssize_t size) except -1
+    # The macro: it looks into an object that somebody keeps, so it needs no interpreter lock.
+    char *bytes_in "PyBytes_AS_STRING"(PyObject *data) nogil
 
 cdef extern from "_sockets.h":
     int poll_open() nogil
@@ -55,6 +57,8 @@ cdef enum:
     TOPICS = 256
     SLOTS = 1024  # a power of two; at most a quarter of them is taken
     ROUND = 32  # topics that are looked up side by side
+    # Letting go of the interpreter lock and asking for it back is worth it for what takes some ten microseconds.
+    LONG_BYTES = 65536
 
 assert (RUN_PACKETS, RUN_TOPICS) == (PACKETS, TOPICS)
 cdef Py_ssize_t LONGEST = VARINT_MAX
@@ -74,14 +78,16 @@ cdef struct Packet:
     uint8_t packet_id[2]
 
 cdef struct Run:
+    Packet *packets
     Py_ssize_t count
     Py_ssize_t topic_count
     Py_ssize_t answer_count
     Py_ssize_t data_bytes
     Py_ssize_t properties_count
     Py_ssize_t position
+    uint8_t firsts  # all first bytes, or-ed
 
-# What one call works with. Only one runs at a time: the interpreter lock is held throughout.
+# What a call of `scan_publishes` works with. Only one runs at a time: the interpreter lock is held throughout.
 cdef Packet *packets = NULL
 cdef Py_ssize_t packet_room = 0
 cdef Topic topics[TOPICS]
@@ -151,16 +157,15 @@ cdef inline int number_of(const Topic *topic, Py_ssize_t *count) noexcept nogil:
     return number
 
 
-cdef int make_room(Py_ssize_t count) except -1:
+cdef int make_room(Packet **packets, Py_ssize_t *room, Py_ssize_t count) except -1:
     """Have room for so many packets. Grows once and stays: a receive buffer of the same size comes again."""
-    global packets, packet_room
     cdef Packet *larger
-    if count <= packet_room:
+    if count <= room[0]:
         return 0
-    larger = <Packet *>realloc(packets, count * sizeof(Packet))
+    larger = <Packet *>realloc(packets[0], count * sizeof(Packet))
     if larger == NULL:
         raise MemoryError()
-    packets, packet_room = larger, count
+    packets[0], room[0] = larger, count
     return 0
 
 
@@ -204,7 +209,7 @@ cdef inline void scan(
             at += length
         elif at > stop:
             break
-        packet = &packets[run.count]
+        packet = &run.packets[run.count]
         if first & 6:
             if data[topic_end] == 0 and data[topic_end + 1] == 0:
                 break  # packet id 0
@@ -224,6 +229,7 @@ cdef inline void scan(
         packet.payload = data + at
         packet.payload_bytes = <uint32_t>(stop - at)
         run.count += 1
+        run.firsts |= first
         run.answer_count += (first & 6) != 0
         run.properties_count += length != 0
         run.data_bytes += stop - at
@@ -239,7 +245,8 @@ def scan_publishes(bytes data not None, Py_ssize_t position, Py_ssize_t end, int
     cdef Run run
     cdef Py_ssize_t number, limit
     memset(&run, 0, sizeof(run))
-    make_room(min((end - position) // 5, PACKETS))
+    make_room(&packets, &packet_room, min((end - position) // 5, PACKETS))
+    run.packets = packets
     limit = end if size_limit > end else max(size_limit, 0)
     scan(<const uint8_t *>PyBytes_AS_STRING(data), position, end, level == 5, limit, True, &run)
 
@@ -404,6 +411,9 @@ cdef class Gathering:
 
     cdef KnownTopics known
     cdef Py_ssize_t packet_bytes
+    cdef Packet *packets
+    cdef Py_ssize_t packet_room
+    cdef bint alone  # without the interpreter lock, at something that nobody may change meanwhile
     cdef dict unknown  # topics that the last run has and `known` has not, as its keys
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size_bytes
@@ -428,6 +438,7 @@ cdef class Gathering:
         self.clear()
 
     def __dealloc__(self):
+        free(self.packets)
         free(self.lengths)
         free(self.ids)
         free(self.flags)
@@ -476,15 +487,17 @@ cdef class Gathering:
     def take(self, source, bytearray buffer not None, Py_ssize_t position, Py_ssize_t end, int level, int64_t room):
         if not 0 <= position <= end <= PyByteArray_GET_SIZE(buffer):
             raise ValueError(f"bytes {position} to {end} of {len(buffer)}")
+        held = memoryview(buffer)  # so that nobody resizes it meanwhile
         return self.take_run(source, <const uint8_t *>PyByteArray_AS_STRING(buffer), position, end, level, room)
 
     cdef Py_ssize_t take_run(
         self, source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room
     ) except -1:
+        self.check_alone()
         cdef Py_ssize_t behind = self.take_known(source, data, position, end, level, room)
         if self.unknown:
             topics, self.unknown = list(self.unknown), {}
-            # Once more from the start: what was found may be overwritten by whoever else has scanned meanwhile.
+            # Once more from the start: the answer may have come from somewhere that has taken more.
             if source.bring(topics):
                 behind = self.take_known(source, data, position, end, level, room)
                 self.unknown = {}
@@ -497,18 +510,18 @@ cdef class Gathering:
         cdef Py_ssize_t number, taken, place
         cdef PyObject *found
         cdef int64_t log = self.log
-        cdef Packet *packet
-        cdef uint8_t *at
-        cdef uint8_t firsts = 0
-        cdef Ack *ack
+        cdef bint with_properties = level == 5
         memset(&run, 0, sizeof(run))
-        make_room((end - position) // 5)
-        scan(data, position, end, level == 5, self.packet_bytes, False, &run)
-        if run.count == 0 or run.properties_count or run.answer_count > room:
-            return position
-        for number in range(run.count):
-            firsts |= packets[number].first
-        if firsts & 5:  # RETAIN or QoS 2
+        make_room(&self.packets, &self.packet_room, (end - position) // 5)
+        run.packets = self.packets
+        if end - position < LONG_BYTES:
+            scan(data, position, end, with_properties, self.packet_bytes, False, &run)
+        else:
+            self.alone = True
+            with nogil:
+                scan(data, position, end, with_properties, self.packet_bytes, False, &run)
+            self.alone = False
+        if run.count == 0 or run.properties_count or run.answer_count > room or run.firsts & 5:  # RETAIN or QoS 2
             return position
         if not self.look_up(run.count, &log):
             return position
@@ -524,9 +537,25 @@ cdef class Gathering:
         else:
             self.sizes[place] += taken
             self.ack_counts[place] += run.answer_count
-        at = <uint8_t *>PyBytes_AS_STRING(<object>self.data) + self.data_bytes
+        if run.data_bytes < LONG_BYTES:
+            self.copy_run(&run, <uint32_t>place)
+        else:
+            self.alone = True
+            with nogil:
+                self.copy_run(&run, <uint32_t>place)
+            self.alone = False
+        self.log = log
+        self.size_bytes += taken
+        return run.position
+
+    cdef void copy_run(self, const Run *run, uint32_t place) noexcept nogil:
+        """Put the packets found, whose numbers are their topics' ids, behind what is there; there is room for them."""
+        cdef uint8_t *at = <uint8_t *>bytes_in(self.data) + self.data_bytes
+        cdef Py_ssize_t number
+        cdef const Packet *packet
+        cdef Ack *ack
         for number in range(run.count):
-            packet = &packets[number]
+            packet = &run.packets[number]
             memcpy(at, packet.payload, packet.payload_bytes)
             at += packet.payload_bytes
             self.lengths[self.count + number] = packet.payload_bytes
@@ -534,19 +563,20 @@ cdef class Gathering:
             self.flags[self.count + number] = packet.first & 2
             if packet.first & 2:
                 ack = &self.acks[self.answer_count]
-                ack.place = <uint32_t>place
+                ack.place = place
                 ack.packet_id[0], ack.packet_id[1] = packet.packet_id[0], packet.packet_id[1]
                 self.answer_count += 1
-        self.log = log
         self.count += run.count
         self.data_bytes += run.data_bytes
-        self.size_bytes += taken
-        return run.position
+
+    cdef int check_alone(self) except -1:
+        if self.alone:
+            raise RuntimeError("a gathering is used by two threads at once")
+        return 0
 
     cdef bint look_up(self, Py_ssize_t count, int64_t *log) except -1:
         """Give each packet found the id of its topic. False when some are not known, or not all are in `log`, which is
-        that of the first if it is negative. Allocates nothing that could set the garbage collector going: what that
-        calls may scan for another front."""
+        that of the first if it is negative."""
         cdef KnownTopics table = self.known
         cdef dict unknown = self.unknown
         cdef uint64_t hashes[ROUND]
@@ -559,20 +589,20 @@ cdef class Gathering:
         for first in range(0, count, ROUND):
             last = min(count, first + ROUND)
             for number in range(first, last):
-                packet = &packets[number]
+                packet = &self.packets[number]
                 # A device publishes to the topic it has just published to.
-                packet.number = number > 0 and same(&packet.topic, &packets[number - 1].topic)
+                packet.number = number > 0 and same(&packet.topic, &self.packets[number - 1].topic)
                 if not packet.number:
                     hashes[number - first] = hash_of(packet.topic.name, packet.topic.size)
                     prefetch(table.first_slot(hashes[number - first]))
             for number in range(first, last):
-                if not packets[number].number:
+                if not self.packets[number].number:
                     known = table.first_slot(hashes[number - first]).known
                     if known != NULL:
                         prefetch(known)
-                        prefetch(name_in(known) + packets[number].topic.size)
+                        prefetch(name_in(known) + self.packets[number].topic.size)
             for number in range(first, last):
-                packet = &packets[number]
+                packet = &self.packets[number]
                 if not packet.number:
                     known = table.slot_of(hashes[number - first], &packet.topic).known
                     code = -1 if known == NULL else known.code
@@ -585,6 +615,7 @@ cdef class Gathering:
         return not apart and not unknown
 
     def finish(self):
+        self.check_alone()
         cdef bytes data
         if self.data == NULL:
             data = b""
@@ -677,6 +708,7 @@ cdef class Sockets:
     cdef Gathering gathering
     cdef object ingest
     cdef bytearray memory
+    cdef object held
     cdef Py_ssize_t front
     cdef Py_ssize_t modest_bytes
     cdef Py_ssize_t piece_bytes
@@ -694,6 +726,7 @@ cdef class Sockets:
         if not 0 <= front < PyByteArray_GET_SIZE(memory):
             raise ValueError(f"byte {front} of {len(memory)}")
         self.gathering, self.ingest, self.memory, self.front = gathering, ingest, memory, front
+        self.held = memoryview(memory)  # so that nobody resizes it
         self.modest_bytes, self.piece_bytes = modest_bytes, piece_bytes
         self.by_fd = []
         self.poll = poll_open()

@@ -1,7 +1,10 @@
 """What is gathered is what the scanner takes, as far as it is plain; and the twins agree on anything."""
 
+import contextlib
+import threading
 from array import array
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,9 +18,11 @@ from mqtt_front.gathering import Gathered, Gathering
 from mqtt_front.known_topics import KnownTopics
 from tests.support.mqtt_kernels import NATIVE, each_kernel
 from tests.support.mqtt_packets import any_packet, publishes
+from tests.support.waiting import wait_for
 
 KNOWN = {b"a": 0, b"b": 7, b"other/log": 1 << 32 | 3, b"t/9": 9}
 LIMIT = 1 << 20
+needs_native = pytest.mark.skipif(NATIVE is None, reason="the compiled kernel was not built: make install")
 
 
 class Source:
@@ -167,6 +172,34 @@ def test_more_is_taken_at_once_than_the_scanner_takes(new: Kernel) -> None:
     assert gathering.finish().topic_ids == array("I", numbers).tobytes()
 
 
+@needs_native
+def test_much_is_taken_without_the_interpreter_lock_and_a_second_thread_is_sent_away() -> None:
+    gathering, data = Kernel(native=True)(), publish("a", bytes(100)) * 10_000
+    ended, counts = threading.Event(), [0, 0]
+
+    def take_all() -> None:
+        source = Source()
+        while not ended.is_set():
+            with contextlib.suppress(RuntimeError):
+                counts[0] += take(gathering, source, data) == len(data)
+
+    def is_sent_away() -> bool:
+        try:
+            counts[1] += gathering.finish().record_count
+        except RuntimeError:
+            return True
+        return False
+
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(take_all)
+        try:
+            wait_for(is_sent_away)
+        finally:
+            ended.set()
+        taking.result()
+    assert counts[1] + gathering.finish().record_count == 10_000 * counts[0]
+
+
 def test_topics_that_are_not_known_are_brought_and_then_taken(new: Kernel) -> None:
     known = new.topics()
     known.add(b"a", 0)
@@ -196,7 +229,7 @@ def test_places_outside_of_the_buffer_are_refused(new: Kernel) -> None:
             new().take(Source(), bytearray(3), position, end, 4, 1)
 
 
-@pytest.mark.skipif(NATIVE is None, reason="the compiled kernel was not built: make install")
+@needs_native
 @pytest.mark.parametrize("level", [4, 5])
 @settings(max_examples=60)
 @given(st.data())
