@@ -4,7 +4,7 @@ All publishes go through one loop into few logs, so what a client has on the way
 has more of it than it may is not read from until half is settled. As long as all who publish have much on the way,
 nothing else happens. Beside modest ones, who never have, the greedy ones take turns from the first moment (deficit
 round robin): at each turn a portion, which is what one of so many clients could have of the front in that time, the
-next one not before that is settled, and never more than it may have on the way, because that is read in one go.
+next one not before that is settled, and never more than a quarter of what it may have, because that is read in one go.
 What the others leave of theirs is left alone, for that is what keeps their latency what it was
 (docs/decisions/0020-fair-share.md).
 """
@@ -63,6 +63,7 @@ class FairShare:
         self.modest_bytes = client_bytes // 8
         """Who never has more on the way is one of those whose latency counts: `check` whoever has."""
         self._least_portion = max(1, int(share_bytes_per_s * TURN_S))
+        self._most_portion = max(self._least_portion, client_bytes // 4)
         self._held: dict[Holdable, None] = {}
         """Who is not read from, the one that waits longest first."""
         self._modest_s = -LOOK_S
@@ -168,7 +169,7 @@ class FairShare:
         self._turning = bool(self._in_turn)
         if not self._turning:
             return
-        portion = max(self._least_portion, min(self._share_bytes, self._client_bytes))
+        portion = max(self._least_portion, min(self._share_bytes, self._most_portion))
         left = max(portion, self._share_bytes * len(self._in_turn))
         for source in [one for one in self._held if one in self._in_turn and not one.submitted_bytes]:
             if left <= 0:
