@@ -17,6 +17,7 @@ from pyspark_timestone.offsets import LogPartition, OffsetRange
 from pyspark_timestone.options import ReadOptions
 from pyspark_timestone.scan import ScanTask, plan, scan
 from pyspark_timestone.store_view import chosen_logs
+from pyspark_timestone.worker_heap import freeze_worker_heap
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +35,7 @@ class TimestoneReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Runs in the driver. Every record below the end is synced, so the tasks find it whatever happens
         meanwhile."""
+        freeze_worker_heap()
         options = self._options
         with chosen_logs(options.path, options.selection) as chosen:
             return plan(batch_ranges(options, chosen.views), chosen.views, options)

@@ -11,6 +11,8 @@ import atexit
 import os
 import struct
 import subprocess
+import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Mapping
@@ -68,7 +70,7 @@ class Gateway:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
-                env=_environment(java) | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
+                env=_driver_environment(java, conf) | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
                 # A group of its own: Ctrl-C is for this program, which then stops Spark in order.
                 process_group=0,
             )
@@ -156,6 +158,22 @@ def _environment(java: Java) -> dict[str, str]:
         "SPARK_SCALA_VERSION": launcher.name.removeprefix("spark-launcher_").partition("-")[0],
         "SPARK_CONNECT_MODE": "0",
     }
+
+
+def _driver_environment(java: Java, conf: Mapping[str, str]) -> dict[str, str]:
+    """Without SPARK_HOME where the workers are this very Python on this machine.
+
+    With it they import PySpark from a zip in that folder, which holds no compiled modules: each of four kinds of worker
+    compiles all it needs, half a second every time. Without it they find the one that is installed.
+    """
+    environment = _environment(java)
+    master, python = conf.get("spark.master", ""), conf.get("spark.pyspark.python")
+    python = python or environment.get("PYSPARK_PYTHON")
+    installed = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    one_process = master == "local" or master.startswith("local[")
+    if one_process and python == sys.executable and str(Path(pyspark.__file__).parent.parent) in installed:
+        environment.setdefault("SPARK_CONF_DIR", f"{environment.pop('SPARK_HOME')}/conf")
+    return environment
 
 
 def _spark_home() -> Path:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark_timestone.errors import SinkFailed
 from pyspark_timestone.frames import frames
 from pyspark_timestone.sink_options import SinkOptions
+from pyspark_timestone.worker_heap import freeze_worker_heap
 from timestone.poster import Poster
 from timestone.posting import Posting
 
@@ -95,6 +96,7 @@ def _property(name: str) -> str:
 def _stage(
     options: SinkOptions, iterator: "Iterator[pa.RecordBatch]", group: str, query_id: str = ""
 ) -> Staged:
+    freeze_worker_heap()
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
     part = Poster(options.path).stage(group, frames(iterator, options.topic, options.flags))

@@ -28,9 +28,11 @@ class DefaultSource(DataSource):
         """Raises MissingRequirement. Spark makes one before anything else; what needs Arrow comes after, and without it
         all it would say is that a worker has ended."""
         from pyspark_timestone.requirements import require
+        from pyspark_timestone.worker_heap import freeze_worker_heap
 
         require("pyarrow", "numpy")
         super().__init__(options)
+        freeze_worker_heap()
 
     @classmethod
     def name(cls) -> str:

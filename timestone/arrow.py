@@ -52,12 +52,13 @@ def _topics(batch: "Batch") -> pa.Array:
     takes the place of a sort."""
     ids = np.ascontiguousarray(batch.topic_ids)
     nameless = ids >= len(batch.topics)  # NO_TOPIC is above all others
-    ids = np.where(nameless, 0, ids) if nameless.any() else ids
+    mask = nameless if nameless.any() else None
+    ids = ids if mask is None else np.where(nameless, 0, ids)
     used = np.zeros(int(ids.max(initial=0)) + 1, dtype=np.bool_)
     used[ids] = True
-    codes = (np.cumsum(used, dtype=np.int32) - 1)[ids]
+    codes = ids if used.all() else (np.cumsum(used, dtype=np.int32) - 1)[ids]
     names = pa.array([batch.topics.name(topic) for topic in np.flatnonzero(used).tolist()], type=pa.string())
-    return names.take(pa.array(codes, mask=nameless))
+    return names.take(pa.array(codes, mask=mask))
 
 
 def _headers(batch: "Batch") -> pa.Array:

