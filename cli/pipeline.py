@@ -7,7 +7,8 @@ is done in `timestone_pipeline`.
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from .quantities import format_count
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from timestone_pipeline import Commit, PipelineConfig
+    from timestone_pipeline import Commit, PipelineConfig, Warehouse
 
 # What is imported below needs Spark, which may not be installed; `timestone pipeline --help` does not.
 # ruff: noqa: PLC0415
@@ -159,7 +160,7 @@ def _run(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
 
 
 def _backfill(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
-    from timestone_pipeline import MAINTENANCE, Span, backfill, open_tables
+    from timestone_pipeline import Span, backfill
 
     given = (arguments.since_us, arguments.until_us)
     if given.count(None) == 1:
@@ -167,8 +168,7 @@ def _backfill(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
     span = None if None in given else Span(*given)
     if span is not None and span.start_us >= span.end_us:
         raise UsageError("--from is not before --to")
-    warehouse = open_tables(config)
-    with warehouse.role(MAINTENANCE):
+    with _maintenance(config) as warehouse:
         if span is None and not warehouse.ledger.state().of("late"):
             _say_commit(None)  # known without waiting for Java
             return 0
@@ -178,10 +178,9 @@ def _backfill(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
 
 
 def _reprocess(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
-    from timestone_pipeline import MAINTENANCE, open_tables, reprocess
+    from timestone_pipeline import reprocess
 
-    warehouse = open_tables(config)
-    with warehouse.role(MAINTENANCE), _spark(config) as spark:
+    with _maintenance(config) as warehouse, _spark(config) as spark:
         commit = reprocess(
             config,
             warehouse,
@@ -195,12 +194,32 @@ def _reprocess(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
 
 
 def _compact(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
-    from timestone_pipeline import MAINTENANCE, compact, open_tables
+    from timestone_pipeline import compact
+
+    commits: list[Commit] = []
+
+    def compacted(commit: "Commit") -> None:
+        commits.append(commit)
+        _say_commit(commit)
+
+    with _maintenance(config) as warehouse:
+        compact(config, warehouse, compacted)
+    if not commits:
+        _say_commit(None)
+    return 0
+
+
+@contextmanager
+def _maintenance(config: "PipelineConfig") -> Iterator["Warehouse"]:
+    """The tables, with nobody else at their maintenance. Refuses where there are none: a folder that was mistyped would
+    come to be, and all would seem well."""
+    from timestone_pipeline import MAINTENANCE, open_tables
 
     warehouse = open_tables(config)
+    if not warehouse.ledger.folder.is_dir():
+        raise CommandError(f"{warehouse.root}: there are no tables; `timestone pipeline run` makes them")
     with warehouse.role(MAINTENANCE):
-        compact(config, warehouse, _say_commit)
-    return 0
+        yield warehouse
 
 
 def _status(arguments: argparse.Namespace, config: "PipelineConfig") -> int:

@@ -8,8 +8,9 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -24,7 +25,7 @@ from pyspark_timestone.side_file import (
     write_side_file,
 )
 from pyspark_timestone.side_files import FOLDER, log_folder, side_file_path
-from timestone import LogView, StoreConfig, names
+from timestone import LogView, StoreConfig, StoreView, names
 from timestone.errors import CorruptLog, CorruptRecord, OffsetOutOfRange, UnknownLog
 from timestone.files import Files
 
@@ -93,37 +94,49 @@ class SideFileKeeper:
     ) -> SideFilePass:
         """Look once, oldest segments first; ends early between two files when `stop` says so. Raises NotAStore,
         UnsupportedFormat, OSError; what was written stays."""
-        counts = {"written": 0, "there": 0, "left_out": 0}
-        removed = 0
+        counts: Counter[str] = Counter()
         with timestone.view(self._store) as view:
             present = view.log_names()
             for name, partition in present:
-                try:
-                    log = view.log(name, partition)
-                except UnknownLog:
-                    continue
-                except CorruptLog as error:
-                    _log.error("no side files are written for %s-%d: %s", name, partition, error)
-                    continue
-                folder = log_folder(self._store, name, partition)
-                folder.mkdir(exist_ok=True)
-                for path in folder.glob(f"*{names.TEMPORARY_SUFFIX}"):
-                    path.unlink()
-                for segment in sealed_segments(log):
-                    if stop():
-                        return SideFilePass(**counts, removed=removed)
-                    path = side_file_path(self._store, segment)
-                    outcome = self._bring_about(log, segment, path)
-                    counts[outcome] += 1
-                    if outcome == "written":
-                        written(segment, path)
-                log.refresh()
-                removed += self._remove_others(folder, {one.file_name for one in sealed_segments(log)})
+                log = _log_of(view, name, partition)
+                if log is not None and not self._keep(log, counts, written, stop):
+                    break
+            else:
+                counts["removed"] += self._remove_of_others(present)
+        return SideFilePass(**{field.name: counts[field.name] for field in fields(SideFilePass)})
+
+    def _keep(
+        self,
+        log: LogView,
+        counts: Counter[str],
+        written: Callable[[SegmentIdentity, Path], None],
+        stop: Callable[[], bool],
+    ) -> bool:
+        """Bring the side files of one log in order; False when `stop` says so before that is done."""
+        folder = log_folder(self._store, log.name, log.partition)
+        folder.mkdir(exist_ok=True)
+        for path in folder.glob(f"*{names.TEMPORARY_SUFFIX}"):
+            path.unlink()
+        for segment in sealed_segments(log):
+            if stop():
+                return False
+            path = side_file_path(self._store, segment)
+            outcome = self._bring_about(log, segment, path)
+            counts[outcome] += 1
+            if outcome == "written":
+                written(segment, path)
+        log.refresh()
+        counts["removed"] += self._remove_others(folder, {one.file_name for one in sealed_segments(log)})
+        return True
+
+    def _remove_of_others(self, present: Collection[tuple[str, int]]) -> int:
+        """Remove side files of logs that are not there any more."""
+        removed = 0
         for folder in (self._store / FOLDER).iterdir():
             key = names.parse_log_folder(folder.name)
             if key is not None and key not in present:
                 removed += self._remove_others(folder, set())
-        return SideFilePass(**counts, removed=removed)
+        return removed
 
     def _bring_about(self, log: LogView, segment: SegmentIdentity, path: Path) -> str:
         if path in self._damaged:
@@ -187,3 +200,14 @@ class SideFileKeeper:
                 note.unlink()
                 removed += 1
         return removed
+
+
+def _log_of(view: StoreView, name: str, partition: int) -> LogView | None:
+    """None for a log that was deleted meanwhile, or that cannot be read."""
+    try:
+        return view.log(name, partition)
+    except UnknownLog:
+        return None
+    except CorruptLog as error:
+        _log.error("no side files are written for %s-%d: %s", name, partition, error)
+        return None

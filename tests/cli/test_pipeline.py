@@ -73,9 +73,19 @@ def test_a_mistake_is_one_line(tmp_path: Path, words: list[str], code: int, comp
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_backfill_without_late_messages_does_not_wait_for_java(tmp_path: Path) -> None:
-    done = timestone("pipeline", "backfill", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "nothing to do\n")
+def test_with_nothing_to_do_nobody_waits_for_java(tmp_path: Path) -> None:
+    (tmp_path / "tables" / "_ledger").mkdir(parents=True)
+    for verb in ("backfill", "compact"):
+        done = timestone("pipeline", verb, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (0, "nothing to do\n")
+
+
+@pytest.mark.parametrize("verb", ["backfill", "compact", "reprocess"])
+def test_maintenance_of_no_tables_is_refused_and_makes_none(tmp_path: Path, verb: str) -> None:
+    done = timestone("pipeline", verb, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "tables: there are no tables; `timestone pipeline run` makes them" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_tables_that_are_not_there_have_a_status_too(tmp_path: Path) -> None:
