@@ -1063,8 +1063,6 @@ def frame_record(form not None, int qos, int retain, int packet_id, bytes payloa
     cdef Shape shape
     cdef Delivery one
     take_form(form, &shape)
-    if qos and not 0 <= packet_id <= 0xFFFF:
-        raise OverflowError(f"packet id {packet_id}")
     one.first = <uint8_t>(0x30 | qos << 1 | (retain if shape.retain else 0))
     one.packet_id = <uint16_t>packet_id
     one.shape = &shape
@@ -1073,6 +1071,8 @@ def frame_record(form not None, int qos, int retain, int packet_id, bytes payloa
     cdef Py_ssize_t total = 1 + varint_bytes(one.remaining) + one.remaining
     if one.remaining > LONGEST or total > size_limit:
         return None
+    if qos and not 0 <= packet_id <= 0xFFFF:
+        raise OverflowError(f"packet id {packet_id}")
     cdef bytes framed = PyBytes_FromStringAndSize(NULL, total)
     write(<uint8_t *>PyBytes_AS_STRING(framed), &one, 1)
     return framed
