@@ -14,6 +14,10 @@ _BATCH_BYTES = 64 * 1024
 _RECEIVE_BYTES = 64 * 1024
 _ACK = np.dtype([("start", ">u2"), ("id", ">u2")])
 _PUBACK_START = 0x4002
+_IDS = (np.arange(PACKET_IDS + _RECEIVE_BYTES // 4 + 1) % PACKET_IDS + 1).astype(">u2")
+"""The packet ids of messages in turn, and beyond the last one as many again as are looked at together."""
+_ACKS = b"".join(b"\x40\x02" + packet_id.tobytes() for packet_id in _IDS)
+"""The PUBACKs of these: what a server says is compared with what it should say, all at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,9 @@ class Publisher:
         self._batch = max(1, min(self._window, messages, _BATCH_BYTES // form.size_bytes))
         self._data = form.buffer(self._batch)
         self._rows = form.packets(self._data, self._batch)
+        self._rows["sender"] = sender
+        self._numbers, self._due = self._rows["number"], self._rows["sent"]
+        self._ids = self._rows["id"] if self._acks else None
         self._count_up = np.arange(max(self._batch, _RECEIVE_BYTES // 4 + 1))
         self._times = np.zeros(self._window if self._acks else 0, np.int64)
         self._unsent: memoryview | None = None
@@ -103,16 +110,23 @@ class Publisher:
         return count
 
     def _fill(self, count: int, now_ns: int) -> None:
-        rows, numbers = self._rows[:count], self._count_up[:count] + self.sent
-        rows["sender"] = self.sender
-        rows["number"] = numbers
+        numbers = self._count_up[:count] + self.sent
+        self._numbers[:count] = numbers
         due = now_ns if self.schedule is None else self.schedule.due_times(self.sent, count)
-        rows["sent"] = due
-        if self._acks:
-            rows["id"] = numbers % PACKET_IDS + 1
-            self._times[numbers % self._window] = due
+        self._due[:count] = due
+        if self._ids is not None:
+            first = self.sent % PACKET_IDS
+            self._ids[:count] = _IDS[first : first + count]
+            self._times[self._places(self.sent, count)] = due
         if self.topics is not None:
-            rows["topic"] = self.topics[numbers % len(self.topics)]
+            self._rows["topic"][:count] = self.topics[numbers % len(self.topics)]
+
+    def _places(self, first: int, count: int) -> slice | npt.NDArray[np.int64]:
+        """Where the times of `count` messages from number `first` on are kept."""
+        at = first % self._window
+        if at + count <= self._window:
+            return slice(at, at + count)
+        return (self._count_up[:count] + first) % self._window
 
     def push(self) -> None:
         """Offer the socket what it has not taken yet."""
@@ -152,7 +166,7 @@ class Publisher:
         if count == 1:
             self._acknowledge_one(data, now_ns)
         elif count:
-            self._acknowledge(np.frombuffer(data, _ACK, count), now_ns)
+            self._acknowledge(data[: count * 4], count, now_ns)
 
     def _acknowledge_one(self, data: bytes, now_ns: int) -> None:
         if data[0] << 8 | data[1] != _PUBACK_START or self.acknowledged >= self.sent:
@@ -163,10 +177,16 @@ class Publisher:
         self.latencies.add(now_ns - self._times[at : at + 1])
         self.acknowledged += 1
 
-    def _acknowledge(self, acks: npt.NDArray[np.void], now_ns: int) -> None:
-        if (acks["start"] != _PUBACK_START).any() or self.acknowledged + len(acks) > self.sent:
+    def _acknowledge(self, data: bytes, count: int, now_ns: int) -> None:
+        first = self.acknowledged % PACKET_IDS
+        if data != _ACKS[first * 4 : (first + count) * 4]:
+            self._note_misordered(np.frombuffer(data, _ACK), _IDS[first : first + count])
+        if self.acknowledged + count > self.sent:
+            raise ConnectionError(f"not PUBACKs that anybody waits for: {data[:16].hex()}")
+        self.latencies.add(now_ns - self._times[self._places(self.acknowledged, count)])
+        self.acknowledged += count
+
+    def _note_misordered(self, acks: npt.NDArray[np.void], expected: npt.NDArray[np.uint16]) -> None:
+        if (acks["start"] != _PUBACK_START).any():
             raise ConnectionError(f"not PUBACKs that anybody waits for: {acks[:4].tobytes().hex()}")
-        numbers = self._count_up[: len(acks)] + self.acknowledged
-        self.misordered_acks += int(np.count_nonzero(acks["id"] != numbers % PACKET_IDS + 1))
-        self.latencies.add(now_ns - self._times[numbers % self._window])
-        self.acknowledged += len(acks)
+        self.misordered_acks += int(np.count_nonzero(acks["id"] != expected))

@@ -54,6 +54,25 @@ def test_acknowledgements_out_of_order_are_counted() -> None:
         assert (publisher.acknowledged, publisher.misordered_acks) == (3, 2)
 
 
+def test_packet_ids_begin_again_wherever_the_last_one_falls() -> None:
+    with connected() as (ours, theirs):
+        publisher = Publisher(ours, WIRE, QOS1, 0, messages=66_000, window=97)
+        ids: list[int] = []
+        waiting: list[int] = []
+        while not publisher.done:
+            sent = publisher.send(publisher.room, time.monotonic_ns())
+            rows = QOS1.packets(bytearray(read_exactly(theirs, sent * QOS1.size_bytes)), sent)
+            ids += rows["id"].tolist()
+            waiting += rows["id"].tolist()
+            answered = publisher.acknowledged + len(waiting[:60])
+            theirs.sendall(acks(*waiting[:60]))
+            del waiting[:60]
+            while publisher.acknowledged < answered:
+                wait_and_receive(publisher)
+        assert ids == [number % 65_535 + 1 for number in range(66_000)]
+        assert publisher.latencies.count == 66_000 and not publisher.misordered_acks
+
+
 @pytest.mark.parametrize("answer", [b"\x50\x02\x00\x01", acks(1, 2, 3, 4)])
 def test_an_answer_that_makes_no_sense_is_an_error(answer: bytes) -> None:
     with connected() as (ours, theirs):
