@@ -24,6 +24,7 @@ from timestone.store import Store
 
 from .configuration import read_configuration
 from .errors import CommandError
+from .freed_memory import keep_freed_memory
 from .fronts import installed_fronts
 from .quantities import format_count
 from .serve_settings import catalogue, front_settings, serve_settings, store_config
@@ -105,6 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         store.close()
         raise
     server = Server(store, running, stop_timeout_s=own.stop_timeout_ms / 1000)
+    keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(server.run(lambda: _say_ready(store, running, own.ready_file)))
