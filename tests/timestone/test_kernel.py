@@ -207,6 +207,7 @@ def test_bad_batches_are_refused_alike(
 
 
 @needs_native
+@pytest.mark.skipif(sys.platform != "linux", reason="the device that is always full is Linux's")
 @given(
     st.binary(max_size=40), st.booleans(), st.booleans(), st.integers(0, 2**13), st.sampled_from([0, 20_000])
 )

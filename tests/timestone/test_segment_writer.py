@@ -180,7 +180,9 @@ def test_plain_files_are_written_like_any_others(quick_directory: Path) -> None:
 def full_disk_instead_of(path: Path) -> Iterator[None]:
     """The descriptor of an open file takes nothing for a while."""
     (fd,) = [
-        int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink() and fd.resolve() == path
+        int(fd.name)
+        for fd in Path("/proc/self/fd").iterdir()
+        if fd.is_symlink() and fd.resolve() == path.resolve()
     ]
     kept, full = os.dup(fd), os.open("/dev/full", os.O_RDWR)
     os.dup2(full, fd)
