@@ -436,7 +436,7 @@ def test_a_lot_that_was_gathered_is_submitted_before_the_turn_is_over(
     monkeypatch.setattr(parts.logs[0], "submit", submit)
     source = Source()
     for number in range(5):
-        parts.gather(source, Publish("a", b"%d" % number * 150_000))
+        parts.gather(source, Publish("a", b"%d" % number * 170_000))
     assert drafts == [4]
     parts.settle()
     assert drafts == [4, 1]
