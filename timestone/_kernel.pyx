@@ -52,12 +52,14 @@ cdef extern from "Python.h" nogil:
     ctypedef struct PyTupleObject:
         PyObject **ob_item
     PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t number)
+    PyObject **PySequence_Fast_ITEMS(object items)
+    Py_ssize_t PySequence_Fast_GET_SIZE(object items)
     Py_ssize_t PyTuple_GET_SIZE(object items)
     # The same macros as above: they look into an object that somebody else keeps, so they need no GIL.
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 6  # see timestone/kernel.py
+INTERFACE = 7  # see timestone/kernel.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -78,7 +80,8 @@ cdef enum:
     REMOVED = 16  # FLAG_REMOVED
     IOV_MOST = 1024  # UIO_MAXIOV of Linux
     ROUND = 32
-    AHEAD = 12  # payloads lie anywhere in memory: so many are under way from there at once
+    AHEAD = 20  # payloads lie anywhere in memory: so many are under way from there at once
+    AHEAD_BYTES = 1024  # and so much of where they go, which the tail has let go of long ago
     # Letting go of the GIL and asking for it back costs a microsecond when nobody wants it and up to the switch
     # interval of 5 ms when somebody does: worth it for what takes some ten microseconds.
     LONG_BYTES = 256 * 1024
@@ -163,9 +166,12 @@ cdef uint32_t last_ordinal_fits(Py_ssize_t count, ordinal) except? 0xFFFFFFFF:
     return ordinal if ordinal <= U32_MAX else 0
 
 
-def gathered(tuple payloads not None, Py_ssize_t apart_bytes):
-    cdef Py_ssize_t count = PyTuple_GET_SIZE(payloads)
-    cdef PyObject **items = &(<PyTupleObject *>payloads).ob_item[0]
+def gathered(payloads not None, Py_ssize_t apart_bytes):
+    # A list is used as it is: nothing here lets go of the GIL or runs Python code, so nobody changes it meanwhile.
+    if not isinstance(payloads, (list, tuple)):
+        raise TypeError(f"payloads are {type(payloads).__name__}, no list and no tuple")
+    cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(payloads)
+    cdef PyObject **items = PySequence_Fast_ITEMS(payloads)
     cdef bytes lengths = PyBytes_FromStringAndSize(NULL, count * 4)
     cdef uint8_t *length_at = <uint8_t *>PyBytes_AS_STRING(lengths)
     cdef uint64_t total = 0
@@ -174,24 +180,31 @@ def gathered(tuple payloads not None, Py_ssize_t apart_bytes):
     for number in range(count):
         if number + AHEAD < count:
             prefetch(items[number + AHEAD])
-        size = PyBytes_GET_SIZE(<object>piece_of(payloads, number))
+        size = size_of(checked_piece(items[number]))
         if <uint64_t>size > U32_MAX:
             raise OverflowError(f"a payload of {size} bytes")
         length = <uint32_t>size
         memcpy(length_at + 4 * number, &length, 4)
         total += length
     if count < 2 or total >= <uint64_t>(apart_bytes if apart_bytes > 0 else 0) * <uint64_t>count:
-        return payloads, lengths, total
+        return tuple(payloads), lengths, total, b""
     cdef bytes joined = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>total)
     cdef char *at = PyBytes_AS_STRING(joined)
+    cdef bytes crcs = PyBytes_FromStringAndSize(NULL, count * 4)
+    cdef uint8_t *crc_at = <uint8_t *>PyBytes_AS_STRING(crcs)
+    cdef uint32_t crc
     for number in range(count):
         if number + AHEAD < count:
             prefetch(bytes_in(items[number + AHEAD]))
             prefetch(bytes_in(items[number + AHEAD]) + 64)
+            prefetch(at + AHEAD_BYTES)
+            prefetch(at + AHEAD_BYTES + 64)
         size = size_of(items[number])
         memcpy(at, bytes_in(items[number]), size)
+        crc = crc32c_extend(0, <const uint8_t *>bytes_in(items[number]), size)
+        memcpy(crc_at + 4 * number, &crc, 4)
         at += size
-    return (joined,), lengths, total
+    return (joined,), lengths, total, crcs
 
 
 def pwritev(int fd, tuple pieces not None, int64_t position):
@@ -216,7 +229,10 @@ def pwritev(int fd, tuple pieces not None, int64_t position):
 
 cdef inline PyObject *piece_of(tuple pieces, Py_ssize_t number) except NULL:
     """A piece, which is bytes; borrowed from the tuple."""
-    cdef PyObject *piece = PyTuple_GET_ITEM(pieces, number)
+    return checked_piece(PyTuple_GET_ITEM(pieces, number))
+
+
+cdef inline PyObject *checked_piece(PyObject *piece) except NULL:
     if not PyBytes_Check(<object>piece):
         raise TypeError(f"a payload is {type(<object>piece).__name__}, not bytes")
     return piece
@@ -327,17 +343,19 @@ cdef inline uint32_t tag_of(Py_hash_t hashed) noexcept nogil:
 
 def fill_entries(
     tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position, int64_t timestamp_us, ordinal,
-    uint32_t salt_crc
+    uint32_t salt_crc, data_crcs=b""
 ):
-    return filled(pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc)
+    return filled(
+        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc, data_crcs
+    )
 
 
 def write_records(
     int segment_fd, int index_fd, tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position,
-    int64_t timestamp_us, ordinal, uint32_t salt_crc, int64_t index_position
+    int64_t timestamp_us, ordinal, uint32_t salt_crc, int64_t index_position, data_crcs=b""
 ):
     cdef bytes entries = filled(
-        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc
+        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc, data_crcs
     )
     if PyTuple_GET_SIZE(pieces) != 1:
         return entries, False
@@ -361,10 +379,14 @@ cdef inline bint written(int fd, const char *data, Py_ssize_t size, int64_t posi
 
 
 cdef bytes filled(
-    tuple pieces, lengths, topic_ids, header_lengths, flags, position, int64_t timestamp_us, ordinal, uint32_t salt_crc
+    tuple pieces, lengths, topic_ids, header_lengths, flags, position, int64_t timestamp_us, ordinal, uint32_t salt_crc,
+    data_crcs
 ):
     cdef View length_view = View(lengths)
     cdef Py_ssize_t count = length_view.count(4)
+    cdef View crc_view = View(data_crcs)
+    if crc_view.size and crc_view.count(4) != count:
+        raise ValueError(f"{count} records with {crc_view.count(4)} checksums")
     cdef Column topics = Column(topic_ids, 4, count)
     cdef Column headers = Column(header_lengths, 2, count)
     cdef Column flag_column = Column(flags, 2, count)
@@ -386,13 +408,14 @@ cdef bytes filled(
     cdef int64_t missing
     if total + count * ENTRY_BYTES < LONG_BYTES:
         missing = fill(
-            entries, count, items, length_view.data, topics, headers, flag_column, start, timestamp_us, first, salt_crc
+            entries, count, items, length_view.data, topics, headers, flag_column,
+            crc_view.data if crc_view.size else NULL, start, timestamp_us, first, salt_crc,
         )
     else:
         with nogil:
             missing = fill(
-                entries, count, items, length_view.data, topics, headers, flag_column, start, timestamp_us, first,
-                salt_crc,
+                entries, count, items, length_view.data, topics, headers, flag_column,
+                crc_view.data if crc_view.size else NULL, start, timestamp_us, first, salt_crc,
             )
     if missing:
         raise ValueError(f"a record has {missing} bytes less in its piece than its length says")
@@ -411,17 +434,18 @@ cdef uint64_t sum_of(const uint8_t *lengths, Py_ssize_t count) noexcept nogil:
 
 cdef int64_t fill(
     uint8_t *entries, Py_ssize_t count, PyObject **pieces, const uint8_t *lengths, Column topics, Column headers,
-    Column flags, uint32_t position, int64_t timestamp_us, uint32_t ordinal, uint32_t salt_crc
+    Column flags, const uint8_t *data_crcs, uint32_t position, int64_t timestamp_us, uint32_t ordinal, uint32_t salt_crc
 ) noexcept nogil:
     """Returns 0, or how many bytes a record lacks in its piece. Lengths and pieces are known to add up to the same, so
     there is a piece for each record."""
-    cdef Entry entry
+    # Each part goes from its register to its place: an entry put together in memory first would be read back wider than it
+    # was written, for which the processor waits.
     cdef Py_ssize_t number
-    cdef uint32_t length, topic
+    cdef uint32_t length, topic, crc
     cdef uint16_t header_length, flag
+    cdef uint64_t place, marks, crcs
     cdef const uint8_t *data = NULL
     cdef uint64_t left = 0
-    entry.timestamp_us = timestamp_us
     for number in range(count):
         memcpy(&length, lengths + 4 * number, 4)
         memcpy(&topic, topics.at + number * topics.step, 4)
@@ -433,11 +457,20 @@ cdef int64_t fill(
             pieces += 1
         if length > left:
             return <int64_t>(length - left)
-        entry.place = position | <uint64_t>length << 32
-        entry.marks = topic | <uint64_t>header_length << 32 | <uint64_t>flag << 48
-        entry.crcs = crc32c_extend(0, data, length)
-        entry.crcs |= <uint64_t>crc_of_entry(&entry, salt_crc, ordinal + <uint32_t>number) << 32
-        memcpy(entries + number * ENTRY_BYTES, &entry, ENTRY_BYTES)
+        if data_crcs == NULL:
+            crc = crc32c_extend(0, data, length)
+        else:
+            memcpy(&crc, data_crcs + 4 * number, 4)
+        place = position | <uint64_t>length << 32
+        marks = topic | <uint64_t>header_length << 32 | <uint64_t>flag << 48
+        crcs = crc | <uint64_t>crc32c_extend_entry(
+            salt_crc, ordinal + <uint32_t>number, place, <uint64_t>timestamp_us, marks, crc
+        ) << 32
+        memcpy(entries, &place, 8)
+        memcpy(entries + 8, &timestamp_us, 8)
+        memcpy(entries + 16, &marks, 8)
+        memcpy(entries + 24, &crcs, 8)
+        entries += ENTRY_BYTES
         data += length
         left -= length
         position += length

@@ -207,8 +207,11 @@ class Appender:
 
     def begin_flush(self) -> tuple[int, list[Mark]]:
         """What a flush that begins now makes durable: the offset below which everything is, and the files to
-        flush, oldest first, so that a durable record has only durable ones before it."""
+        flush, oldest first, so that a durable record has only durable ones before it. Raises OSError, after which only
+        `rescue` helps."""
         self.unsynced_bytes = 0
+        if self._writer is not None:
+            self._writer.prepare_flush()
         marks = [Mark(writer, writer.count, writer.size_bytes) for writer in self._writers()]
         return self.next_offset, [mark for mark in marks if mark.writer.synced_count < mark.entry_count]
 

@@ -40,7 +40,7 @@ class Draft:
     Raises ValueError or OverflowError when a column does not fit.
     """
 
-    __slots__ = ("count", "flags", "header_lengths", "lengths", "size_bytes", "stored", "topic_ids")
+    __slots__ = ("count", "crcs", "flags", "header_lengths", "lengths", "size_bytes", "stored", "topic_ids")
 
     def __init__(
         self,
@@ -50,8 +50,9 @@ class Draft:
         flags: Column = 0,
         header_lengths: Column = 0,
     ) -> None:
-        pieces, lengths, size_bytes = kernel.gathered(tuple(payloads), _LARGE_BYTES)
-        self._fill(StoredBytes(pieces, size_bytes), lengths, topic_ids, flags, header_lengths)
+        known = payloads if isinstance(payloads, list | tuple) else tuple(payloads)
+        pieces, lengths, size_bytes, crcs = kernel.gathered(known, _LARGE_BYTES)
+        self._fill(StoredBytes(pieces, size_bytes), lengths, topic_ids, flags, header_lengths, crcs)
 
     @classmethod
     def from_columns(
@@ -87,7 +88,7 @@ class Draft:
         draft.count, draft.size_bytes = 1, (size_bytes := len(payload))
         draft.stored = StoredBytes((payload,), size_bytes)
         draft.lengths = size_bytes.to_bytes(4, sys.byteorder)
-        draft.topic_ids, draft.flags, draft.header_lengths = topic_id, flags, 0
+        draft.topic_ids, draft.flags, draft.header_lengths, draft.crcs = topic_id, flags, 0, b""
         return draft
 
     def _fill(
@@ -97,12 +98,15 @@ class Draft:
         topic_ids: Column,
         flags: Column,
         header_lengths: Column,
+        crcs: bytes = b"",
     ) -> None:
         self.stored = stored
         """The stored bytes of all records, in order."""
         self.size_bytes = stored.size_bytes
         self.lengths = lengths
         """Stored bytes of each record, u32 each."""
+        self.crcs = crcs
+        """Of the stored bytes of each record, u32 each, where they were worked out on the way; else nothing."""
         self.count = count = len(lengths) // 4
         self.topic_ids = _column(topic_ids, count, np.uint32)
         self.flags = _column(flags, count, np.uint16)
@@ -132,6 +136,7 @@ class Draft:
             timestamp_us=timestamp_us,
             ordinal=ordinal,
             salt_crc=seal.salt_crc,
+            data_crcs=self.crcs,
         )
 
     @classmethod
@@ -147,6 +152,7 @@ class Draft:
             _joined([draft.topic_ids for draft in drafts], counts),
             _joined([draft.flags for draft in drafts], counts),
             _joined([draft.header_lengths for draft in drafts], counts),
+            b"".join([draft.crcs for draft in drafts]) if all(draft.crcs for draft in drafts) else b"",
         )
         return joined
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from timestone import open_records, pure_kernel
 
-INTERFACE = 6
+INTERFACE = 7
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")

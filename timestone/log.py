@@ -13,10 +13,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from timestone.appender import Appender, LogPlace, Mark, RescueFailed
+from timestone.appender import Appender, LogPlace, RescueFailed
 from timestone.compaction import LogCompaction
 from timestone.compression import LogCompression
 from timestone.config import Ack, LogConfig
@@ -42,6 +43,7 @@ from timestone.wakeups import Waiter
 if TYPE_CHECKING:
     from timestone.store import Store
 
+Result = TypeVar("Result")
 _LOGGER = logging.getLogger("timestone")
 _FREE_CHECK_BYTES = 4 * 1024 * 1024
 """Free space is looked at once per this much written: a statvfs a batch would cost as much as the batch."""
@@ -450,22 +452,23 @@ class Log(ReadableLog):
         """Make everything written durable. The caller holds the sync lock, not the write lock: appends go on
         while the disk works, and meet in the next flush. Raises LogFailed, OSError for leftovers."""
         self.settle()
-        with self._write_lock:
-            end_offset, marks = self._appender.begin_flush()
         try:
+            with self._write_lock:
+                end_offset, marks = self._whole_locked(self._appender.begin_flush)
             self.topics.sync()
             self.flush_groups.begin()
             self._appender.flush(marks)
             self.flush_groups.end()
             with self._write_lock:
-                self._end_flush_locked(end_offset, marks)
+                self._whole_locked(partial(self._appender.end_flush, end_offset, marks))
         except OSError as error:
             with self._write_lock:
                 self._rescue_locked(error)
 
-    def _end_flush_locked(self, end_offset: int, marks: list[Mark]) -> None:
+    def _whole_locked(self, step: Callable[[], Result]) -> Result:
+        """Take a step that must not be left in the middle."""
         try:
-            self._appender.end_flush(end_offset, marks)
+            return step()
         except Exception:
             raise
         except BaseException:

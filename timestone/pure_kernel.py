@@ -9,6 +9,7 @@ them, or one integer for all records. Raised by all: ValueError for a buffer who
 OverflowError for a number that does not fit its field, TypeError for what is no number or no buffer."""
 
 import bisect
+import collections
 import operator
 import os
 import struct
@@ -35,14 +36,17 @@ _PLACE = struct.Struct("<II")  # the first two columns of an entry: position, le
 _U32 = struct.Struct("<I")
 
 
-def gathered(payloads: tuple[bytes, ...], apart_bytes: int) -> tuple[tuple[bytes, ...], bytes, int]:
-    """The payloads in the pieces they are to be kept in, the length of each as u32, and the sum of the lengths.
+def gathered(
+    payloads: list[bytes] | tuple[bytes, ...], apart_bytes: int
+) -> tuple[tuple[bytes, ...], bytes, int, bytes]:
+    """The payloads in the pieces they are to be kept in, the length of each as u32, the sum of the lengths, and the
+    checksum of each as u32 where they were copied anyway, else nothing.
 
     One piece of them all when they have less than `apart_bytes` on average, else they themselves."""
     lengths, size_bytes = _measured(payloads)
     if len(payloads) > 1 and size_bytes < apart_bytes * len(payloads):
-        return (b"".join(payloads),), lengths, size_bytes
-    return payloads, lengths, size_bytes
+        return (b"".join(payloads),), lengths, size_bytes, array("I", map(crc32c, payloads)).tobytes()
+    return tuple(payloads), lengths, size_bytes, b""
 
 
 def pwritev(fd: int, pieces: tuple[bytes, ...], position: int) -> int:
@@ -97,17 +101,24 @@ def fill_entries(
     timestamp_us: int,
     ordinal: int,
     salt_crc: int,
+    data_crcs: Buffer = b"",
 ) -> bytes:
     """The index entries of a batch of records that lie back to back in `pieces`, none across two of them.
 
     lengths: u32 each, which have to add up to the size of the pieces. topic_ids: u32; header_lengths and flags: u16.
     position, ordinal: those of the first record in its segment; all positions and ordinals have to fit into 32 bits.
-    salt_crc: the crc32c of what is put in front of an entry for its own crc (`EntrySeal`)."""
+    salt_crc: the crc32c of what is put in front of an entry for its own crc (`EntrySeal`).
+    data_crcs: the checksum of each record, u32; or nothing, then they are worked out here."""
+    if not isinstance(pieces, tuple):
+        raise TypeError(f"pieces are {type(pieces).__name__}, not a tuple")
     data_bytes = _measured(pieces)[1]
     _check_i64(timestamp_us)
     _check_u32(salt_crc)
     sizes = _items(lengths, np.uint32)
     count = len(sizes)
+    crcs = _items(data_crcs, np.uint32)
+    if len(crcs) and len(crcs) != count:
+        raise ValueError(f"{count} records with {len(crcs)} checksums")
     topics = _column(topic_ids, np.uint32, count)
     headers = _column(header_lengths, np.uint16, count)
     flag_column = _column(flags, np.uint16, count)
@@ -118,6 +129,11 @@ def fill_entries(
         raise ValueError(f"{data_bytes} bytes with lengths that add up to {total}")
     if position < 0 or position + total > _U32_MAX:
         raise OverflowError(f"{total} bytes at position {position}")
+    records = _each(pieces, sizes.tolist())
+    if not len(crcs):
+        crcs = np.fromiter(map(crc32c, records), dtype=np.uint32, count=count)
+    elif len(pieces) > 1:
+        collections.deque(records, maxlen=0)  # none may lie across two
     if count == 1:  # numpy would cost more than it saves
         unsealed = _UNSEALED.pack(
             position,
@@ -126,7 +142,7 @@ def fill_entries(
             int(topics if topics.ndim == 0 else topics[0]),
             int(headers if headers.ndim == 0 else headers[0]),
             int(flag_column if flag_column.ndim == 0 else flag_column[0]),
-            *map(crc32c, _each(pieces, [total])),
+            int(crcs[0]),
         )
         return unsealed + _U32.pack(crc32c(unsealed, crc32c(_U32.pack(ordinal), salt_crc)))
     starts = ends - sizes
@@ -137,8 +153,7 @@ def fill_entries(
     entries["topic"] = topics
     entries["header_length"] = headers
     entries["flags"] = flag_column
-    crcs = map(crc32c, _each(pieces, sizes.tolist()))
-    entries["data_crc"] = np.fromiter(crcs, dtype=np.uint32, count=count)
+    entries["data_crc"] = crcs
     entries["entry_crc"] = _entry_crcs(entries.view(np.uint8).reshape(count, ENTRY_BYTES), salt_crc, ordinal)
     return entries.tobytes()
 
@@ -157,6 +172,7 @@ def write_records(
     ordinal: int,
     salt_crc: int,
     index_position: int,
+    data_crcs: Buffer = b"",
 ) -> tuple[bytes, bool]:
     """What `fill_entries` returns, and whether the records are in their segment and the entries in their index: the two
     system calls of a small append without what is done when one fails. After False either file may have some of it, as
@@ -173,6 +189,7 @@ def write_records(
         timestamp_us=timestamp_us,
         ordinal=ordinal,
         salt_crc=salt_crc,
+        data_crcs=data_crcs,
     )
     _check_i64(index_position)
     whole = len(pieces) == 1 and _written(segment_fd, pieces[0], position)
@@ -186,10 +203,10 @@ def _written(fd: int, data: bytes, position: int) -> bool:
         return False
 
 
-def _measured(payloads: tuple[bytes, ...]) -> tuple[bytes, int]:
+def _measured(payloads: list[bytes] | tuple[bytes, ...]) -> tuple[bytes, int]:
     """The length of each payload as u32, and their sum."""
-    if not isinstance(payloads, tuple):
-        raise TypeError(f"payloads are {type(payloads).__name__}, not a tuple")
+    if not isinstance(payloads, list | tuple):
+        raise TypeError(f"payloads are {type(payloads).__name__}, no list and no tuple")
     for kind in set(map(type, payloads)):
         if not issubclass(kind, bytes):
             raise TypeError(f"a payload is {kind.__name__}, not bytes")

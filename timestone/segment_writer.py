@@ -24,6 +24,8 @@ from timestone.stored_bytes import StoredBytes
 _RESERVE_FIRST_BYTES = 64 * 1024
 _RESERVE_MOST_BYTES = 1024 * 1024
 """More at once would be more that a single flush has to carry."""
+_RESERVE_AHEAD_BYTES = 16 * 1024 * 1024
+"""Of index at most, when a flush begins: what comes during one of 64 MiB, in records of 100 bytes."""
 _ZEROS = bytes(_RESERVE_FIRST_BYTES)
 _AHEAD_FIRST_BYTES = 1024 * 1024
 """Smaller segments get no blocks ahead: a store with many idle logs does not pay for busy ones."""
@@ -34,6 +36,8 @@ _NEVER = 1 << 63
 RESERVE_OFFSETS = 1 << 20
 """How far the reserve ceiling is ahead of the log: one more fdatasync for this many records, and the size of
 the jump after a power loss."""
+_CEILING_LOW_OFFSETS = RESERVE_OFFSETS * 3 // 4
+"""With so many left, a flush that happens anyway raises it. Of records that are small, this many come between two."""
 
 
 class HalfWritten(Exception):
@@ -63,6 +67,8 @@ class SegmentWriter:
         self._files = files
         self._is_plain = type(files) is Files  # tests put others in its place, which see each system call
         self._folder = folder
+        self._durable_ceiling = self.checkpoint.ceiling
+        self._allocated = 0
         self._reserved = 0
         self._ahead = _AHEAD_FIRST_BYTES
         self._flushing = False
@@ -74,7 +80,7 @@ class SegmentWriter:
             self._reserve(1)
             page = header.encode().ljust(HEADER_BYTES, b"\0")
             files.write_all(self._index_fd, page, 0)
-            self._write_checkpoint()
+            self._write_checkpoint(self.checkpoint)
             files.fdatasync(self._index_fd)
             files.sync_directory(folder)
         self._durable_sequence = self.checkpoint.sequence
@@ -147,7 +153,7 @@ class SegmentWriter:
         if (
             index_position + draft.count * ENTRY_BYTES > self._reserved
             or size_bytes > self._ahead
-            or self.base_offset + count > self.checkpoint.ceiling
+            or self.base_offset + count > self._durable_ceiling
         ):
             return None
         if self._is_plain:
@@ -164,6 +170,7 @@ class SegmentWriter:
                 ordinal=self.count,
                 salt_crc=self.seal.salt_crc,
                 index_position=index_position,
+                data_crcs=draft.crcs,
             )
             if whole:
                 self.count, self.size_bytes = count, size_bytes
@@ -189,23 +196,32 @@ class SegmentWriter:
     def raise_ceiling(self, end_offset: int) -> None:
         """Make it durable that readers may see offsets below `end_offset`. Call before they do. Raises
         FailedFlush."""
-        if end_offset <= self.checkpoint.ceiling:
+        if end_offset <= self._durable_ceiling:
             return
-        entry_count, segment_bytes = self.checkpoint.entry_count, self.checkpoint.segment_bytes
         try:
-            self._next_checkpoint(entry_count, segment_bytes, end_offset + RESERVE_OFFSETS)
+            self._raise_checkpoint(end_offset + RESERVE_OFFSETS)
             self._files.fdatasync(self._index_fd)
         except OSError as error:
             raise FailedFlush(f"{self.index_path}: {error}") from error
-        self._durable_sequence = self.checkpoint.sequence
+        self._note_durable(self.checkpoint)
+
+    def prepare_flush(self) -> None:
+        """Do ahead what an append would have to wait for: the flush that follows carries a higher ceiling along, and
+        index space for what comes meanwhile is there before it begins. Raises OSError, after which the checkpoint in
+        the file is not to be trusted."""
+        if self._durable_ceiling - self.end_offset < _CEILING_LOW_OFFSETS:
+            self._raise_checkpoint(self.end_offset + RESERVE_OFFSETS)
+        ahead = min(self._reserved, _RESERVE_AHEAD_BYTES)
+        if 2 * entry_position(self.count) > self._reserved and self._allocated - self._reserved < ahead // 2:
+            with suppress(OSError):  # then the append that needs it says so
+                self._allocate(self._reserved + ahead)
 
     def flush(self, count: int) -> None:
         """Fdatasync both files; the first `count` records are durable when it returns.
 
         This is where an acknowledged record reaches the disk. Called by one thread at a time, while others
         may write. Raises OSError; after one, no later success means anything for this segment."""
-        sequence = self.checkpoint.sequence
-        size_bytes = self.size_bytes
+        checkpoint, size_bytes = self.checkpoint, self.size_bytes
         if (
             size_bytes >= _AHEAD_FIRST_BYTES
             and self._ahead - size_bytes < min(size_bytes, _AHEAD_MOST_BYTES) // 2
@@ -216,7 +232,7 @@ class SegmentWriter:
             self._files.fdatasync_both(self._segment_fd, self._index_fd)
         finally:
             self._flushing = False
-        self._durable_sequence = max(self._durable_sequence, sequence)
+        self._note_durable(checkpoint)
         self.synced_count = count
 
     def note_synced(self, count: int, size_bytes: int) -> None:
@@ -261,12 +277,19 @@ class SegmentWriter:
         # A slot that has not been flushed yet is written again in its place, so one of the two is whole on
         # the disk always.
         step = 1 if self.checkpoint.sequence == self._durable_sequence else 2
-        self.checkpoint = Checkpoint(self.checkpoint.sequence + step, count, size_bytes, ceiling)
-        self._write_checkpoint()
+        self._write_checkpoint(Checkpoint(self.checkpoint.sequence + step, count, size_bytes, ceiling))
 
-    def _write_checkpoint(self) -> None:
-        slot = self.checkpoint.encode(self.header.log_id, self.base_offset)
-        self._files.write_all(self._index_fd, slot, self.checkpoint.position)
+    def _raise_checkpoint(self, ceiling: int) -> None:
+        self._next_checkpoint(self.checkpoint.entry_count, self.checkpoint.segment_bytes, ceiling)
+
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        slot = checkpoint.encode(self.header.log_id, self.base_offset)
+        self._files.write_all(self._index_fd, slot, checkpoint.position)
+        self.checkpoint = checkpoint  # not before: a flush that begins now may note it as durable
+
+    def _note_durable(self, checkpoint: Checkpoint) -> None:
+        self._durable_sequence = max(self._durable_sequence, checkpoint.sequence)
+        self._durable_ceiling = max(self._durable_ceiling, checkpoint.ceiling)
 
     def _reserve(self, count: int) -> None:
         """Have zeroed space for `count` entries: grows by 64 KiB, then doubling, then by 1 MiB.
@@ -280,11 +303,16 @@ class SegmentWriter:
         start = self._reserved
         step = min(max(start, _RESERVE_FIRST_BYTES), _RESERVE_MOST_BYTES)
         end = start + step * -(-(needed - start) // step)
-        self._files.reserve(self._index_fd, start, end)
+        if end > self._allocated:
+            self._allocate(end)
         if start:
             for position in range(start, end, len(_ZEROS)):
                 self._files.write_all(self._index_fd, _ZEROS, position)
         self._reserved = end
+
+    def _allocate(self, end: int) -> None:
+        self._files.reserve(self._index_fd, self._allocated, end)
+        self._allocated = end
 
     def _allocate_ahead(self, from_bytes: int) -> None:
         """Give a segment that has grown large its next blocks, as many as it has and 64 MiB at most: a pwrite that

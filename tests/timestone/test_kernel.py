@@ -168,6 +168,7 @@ def test_good_batches_get_the_same_entries(data: st.DataObject, payloads: list[b
         timestamp_us=data.draw(st.integers(-(2**63), 2**63 - 1)),
         ordinal=data.draw(st.integers(0, 2**32 - 40)),
         salt_crc=data.draw(st.integers(0, 2**32 - 1)),
+        data_crcs=data.draw(st.just(b"") | st.binary(min_size=4 * count, max_size=4 * count)),
     )
     assert made is ValueError or len(made) == count * ENTRY_BYTES
 
@@ -178,6 +179,7 @@ JUNK = st.binary(max_size=70) | NUMBERS | st.none() | st.just("text") | st.just(
 @needs_native
 @given(
     st.lists(st.binary(max_size=20), max_size=3).map(tuple),
+    JUNK,
     JUNK,
     JUNK,
     JUNK,
@@ -193,6 +195,7 @@ def test_bad_batches_are_refused_alike(
     topics: Any,
     headers: Any,
     flags: Any,
+    crcs: Any,
     position: int,
     time: int,
     ordinal: int,
@@ -202,8 +205,10 @@ def test_bad_batches_are_refused_alike(
         lengths = np.array([min(max(lengths, 0), sum(map(len, pieces)))], dtype="<u4").tobytes()
     options = {"position": position, "timestamp_us": time, "ordinal": ordinal, "salt_crc": salt}
     assert_same("fill_entries", pieces, lengths, topics, headers, flags, **options)
+    assert_same("fill_entries", pieces, lengths, topics, headers, flags, data_crcs=crcs, **options)
     options["index_position"] = salt
     assert_same("write_records", -1, -1, pieces, lengths, topics, headers, flags, **options)
+    assert_same("write_records", -1, -1, pieces, lengths, topics, headers, flags, data_crcs=crcs, **options)
 
 
 @needs_native

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.faulty_files import FaultyFiles
-from timestone import names
+from timestone import names, segment_writer
 from timestone.draft import Draft
 from timestone.entries import ENTRY_BYTES
 from timestone.examination import examine
@@ -129,6 +129,33 @@ def test_large_segment_gets_its_next_blocks_ahead_and_gives_back_what_it_does_no
     assert blocks_bytes(writer.segment_path) <= 2 * MIB
     assert allocations(files) == 1
     assert found_count(quick_directory) == 3
+
+
+def test_index_space_for_what_comes_during_a_flush_is_there_before_it_begins(
+    files: FaultyFiles, writer: SegmentWriter
+) -> None:
+    """A reservation during a flush waits for it, and the append with it; zeros do not wait."""
+    append(writer, [b"x"] * SECOND_STEP)
+    writer.prepare_flush()
+    before = len(files.calls)
+    append(writer, [b"x"] * SECOND_STEP)
+    assert {operation for operation, _ in files.calls[before:]} == {"pwrite"}
+    writer.prepare_flush()
+    reserved = files.counts["reserve"]
+    writer.prepare_flush()
+    assert files.counts["reserve"] == reserved, "there is enough"
+
+
+def test_full_disk_is_no_news_to_a_flush(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
+) -> None:
+    append(writer, [b"x"] * SECOND_STEP)
+    files.fail("reserve", errno.ENOSPC, forever=True)
+    writer.prepare_flush()
+    writer.flush(SECOND_STEP)
+    with pytest.raises(OSError, match="No space"):
+        append(writer, [b"x"] * 2 * SECOND_STEP)
+    assert found_count(quick_directory) == SECOND_STEP
 
 
 def test_blocks_are_allocated_when_a_flush_begins_and_not_during_one(quick_directory: Path) -> None:
@@ -347,6 +374,32 @@ def test_ceiling_is_raised_durably_before_offsets_above_it_are_shown(
     writer.raise_ceiling(BASE + RESERVE_OFFSETS + 1)
     assert [operation for operation, _ in files.calls[before:]] == ["pwrite", "fdatasync"]
     assert latest(quick_directory).ceiling == BASE + 2 * RESERVE_OFFSETS + 1
+
+
+def test_flush_that_happens_anyway_carries_a_higher_ceiling_along(
+    files: FaultyFiles, quick_directory: Path, writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.prepare_flush()
+    assert latest(quick_directory).ceiling == BASE + RESERVE_OFFSETS, "far enough"
+    monkeypatch.setattr(segment_writer, "_CEILING_LOW_OFFSETS", RESERVE_OFFSETS)
+    append(writer, [b"x"])
+    writer.prepare_flush()
+    assert latest(quick_directory).ceiling == BASE + 1 + RESERVE_OFFSETS
+    writer.flush(1)
+    before = len(files.calls)
+    writer.raise_ceiling(BASE + 1 + RESERVE_OFFSETS)
+    assert len(files.calls) == before
+
+
+def test_ceiling_that_a_flush_has_not_made_durable_is_none(
+    files: FaultyFiles, writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_writer, "_CEILING_LOW_OFFSETS", RESERVE_OFFSETS + 1)
+    append(writer, [b"x"])
+    writer.prepare_flush()
+    before = len(files.calls)
+    writer.raise_ceiling(BASE + 1 + RESERVE_OFFSETS)
+    assert [operation for operation, _ in files.calls[before:]] == ["pwrite", "fdatasync"]
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "fdatasync"])
