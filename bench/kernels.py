@@ -154,7 +154,7 @@ def _engine_cases(count: int, size: int) -> Iterator[KernelCase]:
     payloads = [bytes(number % 251 for number in range(size)) for _ in range(count)]
     pieces, data = tuple(payloads), b"".join(payloads)
     _, lengths, _, _ = pure_kernel.gathered(pieces, 0)
-    place = {"position": 0, "timestamp_us": 1, "ordinal": 0, "salt_crc": _SALT}
+    place: dict[str, Any] = {"position": 0, "timestamp_us": 1, "ordinal": 0, "salt_crc": _SALT}
     entries = pure_kernel.fill_entries(pieces, lengths, 1, 0, 0, **place)
     calls: Sequence[tuple[str, Callable[[Any], object]]] = (
         ("gathered", lambda module: module.gathered(pieces, 512)),
