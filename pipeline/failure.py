@@ -12,6 +12,15 @@ from .errors import PipelineError, QueryFailed
 
 SPARK_ERRORS = (PySparkException, Py4JError)
 
+STOPPED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling a batch: java.lang.InterruptedException"
+)
+"""What an error of a `foreachBatch` has to say for Spark to take it as the end of a query that was stopped.
+
+Spark finds that with a pattern that takes a place on Java's stack for each character in between: on the error that
+Spark itself raises in a batch that is interrupted, Java's stack and all, the thread of the query ends in a
+StackOverflowError, a thousand lines of it on standard error."""
+
 _RAISED = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
 _STOPPED = re.compile(r"terminated with exception: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _OURS = ("pyspark_timestone.errors.", "timestone_pipeline.errors.", "timestone.errors.")

@@ -1,5 +1,6 @@
 """The pipeline as a running query: from the log into the tables, for as long as it is left to run."""
 
+import threading
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,8 +11,8 @@ from pyspark_timestone.session import spark_session
 from .batches import Batches
 from .checkpoint import has_batches
 from .config import PipelineConfig
-from .errors import PipelineError
-from .failure import SPARK_ERRORS, in_one_line
+from .errors import PipelineError, QueryFailed
+from .failure import SPARK_ERRORS, STOPPED, in_one_line
 from .frames import Frames
 from .ledger import Commit
 from .open_tables import open_tables
@@ -44,11 +45,14 @@ def run(
     with warehouse.role(STREAM):
         batches = Batches(config, warehouse, committed)
         problems: list[Exception] = []
+        ended = threading.Event()
 
         def work(records: DataFrame, number: int) -> None:
             try:
                 batches(records, number)
             except Exception as error:
+                if ended.is_set():
+                    raise QueryFailed(STOPPED) from None
                 problems.append(error)
                 raise
 
@@ -64,6 +68,7 @@ def run(
                     if stop():
                         break
             finally:
+                ended.set()
                 query.stop()
             if final:
                 batches.close_windows(Frames(spark, warehouse))

@@ -29,6 +29,15 @@ LOCAL_CONF: Mapping[str, str] = {
 }
 """Settings for a driver and its executors in one process. Only used when the master is `local`."""
 
+UNSEEN_CONF: Mapping[str, str] = {
+    # A thousand of each unless told: a stream then takes a megabyte more of Java's heap with each batch, for an hour.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "50",
+}
+"""What Spark remembers of the past for its web page. Only used where there is none."""
+
 COMMON_CONF: Mapping[str, str] = {
     # Timestamps are instants. Printing them in the zone of the machine makes two machines disagree.
     "spark.sql.session.timeZone": "UTC",
@@ -72,7 +81,8 @@ def _settings(app_name: str, master: str | None, conf: Mapping[str, Any]) -> dic
         settings["spark.master"] = master
         if master.startswith("local"):
             settings |= LOCAL_CONF
-    return settings | {key: _text(value) for key, value in conf.items()}
+    settings |= {key: _text(value) for key, value in conf.items()}
+    return settings if settings.get("spark.ui.enabled") != "false" else {**UNSEEN_CONF, **settings}
 
 
 def _text(value: Any) -> str:

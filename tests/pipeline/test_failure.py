@@ -1,6 +1,9 @@
 """Spark's pages of text as the one line that matters."""
 
-from timestone_pipeline.failure import in_one_line
+import pytest
+from pyspark.sql import SparkSession
+
+from timestone_pipeline.failure import STOPPED, in_one_line
 
 SOURCE = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance runs: Traceback (most recent call last):
   File "x.py", line 1, in partitions
@@ -23,3 +26,16 @@ def test_what_is_not_ours_is_cut_to_its_innermost_reason() -> None:
     text = "Job aborted\nCaused by: java.io.IOException: No space left on device\n\tat x"
     assert "No space left on device" in str(in_one_line(RuntimeError(text)))
     assert "\n" not in str(in_one_line(RuntimeError("a\nb")))
+
+
+@pytest.mark.spark
+def test_spark_takes_our_words_for_the_end_of_a_query_that_was_stopped(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    execution = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
+    context = spark.sparkContext._jsc.sc()
+    for text, ends in (
+        (f"Traceback:\n  in work\nQueryFailed: {STOPPED}", True),
+        ("QueryFailed: disk full", False),
+    ):
+        assert execution.isInterruptionException(jvm.py4j.Py4JException(text), context) is ends

@@ -24,6 +24,17 @@ def plant(spark: SparkSession, tmp_path: Path) -> Plant:
     return Plant(spark, tmp_path, source=SourceConfig(path=tmp_path / "data", records_per_batch=1000))
 
 
+def test_a_run_that_is_stopped_at_once_goes_on_with_the_next(plant: Plant) -> None:
+    """Mostly in the middle of its first batch, which then is in no table."""
+    plant.send(*MESSAGES)
+    run(plant.config, plant.spark, stop=lambda: True)
+    before = plant.table("bronze").num_rows
+    assert before % 1000 == 0
+    plant.run()
+    plant.check()
+    assert plant.counts()["bronze"] == len(MESSAGES)
+
+
 @pytest.mark.timeout(240)
 def test_every_record_comes_through_once_and_the_rest_is_accounted_for(plant: Plant) -> None:
     bad = [b"", b"not json", b'{"device": "d1"}', message("clock", 1, at_s=10**9)]

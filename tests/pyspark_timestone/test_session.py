@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_timestone.session import spark_session
 from tests.support.stores import fill
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,6 +125,14 @@ def test_nothing_listens_beyond_this_machine(spark: SparkSession) -> None:
     java = jvm.java.lang.ProcessHandle.current().pid()
     assert spark.sparkContext.uiWebUrl is None
     assert set(listeners(java)) == {"0000000000000000FFFF00000100007F"}, "127.0.0.1 as Java's sockets have it"
+
+
+@pytest.mark.spark
+def test_what_only_a_web_page_would_show_is_not_kept_for_long(spark: SparkSession) -> None:
+    for _ in range(60):
+        spark.range(1).collect()
+    kept = spark._jsparkSession.sharedState().statusStore()
+    wait_for(lambda: kept.executionsCount() <= 50)
 
 
 def listeners(pid: int) -> list[str]:
