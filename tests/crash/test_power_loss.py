@@ -22,6 +22,7 @@ from tests.support.recording_files import RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
 from tests.support.workload import Attempt, Workload, crash_config
+from timestone import segment_writer
 from timestone.config import Ack
 from timestone.store import Store
 
@@ -81,6 +82,15 @@ def dies_and_goes_on(work: Workload) -> None:
         work.die()
     work.sync()
     work.append(Ack.WRITTEN)
+
+
+def raises_the_ceiling(work: Workload) -> None:
+    """By flushes that happen anyway, and by appends that cannot wait for one."""
+    for number in range(4):
+        work.append_many(Ack.WRITTEN, 3, topic=f"devices/{number}")
+        work.append(Ack.SYNCED)
+    work.append_many(Ack.WRITTEN, 15)
+    work.append_many(Ack.WRITTEN, 2)
 
 
 def _nothing_fails(files: FaultyFiles) -> None:
@@ -242,6 +252,14 @@ def check_run(run: Run, place: Path, seed: int, kinds: int) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_nothing_promised_is_lost_whenever_the_power_fails(name: str, quick_directory: Path) -> None:
     check_run(RUNS[name], quick_directory, run_seed(name), 2)
+
+
+def test_no_offset_is_given_out_twice_whenever_the_power_fails_while_the_ceiling_rises(
+    quick_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_writer, "RESERVE_OFFSETS", 12)
+    monkeypatch.setattr(segment_writer, "_CEILING_LOW_OFFSETS", 9)
+    check_run(Run(raises_the_ceiling), quick_directory, run_seed("ceiling"), 2)
 
 
 @pytest.mark.timeout(600)
