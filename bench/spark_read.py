@@ -38,6 +38,8 @@ LOG = "telemetry"
 TOPIC_COUNT = 1000
 _BATCH = 10_000
 _COUNT, _QUICK_COUNT = 1_000_000, 200_000
+_UNMEASURED = 3
+"""Turns in which Java compiles, and by which cases that come first lose; no more of them than are measured."""
 _COLUMNS = "log,partition,offset,timestamp,topic,value,flags"
 """What has a value; the headers of these records are null, and a column more for Spark to carry all the same."""
 _FIELDS = "device string, seq bigint, temperature double"
@@ -136,8 +138,8 @@ def _measure(
     try:
         cases = _chosen(_cases(spark, directory, store, count), arguments.only)
         taken: dict[str, list[float]] = {name: [] for name in cases}
-        # The first round compiles; it does not count.
-        for turn in range(repeat + 1):
+        unmeasured = min(_UNMEASURED, repeat)
+        for turn in range(1 - unmeasured, repeat + 1):
             for name, load in cases.items():
                 progress(f"{name}, run {turn} of {repeat}")
                 begun = time.perf_counter()
@@ -145,7 +147,7 @@ def _measure(
                 taken[name].append(time.perf_counter() - begun)
     finally:
         spark.stop()
-    middle = {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
+    middle = {name: statistics.median(seconds[unmeasured:]) for name, seconds in taken.items()}
     return start_s, [
         Row(name, seconds, count / seconds, count * size / seconds / 1e6, peer, middle[peer] / seconds)
         for name, seconds in middle.items()
