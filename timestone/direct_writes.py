@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 MOST_BYTES = 160 * 1024
-"""The largest batch, with its index entries: some ten microseconds, and no more than the hand-overs would take."""
+"""The largest batch, with its index entries: some tens of microseconds, and no more than the hand-overs would take."""
 _SLOW_S = 0.001
 _TIMES_AS_LONG = 100
 """A slow write is made up for after so many times as long: waiting takes about a hundredth of a loop's time."""

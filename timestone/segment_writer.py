@@ -138,12 +138,7 @@ class SegmentWriter:
     def write_draft(self, draft: Draft, timestamp_us: int) -> bytes:
         """Write the records of a draft and their entries, which it returns. See `write`."""
         entries = self.write_prepared(draft, timestamp_us)
-        if entries is None:
-            entries = draft.entries(
-                self.seal, ordinal=self.count, position=self.size_bytes, timestamp_us=timestamp_us
-            )
-            self.write(draft.stored, entries)
-        return entries
+        return self._write_with_entries(draft, timestamp_us) if entries is None else entries
 
     def write_prepared(self, draft: Draft, timestamp_us: int) -> bytes | None:
         """As `write_draft` if that takes two writes to files that are there and nothing else; None: nothing has
@@ -156,29 +151,33 @@ class SegmentWriter:
             or self.base_offset + count > self._durable_ceiling
         ):
             return None
-        if self._is_plain:
-            entries, whole = kernel.write_records(
-                self._segment_fd,
-                self._index_fd,
-                draft.stored.pieces,
-                draft.lengths,
-                draft.topic_ids,
-                draft.header_lengths,
-                draft.flags,
-                position=self.size_bytes,
-                timestamp_us=timestamp_us,
-                ordinal=self.count,
-                salt_crc=self.seal.salt_crc,
-                index_position=index_position,
-                data_crcs=draft.crcs,
-            )
-            if whole:
-                self.count, self.size_bytes = count, size_bytes
-                return entries
+        if not self._is_plain:
+            return self._write_with_entries(draft, timestamp_us)
+        entries, whole = kernel.write_records(
+            self._segment_fd,
+            self._index_fd,
+            draft.stored.pieces,
+            draft.lengths,
+            draft.topic_ids,
+            draft.header_lengths,
+            draft.flags,
+            position=self.size_bytes,
+            timestamp_us=timestamp_us,
+            ordinal=self.count,
+            salt_crc=self.seal.salt_crc,
+            index_position=index_position,
+            data_crcs=draft.crcs,
+        )
+        if whole:
+            self.count, self.size_bytes = count, size_bytes
         else:
-            entries = draft.entries(
-                self.seal, ordinal=self.count, position=self.size_bytes, timestamp_us=timestamp_us
-            )
+            self.write(draft.stored, entries)
+        return entries
+
+    def _write_with_entries(self, draft: Draft, timestamp_us: int) -> bytes:
+        entries = draft.entries(
+            self.seal, ordinal=self.count, position=self.size_bytes, timestamp_us=timestamp_us
+        )
         self.write(draft.stored, entries)
         return entries
 
