@@ -33,6 +33,7 @@ COMMANDS = {
     "passwd": Command(".passwd", "set the password of a user of the MQTT front"),
     "readers": Command(".readers", "show who has read how far, release pins, forget readers"),
     "salvage": Command(".salvage", "copy what can still be proved out of a damaged store"),
+    "delete": Command(".delete", "delete a log with all its records"),
     "parquet": Command(".parquet", "keep a Parquet file of each sealed segment, for Spark and others"),
     "pipeline": Command(".pipeline", "turn the records of a log into exact tables, with Spark"),
     "bench": Command(".bench", "measure this machine against what it could do without Timestone"),

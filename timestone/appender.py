@@ -327,6 +327,17 @@ class Appender:
         self._place.open_segments.forget(old)
         writer.close()
 
+    def give_up(self) -> list[SegmentWriter]:
+        """Forget everything, because the log is deleted. Returns the writers for the caller to close, once nobody can
+        be sealing one of them."""
+        writers = self._writers()
+        self._rolled, self._writer, self._leftovers = [], None, None
+        self._unsynced_runs.clear()
+        self.unsynced_bytes = 0
+        self.synced_offset = self.next_offset
+        self.history = History([])
+        return writers
+
     def release(self) -> None:
         """Close the files of segments that could not be sealed."""
         for writer in self._writers():

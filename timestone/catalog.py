@@ -186,6 +186,12 @@ class Catalog:
         with self._lock, self._told(), self._connection:
             self._put("logs", [(name, partition, settings, next_offset, epoch)])
 
+    def remove_log(self, name: str, partition: int, space: str, key: str, value: bytes) -> None:
+        """Remove the row of a log and put a document, both or none."""
+        with self._lock, self._told(), self._connection:
+            self._connection.execute("DELETE FROM logs WHERE name = ? AND partition = ?", (name, partition))
+            self._put("documents", [(space, key, value)])
+
     def check(self) -> None:
         """Look at the whole file. Raises CorruptLog when it is no sound database or a row of it does not hold,
         OSError."""
@@ -255,6 +261,16 @@ class Catalog:
         with self._lock, self._told(), self._connection:
             self._connection.executemany("DELETE FROM documents WHERE space = ? AND key = ?", gone)
             self._put("documents", kept)
+
+    def remove_under(self, key: str, spaces: Iterable[str]) -> None:
+        """Remove a key, and all keys that begin with it and a slash, from several spaces. All or none, durable when
+        it returns."""
+        start = f"{key}/"
+        with self._lock, self._told(), self._connection:
+            self._connection.executemany(
+                "DELETE FROM documents WHERE space = ? AND (key = ? OR substr(key, 1, ?) = ?)",
+                [(space, key, len(start), start) for space in spaces],
+            )
 
     def get(self, space: str, key: str) -> bytes | None:
         """The value of a key, or None. Raises CorruptLog with the key."""

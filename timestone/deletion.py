@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from timestone import names
@@ -74,19 +74,25 @@ def finish_deletions(files: Files, folder: Path) -> int:
 
 
 class DeletedFiles:
-    """Files that are not needed any more, with their delay still to run. Thread-safe."""
+    """Files and folders that are not needed any more, with their delay still to run. Thread-safe."""
 
     def __init__(self, files: Files, delay_ms: int) -> None:
         self._files = files
         self._delay_s = delay_ms / 1000
-        self._waiting: deque[tuple[float, Path]] = deque()
+        self._waiting: deque[tuple[float, Path, Callable[[Path], None]]] = deque()
         self._lock = threading.Lock()
 
     def add(self, paths: Sequence[Path]) -> None:
         """Unlink these once the delay is over."""
         due = time.monotonic() + self._delay_s
         with self._lock:
-            self._waiting.extend((due, path) for path in paths)
+            self._waiting.extend((due, path, self._files.unlink) for path in paths)
+
+    def add_folder(self, folder: Path) -> None:
+        """Remove a folder of files, to which none are added any more, once the delay is over. Raises OSError."""
+        self.add([folder / name for name in self._files.names(folder)])
+        with self._lock:
+            self._waiting.append((time.monotonic() + self._delay_s, folder, self._files.remove_directory))
 
     def unlink_due(self) -> float | None:
         """Unlink what is due; returns in how many seconds more will be, None for never. A file that cannot be
@@ -106,10 +112,10 @@ class DeletedFiles:
 
     def _unlink_first(self) -> None:
         with self._lock:
-            _, path = self._waiting.popleft()
+            _, path, remove = self._waiting.popleft()
         try:
-            self._files.unlink(path)
+            remove(path)
         except FileNotFoundError:
             return  # an earlier generation of a segment that was deleted meanwhile, with all its files
         except OSError as error:
-            _LOGGER.warning("%s: could not be unlinked, the next open tries again: %s", path, error)
+            _LOGGER.warning("%s: could not be removed, the next open tries again: %s", path, error)

@@ -184,6 +184,10 @@ class Files:
     def unlink(self, path: Path) -> None:
         os.unlink(path)
 
+    def remove_directory(self, path: Path) -> None:
+        """Only an empty one goes."""
+        os.rmdir(path)
+
     def free_bytes(self, path: Path) -> int:
         """What an unprivileged writer may still use on the file system of `path`."""
         status = os.statvfs(path)

@@ -96,6 +96,7 @@ class Log(ReadableLog):
         self.compression = LogCompression(self, store)
         self.compaction = LogCompaction(self, store)
         self._compacted_to = 0
+        self._deleted = False
 
     # Reading: see ReadableLog.
 
@@ -266,9 +267,12 @@ class Log(ReadableLog):
         return self.synced_offset
 
     def check_open(self) -> None:
-        """Raise StoreClosed once the store is closed."""
+        """Raise StoreClosed once the store is closed, or the log deleted."""
         if self._closed:
-            raise StoreClosed(f"log {self.name}-{self.partition} is closed")
+            raise self._closed_error()
+
+    def _closed_error(self) -> StoreClosed:
+        return StoreClosed(f"log {self.folder.name} {'was deleted' if self._deleted else 'is closed'}")
 
     def _check_appendable(self) -> None:
         self.check_open()
@@ -322,8 +326,29 @@ class Log(ReadableLog):
             with self._sync_lock, self._write_lock:
                 self._closed = True
                 self._roll_locked()
-                self._fail_waiting(StoreClosed(f"log {self.name}-{self.partition} is closed"))
+                self._fail_waiting(self._closed_error())
             _wake(self.wakeups.wake_all(self._end_offset))
+
+    def delete(self, note: Callable[[], None]) -> None:
+        """End for good once `note` has returned, which makes it durable that the log is deleted; wake everybody, let go
+        of all files. If `note` raises, nothing has happened. Called by `Store.delete_log`."""
+        with self.rewrites.lock, self._sync_lock, self._write_lock:
+            self.check_open()
+            note()
+            self._closed = self._deleted = True
+            segments = self.history.segments
+            writers = self._appender.give_up()
+            self._start_offset = self._end_offset
+            self._fail_waiting(self._closed_error())
+        _wake(self.wakeups.wake_all(self._end_offset))
+        for segment in segments:
+            self._store.open_segments.forget(segment)
+        self.compression.close()
+        self.compaction.close()
+        self._store.sealer.settle()
+        for writer in writers:
+            writer.close()
+        self.topics.close()
 
     def abandon(self) -> None:
         """Refuse everything from now on, without touching the disk: this is the copy in a forked child."""
@@ -527,6 +552,11 @@ class Log(ReadableLog):
         return self._failure
 
     @property
+    def has_ended(self) -> bool:
+        """The log takes no more appends: it has failed, or was closed or deleted."""
+        return self._closed or self._failure is not None
+
+    @property
     def has_leftovers(self) -> bool:
         """An earlier process has left segments that are not sealed yet."""
         return self._appender.has_leftovers
@@ -567,10 +597,9 @@ class Log(ReadableLog):
 
         Raises ValueError or TypeError for what is no setting, OSError, StoreClosed; nothing has changed then.
         """
-        self.check_open()
-        with (
-            self._write_lock
-        ):  # also round the catalogue, where recovery may be noting an offset beside the settings
+        # The lock also round the catalogue, where recovery may be noting an offset beside the settings.
+        with self._write_lock:
+            self.check_open()
             config = replace(self.config, **settings)
             self._store.remember(self, config)
             self.config = self._appender.config = config

@@ -15,13 +15,19 @@ class LogThread:
     def __init__(self, name: str, serve: "Callable[[Log], None]") -> None:
         """`serve` is called by the thread, and deals with its errors itself: one that it raises ends the thread."""
         self._serve = serve
-        self._logs: queue.SimpleQueue[Log | None] = queue.SimpleQueue()
+        self._logs: queue.SimpleQueue[Log | threading.Event | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def put(self, log: "Log") -> None:
         """Serve this log when those before it are done."""
         self._logs.put(log)
+
+    def settle(self) -> None:
+        """Wait until all that was put before this call has been served."""
+        served = threading.Event()
+        self._logs.put(served)
+        served.wait()
 
     def stop(self) -> None:
         """Serve what is waiting and end the thread."""
@@ -30,4 +36,7 @@ class LogThread:
 
     def _run(self) -> None:
         while (log := self._logs.get()) is not None:
-            self._serve(log)
+            if isinstance(log, threading.Event):
+                log.set()
+            else:
+                self._serve(log)

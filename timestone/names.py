@@ -1,6 +1,7 @@
 """All file names of a store are made and parsed here."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from timestone.errors import InvalidName
@@ -29,6 +30,7 @@ _PAIR = re.compile(r"(?P<base>[0-9]{20})(\.index|(\.[1-9][0-9]{0,8})?\.segment)"
 _REWRITTEN = re.compile(r"[0-9]{20}\.[1-9][0-9]{0,8}\.segment(\..+)?")
 _MISSING = re.compile(r"(?P<first>[0-9]{20})-(?P<end>[0-9]{20})\.missing")
 _DICTIONARY = re.compile(r"(?P<number>[1-9][0-9]{0,8})\.dictionary")
+_DELETED_LOG = re.compile(rf"{_FOLDER.pattern}\.deleted(\.[1-9][0-9]*)?")
 _ASIDE = re.compile(
     r"(?P<base>[0-9]{20})(\.[1-9][0-9]{0,8})?(?P<suffix>\.index|\.segment)(\.lost(\.[0-9]+)?|\.tmp)"
 )
@@ -141,10 +143,24 @@ def parse_missing(name: str) -> tuple[int, int] | None:
     return (int(match["first"]), int(match["end"])) if match else None
 
 
-def lost_path(path: Path, taken: set[str]) -> Path:
+def lost_path(path: Path, taken: Collection[str]) -> Path:
     """A name for what a recovery puts aside: `.lost`, with a number when there is one already."""
-    name, number = path.name + LOST_SUFFIX, 1
+    return _free_path(path, LOST_SUFFIX, taken)
+
+
+def deleted_log_path(folder: Path, taken: Collection[str]) -> Path:
+    """The name under which the folder of a deleted log waits to be emptied."""
+    return _free_path(folder, DELETED_SUFFIX, taken)
+
+
+def is_deleted_log(name: str) -> bool:
+    """Is this the folder of a log that was deleted?"""
+    return _DELETED_LOG.fullmatch(name) is not None
+
+
+def _free_path(path: Path, suffix: str, taken: Collection[str]) -> Path:
+    name, number = path.name + suffix, 1
     while name in taken:
         number += 1
-        name = f"{path.name}{LOST_SUFFIX}.{number}"
+        name = f"{path.name}{suffix}.{number}"
     return path.with_name(name)

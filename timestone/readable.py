@@ -265,6 +265,7 @@ class ReadableLog(ABC):
     def _check(self, offset: int, end: int) -> None:
         start = self.start_offset
         if not start <= offset <= end:
+            self.check_open()  # a deleted log holds nothing, and there is more to say of that
             # The end was looked at before the start, which may have passed it since.
             raise OffsetOutOfRange(offset, start, max(end, self.end_offset))
 

@@ -77,14 +77,14 @@ class Retention:
         """The task for the background: `apply`, and in how many seconds to look again. Raises OSError."""
         self.apply()
         with self._log.rewrites.lock:
-            return None if self._log.failure is not None else self._next_s()
+            return None if self._log.has_ended else self._next_s()
 
     def apply(self) -> int:
         """Seal and delete what is due now; returns how many segments were deleted. Raises OSError when the disk
         refuses some of it; the rest is done."""
         log = self._log
         with self._log.rewrites.lock:
-            if log.failure is not None or not is_limited(log.config):
+            if log.has_ended or not is_limited(log.config):
                 return 0
             if self._roll_in_us() == 0:
                 log.roll()

@@ -21,6 +21,10 @@ class Sealer:
         """The log has a rolled segment."""
         self._thread.put(log)
 
+    def settle(self) -> None:
+        """Wait until the logs that were expected before this call are done with."""
+        self._thread.settle()
+
     def stop(self) -> None:
         """Seal what is waiting and end the thread."""
         self._thread.stop()

@@ -4,12 +4,13 @@ What belongs here: opening in the right order (lock, catalogue, recovery of each
 share (committer, sealer, tail budget, open segments), and closing."""
 
 import functools
+import itertools
 import logging
 import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +32,7 @@ from timestone.history import History
 from timestone.inbox import Inbox
 from timestone.lock import StoreLock
 from timestone.log import Log
+from timestone.log_deletion import DeletedLogs
 from timestone.maintenance import Maintenance
 from timestone.named_readers import Commitment, Commitments, ReaderId, check_commit
 from timestone.open_files import OpenSegments
@@ -89,6 +91,8 @@ class Store:
             self._scrubber = Scrubber(self)
             self._inbox = Inbox(self)
             try:
+                self._deleted_logs = DeletedLogs(self.files, path, self._catalog)
+                self._try_to_remove_deleted_logs(self._deleted_logs.left_over())
                 self._open_logs(opening)
                 self.steady_clock = SteadyClock(clock, self._newest_us)
             except BaseException:
@@ -137,6 +141,24 @@ class Store:
                     name, partition, config or self.config.log
                 )
             return log
+
+    def delete_log(self, name: str, partition: int = 0) -> None:
+        """Delete a log: all its records, its settings, and what its named readers have committed. Durable when it
+        returns, and not to be undone; the disk has the space back after `delete_delay_ms`.
+
+        Whoever still uses the log in this process gets StoreClosed. A log that is made under the name afterwards is
+        another one: it begins at offset 0, with an id of its own by which fronts and Spark queries tell it from this.
+
+        Raises UnknownLog, StoreClosed, OSError: then it is there as before."""
+        if self._closed:
+            raise StoreClosed(f"store {self.path} is closed")
+        with self._logs_lock:
+            log = self._logs.get((name, partition))
+            if log is None:
+                raise UnknownLog(names.log_folder(name, partition), tuple(self._folders()))
+            log.delete(functools.partial(self._deleted_logs.note, name, partition, self.now_us()))
+            del self._logs[name, partition]
+            self._try_to_remove_deleted_logs()
 
     def log_names(self) -> list[tuple[str, int]]:
         """Name and partition of each log, sorted."""
@@ -316,6 +338,18 @@ class Store:
         except OSError as error:
             _LOGGER.warning("%s: deleted segments still take space: %s", folder, error)
 
+    def _remove_deleted_logs(self, left_over: Sequence[Path] = ()) -> None:
+        """Free the names of the deleted logs, and remove their files in the background. Raises OSError."""
+        for folder in itertools.chain(left_over, self._deleted_logs.finish()):
+            self.deleted_files.add_folder(folder)
+            self.maintenance.expect(self.deleted_files.unlink_due)
+
+    def _try_to_remove_deleted_logs(self, left_over: Sequence[Path] = ()) -> None:
+        try:
+            self._remove_deleted_logs(left_over)
+        except OSError as error:
+            _LOGGER.warning("%s: a deleted log still takes space: %s", self.path, error)
+
     def _made(
         self, folder: Path, topics: TopicDictionary, config: LogConfig, history: History, recovered: Recovered
     ) -> Log:
@@ -347,6 +381,8 @@ class Store:
 
     def _create_log(self, name: str, partition: int, config: LogConfig) -> Log:
         folder = names.log_folder(name, partition)
+        if folder in self._deleted_logs:  # its folder could not be renamed so far
+            self._remove_deleted_logs()
         if folder not in self.files.names(self.path):  # else an earlier try got so far
             self.files.make_directory(self.path / folder)
         self.files.sync_directory(self.path)
@@ -393,7 +429,7 @@ class Store:
             for name in self.files.names(self.path)
             if (self.path / name).is_dir()
         )
-        return {log for log in parsed if log is not None}
+        return {log for log in parsed if log is not None and names.log_folder(*log) not in self._deleted_logs}
 
     def _folders(self) -> list[str]:
         return [names.log_folder(name, partition) for name, partition in self.log_names()]

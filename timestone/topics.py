@@ -29,7 +29,7 @@ from timestone import kernel
 from timestone.crc import crc32c
 from timestone.doubt import copy_anew
 from timestone.entries import NO_TOPIC
-from timestone.errors import CorruptLog, TopicLimit, UnsupportedFormat
+from timestone.errors import CorruptLog, TopicLimit, UnknownLog, UnsupportedFormat
 from timestone.files import Files
 from timestone.filters import validate_topic, validate_topics
 from timestone.names import TEMPORARY_SUFFIX
@@ -315,6 +315,22 @@ class TopicDictionary:
                 raise
             self.damaged_header = True
             return known
+
+    def follow(self) -> None:
+        """Go on with the file that has taken the place of this one, if there is one: a recovery copies it when it is in
+        doubt. Raises UnknownLog when it is another log's, FileNotFoundError when there is none, CorruptLog."""
+        if self._files.stat(self.path).st_ino == self._files.inode(self._open_fd()):
+            return
+        fd = self._files.open(self.path)
+        try:
+            found = LogIdentity.decode(self._files.pread(fd, HEADER_BYTES, 0), self.path)
+            if found.log_id != self.identity.log_id:
+                raise UnknownLog(f"{self.path.parent.name} with the id {self.identity.log_id:016x}")
+        except BaseException:
+            self._files.close(fd)
+            raise
+        old, self._fd = self._open_fd(), fd
+        self._files.close(old)
 
     def refresh(self) -> None:
         """Read the names another process has added since."""

@@ -94,13 +94,24 @@ class StoreView:
             raise StoreClosed(f"the view of {self.path} is closed")
         view = self._logs.get((name, partition))
         if view is None:
-            if (name, partition) not in self.log_names():
-                known = tuple(names.log_folder(*log) for log in self.log_names())
-                raise UnknownLog(names.log_folder(name, partition), known)
-            view = self._logs[name, partition] = LogView(self, name, partition)
-        else:
+            return self._open_log(name, partition)
+        try:
             view.refresh()
+        except UnknownLog:  # it was deleted, and perhaps made again
+            view.close()
+            del self._logs[name, partition]
+            return self._open_log(name, partition)
         return view
+
+    def _open_log(self, name: str, partition: int) -> "LogView":
+        if (name, partition) not in self.log_names():
+            raise UnknownLog(names.log_folder(name, partition), self.folders())
+        view = self._logs[name, partition] = LogView(self, name, partition)
+        return view
+
+    def folders(self) -> tuple[str, ...]:
+        """The folders of the logs there are now, sorted by log."""
+        return tuple(names.log_folder(*log) for log in self.log_names())
 
     def documents(self, space: str) -> dict[str, bytes]:
         """The keys and values of a space of the catalogue; empty when there is none. Raises OSError,
@@ -228,14 +239,18 @@ class LogView(ReadableLog):
         """Look at the files again: appends, rolls, seals, deletions. Returns the end offset. Cheap when
         little changed. A read does it by itself when it finds that files have gone.
 
-        Raises UnsupportedFormat, OSError.
+        Raises UnknownLog when the log was deleted, UnsupportedFormat, OSError.
         """
         self.check_open()
         with self._refresh_lock:
             return self._refresh_locked()
 
     def _refresh_locked(self) -> int:
-        present = self._files.names(self.folder)
+        try:
+            present = self._files.names(self.folder)
+            self.topics.follow()
+        except FileNotFoundError:
+            raise UnknownLog(self.folder.name, self._store.folders()) from None
         listed, _ = listed_bases(present)
         found = self._look_around(listed, self._unchanged(present))
         deleted = self._deleted_of(found)

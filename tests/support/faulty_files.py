@@ -31,6 +31,7 @@ MUTATING = (
     "make_directory",
     "rename",
     "unlink",
+    "remove_directory",
 )
 """The operations that change the disk, under the names of the methods. Only these count for `kill`."""
 ANY = "any"
@@ -228,6 +229,9 @@ class FaultyFiles(Files):
 
     def unlink(self, path: Path) -> None:
         self._run("unlink", str(path), lambda: self.inner.unlink(path))
+
+    def remove_directory(self, path: Path) -> None:
+        self._run("remove_directory", str(path), lambda: self.inner.remove_directory(path))
 
     # Operations that only look.
 

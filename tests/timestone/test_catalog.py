@@ -243,3 +243,26 @@ def test_reader_of_a_crashed_store_sees_what_was_committed_and_changes_nothing(p
     owner = Catalog(copy / "catalog.db")
     assert owner.items("space") == content
     owner.close()
+
+
+def test_log_is_removed_with_a_document_or_not_at_all(path: Path) -> None:
+    catalog = Catalog(path)
+    for partition in (0, 1):
+        catalog.put_log("a", partition, LogConfig(), 0, 0)
+    catalog.remove_log("a", 0, "deletions", "a-0", b"when")
+    assert catalog.logs().keys() == {("a", 1)}
+    assert catalog.items("deletions") == {"a-0": b"when"}
+    catalog.close()
+
+
+def test_keys_under_a_name_are_removed_and_no_others(path: Path) -> None:
+    """Also none that a wildcard of SQL would take in."""
+    keys = ["a_b-0", "a_b-0/x", "a_b-0/y/z", "a_b-01", "axb-0/x", "A_B-0/x", "a_b-0x"]
+    catalog = Catalog(path)
+    for space in ("readers", "retention", "mqtt.session"):
+        catalog.put_many(space, dict.fromkeys(keys, b""))
+    catalog.remove_under("a_b-0", ["readers", "retention"])
+    for space in ("readers", "retention"):
+        assert catalog.items(space).keys() == {"a_b-01", "axb-0/x", "A_B-0/x", "a_b-0x"}
+    assert catalog.items("mqtt.session").keys() == set(keys)
+    catalog.close()

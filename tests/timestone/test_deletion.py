@@ -99,3 +99,25 @@ def test_file_that_cannot_be_unlinked_is_left_and_said(
     assert waiting.unlink_due() is None
     assert present(tmp_path) == [f"{0:020d}.index"]
     assert "the next open tries again" in caplog.text
+
+
+def test_folder_goes_with_its_files_once_the_delay_is_over(tmp_path: Path) -> None:
+    folder = tmp_path / "telemetry-0.deleted"
+    folder.mkdir()
+    pair(folder, 0)
+    for delay_ms, left in ((10**9, [folder]), (0, [])):
+        waiting = DeletedFiles(Files(), delay_ms)
+        waiting.add_folder(folder)
+        waiting.unlink_due()
+        assert list(tmp_path.iterdir()) == left
+
+
+def test_folder_that_somebody_has_put_a_file_into_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "telemetry-0.deleted"
+    folder.mkdir()
+    pair(folder, 0)
+    waiting = DeletedFiles(Files(), 0)
+    waiting.add_folder(folder)
+    (folder / "notes").write_text("mine")
+    waiting.unlink_all()
+    assert present(folder) == ["notes"]

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from timestone.errors import InvalidName
 from timestone.names import (
+    deleted_log_path,
     index_path,
+    is_deleted_log,
     log_folder,
     missing_path,
     parse_index,
@@ -102,3 +104,17 @@ def test_lost_offsets_are_said_by_a_name() -> None:
 )
 def test_file_of_a_stranger_says_nothing_of_lost_offsets(name: str) -> None:
     assert parse_missing(name) is None
+
+
+def test_folder_of_a_deleted_log_has_a_name_of_its_own() -> None:
+    first = deleted_log_path(Path("data/telemetry-0"), [])
+    second = deleted_log_path(Path("data/telemetry-0"), [first.name])
+    assert (str(first), str(second)) == ("data/telemetry-0.deleted", "data/telemetry-0.deleted.2")
+    assert is_deleted_log(first.name)
+    assert is_deleted_log(second.name)
+    assert parse_log_folder(first.name) is None
+
+
+@pytest.mark.parametrize("name", ["telemetry-0", "notes.deleted", "telemetry-0.deleted.x", "a-0.deleted-0"])
+def test_other_folders_are_not_taken_for_one(name: str) -> None:
+    assert not is_deleted_log(name)

@@ -352,3 +352,18 @@ def test_any_valid_names_come_back(names: list[str]) -> None:
         create_topics_file(Files(), path, IDENTITY)
         fill(path, names)
         assert names_of(path) == names
+
+
+def test_reader_of_another_process_goes_on_with_the_copy_that_a_recovery_has_made(path: Path) -> None:
+    owner = TopicDictionary(Files(), path, writable=True)
+    owner.add("a")
+    owner.write_added()
+    reader = TopicDictionary(Files(), path)
+    owner.copy_anew()
+    owner.add("b")
+    owner.write_added()
+    reader.follow()
+    reader.refresh()
+    assert reader.names() == ["a", "b"]
+    owner.close()
+    reader.close()

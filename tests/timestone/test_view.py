@@ -268,3 +268,27 @@ def test_epoch_is_that_of_the_newest_segment_whose_header_holds(root: Path) -> N
     with timestone.view(root) as view:
         other = view.log("a")
         assert (other.epoch, other.end_offset) == (1, 15)
+
+
+def test_log_that_was_deleted_is_unknown_and_one_of_its_name_is_another(root: Path, log: Log) -> None:
+    log.append_many([b"0", b"1"], topic="t")
+    with timestone.view(root) as view:
+        old = view.log("a")
+        store = log._store
+        store.delete_log("a")
+        for look in (old.refresh, lambda: view.log("a")):
+            with pytest.raises(UnknownLog, match="no log named 'a-0'"):
+                look()
+        store.log("a").append(b"7", topic="u")
+        assert numbers(view.log("a"), "u") == [7]
+        assert view.log("a").id == store.log("a").id
+
+
+def test_reader_that_was_opened_on_a_deleted_log_is_not_given_the_new_one(root: Path, log: Log) -> None:
+    log.append(b"0")
+    with timestone.view(root) as view:
+        old = view.log("a")
+        log._store.delete_log("a")
+        log._store.log("a").append(b"1")
+        with pytest.raises(UnknownLog, match=f"a-0 with the id {log.id:016x}"):
+            old.refresh()

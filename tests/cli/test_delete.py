@@ -1,0 +1,72 @@
+"""`timestone delete` as a process: it says what goes, asks, and leaves the other logs alone."""
+
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.cli.processes import COMMAND
+from tests.cli.processes import timestone as command
+from tests.support.stores import fill
+from tests.support.terminal import OnTerminal
+from timestone import ReaderId
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    fill(tmp_path / "data", 30)
+    with timestone.open(tmp_path / "data") as store:
+        store.log("other").append(b"x")
+        store.commit_readers({ReaderId("telemetry", 0, "billing"): 10})
+    return tmp_path / "data"
+
+
+def logs(data: Path) -> list[tuple[str, int]]:
+    with timestone.view(data) as view:
+        return view.log_names()
+
+
+def test_log_goes_and_what_it_was_is_said(data: Path, tmp_path: Path) -> None:
+    done = command("delete", "data", "telemetry", "--yes", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("telemetry-0 is deleted: offsets [0, 30), ")
+    assert done.stdout.endswith("1 named reader\n")
+    assert logs(data) == [("other", 0)]
+    assert command("inspect", "data", "--deep", cwd=tmp_path).returncode == 0
+    assert not list(data.glob("telemetry*"))
+
+
+@pytest.mark.parametrize(("typed", "left"), [("telemetry-0", 1), ("telemetry", 2)])
+def test_whoever_sits_at_a_terminal_is_asked(data: Path, tmp_path: Path, typed: str, left: int) -> None:
+    with OnTerminal([*COMMAND, "delete", "data", "telemetry"], tmp_path) as terminal:
+        terminal.wait_for("type telemetry-0 to delete it:")
+        terminal.type(f"{typed}\n")
+        assert terminal.process.wait(30) == (0 if left == 1 else 1)
+    assert len(logs(data)) == left
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("data", "telemetry"), 64, "telemetry-0 may go (offsets [0, 30), "),
+        (("data", "telemetri", "--yes"), 1, "did you mean 'telemetry'?"),
+        (("data", "telemetry", "--partition", "2", "--yes"), 1, "no partition 2"),
+        (("nothing", "telemetry", "--yes"), 1, "not a Timestone store"),
+    ],
+)
+def test_mistake_is_one_line_and_nothing_goes(
+    data: Path, tmp_path: Path, words: tuple[str, ...], code: int, text: str
+) -> None:
+    done = command("delete", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert text in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert len(logs(data)) == 2
+
+
+def test_owner_is_named_and_its_log_stays(data: Path, tmp_path: Path) -> None:
+    with timestone.open(data) as store:
+        done = command("delete", "data", "telemetry", "--yes", cwd=tmp_path)
+        assert done.returncode == 1
+        assert "is owned by process" in done.stderr
+        assert store.log("telemetry", create=False).end_offset == 30

@@ -1,0 +1,219 @@
+"""A log is deleted in one durable step, and whatever cuts the rest short, it does not come back."""
+
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.faulty_files import FaultyFiles, SimulatedKill
+from tests.support.waiting import wait_for
+from timestone import Draft, Log, LogConfig, ReaderId, Store, StoreClosed, StoreConfig, Submission, UnknownLog
+
+CONFIG = StoreConfig(min_free_bytes=0, delete_delay_ms=0, log=LogConfig(segment_entries=7))
+READER = ReaderId("telemetry", 0, "billing")
+RECORDS = [b"%d" % number for number in range(20)]
+
+
+@pytest.fixture
+def root(quick_directory: Path) -> Path:
+    """Two logs of several segments, a reader's place on each."""
+    root = quick_directory / "data"
+    with timestone.open(root, config=CONFIG) as store:
+        for name in ("telemetry", "telemetry-0"):
+            store.log(name).append_many(RECORDS, topic="t")
+            store.commit_readers({READER._replace(log=name): 11})
+    return root
+
+
+def folders(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if path.is_dir())
+
+
+def payloads(log: Log) -> list[bytes]:
+    return [record.payload for record in log.reader()]
+
+
+def test_deleted_log_is_gone_with_its_readers_and_nothing_else_is(root: Path) -> None:
+    with timestone.open(root, config=CONFIG) as store:
+        store.delete_log("telemetry")
+        assert store.log_names() == [("telemetry-0", 0)]
+        assert store.readers().keys() == {READER._replace(log="telemetry-0")}
+        with pytest.raises(UnknownLog, match="telemetry-0-0"):
+            store.log("telemetry", create=False)
+        with pytest.raises(UnknownLog):
+            store.delete_log("telemetry")
+        wait_for(lambda: folders(root) == ["telemetry-0-0"])
+    with timestone.open(root, config=CONFIG) as store:
+        assert store.recoveries == ()
+        assert payloads(store.log("telemetry-0", create=False)) == RECORDS
+
+
+def test_log_of_the_same_name_is_another_one(root: Path) -> None:
+    with timestone.open(root, config=CONFIG) as store:
+        old = store.log("telemetry")
+        store.delete_log("telemetry")
+        new = store.log("telemetry")
+        assert new.id != old.id
+        assert (new.start_offset, new.append(b"new", topic="u")) == (0, 0)
+        assert store.committed(READER) is None
+    with timestone.open(root, config=CONFIG) as store:
+        assert store.log("telemetry").id == new.id
+        assert payloads(store.log("telemetry")) == [b"new"]
+
+
+def test_files_stay_for_other_processes_until_the_delay_is_over(root: Path) -> None:
+    config = StoreConfig(min_free_bytes=0, delete_delay_ms=10**9)
+    with timestone.open(root, config=config) as store:
+        for _ in range(2):
+            store.delete_log("telemetry")
+            store.log("telemetry").append(b"again")
+        assert folders(root) == [
+            "telemetry-0", "telemetry-0-0", "telemetry-0.deleted", "telemetry-0.deleted.2"
+        ]  # fmt: skip
+    assert folders(root) == ["telemetry-0", "telemetry-0-0"]
+
+
+USES: dict[str, Callable[[Log], object]] = {
+    "append": lambda log: log.append(b"x"),
+    "submit": lambda log: log.submit(Draft([b"x"], 0), ack="synced"),
+    "read": lambda log: log.read(0),
+    "record": lambda log: log.record(3),
+    "reader": lambda log: log.reader().read(),
+    "sync": lambda log: log.sync(),
+    "roll": lambda log: log.roll(),
+    "configure": lambda log: log.configure(segment_entries=9),
+    "apply_retention": lambda log: log.apply_retention(),
+}
+
+
+def test_whoever_still_uses_it_is_told(root: Path) -> None:
+    with timestone.open(root, config=CONFIG) as store:
+        log = store.log("telemetry")
+        log.append(b"in a growing segment")
+        store.delete_log("telemetry")
+        for use in USES.values():
+            with pytest.raises(StoreClosed, match="telemetry-0 was deleted"):
+                use(log)
+        assert log.has_ended
+        log.retention.run()
+        log.compression.apply()
+        log.compaction.apply()
+        log.seal_rolled()
+    assert folders(root) == ["telemetry-0-0"]
+
+
+def test_parked_reader_is_told(root: Path) -> None:
+    told: list[str] = []
+    with timestone.open(root, config=CONFIG) as store:
+        log = store.log("telemetry")
+
+        def follow() -> None:
+            with log.reader("latest") as reader:
+                reader.wait(60)
+                reader.read()
+
+        def wait() -> None:
+            with pytest.raises(StoreClosed) as caught:
+                follow()
+            told.append(str(caught.value))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        wait_for(lambda: bool(log.wakeups.parked))
+        store.delete_log("telemetry")
+        thread.join(60)
+    assert told == ["log telemetry-0 was deleted"]
+
+
+def test_submission_is_answered_whichever_comes_first(root: Path) -> None:
+    done: list[Submission] = []
+    with timestone.open(root, config=CONFIG) as store:
+        log = store.log("telemetry")
+        with log._sync_lock:  # a flush that takes its time
+            log.submit(Draft([b"x"], 0), ack="synced", done=done.append)
+            wait_for(lambda: log.awaited)
+            deleting = threading.Thread(target=lambda: store.delete_log("telemetry"))
+            deleting.start()
+        deleting.join(60)
+        wait_for(lambda: bool(done))
+    assert done[0].error is None or isinstance(done[0].error, StoreClosed)
+
+
+def test_log_that_failed_can_be_deleted(root: Path) -> None:
+    files = FaultyFiles()
+    with Store(root, CONFIG, files=files) as store:
+        log = store.log("telemetry")
+        log.append(b"x", ack="written")
+        fault = files.fail("fdatasync", forever=True)
+        with pytest.raises(timestone.LogFailed):
+            log.sync()
+        fault.lift()
+        store.delete_log("telemetry")
+        assert payloads(store.log("telemetry")) == []
+        assert store.log("telemetry").append(b"y", ack="synced") == 0
+
+
+def test_catalogue_that_does_not_take_it_leaves_the_log_as_it_is(root: Path) -> None:
+    with timestone.open(root, config=CONFIG) as store:
+        log = store.log("telemetry")
+        store._catalog._connection.execute("PRAGMA query_only = 1")
+        with pytest.raises(OSError, match="catalog"):
+            store.delete_log("telemetry")
+        store._catalog._connection.execute("PRAGMA query_only = 0")
+        assert log.append(b"more") == 20
+        assert store.log("telemetry") is log
+    with timestone.open(root, config=CONFIG) as store:
+        assert payloads(store.log("telemetry")) == [*RECORDS, b"more"]
+
+
+def test_folder_that_cannot_be_renamed_keeps_its_name_from_a_new_log(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyFiles()
+    with Store(root, CONFIG, files=files) as store:
+        fault = files.fail("rename", errno.EACCES, path="deleted", forever=True)
+        with caplog.at_level(logging.WARNING, "timestone"):
+            store.delete_log("telemetry")
+        assert "a deleted log still takes space" in caplog.text
+        with pytest.raises(PermissionError):
+            store.log("telemetry")
+        assert store.log_names() == [("telemetry-0", 0)]
+    with Store(root, CONFIG, files=files) as store:
+        assert store.log_names() == [("telemetry-0", 0)]
+        fault.lift()
+        assert payloads(store.log("telemetry")) == []
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_process_that_dies_leaves_the_log_whole_or_gone(root: Path, moment: str) -> None:
+    """At every operation on the disk; also as after a power loss, which may undo a rename that was not synced."""
+    died = deaths = 0
+    while died == deaths:
+        number = deaths + 1
+        files = FaultyFiles()
+        store = Store(root, CONFIG, files=files)
+        store.maintenance.stop()
+        store.log("telemetry").append_many(RECORDS)
+        files.kill(number, moment)
+        try:
+            store.delete_log("telemetry")
+        except SimulatedKill:
+            died += 1
+        synced = any(operation == "sync_directory" for operation, _ in files.calls[-1:])
+        files.abandon()
+        store.abandon()
+        deaths += 1
+        renamed = root / "telemetry-0.deleted"
+        if renamed.exists() and died == deaths and not synced:
+            renamed.rename(root / "telemetry-0")
+        with timestone.open(root, config=CONFIG) as opened:
+            assert ("telemetry", 0) not in opened.log_names()
+            assert payloads(opened.log("telemetry")) == []
+            opened.log("telemetry").append_many(RECORDS)
+            assert opened.log("telemetry").end_offset == len(RECORDS)
+        assert folders(root) == ["telemetry-0", "telemetry-0-0"]
+    assert deaths > 2
