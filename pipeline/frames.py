@@ -18,6 +18,9 @@ SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     # Files are given by name. Looking each of them up is no work for a job of its own.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+    # A kept frame, too, gets as few partitions as its rows need. Else a cluster, whose default is 200, would make so
+    # many files of each batch.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
 }
 
 

@@ -1,9 +1,15 @@
-"""Are the Python packages there that Spark and the source need? Imports none of them."""
+"""Are the Python packages there that Spark and the source need, here and at the workers? Imports none of them."""
 
 import importlib.util
+import subprocess
 import sys
 
 from pyspark_timestone.errors import MissingRequirement
+
+PROBE_TIMEOUT_S = 60
+"""A cold Python answers within a second; this only bounds a broken one."""
+
+_MISSING = "import importlib.util, sys; print(*[one for one in sys.argv[1:] if importlib.util.find_spec(one) is None])"
 
 
 def require(*modules: str) -> None:
@@ -13,3 +19,24 @@ def require(*modules: str) -> None:
             raise MissingRequirement(
                 f"{sys.executable} has no module {module!r}, which Spark needs: pip install 'timestone[spark]'"
             )
+
+
+def require_in(python: str, *modules: str) -> None:
+    """The same for the Python of Spark's workers, which PYSPARK_PYTHON names: a command, or a path."""
+    try:
+        answer = subprocess.run(
+            [python, "-c", _MISSING, *modules],
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        raise MissingRequirement(
+            f"PYSPARK_PYTHON is {python}, which does not start: unset it, or name a Python"
+        ) from None
+    if missing := answer.stdout.split():
+        raise MissingRequirement(
+            f"PYSPARK_PYTHON is {python}, which has no module {missing[0]!r}: "
+            "pip install 'timestone[spark]' into that Python, or unset it"
+        )

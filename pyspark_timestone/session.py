@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark_timestone.java import find_java
-from pyspark_timestone.requirements import require
+from pyspark_timestone.requirements import require, require_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - importable without PySpark, so that what is missing can be said in words.
 
 REQUIREMENTS = ("pyspark", "pyarrow", "numpy")
+WORKER_REQUIREMENTS = ("pyspark_timestone", "pyarrow", "numpy")
+"""PySpark itself comes with Spark."""
 
 LOCAL_CONF: Mapping[str, str] = {
     # Nothing listens beyond this machine, and there is no web page nobody asked for.
@@ -61,8 +63,13 @@ def spark_session(
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        # Python workers are children of Java and inherit its environment: what this program can import, they can.
+        _share_import_path()
+    workers = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if workers != sys.executable:
+        require_in(workers, *WORKER_REQUIREMENTS)
     settings = _settings(app_name, None if submitted else master, conf or {})
     if not submitted and SparkContext._active_spark_context is None:
         gateway = SparkContext._gateway or _start_java(settings)
@@ -93,8 +100,6 @@ def _start_java(settings: Mapping[str, str]) -> Any:
     from pyspark_timestone.gateway import Gateway
 
     java = find_java()
-    # Python workers are children of Java and inherit its environment: what this program can import, they can.
-    _share_import_path()
     if settings.get("spark.driver.host") == "127.0.0.1":
         # Else Spark looks the machine's name up, and warns about what it finds.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from timestone_pipeline import PipelineConfig, TablesConfig, open_tables
 from timestone_pipeline.frames import Frames
@@ -34,3 +35,24 @@ def test_rows_come_back_as_they_were_also_from_before_a_column_was_added(
     assert found == {("a", None, 1), ("b", None, 2), ("b", None, None)}
     assert frames.read(NEW, []).columns == ["at", "y", "x", "day"]
     assert frames.read(NEW, []).count() == 0
+
+
+def test_a_kept_frame_is_written_as_the_one_file_that_its_rows_need(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    warehouse = open_tables(PipelineConfig(tables=TablesConfig(path=tmp_path)))
+    usual = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        frames = Frames(spark, warehouse)
+        spark.conf.set(
+            "spark.sql.shuffle.partitions", 50
+        )  # a cluster has 200, unless somebody says otherwise
+        rows = (
+            spark.range(1000).groupBy((f.col("id") % 100).cast("int").alias("x")).agg(f.lit(NOW).alias("at"))
+        )
+        kept = rows.withColumn("day", f.lit("a")).persist()
+        with warehouse.work("stream") as work:
+            assert [one.rows for one in frames.write(OLD, kept, work)] == [100]
+        kept.unpersist()
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", str(usual))

@@ -3,13 +3,14 @@
 import importlib.machinery
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from pyspark_timestone import DefaultSource
 from pyspark_timestone.errors import MissingRequirement
-from pyspark_timestone.requirements import require
+from pyspark_timestone.requirements import require, require_in
 
 
 def test_what_is_not_installed_is_named_in_one_line() -> None:
@@ -18,6 +19,19 @@ def test_what_is_not_installed_is_named_in_one_line() -> None:
     assert str(caught.value) == (
         f"{sys.executable} has no module 'no_such_module', which Spark needs: pip install 'timestone[spark]'"
     )
+
+
+def test_the_python_of_the_workers_is_asked_itself(tmp_path: Path) -> None:
+    require_in(sys.executable, "json", "pyarrow")
+    with pytest.raises(MissingRequirement) as caught:
+        require_in(sys.executable, "json", "no_such_module", "nor_this")
+    assert str(caught.value) == (
+        f"PYSPARK_PYTHON is {sys.executable}, which has no module 'no_such_module': "
+        "pip install 'timestone[spark]' into that Python, or unset it"
+    )
+    for command in (tmp_path / "none", Path("/bin/false"), tmp_path):
+        with pytest.raises(MissingRequirement, match=f"PYSPARK_PYTHON is {command}, which does not start: "):
+            require_in(str(command), "json")
 
 
 class PathWithoutArrow:

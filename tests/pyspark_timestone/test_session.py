@@ -157,3 +157,16 @@ def test_without_pyspark_the_session_says_so() -> None:
     done = subprocess.run([sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].startswith("pyspark_timestone.errors.MissingRequirement: ")
     assert "has no module 'pyspark', which Spark needs: pip install 'timestone[spark]'" in done.stderr
+
+
+def test_workers_whose_python_is_not_there_are_told_before_java_is_started(tmp_path: Path) -> None:
+    program = "from pyspark_timestone.session import spark_session; spark_session()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=os.environ | {"PYSPARK_PYTHON": str(tmp_path / "python3"), "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    said = f"PYSPARK_PYTHON is {tmp_path}/python3, which does not start: unset it, or name a Python"
+    assert done.stderr.splitlines()[-1] == f"pyspark_timestone.errors.MissingRequirement: {said}"
