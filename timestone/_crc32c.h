@@ -7,10 +7,11 @@
  * are cut into three pieces that are worked on side by side; the three results become one by a table that says what a
  * known number of zero bytes behind a piece would do to its checksum.
  *
- * Where the processor multiplies four pairs of polynomials at once (VPCLMULQDQ on 512 bits), that goes faster still from
- * some hundred bytes on: 64 bytes at the front are replaced by 64 bytes further on that leave the same remainder, until 16
- * are left, which the instruction above reduces (Gopal et al., "Fast CRC Computation for Generic Polynomials Using
- * PCLMULQDQ Instruction", Intel 2009).
+ * Where the processor multiplies four pairs of polynomials at once (VPCLMULQDQ on 512 bits), that goes faster still: 64
+ * bytes at the front are replaced by 64 bytes further on that leave the same remainder, until 16 are left, which the
+ * instruction above reduces (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction",
+ * Intel 2009). Most records are short, so what is not a multiple of 64 comes first: zeros in front of a message do not
+ * change its remainder, and a load under a mask puts them there.
  */
 #ifndef TIMESTONE_CRC32C_H
 #define TIMESTONE_CRC32C_H
@@ -27,7 +28,7 @@
 #if defined(__clang__) ? __clang_major__ >= 9 : __GNUC__ >= 9
 #include <immintrin.h>
 #define CRC32C_FOLDING 1
-#define CRC32C_FOLDING_TARGET __attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq")))
+#define CRC32C_FOLDING_TARGET __attribute__((target("sse4.2,pclmul,avx512f,avx512bw,vpclmulqdq")))
 #endif
 #include <nmmintrin.h>
 #define CRC32C_HARDWARE 1
@@ -58,6 +59,7 @@
 #endif
 
 #define CRC32C_POLYNOMIAL 0x82F63B78u /* bits reversed */
+#define CRC32C_EMPTY 0xFFFFFFFFu      /* the register before the first byte */
 #define CRC32C_LONG 4096              /* bytes of one of three pieces: a multiple of 8 each */
 #define CRC32C_SHORT 336              /* three of these are all but 16 bytes of a record of 1 KiB */
 
@@ -71,7 +73,7 @@ static inline uint64_t crc32c_load(const uint8_t *data) {
     return word;
 }
 
-/* The functions below work on the register, which is the checksum with all bits flipped. */
+/* The functions below return the register, which is the checksum with all bits flipped. */
 
 static uint32_t crc32c_portable(uint32_t state, const uint8_t *data, size_t length) {
     while (length >= 8) {
@@ -85,6 +87,10 @@ static uint32_t crc32c_portable(uint32_t state, const uint8_t *data, size_t leng
     }
     while (length--) state = crc32c_tables[0][(state ^ *data++) & 255] ^ state >> 8;
     return state;
+}
+
+static uint32_t crc32c_by_tables(const uint8_t *data, size_t length) {
+    return crc32c_portable(CRC32C_EMPTY, data, length);
 }
 
 /* Of an index entry: its ordinal, then its first 28 bytes as they are in registers. Reading back eight bytes that were just
@@ -116,7 +122,8 @@ CRC32C_TARGET static inline uint32_t crc32c_in_three(uint32_t state, const uint8
     return crc32c_behind(table, crc32c_behind(table, state) ^ second) ^ third;
 }
 
-CRC32C_TARGET static uint32_t crc32c_by_instruction(uint32_t state, const uint8_t *data, size_t length) {
+CRC32C_TARGET static uint32_t crc32c_by_instruction(const uint8_t *data, size_t length) {
+    uint32_t state = CRC32C_EMPTY;
     for (; length >= 3 * CRC32C_LONG; data += 3 * CRC32C_LONG, length -= 3 * CRC32C_LONG)
         state = crc32c_in_three(state, data, CRC32C_LONG, crc32c_behind_long);
     for (; length >= 3 * CRC32C_SHORT; data += 3 * CRC32C_SHORT, length -= 3 * CRC32C_SHORT)
@@ -140,12 +147,13 @@ CRC32C_TARGET static uint32_t crc32c_entry_by_instruction(uint32_t state, uint32
 }
 
 #if CRC32C_FOLDING
-#define CRC32C_FOLDED 512 /* bytes from which folding is faster than the instruction alone */
+#define CRC32C_FOLDED 32 /* bytes from which folding is no slower than the instruction alone; at least four */
 
 /* What 64 bits are multiplied by to move them this many bits on: x to that power modulo the polynomial. The bits are
  * reversed, which costs a factor of x in each product; so the powers are one less. Of each pair the first is for the eight
  * bytes that come first. */
-static uint64_t crc32c_moved_128[2], crc32c_moved_256[2], crc32c_moved_512[2], crc32c_moved_2048[2];
+static uint64_t crc32c_moved_512[2], crc32c_moved_2048[2];
+static uint64_t crc32c_moved_to_last[8]; /* each 16 of 64 bytes to the last 16; these stay, which no factor says */
 
 static uint32_t crc32c_power(unsigned exponent) {
     uint32_t power = 0x80000000u; /* x to the power of 0 */
@@ -163,40 +171,49 @@ CRC32C_FOLDING_TARGET static inline __m512i crc32c_fold(__m512i front, __m512i m
     return _mm512_ternarylogic_epi64(first, second, data, 0x96); /* the exclusive or of three */
 }
 
-CRC32C_FOLDING_TARGET static inline __m128i crc32c_fold_one(__m128i front, __m128i moved, __m128i data) {
-    __m128i first = _mm_clmulepi64_si128(front, moved, 0x00), second = _mm_clmulepi64_si128(front, moved, 0x11);
-    return _mm_xor_si128(_mm_xor_si128(first, second), data);
+CRC32C_FOLDING_TARGET static inline __m512i crc32c_factors(const uint64_t moved[2]) {
+    return _mm512_broadcast_i32x4(_mm_set_epi64x((long long)moved[1], (long long)moved[0]));
 }
 
-CRC32C_FOLDING_TARGET static inline __m128i crc32c_pair(const uint64_t moved[2]) {
-    return _mm_set_epi64x((long long)moved[1], (long long)moved[0]);
+CRC32C_FOLDING_TARGET static inline uint32_t crc32c_reduced(__m512i all) {
+    __m512i four = crc32c_fold(all, _mm512_loadu_si512(crc32c_moved_to_last), _mm512_maskz_mov_epi64(0xC0, all));
+    __m256i two = _mm256_xor_si256(_mm512_castsi512_si256(four), _mm512_extracti64x4_epi64(four, 1));
+    __m128i one = _mm_xor_si128(_mm256_castsi256_si128(two), _mm256_extracti128_si256(two, 1));
+    return CRC32C_WORD(CRC32C_WORD(0, (uint64_t)_mm_cvtsi128_si64(one)), (uint64_t)_mm_extract_epi64(one, 1));
 }
 
-CRC32C_FOLDING_TARGET static uint32_t crc32c_by_folding(uint32_t state, const uint8_t *data, size_t length) {
-    if (length >= CRC32C_FOLDED) {
-        const __m512i far = _mm512_broadcast_i32x4(crc32c_pair(crc32c_moved_2048));
-        const __m512i near = _mm512_broadcast_i32x4(crc32c_pair(crc32c_moved_512));
-        __m512i lanes[4];
-        for (int lane = 0; lane < 4; lane++) lanes[lane] = _mm512_loadu_si512(data + 64 * lane);
-        lanes[0] = _mm512_xor_si512(lanes[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)state)));
-        for (data += 256, length -= 256; length >= 256; data += 256, length -= 256)
+CRC32C_FOLDING_TARGET static uint32_t crc32c_by_folding(const uint8_t *data, size_t length) {
+    if (length < CRC32C_FOLDED) return crc32c_by_instruction(data, length);
+    const __m512i near = crc32c_factors(crc32c_moved_512);
+    /* The first 1 to 64 bytes at the end of a block of zeros. The load touches nothing in front of them. Flipping the first
+     * four bytes of the message is what a register of all ones does. */
+    const size_t head = (length - 1) % 64 + 1;
+    const __mmask64 there = ~0ull << (64 - head);
+    __m512i all = _mm512_maskz_loadu_epi8(there, data + head - 64);
+    all = _mm512_xor_si512(all, _mm512_movm_epi8(there & ~(there << 4)));
+    data += head, length -= head;
+    if (head < 4) {
+        __m512i next = _mm512_xor_si512(_mm512_loadu_si512(data), _mm512_movm_epi8(0xFull >> head));
+        all = crc32c_fold(all, near, next);
+        data += 64, length -= 64;
+    }
+    for (; length % 256; data += 64, length -= 64) all = crc32c_fold(all, near, _mm512_loadu_si512(data));
+    if (length) { /* four blocks side by side: none waits for the product of its neighbour */
+        const __m512i far = crc32c_factors(crc32c_moved_2048);
+        __m512i lanes[4] = {crc32c_fold(all, near, _mm512_loadu_si512(data))};
+        for (int lane = 1; lane < 4; lane++) lanes[lane] = _mm512_loadu_si512(data + 64 * lane);
+        for (data += 256, length -= 256; length; data += 256, length -= 256)
             for (int lane = 0; lane < 4; lane++)
                 lanes[lane] = crc32c_fold(lanes[lane], far, _mm512_loadu_si512(data + 64 * lane));
-        __m512i all = lanes[0];
+        all = lanes[0];
         for (int lane = 1; lane < 4; lane++) all = crc32c_fold(all, near, lanes[lane]);
-        for (; length >= 64; data += 64, length -= 64) all = crc32c_fold(all, near, _mm512_loadu_si512(data));
-        const __m128i next = crc32c_pair(crc32c_moved_128), next_but_one = crc32c_pair(crc32c_moved_256);
-        __m128i front = crc32c_fold_one(_mm512_castsi512_si128(all), next_but_one, _mm512_extracti32x4_epi32(all, 2));
-        __m128i back = crc32c_fold_one(_mm512_extracti32x4_epi32(all, 1), next_but_one, _mm512_extracti32x4_epi32(all, 3));
-        front = crc32c_fold_one(front, next, back);
-        state = CRC32C_WORD(CRC32C_WORD(0, (uint64_t)_mm_cvtsi128_si64(front)), (uint64_t)_mm_extract_epi64(front, 1));
     }
-    return crc32c_by_instruction(state, data, length);
+    return crc32c_reduced(all);
 }
 
 static int crc32c_can_fold(void) {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+    return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("vpclmulqdq");
 }
 #endif
 
@@ -226,7 +243,7 @@ static void crc32c_fill_behind(uint32_t table[4][256], size_t piece) {
 }
 #endif
 
-static uint32_t (*crc32c_of_run)(uint32_t, const uint8_t *, size_t) = crc32c_portable;
+static uint32_t (*crc32c_of_run)(const uint8_t *, size_t) = crc32c_by_tables;
 static uint32_t (*crc32c_of_entry)(uint32_t, uint32_t, uint64_t, uint64_t, uint64_t, uint32_t) = crc32c_entry_portable;
 
 /* Fill the tables and choose the fastest way. Returns 1 when it is the processor's instruction. */
@@ -248,8 +265,7 @@ static int crc32c_start(void) {
         crc32c_of_run = crc32c_by_instruction;
 #if CRC32C_FOLDING
         if (crc32c_can_fold()) {
-            crc32c_fill_moved(crc32c_moved_128, 128);
-            crc32c_fill_moved(crc32c_moved_256, 256);
+            for (int part = 0; part < 3; part++) crc32c_fill_moved(crc32c_moved_to_last + 2 * part, 384 - 128 * part);
             crc32c_fill_moved(crc32c_moved_512, 512);
             crc32c_fill_moved(crc32c_moved_2048, 2048);
             crc32c_of_run = crc32c_by_folding;
@@ -262,9 +278,8 @@ static int crc32c_start(void) {
     return 0;
 }
 
-/* The checksum of `data` behind what `crc` is the checksum of; 0 for nothing. */
-static inline uint32_t crc32c_extend(uint32_t crc, const uint8_t *data, size_t length) {
-    return ~crc32c_of_run(~crc, data, length);
+static inline uint32_t crc32c_of(const uint8_t *data, size_t length) {
+    return ~crc32c_of_run(data, length);
 }
 
 /* The checksum of an ordinal and the first 28 bytes of an entry behind what `crc` is the checksum of. */
@@ -273,8 +288,8 @@ static inline uint32_t crc32c_extend_entry(uint32_t crc, uint32_t ordinal, uint6
     return ~crc32c_of_entry(~crc, ordinal, first, second, third, last);
 }
 
-static inline uint32_t crc32c_extend_portable(uint32_t crc, const uint8_t *data, size_t length) {
-    return ~crc32c_portable(~crc, data, length);
+static inline uint32_t crc32c_of_portable(const uint8_t *data, size_t length) {
+    return ~crc32c_by_tables(data, length);
 }
 
 #endif

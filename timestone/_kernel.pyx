@@ -21,11 +21,11 @@ from timestone.record import FLAG_REMOVED, Record
 
 cdef extern from "_crc32c.h" nogil:
     int crc32c_start()
-    uint32_t crc32c_extend(uint32_t crc, const uint8_t *data, size_t length)
+    uint32_t crc32c_of(const uint8_t *data, size_t length)
     uint32_t crc32c_extend_entry(
         uint32_t crc, uint32_t ordinal, uint64_t first, uint64_t second, uint64_t third, uint32_t last
     )
-    uint32_t crc32c_extend_portable(uint32_t crc, const uint8_t *data, size_t length)
+    uint32_t crc32c_of_portable(const uint8_t *data, size_t length)
 
 cdef extern from "sys/uio.h" nogil:
     cdef struct iovec:
@@ -142,16 +142,16 @@ cdef class Column:
         self.step = item_bytes
 
 
-def crc32c(data, uint32_t crc=0):
-    """For tests: the checksum of `data` behind what `crc` is the checksum of, the way the other functions make it."""
+def crc32c(data):
+    """For tests: the checksum of `data`, the way the other functions make it."""
     cdef View view = View(data)
-    return crc32c_extend(crc, view.data, view.size)
+    return crc32c_of(view.data, view.size)
 
 
-def crc32c_portable(data, uint32_t crc=0):
+def crc32c_portable(data):
     """For tests: the same without the processor's instruction."""
     cdef View view = View(data)
-    return crc32c_extend_portable(crc, view.data, view.size)
+    return crc32c_of_portable(view.data, view.size)
 
 
 cdef inline uint32_t crc_of_entry(Entry *entry, uint32_t salt_crc, uint32_t ordinal) noexcept nogil:
@@ -201,7 +201,7 @@ def gathered(payloads not None, Py_ssize_t apart_bytes):
             prefetch(at + AHEAD_BYTES + 64)
         size = size_of(items[number])
         memcpy(at, bytes_in(items[number]), size)
-        crc = crc32c_extend(0, <const uint8_t *>bytes_in(items[number]), size)
+        crc = crc32c_of(<const uint8_t *>bytes_in(items[number]), size)
         memcpy(crc_at + 4 * number, &crc, 4)
         at += size
     return (joined,), lengths, total, crcs
@@ -458,7 +458,7 @@ cdef int64_t fill(
         if length > left:
             return <int64_t>(length - left)
         if data_crcs == NULL:
-            crc = crc32c_extend(0, data, length)
+            crc = crc32c_of(data, length)
         else:
             memcpy(&crc, data_crcs + 4 * number, 4)
         place = position | <uint64_t>length << 32
@@ -551,7 +551,7 @@ cdef Py_ssize_t first_unproven(
         length = <int64_t>(entry.place >> 32)
         if start < 0 or start > size or length > size - start:
             return number
-        if crc32c_extend(0, data + start, length) != <uint32_t>entry.crcs:
+        if crc32c_of(data + start, length) != <uint32_t>entry.crcs:
             return number
     return count
 
@@ -626,7 +626,7 @@ cdef class SegmentRecords:
         if <uint16_t>(entry.marks >> 32) or flags & REMOVED:
             return None
         cdef bytes data = self.read(<Py_ssize_t>(entry.place >> 32), <int64_t>(entry.place & U32_MAX))
-        if data is None or crc32c_extend(0, <const uint8_t *>bytes_in(<PyObject *>data), PyBytes_GET_SIZE(data)) != (
+        if data is None or crc32c_of(<const uint8_t *>bytes_in(<PyObject *>data), PyBytes_GET_SIZE(data)) != (
             <uint32_t>entry.crcs
         ):
             return None

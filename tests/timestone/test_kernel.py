@@ -301,13 +301,10 @@ def test_noise_is_judged_alike(entries: bytes, salt: int, ordinal: int, data: by
 
 
 @needs_native
-@pytest.mark.parametrize(
-    "size", [*range(70), *range(500, 850), 335, 336, 1007, 1008, 1009, 2016, 12_287, 12_288, 12_289, 30_001]
-)
-def test_both_ways_of_the_compiled_checksum_agree_with_the_library(size: int) -> None:
-    data = np.random.default_rng(size).bytes(size)
-    for start in (0, 1, 0xFFFF_FFFF):
-        assert native.crc32c(data, start) == native.crc32c_portable(data, start) == crc32c(data, start)
+def test_both_ways_of_the_compiled_checksum_agree_with_the_library() -> None:
+    for size in (*range(1100), 2016, 12_287, 12_288, 12_289, 30_001):
+        data = np.random.default_rng(size).bytes(size)
+        assert native.crc32c(data) == native.crc32c_portable(data) == crc32c(data), size
 
 
 @needs_native
