@@ -38,11 +38,11 @@ class OptionText(dict[str, str]):
             else:
                 raise InvalidOption(_unknown(key, names))
 
-    def warn_of_ignored(self) -> None:
-        """Name them, without their values: some are passwords."""
+    def warn_of_ignored(self, *, but: str = "") -> None:
+        """Name them, without their values: some are passwords. They change nothing, `but` what the caller says."""
         if self.ignored:
             names = ", ".join(self.ignored)
-            _log.warning("there is no broker to configure, so these options change nothing: %s", names)
+            _log.warning("there is no broker to configure, so these options change nothing%s: %s", but, names)
 
     def path(self) -> Path:
         """The folder of the store. Raises InvalidOption."""

@@ -79,7 +79,8 @@ class ReadOptions:
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Check `given`, in whatever case its names are. Raises InvalidOption with the one thing to change."""
     texts = OptionText(given, OPTIONS)
-    texts.warn_of_ignored()
+    kafka = _kafka_layout(texts)
+    texts.warn_of_ignored(but=" but the layout, which is kafka" if kafka and "layout" not in texts else "")
     default_start = LATEST if streaming else EARLIEST
     ranges = _ranges(texts, streaming=streaming)
     return ReadOptions(
@@ -99,7 +100,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         records_per_task=texts.count("maxRecordsPerPartition") or RECORDS_PER_TASK,
         fail_on_data_loss=texts.boolean("failOnDataLoss", default=True),
         columns=_columns(texts, payload_options(texts)),
-        kafka_layout=_kafka_layout(texts),
+        kafka_layout=kafka,
         payload=payload_options(texts),
     )
 
@@ -169,7 +170,9 @@ def _columns(texts: OptionText, payload: PayloadOptions | None) -> tuple[str, ..
 
 
 def _kafka_layout(texts: OptionText) -> bool:
-    return texts.one_of("layout", {"timestone": False, "kafka": True}, default=False)
+    # A job that still configures a client of Kafka was written for Kafka's columns. They have no place for a payload.
+    default = bool(texts.ignored) and "payload" not in texts
+    return texts.one_of("layout", {"timestone": False, "kafka": True}, default=default)
 
 
 def _selection(texts: OptionText) -> Selection:

@@ -46,7 +46,8 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     texts = OptionText(given, (*OPTIONS, *SPARKS_OWN))
     texts.warn_of_ignored()
     if "log" not in texts:
-        raise InvalidOption("the log to append to is missing: .option('log', 'commands')")
+        instead = ", which is what Kafka's sink calls topic" if "topic" in texts else ""
+        raise InvalidOption(f"the log to append to is missing: .option('log', 'commands'){instead}")
     try:
         validate_log_name(texts["log"])
         if "topic" in texts:

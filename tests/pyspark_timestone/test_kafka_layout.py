@@ -64,6 +64,19 @@ def test_what_does_not_fit_is_refused() -> None:
             schema_option({"path": "x", **given})
 
 
+def test_a_job_that_still_names_a_broker_has_kafka_s_columns(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"path": "x", "kafka.bootstrap.servers": "b:9092"}
+    assert read_options(given, streaming=True).columns == KAFKA_NAMES[:-1]
+    assert caplog.messages == [
+        "there is no broker to configure, so these options change nothing but the layout, which is kafka: "
+        "kafka.bootstrap.servers"
+    ]
+    assert not read_options({**given, "layout": "timestone"}, streaming=True).kafka_layout
+    decoding = {**given, "payload": "json", "payloadSchema": "a int"}
+    assert "payload" in read_options(decoding, streaming=True).columns
+    assert all(told.endswith("change nothing: kafka.bootstrap.servers") for told in caplog.messages[1:])
+
+
 def test_key_topic_and_type_are_what_kafka_calls_so(store: Path) -> None:
     options = read_options({"path": str(store), "layout": "kafka", "includeHeaders": "true"}, streaming=False)
     with timestone.view(store) as view:
@@ -81,8 +94,7 @@ def test_key_topic_and_type_are_what_kafka_calls_so(store: Path) -> None:
 
 @pytest.mark.spark
 def test_a_job_of_kafka_s_source_goes_on_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
-    """As such jobs are written: only format, path and layout are others, and the broker's options are left where they
-    were."""
+    """As such jobs are written: only the format's name is another one and the path is new."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
     fill(tmp_path / "data", 3, log="alarms")
     with timestone.open(tmp_path / "data") as opened:
@@ -99,7 +111,7 @@ def test_a_job_of_kafka_s_source_goes_on_as_it_is(spark: SparkSession, tmp_path:
 
     df = (
         spark.readStream.format("timestone")
-        .options(**broker, layout="kafka", path=str(tmp_path / "data"))
+        .options(**broker, path=str(tmp_path / "data"))
         .option("subscribePattern", "plant-.*")
         .option("startingOffsets", '{"plant-a":{"0":100},"plant-b":{"0":-2}}')
         .option("maxOffsetsPerTrigger", 5000)
@@ -134,7 +146,7 @@ def test_a_job_of_kafka_s_source_goes_on_as_it_is(spark: SparkSession, tmp_path:
     ]
     assert [tuple(row) for row in rows] == expected
 
-    batch = spark.read.format("timestone").options(**broker, layout="kafka", path=str(tmp_path / "data"))
+    batch = spark.read.format("timestone").options(layout="kafka", path=str(tmp_path / "data"))
     chosen = (
         batch.option("subscribe", "plant-a,plant-b")
         .option("startingOffsets", '{"plant-a":{"0":-2},"plant-b":{"0":590}}')

@@ -35,7 +35,8 @@ def test_a_batch_write_may_say_which_it_is() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "the log to append to is missing"),
+        ({}, r"the log to append to is missing: .*commands.\)$"),
+        ({"topic": "out"}, r"commands.\), which is what Kafka.s sink calls topic$"),
         ({"log": "a/b"}, "cannot name a log"),
         ({"log": "x", "topic": "#"}, "wildcard"),
         ({"log": "x", "qos": "3"}, "qos is 0 or 1 or 2, not '3'"),
