@@ -26,9 +26,9 @@ def acknowledged(broker: "Broker", link: Link, event: Acknowledgements) -> None:
     session = link.session
     assert session is not None
     if event.kind is PacketType.PUBACK:
-        _moved(broker, session, session.acknowledged(event.packet_ids))
+        broker.moved(session, session.acknowledged(event.packet_ids))
     elif event.kind is PacketType.PUBREC and event.reason >= 0x80:
-        _moved(broker, session, session.acknowledged(event.packet_ids, qos=2))
+        broker.moved(session, session.acknowledged(event.packet_ids, qos=2))
     elif event.kind is PacketType.PUBREC:
         known = session.accepted(event.packet_ids)
         _answer(broker, link, session, _PUBREL, event.packet_ids, known)
@@ -37,19 +37,12 @@ def acknowledged(broker: "Broker", link: Link, event: Acknowledgements) -> None:
         known = session.forget_received(event.packet_ids)
         _answer(broker, link, session, _PUBCOMP, event.packet_ids, known)
     else:
-        _moved(broker, session, session.completed(event.packet_ids))
+        broker.moved(session, session.completed(event.packet_ids))
 
 
 def release_again(link: Link, session: Session) -> None:
     """After a reconnect: PUBREL for what the client has and was perhaps not told to forget [MQTT-4.4.0-1]."""
     link.deliver(frame_acknowledgements(_PUBREL, _raw(list(session.released))), len(session.released))
-
-
-def _moved(broker: "Broker", session: Session, count: int) -> None:
-    """There is room for `count` more deliveries."""
-    if count:
-        broker.sessions.changed(session)
-        broker.delivery.resume(session)
 
 
 def _answer(

@@ -180,7 +180,7 @@ class Broker:
 
     def _appended(self, appended: Sequence[Appended]) -> None:
         self.retaining.follow(appended)
-        if self.ingest.settled:
+        if self.retaining.expected and self.ingest.settled:
             self.retaining.forget_expected()
 
     @property
@@ -286,6 +286,13 @@ class Broker:
                 self.wills.left(will, session.expiry_s)
             else:
                 self.wills.revoke(will)  # it left before it was let in
+
+    def moved(self, session: Session, count: int) -> None:
+        """There is room for `count` more deliveries."""
+        if count:
+            if session.expiry_s:
+                self.sessions.changed(session)
+            self.delivery.resume(session)
 
     def publish(self, link: Link, run: Publishes) -> None:
         """A client published. Raises MqttError."""

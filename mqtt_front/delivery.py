@@ -21,7 +21,10 @@ from mqtt_front.mailbox import Mailbox
 from mqtt_front.packing import Packed, pack, pack_single
 from mqtt_front.session import Client, Session
 from timestone.batch import Batch
+from timestone.draft import Draft
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost, StoreClosed
+from timestone.log import Log
+from timestone.tail import SingleRecord
 
 _STEP_RECORDS = 1024
 _STEP_BYTES = 128 * 1024
@@ -94,6 +97,11 @@ class Delivery:
 
     def resume(self, session: Session) -> None:
         """The client takes more."""
+        for feed in session.feeds.values():
+            if feed.state is FeedState.BLOCKED:
+                break
+        else:
+            return
         for feed in session.feeds_in_order():
             if feed.state is FeedState.BLOCKED:
                 self._make_ready(feed)
@@ -102,12 +110,23 @@ class Delivery:
         """The loop's own thread is about to append something: `serve_woken` comes next."""
         self._wakes.attended = True
 
-    def serve_woken(self) -> None:
-        """Something was appended by the loop's own thread: serve whom it woke at once, not in a turn to come."""
-        self._wakes.attended = False
-        if self._wakes.waiting:
+    def serve_woken(self, log: Log | None = None, draft: Draft | None = None, offset: int = 0) -> None:
+        """Something was appended by the loop's own thread: serve whom it woke at once, not in a turn to come. If it was
+        one draft for one log, at this offset, then whoever waited for its only record need not read it."""
+        wakes = self._wakes
+        wakes.attended = False
+        if not wakes.waiting:
+            return
+        woken = wakes.take()
+        if draft is not None and len(woken) <= _FEEDS_A_TURN and not self._ready:
+            record, left = draft.single_at(offset), []
+            for feed, reader in woken:
+                if record is None or feed.log is not log or not self._sent_to(feed, reader, record):
+                    left.append((feed, reader))
+            woken = left
+        if woken:
             self._scheduled = True
-            self._wakes.empty()
+            self._woken(woken)
             self._run()
 
     def _woken(self, woken: list[tuple[Feed, Cursor]]) -> None:
@@ -171,19 +190,38 @@ class Delivery:
         except StoreClosed as error:
             self._failed(feed, reader, error)
             return True
-        if single is None:
+        return single is not None and self._sent_single(feed, reader, client, single)
+
+    def _sent_to(self, feed: Feed, reader: Cursor, record: SingleRecord) -> bool:
+        """A record was appended, and a feed of its log woken: send it, if that is what the feed was woken for and
+        nothing is in its way. False: nothing has happened."""
+        session = feed.session
+        client = session.client
+        return (
+            feed.reader is reader
+            and feed.state is FeedState.PARKED
+            and reader.offset == record.offset
+            and client is not None
+            and client.writable
+            and session.outstanding < client.inflight_limit
+            and not (len(session.feeds) > 1 and session.must_wait(feed))
+            and feed.goes_out(record)
+            and self._sent_single(feed, reader, client, record)
+        )
+
+    def _sent_single(self, feed: Feed, reader: Cursor, client: Client, record: SingleRecord) -> bool:
+        """Send a record that goes out like any other; there is room in flight. False: nothing has happened."""
+        session = feed.session
+        if session.saving_count:
             return False
-        packed = pack_single(feed, single, client.target)
-        if packed is None:
+        data = pack_single(feed, record, client.target)
+        if data is None:
             return False
         feed.pass_single()
-        session = feed.session
-        if packed.exactly_once or session.saving_count:
-            self._send(_Step(feed, reader, None, single.offset + 1), client, packed)
-            return True
         self.counts.delivered += 1
-        client.deliver(packed.data)
-        self._sessions.changed(session)
+        client.deliver(data)
+        if session.expiry_s:
+            self._sessions.changed(session)
         if reader.park():
             feed.state = FeedState.PARKED
         else:

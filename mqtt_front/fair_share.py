@@ -97,8 +97,11 @@ class FairShare:
                 # Until the next look tells how many there are, the newcomer is one of many.
                 self._others = True
                 self._take_turns(self._known.greedy | self._seen.greedy, self._least_portion)
-        elif any(source.submitted_bytes <= self.modest_bytes for source in sources):
-            self._modest_s = self._loop.time()
+            return
+        for source in sources:
+            if source.submitted_bytes <= self.modest_bytes:
+                self._modest_s = self._loop.time()
+                break
 
     def served(self, source: Holdable) -> None:
         """The portion of a source was read."""

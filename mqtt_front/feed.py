@@ -231,10 +231,20 @@ class Feed:
     def single(self) -> SingleRecord | None:
         """The next record, when it is a plain one that was appended by itself, and goes out like any other; None when
         that takes a closer look. For the one after it, `pass_single`."""
-        if self.resend or self.gap is not None or self.tells_place or not isinstance(self.reader, Reader):
+        if not isinstance(self.reader, Reader):
             return None
         found = self.reader.single()
-        return None if found is None or found.header_length else found
+        return found if found is not None and self.goes_out(found) else None
+
+    def goes_out(self, record: SingleRecord) -> bool:
+        """Does a record of this feed go out like any other?"""
+        return not (
+            record.header_length
+            or self.resend
+            or self.gap is not None
+            or self.tells_place
+            or not isinstance(self.reader, Reader)
+        )
 
     def pass_single(self) -> None:
         """What `single` returned was packed."""

@@ -30,6 +30,7 @@ from mqtt_front.routing import TOPIC_BITS, TOPIC_MASK, Router
 from timestone.config import Ack
 from timestone.draft import Draft
 from timestone.errors import QueueFull, StorageFull, TimestoneError
+from timestone.log import Log
 from timestone.submission import Submission
 
 _PUBREC = 0x50
@@ -212,12 +213,13 @@ class Ingest:
         settled: dict[str, int],
         appended: Callable[[Sequence[Appended]], None] = lambda appended: None,
         writing: Callable[[], None] = lambda: None,
-        written: Callable[[], None] = lambda: None,
+        written: Callable[[Log | None, Draft | None, int], None] = lambda log, draft, offset: None,
     ) -> None:
         """`ack` is what an acknowledgement means; the bounds are on unsettled wire bytes, of all and of one
         client; a client that comes up against its own has at least `share_bytes_per_s` beside others. `settled` is
         kept up to date with the offset, by log, below which everything is answered; `appended` is called with what was;
-        `writing` and `written` before and after the loop's own thread tries to write, before anybody is answered."""
+        `writing` and `written` before and after the loop's own thread tries to write, before anybody is answered;
+        `written` with a log, a draft and its first offset when it wrote nothing else."""
         self._router = router
         self._loop = loop
         self._complaints = complaints
@@ -234,7 +236,8 @@ class Ingest:
             loop, total_bytes=total_bytes, client_bytes=client_bytes, share_bytes_per_s=share_bytes_per_s
         )
         self.modest_bytes = self._shares.modest_bytes
-        self._submitted_bytes = 0
+        self.room_bytes = total_bytes
+        """How much may be gathered in a turn before clients are held."""
         self.gathering = Gathering(router.known, packet_bytes)
         self.gathering.paused = ack is Ack.MEMORY
         self.acknowledge_all: Callable[[list[Gathered]], None] = _acknowledge_each
@@ -253,12 +256,7 @@ class Ingest:
     @property
     def submitted_bytes(self) -> int:
         """Wire bytes of publishes that are not settled, of all clients."""
-        return self._submitted_bytes + self.gathering.size_bytes
-
-    @property
-    def room_bytes(self) -> int:
-        """How much may be gathered in a turn before clients are held."""
-        return self._total_bytes - self._submitted_bytes
+        return self._total_bytes - self.room_bytes + self.gathering.size_bytes
 
     def add(
         self, source: Source, run: Publishes, forbidden: Collection[bytes] = (), room: int = 1 << 32
@@ -313,7 +311,8 @@ class Ingest:
 
     def _open_turn(self) -> _Turn:
         if self._turn is None:
-            self._submit_gathered()
+            if self.gathering.count:
+                self._submit_gathered()
             self._turn = _Turn()
             self.gathering.paused = True  # until what goes the usual way in this turn is submitted
             self._loop.call_soon(self.flush)
@@ -355,7 +354,7 @@ class Ingest:
         turn.sizes[source] = turn.sizes.get(source, 0) + size_bytes
         turn.size_bytes += size_bytes
         source.submitted_bytes += size_bytes
-        self._submitted_bytes += size_bytes
+        self.room_bytes -= size_bytes
         self.charged(source)
 
     def charged(self, source: Source) -> None:
@@ -368,23 +367,27 @@ class Ingest:
 
     def flush(self) -> None:
         """Submit what has gathered. Called at the end of each turn by itself."""
-        self._submit_gathered()
-        turn, self._turn = self._turn, None
-        if turn is not None:
+        if self.gathering.count:
+            self._submit_gathered()
+        if self._turn is not None:
+            turn, self._turn = self._turn, None
             self.gathering.paused = self._ack is Ack.MEMORY
             self._submit(turn)
 
     def _submit_gathered(self) -> None:
-        if self.gathering.count:
-            gathered = self.gathering.finish()
-            self._submitted_bytes += gathered.size_bytes
-            self.received_count += gathered.record_count
-            self.gathered_count += gathered.record_count
+        gathered = self.gathering.finish()
+        self.room_bytes -= gathered.size_bytes
+        self.received_count += gathered.record_count
+        self.gathered_count += gathered.record_count
+        if gathered.record_count == 1:
+            topic_id = int.from_bytes(gathered.topic_ids, sys.byteorder)
+            draft = Draft.single(gathered.data, topic_id, gathered.flags[0])
+        else:
             draft = _draft_of(gathered)
-            if self._turns or (self._ack is not Ack.WRITTEN and any(gathered.answers)):
-                self._submit(_Turn(gathered, draft))
-            else:
-                self._append(gathered, draft)
+        if self._turns or (self._ack is not Ack.WRITTEN and any(gathered.answers)):
+            self._submit(_Turn(gathered, draft))
+        else:
+            self._append(gathered, draft)
 
     def _append(self, gathered: Gathered, draft: Draft) -> None:
         """What was gathered, when nothing came before it and being written is enough. Most of it is appended, delivered
@@ -396,23 +399,25 @@ class Ingest:
             outcome = log.append_now(draft)
         except (TimestoneError, OSError) as error:
             outcome = error
-        self._written()
-        if outcome is None:
-            self._submit(_Turn(gathered, draft), now=False)
-        elif isinstance(outcome, Exception):
-            turn = _Turn(gathered, draft)
-            turn.open_count = 1
-            self._turns.append(turn)
-            self._resolved([(turn, gathered.log, outcome)])
-        else:
+        if isinstance(outcome, range):
+            self._written(log, draft, outcome.start)
             self._shares.submitted(gathered.sources)
             self.acknowledge_all([gathered])
             self._settled[log.name] = outcome.stop
             for source, size_bytes in zip(gathered.sources, gathered.sizes, strict=True):
                 source.submitted_bytes -= size_bytes
-            self._submitted_bytes -= gathered.size_bytes
+            self.room_bytes += gathered.size_bytes
             self._appended([Appended(log.name, outcome, False)])
-            self._shares.settled(self._submitted_bytes + self.gathering.size_bytes)
+            self._shares.settled(self._total_bytes - self.room_bytes + self.gathering.size_bytes)
+            return
+        self._written(None, None, 0)
+        turn = _Turn(gathered, draft)
+        if outcome is None:
+            self._submit(turn, now=False)
+        else:
+            turn.open_count = 1
+            self._turns.append(turn)
+            self._resolved([(turn, gathered.log, outcome)])
 
     def _submit(self, turn: _Turn, *, now: bool = True) -> None:
         """`now`: this thread tries to append what may be acknowledged once it is written."""
@@ -441,7 +446,7 @@ class Ingest:
             self._answer([turn])
             turn.answers = []
         if tried:
-            self._written()
+            self._written(None, None, 0)
         if outcomes or not turn.columns:
             self._resolved(outcomes)
 
@@ -478,7 +483,7 @@ class Ingest:
                 self._complaints.warn(f"failed {number}", f"{count} publishes could not be stored: {error}")
             for source, size_bytes in turn.all_sizes():
                 source.submitted_bytes -= size_bytes
-            self._submitted_bytes -= turn.size_bytes
+            self.room_bytes += turn.size_bytes
         if done:
             self._appended(appended)
         self._shares.settled(self.submitted_bytes)
@@ -512,8 +517,6 @@ class Ingest:
 
 def _draft_of(gathered: Gathered) -> Draft:
     flags = gathered.flags
-    if gathered.record_count == 1:
-        return Draft.single(gathered.data, int.from_bytes(gathered.topic_ids, sys.byteorder), flags[0])
     same = flags.count(flags[0]) == len(flags)
     return Draft.from_columns(
         gathered.data,

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
-from mqtt_front.codec.packets import MQTT_5, Packet, PacketType
+from mqtt_front.codec.packets import MQTT_5, Packet
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.codec.reasons import Reason, connack_code_3, connack_reason
 from mqtt_front.connection import Connection
 from mqtt_front.errors import MqttError, ProtocolViolation
-from mqtt_front.events import Acknowledgements, Event, Publishes, packet_count
+from mqtt_front.events import Event, Publishes, packet_count
 from mqtt_front.loop import Transport
 from mqtt_front.rate import Rate
 from mqtt_front.security.identity import Identity
@@ -254,8 +254,10 @@ class Link:
 
     def take_pubacks(self, packet_ids: list[int]) -> None:
         """PUBACKs were received, and nothing else: every delivery to a client that reads along brings one."""
-        self.broker.counts.packets_received += len(packet_ids)
-        self.broker.handle(self, Acknowledgements(PacketType.PUBACK, packet_ids))
+        broker, session = self.broker, self.session
+        broker.counts.packets_received += len(packet_ids)
+        if session is not None:
+            broker.moved(session, session.acknowledged(packet_ids))
 
     def receive(self, data: bytes) -> None:
         """Bytes of MQTT came in."""
@@ -332,7 +334,10 @@ class Link:
         counts = self.broker.counts
         counts.packets_sent += count
         counts.bytes_sent += len(data)
-        self._write(self.transport, data)
+        if self.socket is None:
+            self.transport.write(data)
+        else:
+            self.socket.send(self.transport, data)
         if not self.writable:
             self.unread_bytes += len(data)
             if self.unread_bytes > self.broker.settings.unsent_bytes and Hold.UNREAD not in self.holds:
@@ -352,23 +357,7 @@ class Link:
 
     def acknowledge(self, data: bytes, count: int) -> None:
         self.connection.unacknowledged -= count
-        transport = self.transport
-        if transport is None or self.closing:
-            return
-        if not self.writable:
-            self.deliver(data, count)
-            return
-        # What `deliver` does, without the call: of a thousand slow clients each gets one message acknowledged.
-        counts = self.broker.counts
-        counts.packets_sent += count
-        counts.bytes_sent += len(data)
-        self._write(transport, data)
-
-    def _write(self, transport: Transport, data: bytes) -> None:
-        if self.socket is None:
-            transport.write(data)
-        else:
-            self.socket.send(transport, data)
+        self.deliver(data, count)
 
     def settled(self, acknowledgements: bytes, reason: int) -> None:
         at_qos_2 = [at for at in range(0, len(acknowledgements), 4) if acknowledgements[at] == 0x50]

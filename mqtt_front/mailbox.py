@@ -45,10 +45,14 @@ class Mailbox(Generic[Item]):
 
     def empty(self) -> None:
         """Deliver what is there, in the loop's thread: it does so by itself, but in a turn to come."""
+        if items := self.take():
+            self._deliver(items)
+
+    def take(self) -> list[Item]:
+        """What is there, in the loop's thread, for whom it is not to be delivered."""
         self._thread = threading.get_ident()
         self._rung = False
         items: list[Item] = []
         for _ in range(len(self.waiting)):
             items.append(self.waiting.popleft())
-        if items:
-            self._deliver(items)
+        return items

@@ -88,7 +88,7 @@ class Retaining:
         self._clock = clock
         self._reads: Mailbox[tuple[RetainedMessages, Batch | Exception]] = Mailbox(loop, self._read)
         self._reading: set[str] = set()
-        self._expected: dict[str, int] = {}
+        self.expected: dict[str, int] = {}
         """New topics that were admitted and are not in the logs yet, with their sizes."""
         self._expected_bytes = 0
         self._expiries: list[tuple[int, str, int]] = []
@@ -222,7 +222,7 @@ class Retaining:
                 self._elsewhere(messages, record.topic)
             elif not messages.remove(record.topic) and not self._elsewhere(messages, record.topic):
                 continue
-            self._expected_bytes -= self._expected.pop(record.topic, 0)
+            self._expected_bytes -= self.expected.pop(record.topic, 0)
             self._dirty.setdefault(record.topic, Dirty(messages.log.name, record.offset))
         messages.position = max(messages.position, batch.next_offset)
 
@@ -257,21 +257,21 @@ class Retaining:
                 continue
             topic = run.topics[number].decode("utf-8", "replace")
             known = next((one for each in self._logs.values() if (one := each.get(topic))), None)
-            added = len(topic) + length - (known.size_bytes if known else self._expected.get(topic, 0))
-            new = known is None and topic not in self._expected
-            if (new and count + len(self._expected) >= self._count_limit) or (
+            added = len(topic) + length - (known.size_bytes if known else self.expected.get(topic, 0))
+            new = known is None and topic not in self.expected
+            if (new and count + len(self.expected) >= self._count_limit) or (
                 added > 0 and size_bytes + self._expected_bytes + added > self._bytes_limit
             ):
                 refused.append(place)
             elif new:
-                self._expected[topic] = added
+                self.expected[topic] = added
                 self._expected_bytes += added
         self.refused_count += len(refused)
         return refused
 
     def forget_expected(self) -> None:
         """Nothing is on its way to the logs: what was expected and did not come never will."""
-        self._expected.clear()
+        self.expected.clear()
         self._expected_bytes = 0
 
     # Saving.

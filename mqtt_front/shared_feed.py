@@ -10,6 +10,7 @@ from mqtt_front.shared_group import SharedGroup
 from mqtt_front.subscription import Subscription
 from mqtt_front.window import Window
 from timestone.batch import Batch
+from timestone.tail import SingleRecord
 from timestone.topic_choice import TopicChoice
 
 if TYPE_CHECKING:
@@ -189,8 +190,9 @@ class SharedFeed(Feed):
     def prepare(self) -> bool | None:
         return self.reader.prepare() if isinstance(self.reader, MemberCursor) else super().prepare()
 
-    def single(self) -> None:
+    def goes_out(self, record: SingleRecord) -> bool:
         """The group decides about each record."""
+        return False
 
     def passed(self) -> None:
         self.group.stir()

@@ -87,7 +87,7 @@ class Appender:
     ) -> None:
         self.history = history
         """Replaced whole at every change, so readers take it without a lock."""
-        self.config = config
+        self.configure(config)
         self.epoch = epoch
         self.next_offset = next_offset
         """Where the next record goes: everything below is written, though perhaps not published yet."""
@@ -99,6 +99,11 @@ class Appender:
         self._writer: SegmentWriter | None = None
         self._rolled: list[SegmentWriter] = []
         self._unsynced_runs: collections.deque[TailRun] = collections.deque()
+
+    def configure(self, config: LogConfig) -> None:
+        """Other limits of segments, from the next append on."""
+        self._segment_bytes, self._segment_entries = config.segment_bytes, config.segment_entries
+        self._roll_age_us = config.roll_age_ms * 1000
 
     @property
     def rolled_count(self) -> int:
@@ -178,7 +183,9 @@ class Appender:
             return self.write(draft)
         if entries is None:
             return None
-        return self._written(TailRun(first, first + draft.count, entries, draft.stored, position), now_us)
+        # The same, without the named tuple's own `__new__`, which is another call for each message.
+        run = tuple.__new__(TailRun, (first, first + draft.count, entries, draft.stored, position))
+        return self._written(run, now_us)
 
     def _written(self, run: TailRun, now_us: int) -> TailRun:
         self._last_timestamp_us = now_us
@@ -366,9 +373,8 @@ class Appender:
 
     def _is_over(self, writer: SegmentWriter, draft: Draft, now_us: int) -> bool:
         """The segment takes no more than it has: it is full, or old."""
-        config = self.config
         return (
-            writer.size_bytes + draft.size_bytes > config.segment_bytes
-            or writer.count + draft.count > config.segment_entries
-            or now_us - writer.header.created_us >= config.roll_age_ms * 1000
+            writer.size_bytes + draft.size_bytes > self._segment_bytes
+            or writer.count + draft.count > self._segment_entries
+            or now_us - writer.header.created_us >= self._roll_age_us
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 MOST_BYTES = 160 * 1024
 """The largest batch, with its index entries: some tens of microseconds, and no more than the hand-overs would take."""
-_SLOW_S = 0.001
+SLOW_S = 0.001
 _TIMES_AS_LONG = 100
 """A slow write is made up for after so many times as long: waiting takes about a hundredth of a loop's time."""
 _OWED_MOST_S = 1.0
@@ -19,24 +19,16 @@ _PAUSE_MOST_S = 1.0
 
 
 class DirectWrites:
-    """Of one log. Called under its write lock."""
+    """Of one log. Used under its write lock, at each message: whoever writes looks at the clock and calls nothing here
+    unless it was slow."""
 
     def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
-        self._now_s = now_s
-        self._made_up_s = 0.0
-        self._began_s = 0.0
+        self.now_s = now_s
+        """The clock of all times here."""
+        self.paused_until_s = 0.0
+        """No write before this."""
 
-    def begin(self, size_bytes: int) -> bool:
-        """May a batch of this size be written now? Then call `end` when it is."""
-        if size_bytes > MOST_BYTES:
-            return False
-        self._began_s = self._now_s()
-        return self._began_s + _OWED_MOST_S >= self._made_up_s
-
-    def end(self) -> None:
-        """It is written, or has failed."""
-        ended_s = self._now_s()
-        took_s = ended_s - self._began_s
-        if took_s > _SLOW_S:
-            made_up_s = max(self._made_up_s, ended_s) + _TIMES_AS_LONG * took_s
-            self._made_up_s = min(made_up_s, ended_s + _OWED_MOST_S + _PAUSE_MOST_S)
+    def was_slow(self, began_s: float, ended_s: float) -> None:
+        """A write took longer than SLOW_S, whether it failed or not."""
+        made_up_s = max(self.paused_until_s + _OWED_MOST_S, ended_s) + _TIMES_AS_LONG * (ended_s - began_s)
+        self.paused_until_s = min(made_up_s - _OWED_MOST_S, ended_s + _PAUSE_MOST_S)

@@ -17,6 +17,7 @@ from timestone.entry_seal import EntrySeal
 from timestone.errors import RecordTooLarge
 from timestone.record import FLAG_REMOVED
 from timestone.stored_bytes import StoredBytes
+from timestone.tail import SingleRecord
 
 Numbers = npt.NDArray[np.unsignedinteger]
 Column = Sequence[int] | Numbers | int
@@ -123,6 +124,17 @@ class Draft:
         """Raise RecordTooLarge when any record is over the limit. Nothing was written then."""
         if self.size_bytes > record_bytes and (longest := int(self._sizes().max())) > record_bytes:
             raise RecordTooLarge(longest, record_bytes)
+
+    def single_at(self, offset: int) -> SingleRecord | None:
+        """The record of a draft made by `single`, once it has an offset; None for any other draft."""
+        topic_id, flags = self.topic_ids, self.flags
+        if (
+            self.count != 1
+            or self.header_lengths != 0
+            or not (isinstance(topic_id, int) and isinstance(flags, int))
+        ):
+            return None
+        return SingleRecord(offset, topic_id, flags, 0, self.stored.pieces[0])
 
     def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:
         """The index entries of this draft when its first record gets `ordinal` and lies at `position`."""

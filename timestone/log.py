@@ -10,6 +10,7 @@ before."""
 
 import collections
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from timestone.appender import Appender, LogPlace, RescueFailed
 from timestone.compaction import LogCompaction
 from timestone.compression import LogCompression
 from timestone.config import Ack, LogConfig
-from timestone.direct_writes import DirectWrites
+from timestone.direct_writes import MOST_BYTES, SLOW_S, DirectWrites
 from timestone.draft import Draft
 from timestone.entries import ENTRY_BYTES, NO_TOPIC
 from timestone.errors import LogFailed, StorageFull, StoreClosed
@@ -85,6 +86,8 @@ class Log(ReadableLog):
         self._tail = LogTail(store.tail_budget)
         self._queue = SubmissionQueue(folder.name, store.config.queue_bytes)
         self._unsynced: collections.deque[Submission] = collections.deque()
+        limit = store.config.min_free_bytes
+        self._check_bytes = min(_FREE_CHECK_BYTES, limit // 4) if limit else math.inf
         self._unchecked_bytes = _FREE_CHECK_BYTES
         self._write_lock = threading.Lock()
         self._sync_lock = threading.Lock()
@@ -208,14 +211,11 @@ class Log(ReadableLog):
                 or self._sync_lock.locked()
                 or self.topics.has_unwritten
                 or self._closed
-                or not self._direct_writes.begin(draft.size_bytes + draft.count * ENTRY_BYTES)
+                or draft.size_bytes + draft.count * ENTRY_BYTES > MOST_BYTES
+                or (began_s := self._direct_writes.now_s()) < self._direct_writes.paused_until_s
             ):
                 return None
-            draft.check(self.config.record_bytes)
-            try:
-                first = self._write_prepared_locked(draft)
-            finally:
-                self._direct_writes.end()
+            first = self._write_prepared_locked(draft, began_s)
         finally:
             self._write_lock.release()
         if first is None:
@@ -387,13 +387,15 @@ class Log(ReadableLog):
         self._check_appendable()
         if draft.count == 0:
             return self._end_offset
-        self._check_space_locked(draft.size_bytes)
+        self._unchecked_bytes += draft.size_bytes
+        if self._unchecked_bytes >= self._check_bytes:
+            self._check_space_locked(draft.size_bytes)
         rolled_count, growing_base = self._appender.rolled_count, self._appender.growing_base
         try:
             self._appender.settle()
             self.topics.write_added()
             run = self._appender.write(draft)
-            self._publish_locked(run)
+            self._publish_locked(run, draft)
         except BaseException as error:
             self._judge_locked(error)
             raise
@@ -404,24 +406,33 @@ class Log(ReadableLog):
             self.retention.expect()
         return run.base_offset
 
-    def _write_prepared_locked(self, draft: Draft) -> int | None:
+    def _write_prepared_locked(self, draft: Draft, began_s: float) -> int | None:
         """As `_write_locked` if that takes two writes to files that are there and nothing else; None: nothing has
-        happened. Half of what that does for one record is to find that out."""
+        happened."""
         if self._failure is not None:
             raise self._failure.again()
+        if draft.size_bytes > self.config.record_bytes:
+            draft.check(self.config.record_bytes)
         if draft.count == 0:
             return self._end_offset
-        self._check_space_locked(draft.size_bytes)
-        epoch = self._appender.epoch
+        self._unchecked_bytes += draft.size_bytes
+        if self._unchecked_bytes >= self._check_bytes:
+            self._check_space_locked(draft.size_bytes)
+        appender, writes = self._appender, self._direct_writes
+        epoch = appender.epoch
         try:
-            run = self._appender.write_prepared(draft)
+            run = appender.write_prepared(draft)
             if run is None:
                 return None
-            self._publish_locked(run)
+            self._publish_locked(run, draft)
         except BaseException as error:
             self._judge_locked(error)
             raise
-        if self._appender.epoch != epoch:  # the growing segment is another one
+        finally:
+            ended_s = writes.now_s()
+            if ended_s - began_s > SLOW_S:
+                writes.was_slow(began_s, ended_s)
+        if appender.epoch != epoch:  # the growing segment is another one
             self.retention.expect()
         return run.base_offset
 
@@ -438,7 +449,7 @@ class Log(ReadableLog):
         if self._appender.roll():
             self._store.sealer.expect(self)
 
-    def _publish_locked(self, run: TailRun) -> None:
+    def _publish_locked(self, run: TailRun, draft: Draft) -> None:
         """Make records visible: tail first, so that whoever sees the new end finds them there. This is where
         parked readers are woken."""
         self._tail.add(run)
@@ -446,15 +457,12 @@ class Log(ReadableLog):
         with wakeups.lock:
             end_offset = self._end_offset = self._appender.next_offset
             growing.count = end_offset - growing.base_offset
-            woken = wakeups.published(run.base_offset, run.topic_ids) if wakeups.parked else ()
+            woken = wakeups.published(run.base_offset, draft.topic_ids) if wakeups.parked else ()
         if woken:
             _wake(woken)
 
     def _check_space_locked(self, added_bytes: int) -> None:
-        self._unchecked_bytes += added_bytes
         limit = self._store.config.min_free_bytes
-        if self._unchecked_bytes < min(_FREE_CHECK_BYTES, limit // 4) or not limit:
-            return
         free = self._store.files.free_bytes(self.folder)
         if free < limit + added_bytes:
             raise StorageFull(self.folder, free, limit)
@@ -602,7 +610,8 @@ class Log(ReadableLog):
             self.check_open()
             config = replace(self.config, **settings)
             self._store.remember(self, config)
-            self.config = self._appender.config = config
+            self.config = config
+            self._appender.configure(config)
         self.expect_upkeep()
         return config
 

@@ -145,8 +145,10 @@ class Reader:
 
         After True, `on_wake` is called exactly once, or `wait` returns.
         """
-        self._check_open()
+        if self._closed:
+            self._check_open()
         log = self.log
+        log.check_open()
         wakeups = log.wakeups
         if not self._registered:
             wakeups.register(self, self._filters)
@@ -161,7 +163,8 @@ class Reader:
 
     def wake(self, first_offset: int) -> None:
         """Called by the log. What lies before `first_offset` was not for this reader."""
-        self.offset = max(self.offset, first_offset)
+        if self.offset < first_offset:
+            self.offset = first_offset
         if self._woken is not None:
             self._woken.set()
         if self.on_wake is not None:

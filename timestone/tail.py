@@ -64,14 +64,6 @@ class TailRun(NamedTuple):
         topic_id, header_length, flags = _TOPIC_AND_FLAGS.unpack_from(self.entries, _TOPIC_AT)
         return SingleRecord(self.base_offset, topic_id, flags, header_length, self.stored.pieces[0])
 
-    @property
-    def topic_ids(self) -> "list[int] | np.ndarray[tuple[int], np.dtype[np.uint32]]":
-        """Of each record. A list of one for a single record: a column of one takes ten times as long."""
-        if len(self.entries) == ENTRY_BYTES:
-            return [_TOPIC_AND_FLAGS.unpack_from(self.entries, _TOPIC_AT)[0]]
-        ids: np.ndarray[tuple[int], np.dtype[np.uint32]] = np.frombuffer(self.entries, dtype=ENTRY)["topic"]
-        return ids
-
     def data_of(self, entries: "np.ndarray[tuple[int], np.dtype[np.void]]") -> tuple[bytes, int]:
         """A buffer with the stored bytes of some entries of this run, in order and at least one, and where in the
         segment it begins."""
@@ -130,10 +122,11 @@ class LogTail:
         self._lock = threading.Lock()
 
     def add(self, run: TailRun) -> None:
+        runs = self._runs
         with self._lock:
-            if self._dropped == len(self._runs):
+            if self._dropped == len(runs):
                 self.first_offset = run.base_offset
-            self._runs.append(run)
+            runs.append(run)
             self._ends.append(run.end_offset)
             self._newest = run
         self._budget.charge(self, run.cost_bytes)

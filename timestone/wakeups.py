@@ -69,10 +69,10 @@ class Wakeups:
             self._parked_for_all.discard(waiter)
 
     def published(
-        self, first_offset: int, topic_ids: list[int] | npt.NDArray[np.uint32]
+        self, first_offset: int, topic_ids: int | npt.NDArray[np.unsignedinteger]
     ) -> list[tuple[Waiter, int]]:
-        """The parked waiters that these new records concern, each with its first offset. They are parked no
-        more. The caller holds `lock`."""
+        """The parked waiters that new records concern, each with its first offset; they are parked no more. All
+        records have one topic, or each its own. The caller holds `lock`."""
         parked, woken = self.parked, []
         if self._parked_for_all:
             woken = [(waiter, first_offset) for waiter in self._parked_for_all]
@@ -80,7 +80,7 @@ class Wakeups:
             self._parked_for_all.clear()
         if not parked:
             return woken
-        for topic, at in [(topic_ids[0], 0)] if len(topic_ids) == 1 else _first_places(topic_ids):
+        for topic, at in ((topic_ids, 0),) if isinstance(topic_ids, int) else _first_places(topic_ids):
             wanting = self._wanting.get(topic)
             for waiter in self._now_wanting(topic) if wanting is None else wanting:
                 if waiter in parked:
@@ -120,10 +120,10 @@ class Wakeups:
                 self._wanting.pop(known, None)
 
 
-def _first_places(topic_ids: list[int] | npt.NDArray[np.uint32]) -> list[tuple[int, int]]:
+def _first_places(topic_ids: npt.NDArray[np.unsignedinteger]) -> list[tuple[int, int]]:
     """The distinct topics of a batch, each with the place of its first record, by place."""
     firsts: dict[int, int] = {}
-    for at, topic in enumerate(topic_ids if isinstance(topic_ids, list) else topic_ids.tolist()):
+    for at, topic in enumerate(topic_ids.tolist()):
         if topic not in firsts:
             firsts[topic] = at
     return list(firsts.items())

@@ -72,6 +72,13 @@ class Parts:
         draft = Draft(list(payloads), self.log.topic_id(topic), flags=qos << 1)
         self.log.append_draft(draft, ack="written")
 
+    def publish_at_once(self, payload: bytes, topic: str = "t") -> None:
+        """Append one record as the loop's own thread does."""
+        draft = Draft.single(payload, self.log.topic_id(topic), 2)
+        self.delivery.expect_woken()
+        offset = self.log.append_draft(draft, ack="written").start
+        self.delivery.serve_woken(self.log, draft, offset)
+
     def acknowledge(self, session: Session, client: FakeClient, count: int | None = None) -> list[bytes]:
         """Acknowledge what was delivered; returns its payloads."""
         taken = client.take()
@@ -115,6 +122,53 @@ def test_one_append_wakes_the_loop_once_for_all_its_readers(parts: Parts) -> Non
     assert parts.loop.wakeup_count == 1
     parts.loop.settle()
     assert all(len(client.take()) == 1 for _, client in clients)
+
+
+def test_who_waits_for_the_loops_own_record_is_sent_it_without_reading(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [parts.client("t"), parts.client("+"), parts.client("other")]
+    parts.publish_at_once(b"0")  # from now on it is known how records of this topic go out
+    rung = parts.loop.wakeup_count
+    with monkeypatch.context() as patched:
+        for name in ("read", "single"):
+            patched.setattr(Reader, name, None)
+        parts.publish_at_once(b"1")
+        parts.publish_at_once(b"2")
+    assert [[one.payload for one in client.take()] for _, client in found] == [[b"0", b"1", b"2"]] * 2 + [[]]
+    assert [session.outstanding for session, _ in found] == [3, 3, 0]
+    assert parts.delivery.counts.delivered == 6
+    assert parts.loop.wakeup_count == rung
+    assert all(parts.state(session) is FeedState.PARKED for session, _ in found)
+
+
+@pytest.mark.parametrize(
+    "why", ["full window", "full socket", "saving", "another log", "another record", "gap"]
+)
+def test_what_is_in_the_way_of_sending_at_once_is_seen_to_first(parts: Parts, store: Store, why: str) -> None:
+    session, client = parts.client("t", inflight_limit=2)
+    feed = session.feeds["mqtt"]
+    parts.publish_at_once(b"0")
+    if why == "full window":
+        parts.publish_at_once(b"1")
+    elif why == "full socket":
+        client.writable = False
+    elif why == "saving":
+        session.expiry_s, session.saving_count = 60, 1
+    elif why == "gap":
+        feed.gap = 0
+    draft = Draft.single(b"2", parts.log.topic_id("t"), 2)
+    if why == "another record":  # the committer has appended this one, and the loop the one behind it
+        parts.publish(b"1")
+    offset = parts.log.append_draft(draft, ack="written").start
+    sent = len(client.publishes)
+    parts.delivery.serve_woken(store.log("other") if why == "another log" else parts.log, draft, offset)
+    if why in ("full window", "full socket", "saving"):
+        assert len(client.publishes) == sent
+    client.writable = True
+    parts.saved()
+    received = parts.acknowledge(session, client) + parts.acknowledge(session, client)
+    assert received == [b"0", b"1", b"2"] if why in ("full window", "another record") else [b"0", b"2"]
 
 
 def test_whom_the_loops_own_append_wakes_can_be_served_before_the_turn_is_over(parts: Parts) -> None:

@@ -95,7 +95,7 @@ class Parts:
             written=self.written,
         )
 
-    def written(self) -> None:
+    def written(self, log: Log | None, draft: Draft | None, offset: int) -> None:
         self.written_count += 1
 
     def settle(self) -> None:

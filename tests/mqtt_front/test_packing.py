@@ -61,8 +61,8 @@ def packed(feed: Feed, target: Target = V3, now_us: int | None = None) -> tuple[
         if single is not None and alone is not None:
             feed.reader.seek(single.offset + 1)
             singles.append(single.offset)
-            found += [packet for packet in parse(alone.data, target.level)[0] if isinstance(packet, Publish)]
-            total = total._replace(data=total.data + alone.data, delivered_count=total.delivered_count + 1)
+            found += [packet for packet in parse(alone, target.level)[0] if isinstance(packet, Publish)]
+            total = total._replace(data=total.data + alone, delivered_count=total.delivered_count + 1)
             continue
         batch = feed.reader.read()
         clock_us = int(batch.timestamps_us[-1]) + (now_us or 0) if len(batch) else 0
@@ -278,7 +278,7 @@ def test_a_record_that_was_appended_by_itself_is_packed_by_itself_once_its_topic
         found, total = packed(feed)
         assert [(one.payload, one.qos) for one in found] == [(b"%d" % number, number)]
         assert total.delivered_count == 1
-    assert singles == ([-1, 1, 2] if tried else [])
+    assert singles == ([-1, 1] if tried else []), "QoS 2 is for the usual way"
     assert [(entry.offset, entry.qos) for entry in feed.session.in_flight.values()] == [(1, 1), (2, 2)]
     assert (feed.window.seen, feed.session.outstanding, feed.session.packet_ids.last) == (3, 2, 2)
 

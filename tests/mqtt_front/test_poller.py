@@ -5,15 +5,17 @@ import contextlib
 import random
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+import timestone
 from mqtt_front import kernel
 from mqtt_front import link as link_module
 from mqtt_front.codec import packets
@@ -21,6 +23,7 @@ from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Puback, Publish
 from mqtt_front.codec.properties import Properties
 from mqtt_front.link import FRONT_BYTES
+from mqtt_front.poller import Poller
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import mqtt_server
 from tests.support.waiting import TIMEOUT_S, wait_for
@@ -559,3 +562,50 @@ def test_bad_arguments_are_refused(parts: Parts) -> None:
     link.peer.send(PUBLISH)
     parts.turn()
     assert parts.told == [("one", "receive is called by what it calls")]
+
+
+CALLS_DELIVERED = 62
+"""From a publisher's socket to what its subscriber acknowledges, with some room for what is better read than inlined."""
+CALLS_ACKNOWLEDGED = 36
+"""Of a publish that nobody has subscribed to."""
+
+
+@needs_kernel
+def test_a_message_on_its_own_takes_few_calls_of_python_functions(tmp_path: Path) -> None:
+    """Its code has left the processor's caches since the last one, so what it costs is how much of it there is."""
+    turns: list[int] = []
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code is Poller._turn.__code__:
+            turns.append(0)
+        if event == "call" and turns:
+            turns[-1] += 1
+
+    def calls(turn_count: int, message: Callable[[], object]) -> int:
+        turns.clear()
+        message()
+        wait_for(lambda: len(turns) >= turn_count)
+        return sum(turns)
+
+    # No flush, during which the loop does not write itself.
+    with (
+        timestone.open(tmp_path, ack="written", sync_interval_ms=3_600_000) as store,
+        mqtt_server(tmp_path, store=store) as server,
+        RawClient(server.address) as publisher,
+        RawClient(server.address) as subscriber,
+    ):
+        publisher.connect("publisher")
+        subscriber.connect("subscriber")
+        subscriber.subscribe("heard")
+
+        def deliver() -> None:
+            publisher.publish("heard", b"x" * 100)
+            subscriber.receive(1)
+
+        deliver()
+        publisher.publish("unheard")
+        server.call(lambda: sys.setprofile(count))
+        # Where the machine has stalled in a write, the next ones are the committer's for a second or two.
+        wait_for(lambda: calls(2, deliver) <= CALLS_DELIVERED)
+        wait_for(lambda: calls(1, lambda: publisher.publish("unheard")) <= CALLS_ACKNOWLEDGED)
+        server.call(lambda: sys.setprofile(None))

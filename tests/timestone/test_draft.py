@@ -9,6 +9,7 @@ from timestone.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.entry_seal import EntrySeal
 from timestone.errors import RecordTooLarge
 from timestone.record import FLAG_REMOVED
+from timestone.tail import SingleRecord
 
 SEAL = EntrySeal(5, 1000)
 
@@ -17,6 +18,13 @@ def entries_of(draft: Draft, ordinal: int = 3, position: int = 70) -> Entries:
     raw = draft.entries(SEAL, ordinal=ordinal, position=position, timestamp_us=99)
     assert len(raw) == draft.count * ENTRY_BYTES
     return np.frombuffer(raw, dtype=ENTRY)
+
+
+def test_the_record_of_a_draft_of_one_is_known_without_reading_it() -> None:
+    assert Draft.single(b"abc", 7, 2).single_at(5) == SingleRecord(5, 7, 2, 0, b"abc")
+    assert Draft([b"a", b"b"], 7).single_at(5) is None
+    assert Draft([b"a"], [7]).single_at(5) is None
+    assert Draft([b"ha"], 7, header_lengths=1).single_at(5) is None
 
 
 def test_entries_describe_the_records_back_to_back() -> None:

@@ -44,7 +44,7 @@ def publish(wakeups: Wakeups, first_offset: int, topics: list[str | None]) -> di
     """Publish records of these topics; who was woken, with which offset."""
     ids = [NO_TOPIC if name is None else NAMES.index(name) for name in topics]
     with wakeups.lock:
-        woken = wakeups.published(first_offset, ids if len(ids) == 1 else np.array(ids, dtype=np.uint32))
+        woken = wakeups.published(first_offset, ids[0] if len(ids) == 1 else np.array(ids, dtype=np.uint32))
     found = {waiter.name: offset for waiter, offset in woken if isinstance(waiter, Sleeper)}
     assert len(found) == len(woken), "nobody is woken twice"
     return found
