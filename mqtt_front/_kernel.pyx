@@ -795,8 +795,8 @@ cdef class Sockets:
         self.receiving, self.plain_bytes, self.room_bytes = True, 0, room_bytes
         try:
             for batch in range(BATCHES):
-                with nogil:
-                    count = poll_ready(self.poll, keys, BATCH)
+                # It waits for nothing, so letting go of the interpreter lock would take longer than the call.
+                count = poll_ready(self.poll, keys, BATCH)
                 if count < 0:
                     if errno == EINTR:
                         break

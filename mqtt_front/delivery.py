@@ -24,6 +24,7 @@ from timestone.batch import Batch
 from timestone.draft import Draft
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.log import Log
+from timestone.reader import Reader
 from timestone.tail import SingleRecord
 
 _STEP_RECORDS = 1024
@@ -35,6 +36,8 @@ _SCAN_RECORDS = 65_536
 _FEEDS_A_TURN = 64
 _RETRY_S = 1.0
 _PUBREL = 0x62
+_PARKED, _BLOCKED = FeedState.PARKED, FeedState.BLOCKED
+"""For what happens at each message: a look into an enumeration takes longer than one at a global name."""
 
 
 @dataclass(slots=True)
@@ -98,7 +101,7 @@ class Delivery:
     def resume(self, session: Session) -> None:
         """The client takes more."""
         for feed in session.feeds.values():
-            if feed.state is FeedState.BLOCKED:
+            if feed.state is _BLOCKED:
                 break
         else:
             return
@@ -185,6 +188,8 @@ class Delivery:
 
     def _served_single(self, feed: Feed, reader: Cursor, client: Client) -> bool:
         """Most appends to a log of devices are of one record: is it one that goes out like any other?"""
+        if not isinstance(reader, Reader):
+            return False
         try:
             single = feed.single()
         except StoreClosed as error:
@@ -199,7 +204,8 @@ class Delivery:
         client = session.client
         return (
             feed.reader is reader
-            and feed.state is FeedState.PARKED
+            and isinstance(reader, Reader)
+            and feed.state is _PARKED
             and reader.offset == record.offset
             and client is not None
             and client.writable
@@ -209,7 +215,7 @@ class Delivery:
             and self._sent_single(feed, reader, client, record)
         )
 
-    def _sent_single(self, feed: Feed, reader: Cursor, client: Client, record: SingleRecord) -> bool:
+    def _sent_single(self, feed: Feed, reader: Reader, client: Client, record: SingleRecord) -> bool:
         """Send a record that goes out like any other; there is room in flight. False: nothing has happened."""
         session = feed.session
         if session.saving_count:
@@ -217,13 +223,13 @@ class Delivery:
         data = pack_single(feed, record, client.target)
         if data is None:
             return False
-        feed.pass_single()
+        reader.offset = record.offset + 1
         self.counts.delivered += 1
         client.deliver(data)
         if session.expiry_s:
             self._sessions.changed(session)
         if reader.park():
-            feed.state = FeedState.PARKED
+            feed.state = _PARKED
         else:
             self._make_ready(feed)
         return True

@@ -230,7 +230,7 @@ class Feed:
 
     def single(self) -> SingleRecord | None:
         """The next record, when it is a plain one that was appended by itself, and goes out like any other; None when
-        that takes a closer look. For the one after it, `pass_single`."""
+        that takes a closer look. Does not move."""
         if not isinstance(self.reader, Reader):
             return None
         found = self.reader.single()
@@ -238,18 +238,7 @@ class Feed:
 
     def goes_out(self, record: SingleRecord) -> bool:
         """Does a record of this feed go out like any other?"""
-        return not (
-            record.header_length
-            or self.resend
-            or self.gap is not None
-            or self.tells_place
-            or not isinstance(self.reader, Reader)
-        )
-
-    def pass_single(self) -> None:
-        """What `single` returned was packed."""
-        assert isinstance(self.reader, Reader)
-        self.reader.offset += 1
+        return not (record.header_length or self.resend or self.gap is not None or self.tells_place)
 
     def passed(self) -> None:
         """It would be this feed's turn, but its client takes nothing."""

@@ -224,6 +224,7 @@ class Ingest:
         self._loop = loop
         self._complaints = complaints
         self._ack = ack
+        self._at_written = ack is Ack.WRITTEN
         self._total_bytes = total_bytes
         self._settled = settled
         self._appended = appended
@@ -384,7 +385,7 @@ class Ingest:
             draft = Draft.single(gathered.data, topic_id, gathered.flags[0])
         else:
             draft = _draft_of(gathered)
-        if self._turns or (self._ack is not Ack.WRITTEN and any(gathered.answers)):
+        if self._turns or (not self._at_written and any(gathered.answers)):
             self._submit(_Turn(gathered, draft))
         else:
             self._append(gathered, draft)
@@ -407,7 +408,7 @@ class Ingest:
             for source, size_bytes in zip(gathered.sources, gathered.sizes, strict=True):
                 source.submitted_bytes -= size_bytes
             self.room_bytes += gathered.size_bytes
-            self._appended([Appended(log.name, outcome, False)])
+            self._appended([tuple.__new__(Appended, (log.name, outcome, False))])
             self._shares.settled(self._total_bytes - self.room_bytes + self.gathering.size_bytes)
             return
         self._written(None, None, 0)

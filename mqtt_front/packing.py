@@ -75,7 +75,7 @@ def pack_single(feed: Feed, record: SingleRecord, target: Target) -> bytes | Non
         return None
     window = feed.window
     if qos:
-        session.in_flight[packet_id] = InFlight(feed, offset, qos)
+        session.in_flight[packet_id] = tuple.__new__(InFlight, (feed, offset, qos))  # without a call for it
         window.sent((offset,))
         session.outstanding += 1
         session.packet_ids.last = packet_id

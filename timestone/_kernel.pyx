@@ -6,6 +6,7 @@ a record. Functions allocate nothing but their results and keep no reference to 
 place in a buffer is checked against the buffer's own size before it is touched.
 Works without the GIL once there is so much to do that another thread can use the time."""
 
+from cython cimport freelist
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
@@ -94,6 +95,7 @@ assert (INDEX_HEADER_BYTES, REMOVED) == (HEADER_BYTES, FLAG_REMOVED)
 assert Record._fields == ("offset", "timestamp_us", "topic", "payload", "block", "flags")
 
 
+@freelist(8)
 cdef class View:
     """A contiguous buffer, held as long as this object lives."""
 
@@ -119,6 +121,7 @@ cdef class View:
         return self.size // item_bytes
 
 
+@freelist(8)
 cdef class Column:
     """A value for each record: from a buffer, or one for all, which is a column with steps of zero bytes."""
 

@@ -134,7 +134,7 @@ class Draft:
             or not (isinstance(topic_id, int) and isinstance(flags, int))
         ):
             return None
-        return SingleRecord(offset, topic_id, flags, 0, self.stored.pieces[0])
+        return tuple.__new__(SingleRecord, (offset, topic_id, flags, 0, self.stored.pieces[0]))
 
     def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:
         """The index entries of this draft when its first record gets `ordinal` and lies at `position`."""

@@ -203,7 +203,7 @@ class Log(ReadableLog):
         """Append a small draft at level `written` in the caller's thread if nothing suggests that this would wait for
         the disk or for somebody; None otherwise: then `submit` it. For event loops: it spares them two hand-overs
         (docs/decisions/0016-direct-writes.md). Errors as `append_draft`."""
-        if not self._write_lock.acquire(blocking=False):
+        if not self._write_lock.acquire(False):  # by keyword it takes longer
             return None
         try:
             if (

@@ -565,7 +565,7 @@ def test_bad_arguments_are_refused(parts: Parts) -> None:
 
 
 CALLS_DELIVERED = 62
-"""From a publisher's socket to what its subscriber acknowledges, with some room for what is better read than inlined."""
+"""From a publisher's socket to what its subscriber acknowledges, with room for what is better read than inlined."""
 CALLS_ACKNOWLEDGED = 36
 """Of a publish that nobody has subscribed to."""
 
