@@ -68,6 +68,7 @@ class Place:
         for _ in range(count):
             log.append(bytes(size))
         wait_for(lambda: all(segment.trailer for segment in log.history.segments[:-1]))
+        log.sync()  # takes the lock under which the sealer closes what it has written
 
     def seal(self, log: Log) -> None:
         log.roll()
