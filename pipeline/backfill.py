@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 
 from .config import PipelineConfig
 from .data_file import DataFile
+from .failure import told_in_one_line
 from .frames import Frames
 from .ledger import Commit, State
 from .progress import MINUTE_US
@@ -43,9 +44,10 @@ def backfill(
 ) -> Commit | None:
     """Compute again the windows of `span`, widened to whole windows; without one, all that have late messages.
 
-    Returns None when there was nothing to do. Hold `warehouse.role(MAINTENANCE)`. Raises what Spark raises.
+    Returns None when there was nothing to do. Hold `warehouse.role(MAINTENANCE)`. Raises QueryFailed.
     """
-    return _Backfill(config, warehouse, spark).run(span)
+    with told_in_one_line():
+        return _Backfill(config, warehouse, spark).run(span)
 
 
 class _Backfill:

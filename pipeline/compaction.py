@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .config import PipelineConfig
-from .data_file import DataFile
+from .data_file import DataFile, naming
 from .errors import PipelineError
 from .ledger import Commit
 from .tables import Table, tables_of
@@ -27,8 +27,7 @@ def compact(
     """Merge the files of each partition of each table up to `tables.file_bytes`, one commit a table; then delete what
     was replaced long enough ago and shorten the ledger. Calls `compacted` after each commit.
 
-    Hold `warehouse.role(MAINTENANCE)`. Raises OSError, PipelineError, and ArrowInvalid for a file that is no longer
-    Parquet.
+    Hold `warehouse.role(MAINTENANCE)`. Raises PipelineError, OSError.
     """
     tables = tables_of(config)
     for table in tables.all():
@@ -69,22 +68,29 @@ def _groups(files: Sequence[DataFile], limit_bytes: int) -> Iterator[list[DataFi
 
 
 def _merge(warehouse: Warehouse, table: Table, group: Sequence[DataFile], target: Path) -> None:
-    sources = [pq.ParquetFile(path) for path in warehouse.paths(group)]
+    sources = warehouse.paths(group)
     # Files from before a column was added to the schema have none of it.
     try:
-        schema = pa.unify_schemas(
-            [source.schema_arrow.remove_metadata() for source in sources], promote_options="permissive"
-        )
+        schema = pa.unify_schemas([_schema(path) for path in sources], promote_options="permissive")
     except pa.ArrowException as error:
         raise PipelineError(
             f"{table.name}, {group[0].partition}: files from before and after a change of message.fields do not fit"
             f" together: {error}"
         ) from None
-    with pq.ParquetWriter(target, schema, compression="snappy") as writer:
-        for source in sources:
-            for batch in source.iter_batches(batch_size=_ROWS):
+    with naming(target), pq.ParquetWriter(target, schema, compression="snappy") as writer:
+        for path in sources:
+            for batch in _batches(path):
                 writer.write_table(_with_columns(pa.Table.from_batches([batch]), schema))
-            source.close()
+
+
+def _schema(path: str) -> pa.Schema:
+    with naming(path):
+        return pq.read_schema(path).remove_metadata()
+
+
+def _batches(path: str) -> Iterator[pa.RecordBatch]:
+    with naming(path), pq.ParquetFile(path) as source:
+        yield from source.iter_batches(batch_size=_ROWS)
 
 
 def _with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -1,11 +1,16 @@
 """One Parquet file of a table, and what is known of it without reading its rows."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+
+from .errors import DataFileFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,16 @@ class DataFile:
         """Raises KeyError, TypeError or ValueError for what `to_json` has not made."""
         bounds = {str(name): (int(low), int(high)) for name, (low, high) in data["bounds"].items()}
         return cls(str(data["table"]), str(data["path"]), int(data["rows"]), int(data["bytes"]), bounds)
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """What goes wrong inside with the data file `path` as DataFileFailed: Arrow does not say with which file."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        raise DataFileFailed(f"{path}: {os.strerror(number) if number else error}") from error
 
 
 def describe(table: str, folder: Path, path: str, columns: Sequence[str]) -> DataFile:

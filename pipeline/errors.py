@@ -20,6 +20,10 @@ class DamagedLedger(PipelineError):
     """The list of commits cannot be read, or is of a newer format. Nothing was changed."""
 
 
+class DataFileFailed(PipelineError):
+    """A file of a table is damaged or missing, or cannot be written. Nothing was changed."""
+
+
 class TablesBehind(PipelineError):
     """The log, the checkpoint and the tables do not fit together; going on would leave records out of the tables or
     mix those of two logs."""

@@ -4,6 +4,8 @@ Spark carries the error of a source or of a `foreachBatch` as the text of a trac
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -24,6 +26,15 @@ StackOverflowError, a thousand lines of it on standard error."""
 _RAISED = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
 _STOPPED = re.compile(r"terminated with exception: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
 _OURS = ("pyspark_timestone.errors.", "timestone_pipeline.errors.", "timestone.errors.")
+
+
+@contextmanager
+def told_in_one_line() -> Iterator[None]:
+    """What Spark raises inside, as QueryFailed."""
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        raise in_one_line(error) from error
 
 
 def in_one_line(error: BaseException) -> PipelineError:

@@ -12,6 +12,7 @@ from .backfill import Span, backfill
 from .clean import DUPLICATE, good, parse, rejected, without_repetitions
 from .config import PipelineConfig
 from .data_file import DataFile
+from .failure import told_in_one_line
 from .frames import Frames
 from .last_state import LastState
 from .ledger import Commit, FileKey, State
@@ -35,9 +36,10 @@ def reprocess(
     all records.
 
     Messages that come out of it count as late, and are brought into their windows by a backfill at once. Returns None
-    when there was nothing to do. Hold `warehouse.role(MAINTENANCE)`. Raises what Spark raises.
+    when there was nothing to do. Hold `warehouse.role(MAINTENANCE)`. Raises QueryFailed.
     """
-    return _Reprocess(config, warehouse, spark, since_us, until_us).run(everything)
+    with told_in_one_line():
+        return _Reprocess(config, warehouse, spark, since_us, until_us).run(everything)
 
 
 class _Reprocess:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import timestone
 
 from .config import PipelineConfig
-from .data_file import DataFile
+from .data_file import DataFile, naming
 from .ledger import now_us
 from .progress import Progress
 from .tables import tables_of
@@ -67,7 +67,7 @@ class PipelineStatus:
 
 
 def status(config: PipelineConfig, warehouse: Warehouse) -> PipelineStatus:
-    """As of now. Raises DamagedLedger, OSError."""
+    """As of now. Raises DamagedLedger, DataFileFailed, OSError."""
     tables = tables_of(config)
     state = warehouse.ledger.state()
     sizes = {table.name: _size(table.name, state.of(table.name)) for table in tables.all()}
@@ -94,7 +94,9 @@ def _size(table: str, files: list[DataFile]) -> TableStatus:
 def _reasons(paths: list[str]) -> dict[str, int]:
     counted: Counter[str] = Counter()
     for path in paths:
-        for one in pc.value_counts(pq.read_table(path, columns=["problem"], partitioning=None)["problem"]):
+        with naming(path), pq.ParquetFile(path) as letters:
+            problems = letters.read(columns=["problem"])["problem"]
+        for one in pc.value_counts(problems):
             counted[one["values"].as_py()] += one["counts"].as_py()
     return dict(counted.most_common())
 

@@ -1,5 +1,6 @@
 """Small files become large ones; no row changes, comes twice or is missing, whoever reads meanwhile."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +67,14 @@ def test_files_grow_to_the_size_that_was_asked_for(spark: SparkSession, tmp_path
     size = plant.files("clean")[0].stat().st_size
     plant.changed(tables=replace(plant.config.tables, file_bytes=int(2.5 * size)))
     compacted(plant)
+    assert len(plant.files("clean")) == 2
+
+    plant.changed(tables=replace(plant.config.tables, file_bytes=1 << 20))
+    warehouse = open_tables(plant.config)
+    damaged = Path(warehouse.paths(warehouse.ledger.state().of("clean"))[1])
+    os.truncate(damaged, 100)
+    with pytest.raises(PipelineError, match=f"{damaged}: Parquet magic bytes"):
+        compacted(plant)
     assert len(plant.files("clean")) == 2
 
 

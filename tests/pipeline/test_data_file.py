@@ -1,5 +1,6 @@
 """What is known of a file: rows, bytes, and the times it may hold."""
 
+import errno
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from timestone_pipeline.data_file import DataFile, describe
+from timestone_pipeline.data_file import DataFile, describe, naming
+from timestone_pipeline.errors import DataFileFailed
 
 
 def test_a_footer_says_which_times_a_file_holds(tmp_path: Path) -> None:
@@ -42,3 +44,14 @@ def test_a_range_is_half_open_and_bounds_are_not(low: int | None, high: int | No
     assert one.overlaps("ts", low, high) is may
     assert one.overlaps("of which nothing is known", low, high)
     assert one.partition == ""
+
+
+def test_what_goes_wrong_with_a_file_names_it() -> None:
+    for error, said in (
+        (OSError(errno.ENOSPC, "Error writing bytes to file"), "No space left on device"),
+        (OSError("Corrupt snappy data"), "Corrupt snappy data"),
+        (pa.ArrowInvalid("no magic"), "no magic"),
+    ):
+        with pytest.raises(DataFileFailed) as caught, naming("clean/x.parquet"):
+            raise error
+        assert str(caught.value) == f"clean/x.parquet: {said}"

@@ -1,9 +1,12 @@
 """Spark's pages of text as the one line that matters."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 
-from timestone_pipeline.failure import STOPPED, in_one_line
+from timestone_pipeline.errors import QueryFailed
+from timestone_pipeline.failure import STOPPED, in_one_line, told_in_one_line
 
 SOURCE = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance runs: Traceback (most recent call last):
   File "x.py", line 1, in partitions
@@ -26,6 +29,16 @@ def test_what_is_not_ours_is_cut_to_its_innermost_reason() -> None:
     text = "Job aborted\nCaused by: java.io.IOException: No space left on device\n\tat x"
     assert "No space left on device" in str(in_one_line(RuntimeError(text)))
     assert "\n" not in str(in_one_line(RuntimeError("a\nb")))
+
+
+@pytest.mark.spark
+def test_what_spark_raises_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    with (
+        pytest.raises(QueryFailed, match=r"^Spark gave up: .*PATH_NOT_FOUND.*/nowhere") as caught,
+        told_in_one_line(),
+    ):
+        spark.read.parquet(str(tmp_path / "nowhere"))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.spark

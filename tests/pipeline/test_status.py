@@ -9,6 +9,7 @@ import pytest
 import timestone
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 from timestone_pipeline import PipelineConfig, SourceConfig, TablesConfig, open_tables, status
+from timestone_pipeline.errors import DataFileFailed
 from timestone_pipeline.progress import Progress
 from timestone_pipeline.tables import tables_of
 from timestone_pipeline.warehouse import Advance
@@ -69,3 +70,12 @@ def test_rows_that_are_missing_show(config: PipelineConfig) -> None:
     found = status(config, open_tables(config))
     assert not found.exact
     assert found.logs[0].lag is None, "no store"
+
+
+def test_dead_letters_that_cannot_be_read_are_named(config: PipelineConfig) -> None:
+    commit(config, 1, bronze=[None], dead_letters=["no time"])
+    warehouse = open_tables(config)
+    (letters,) = warehouse.paths(warehouse.ledger.state().of("dead_letters"))
+    Path(letters).write_bytes(b"x" * 100)
+    with pytest.raises(DataFileFailed, match=f"{letters}: Parquet magic bytes"):
+        status(config, warehouse)
