@@ -421,7 +421,7 @@ class Ingest:
             self._resolved([(turn, gathered.log, outcome)])
 
     def _submit(self, turn: _Turn, *, now: bool = True) -> None:
-        """`now`: this thread tries to append what may be acknowledged once it is written."""
+        """`now`: this thread has not tried to write it yet."""
         self._turns.append(turn)
         self._shares.submitted(turn.all_sources())
         turn.open_count = len(turn.columns)
@@ -430,12 +430,11 @@ class Ingest:
         for number, columns in turn.columns.items():
             level = self._ack if columns.acknowledged and self._ack is not Ack.MEMORY else Ack.WRITTEN
             log, draft = self._router.logs[number], columns.draft()
-            attempt = now and level is Ack.WRITTEN
-            if attempt and not tried:
+            if now and not tried:
                 tried = True
                 self._writing()
             try:
-                written = log.append_now(draft) if attempt else None
+                written = log.append_now(draft) if now and level is Ack.WRITTEN else None
                 if written is None:
                     log.submit(draft, ack=level, done=functools.partial(self._done, turn, number))
                 else:
@@ -452,7 +451,7 @@ class Ingest:
             self._resolved(outcomes)
 
     def _done(self, turn: _Turn, number: int, submission: Submission) -> None:
-        """Called by the committer's thread."""
+        """Called by the committer's thread; by this one where the loop itself has failed to write."""
         self._mailbox.put((turn, number, submission.error or submission.offsets.stop))
 
     def _resolved(self, outcomes: list[tuple[_Turn, int, Exception | int]]) -> None:

@@ -30,17 +30,16 @@ class Committer:
         self._to_write: dict[Log, None] = {}
         self._deadlines: dict[Log, float] = {}
         self._gathering: Log | None = None
-        """Whose next flush waits for more, and for how much."""
-        self._missing_bytes = 0
+        """Whose next flush waits for more."""
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="timestone-committer", daemon=True)
         self._thread.start()
 
     def expect_write(self, log: "Log") -> None:
-        """The log has submissions in its queue."""
+        """The log has submissions in its queue, or written ones that wait for a flush."""
         with self._lock:
             self._to_write[log] = None
-            if log is not self._gathering or log.queued_bytes >= self._missing_bytes:
+            if log is not self._gathering or not log.gathers:
                 self._changed.notify()
 
     def expect_sync(self, log: "Log") -> None:
@@ -89,20 +88,21 @@ class Committer:
         if log.awaited or log.sync_overdue:
             # The second: the disk takes less than comes. Waiting bounds what is written and not durable.
             log.sync_queued()
+            if alone:
+                self._gather(
+                    log
+                )  # so that who was answered wakes this thread once, not with its first message
         elif flush or log.sync_wanted:
             self._flusher.expect(log)
         elif log.dirty:
             self.expect_sync(log)
 
     def _gather(self, log: "Log") -> None:
-        """Wait for what the next flush of a log should carry, but for no other log's sake."""
-        missing_bytes, patience_s = log.flush_groups.missing_bytes, log.flush_groups.patience_s
-        if missing_bytes <= 0:
-            return
+        """Wait for what the next flush of a log should carry, but not while another log has something to write."""
         with self._lock:
-            if log.queued_bytes < missing_bytes and not self._stopping and not self._to_write.keys() - {log}:
-                self._gathering, self._missing_bytes = log, missing_bytes
-                self._changed.wait(patience_s)
+            if log.gathers and not self._stopping and not self._to_write.keys() - {log}:
+                self._gathering = log
+                self._changed.wait(log.flush_groups.patience_s)
                 self._gathering = None
         log.write_queued()
 

@@ -48,6 +48,8 @@ Result = TypeVar("Result")
 _LOGGER = logging.getLogger("timestone")
 _FREE_CHECK_BYTES = 4 * 1024 * 1024
 """Free space is looked at once per this much written: a statvfs a batch would cost as much as the batch."""
+_SMALL_FLUSH_BYTES = 1024 * 1024
+"""A write beside a flush of at most so much takes as long as alone."""
 
 
 class Log(ReadableLog):
@@ -91,6 +93,8 @@ class Log(ReadableLog):
         self._unchecked_bytes = _FREE_CHECK_BYTES
         self._write_lock = threading.Lock()
         self._sync_lock = threading.Lock()
+        self._flush_bytes = 0
+        """What the flush that is under way carries, or the last one did."""
         self._direct_writes = DirectWrites()
         self.flush_groups = FlushGroups()
         self._failure: LogFailed | None = None
@@ -206,16 +210,8 @@ class Log(ReadableLog):
         if not self._write_lock.acquire(False):  # by keyword it takes longer
             return None
         try:
-            if (
-                self._queue.queued_bytes  # somebody came first
-                or self._sync_lock.locked()
-                or self.topics.has_unwritten
-                or self._closed
-                or draft.size_bytes + draft.count * ENTRY_BYTES > MOST_BYTES
-                or (began_s := self._direct_writes.now_s()) < self._direct_writes.paused_until_s
-            ):
-                return None
-            first = self._write_prepared_locked(draft, began_s)
+            # While a flush is under way nothing: it may be one of much, because nobody waits for it.
+            first = None if self._sync_lock.locked() else self._write_now_locked(draft)
         finally:
             self._write_lock.release()
         if first is None:
@@ -227,10 +223,11 @@ class Log(ReadableLog):
         self, draft: Draft, *, ack: Ack | str, done: Callable[[Submission], None] | None = None
     ) -> Submission:
         """Hand over a draft without waiting for the disk; for event loops. Drafts are written in the order of
-        submission.
+        submission: at level `synced` by the caller's thread where `append_now` would, so that readers have them at once
+        and only the flush is left to the committer.
 
-        `done` is called once the level is reached or the append failed (`submission.error`): for `memory` at
-        once by the caller's thread, else by the committer's, which it must not block.
+        `done` is called once the level is reached or the append failed (`submission.error`), by the caller's thread
+        or by the committer's, which it must not block.
 
         Raises QueueFull while more than `queue_bytes` wait for the disk (`queued_bytes` says how much), whatever
         the level; RecordTooLarge, LogFailed, StoreClosed. Nothing was submitted then.
@@ -238,7 +235,8 @@ class Log(ReadableLog):
         self._check_appendable()
         draft.check(self.config.record_bytes)
         submission = Submission(draft, Ack(ack), done)
-        self._queue.put(submission)
+        if submission.ack is not Ack.SYNCED or not self._write_now(submission):
+            self._queue.put(submission)
         self._store.committer.expect_write(self)
         if submission.ack is Ack.MEMORY:
             submission.resolve()
@@ -283,13 +281,19 @@ class Log(ReadableLog):
 
     def write_queued(self) -> None:
         """Write everything submitted. Errors go to the submissions they concern."""
-        with self._write_lock:
-            self._write_queued_locked()
+        if self._queue.queued_bytes:
+            with self._write_lock:
+                self._write_queued_locked()
 
     @property
     def awaited(self) -> bool:
         """Somebody waits for a flush."""
         return bool(self._unsynced)
+
+    @property
+    def gathers(self) -> bool:
+        """The next flush is worth waiting for: more is about to come (`FlushGroups`)."""
+        return self._queue.queued_bytes < self.flush_groups.missing_bytes
 
     @property
     def sync_wanted(self) -> bool:
@@ -359,7 +363,52 @@ class Log(ReadableLog):
         self._appender.release()
         self.topics.close()
 
+    def _write_now(self, submission: Submission) -> bool:
+        """Write what is to be flushed in the caller's thread, as `append_now` does, but beside a small flush as well.
+        False: nothing has happened. An error goes to the submission."""
+        if not self._write_lock.acquire(False):
+            return False
+        try:
+            first = None if self._is_behind else self._write_now_locked(submission.draft)
+            if first is None:
+                return False
+            self._written_locked(submission, first)
+        except Exception as error:
+            failure = error
+        else:
+            return True
+        finally:
+            self._write_lock.release()
+        submission.resolve(failure)
+        return True
+
+    @property
+    def _is_behind(self) -> bool:
+        """A write would perhaps have to wait for what is being flushed, or more waits for that than is good."""
+        flush_bytes = self._flush_bytes if self._sync_lock.locked() else 0
+        return max(flush_bytes, self.flush_groups.awaited_bytes) > _SMALL_FLUSH_BYTES
+
     # Writing, under the write lock.
+
+    def _write_now_locked(self, draft: Draft) -> int | None:
+        """Write and publish a draft if nothing suggests that this would wait; returns its first offset."""
+        if (
+            self._queue.queued_bytes  # somebody came first
+            or self.topics.has_unwritten
+            or self._closed
+            or draft.size_bytes + draft.count * ENTRY_BYTES > MOST_BYTES
+            or (began_s := self._direct_writes.now_s()) < self._direct_writes.paused_until_s
+        ):
+            return None
+        return self._write_prepared_locked(draft, began_s)
+
+    def _written_locked(self, submission: Submission, first: int) -> None:
+        submission.offsets = range(first, first + submission.draft.count)
+        if submission.ack is Ack.SYNCED:
+            self._unsynced.append(submission)
+            self.flush_groups.written(submission.memory_bytes)
+        else:
+            submission.resolve()
 
     def _write_queued_locked(self) -> None:
         """Write what was submitted: neighbours together, one system call for records and one for entries."""
@@ -374,13 +423,8 @@ class Log(ReadableLog):
                     raise
                 continue
             for submission in group:
-                submission.offsets = range(first, first + submission.draft.count)
+                self._written_locked(submission, first)
                 first = submission.offsets.stop
-                if submission.ack is Ack.SYNCED:
-                    self._unsynced.append(submission)
-                    self.flush_groups.written(submission.memory_bytes)
-                else:
-                    submission.resolve()
 
     def _write_locked(self, draft: Draft) -> int:
         """Write and publish a draft; returns its first offset."""
@@ -487,6 +531,7 @@ class Log(ReadableLog):
         self.settle()
         try:
             with self._write_lock:
+                self._flush_bytes = self._appender.unsynced_bytes
                 end_offset, marks = self._whole_locked(self._appender.begin_flush)
             self.topics.sync()
             self.flush_groups.begin()

@@ -501,9 +501,12 @@ def test_the_loop_writes_a_small_draft_itself_and_says_so(store: Store) -> None:
     assert (parts.written_count, parts.loop.wakeup_count) == (before + 1, wakeups)
 
 
-def test_at_level_synced_the_loop_writes_nothing_that_is_acknowledged(parts: Parts) -> None:
+def test_at_level_synced_the_loop_writes_as_well_and_readers_are_served_first(parts: Parts) -> None:
     parts.know(b"a")
-    before = parts.written_count
-    parts.ingest.add(Source(), run(("a", b"1", 1)))
+    source, before = Source(), parts.written_count
+    parts.ingest.add(source, run(("a", b"1", 1)))
+    parts.loop.turn()
+    assert parts.written_count == before + 1
     parts.settle()
-    assert parts.written_count == before
+    assert source.acknowledged == [1]
+    assert parts.payloads() == [b"first", b"1"]

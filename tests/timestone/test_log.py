@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
 from tests.support.waiting import wait_for
 from timestone import segment_writer
 from timestone.config import Ack, LogConfig, StoreConfig
-from timestone.direct_writes import MOST_BYTES
+from timestone.direct_writes import MOST_BYTES, DirectWrites
 from timestone.draft import Draft
 from timestone.errors import (
     InvalidName,
@@ -25,12 +26,14 @@ from timestone.errors import (
     StoreClosed,
     TopicLimit,
 )
+from timestone.files import Files
 from timestone.log import Log
 from timestone.reader import Reader
 from timestone.store import Store
 from timestone.submission import Submission
 
 NEVER_MS = 10**9
+MIB = 1024 * 1024
 
 
 class Place:
@@ -492,3 +495,73 @@ def test_what_is_appended_now_is_refused_like_any_append(place: Place) -> None:
     assert log.append_now(Draft([b"b"])) is None
     with pytest.raises(StoreClosed):
         log.submit(Draft([b"b"]), ack=Ack.WRITTEN)
+
+
+class Gate(Files):
+    """Flushes wait until it is passable."""
+
+    def __init__(self) -> None:
+        self.passable = threading.Event()
+        self.passable.set()
+        self.begun = threading.Event()
+
+    def fdatasync_both(self, one: int, other: int) -> None:
+        self.begun.set()
+        assert self.passable.wait(60)
+        super().fdatasync_both(one, other)
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def gated(quick_directory: Path, gate: Gate) -> Iterator[Log]:
+    """A log with a synced record, whose flushes wait from now on."""
+    with timestone.open(quick_directory / "gated", min_free_bytes=0, files=gate) as store:
+        log = store.log("a")
+        log.append(b"first", ack="synced")
+        log._direct_writes = DirectWrites(lambda: 0.0)  # however long one takes
+        gate.passable.clear()
+        gate.begun.clear()
+        try:
+            yield log
+        finally:
+            gate.passable.set()
+
+
+def test_what_is_submitted_to_be_synced_can_be_read_before_it_is(gated: Log, gate: Gate) -> None:
+    submission = gated.submit(Draft([b"a", b"b"]), ack=Ack.SYNCED)
+    assert payloads(gated) == [b"first", b"a", b"b"]
+    assert not submission.resolved and gated.queued_bytes == 0
+    assert gate.begun.wait(60)
+    beside = gated.submit(Draft([b"c"]), ack=Ack.SYNCED)
+    assert gated.end_offset == 4, "also beside a small flush"
+    gate.passable.set()
+    assert (submission.wait(60), beside.wait(60)) == (range(1, 3), range(3, 4))
+    assert gated.synced_offset == 4
+
+
+def test_what_comes_beside_a_large_flush_is_queued(gated: Log, gate: Gate) -> None:
+    large = gated.submit(Draft([bytes(2 * MIB)]), ack=Ack.SYNCED)
+    assert gate.begun.wait(60)
+    small = gated.submit(Draft([b"small"]), ack=Ack.SYNCED)
+    assert (gated.end_offset, gated.queued_bytes > 0) == (2, True)
+    gate.passable.set()
+    assert (large.wait(60), small.wait(60)) == (range(1, 2), range(2, 3))
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_submission_that_its_caller_could_not_write_is_told(place: Place, error: int) -> None:
+    log = place.log()
+    log.append(b"a", ack="synced")
+    told: list[Exception | None] = []
+    fault = place.files.fail("pwrite", error, path=".segment")
+    submission = log.submit(Draft([b"b"]), ack=Ack.SYNCED, done=lambda one: told.append(one.error))
+    with pytest.raises(OSError):
+        submission.wait(60)
+    fault.lift()
+    assert log.submit(Draft([b"c"]), ack=Ack.SYNCED).wait(60) == range(1, 2)
+    assert payloads(log) == [b"a", b"c"]
+    assert told == [submission.error]
