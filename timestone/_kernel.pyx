@@ -3,7 +3,8 @@
 
 What belongs here: arithmetic over columns in memory, the system call that takes a column of pieces, and the one that reads
 a record. Functions allocate nothing but their results and keep no reference to an argument. No length is believed: every
-place in a buffer is checked against the buffer's own size before it is touched.
+place in a buffer is checked against the buffer's own size before it is touched. The memory of large results is used
+again for the next ones (`Blocks`).
 Works without the GIL once there is so much to do that another thread can use the time."""
 
 from cython cimport freelist
@@ -16,6 +17,8 @@ from cpython.ref cimport Py_INCREF, Py_XDECREF
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+
+from collections import deque
 
 from timestone.index import HEADER_BYTES
 from timestone.record import FLAG_REMOVED, Record
@@ -45,13 +48,24 @@ cdef extern from *:
     static inline PyObject *new_of(PyObject *kind, Py_ssize_t size) {
         return ((PyTypeObject *)kind)->tp_alloc((PyTypeObject *)kind, size);
     }
+
+    _Py_COMP_DIAG_PUSH
+    _Py_COMP_DIAG_IGNORE_DEPR_DECLS /* for the hash, which has to be forgotten as long as there is one */
+    static inline void make_anew(PyObject *block, Py_ssize_t size) {
+        Py_SET_SIZE((PyVarObject *)block, size);
+        ((PyBytesObject *)block)->ob_shash = -1;
+        ((PyBytesObject *)block)->ob_sval[size] = 0;
+    }
+    _Py_COMP_DIAG_POP
     """
     void prefetch(const void *address) nogil
     object new_of(object kind, Py_ssize_t size)
+    void make_anew(object block, Py_ssize_t size)
 
 cdef extern from "Python.h" nogil:
     ctypedef struct PyTupleObject:
         PyObject **ob_item
+    Py_ssize_t Py_REFCNT(object block)
     PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t number)
     PyObject **PySequence_Fast_ITEMS(object items)
     Py_ssize_t PySequence_Fast_GET_SIZE(object items)
@@ -60,7 +74,7 @@ cdef extern from "Python.h" nogil:
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 7  # see timestone/kernel.py
+INTERFACE = 8  # see timestone/kernel.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -169,6 +183,82 @@ cdef uint32_t last_ordinal_fits(Py_ssize_t count, ordinal) except? 0xFFFFFFFF:
     return ordinal if ordinal <= U32_MAX else 0
 
 
+cdef enum:
+    # Smaller ones come and go without new pages; what is larger is rare.
+    LEAST_BLOCK = 16 * 1024
+    MOST_BLOCK = 16 * 1024 * 1024
+    BLOCKS_BYTES = 256 * 1024 * 1024  # a tail of 64 MiB, what is not durable, and what a flush has just let go of
+    LOOKS = 4
+
+
+cdef class Blocks:
+    """The memory of batches: bytes objects to which nobody else refers any more are made anew, in the order in which they
+    were made. Given back to the C library they would lose their pages, and the first touch of a new page costs more
+    than what is then written into it."""
+
+    cdef dict by_room  # the blocks of each size, oldest first, in use and not
+    cdef Py_ssize_t size_bytes  # of them all
+
+    def __cinit__(self):
+        self.by_room = {}
+
+    cdef bytes of_size(self, Py_ssize_t size):
+        """Bytes that are still to be written, by the caller, who is the only one to have them."""
+        if not LEAST_BLOCK <= size <= MOST_BLOCK:
+            return PyBytes_FromStringAndSize(NULL, size)
+        cdef Py_ssize_t room = room_for(size)
+        blocks = self.by_room.get(room)
+        if blocks is None:
+            blocks = self.by_room[room] = deque()
+        cdef bytes block = self.spare(blocks, room)
+        if block is None:
+            if self.size_bytes + room > BLOCKS_BYTES:
+                self.drop_spare()
+                if self.size_bytes + room > BLOCKS_BYTES:
+                    return PyBytes_FromStringAndSize(NULL, size)
+            block = PyBytes_FromStringAndSize(NULL, room)
+        make_anew(block, size)
+        blocks.append(block)
+        self.size_bytes += room
+        return block
+
+    cdef bytes spare(self, blocks, Py_ssize_t room):
+        """A block that nobody else has, or None. The oldest is free first; what lies in front of one that is free,
+        somebody keeps for long, and is his alone from now on."""
+        cdef Py_ssize_t place
+        cdef bytes block
+        for place in range(min(LOOKS, <Py_ssize_t>len(blocks))):
+            block = blocks[place]
+            if Py_REFCNT(block) == 2:  # that of `blocks` and the one here
+                for _ in range(place + 1):
+                    blocks.popleft()
+                self.size_bytes -= (place + 1) * room
+                return block
+        return None
+
+    cdef Py_ssize_t drop_spare(self):
+        cdef Py_ssize_t before = self.size_bytes
+        for room, blocks in self.by_room.items():
+            while self.spare(blocks, room) is not None:
+                pass
+        return before - self.size_bytes
+
+
+cdef Py_ssize_t room_for(Py_ssize_t size) noexcept:
+    """The size or up to a quarter more, so that batches of nearly the same size can have each other's memory."""
+    cdef Py_ssize_t step = LEAST_BLOCK // 4
+    while size > 8 * step:
+        step *= 2
+    return (size + step - 1) // step * step
+
+
+cdef Blocks batches = Blocks()
+
+
+def drop_spare():
+    return batches.drop_spare()
+
+
 def gathered(payloads not None, Py_ssize_t apart_bytes):
     # A list is used as it is: nothing here lets go of the GIL or runs Python code, so nobody changes it meanwhile.
     if not isinstance(payloads, (list, tuple)):
@@ -191,7 +281,7 @@ def gathered(payloads not None, Py_ssize_t apart_bytes):
         total += length
     if count < 2 or total >= <uint64_t>(apart_bytes if apart_bytes > 0 else 0) * <uint64_t>count:
         return tuple(payloads), lengths, total, b""
-    cdef bytes joined = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>total)
+    cdef bytes joined = batches.of_size(<Py_ssize_t>total)
     cdef char *at = PyBytes_AS_STRING(joined)
     cdef bytes crcs = PyBytes_FromStringAndSize(NULL, count * 4)
     cdef uint8_t *crc_at = <uint8_t *>PyBytes_AS_STRING(crcs)
@@ -404,7 +494,7 @@ cdef bytes filled(
     if position < 0 or position + total > U32_MAX:
         raise OverflowError(f"{total} bytes at position {position}")
     cdef uint32_t start = position
-    cdef bytes result = PyBytes_FromStringAndSize(NULL, count * ENTRY_BYTES)
+    cdef bytes result = batches.of_size(count * ENTRY_BYTES)
     cdef uint8_t *entries = <uint8_t *>PyBytes_AS_STRING(result)
     # The pieces are bytes in a tuple, which nobody changes; `pieces` keeps them.
     cdef PyObject **items = &(<PyTupleObject *>pieces).ob_item[0]

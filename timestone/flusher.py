@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from timestone import kernel
 from timestone.log_thread import LogThread
 
 if TYPE_CHECKING:
@@ -40,3 +41,5 @@ class Flusher:
             self._expected.discard(log)
         if log.dirty:  # looked at after the log is no longer expected: whoever came before is not missed
             self._left(log)
+        else:
+            kernel.drop_spare()  # it falls silent: what its batches were in is not kept for nobody

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from timestone import open_records, pure_kernel
 
-INTERFACE = 7
+INTERFACE = 8
 """Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
@@ -38,6 +38,7 @@ NAME = "pure Python" if _native is None else "native"
 
 if TYPE_CHECKING or _native is None:
     gathered = pure_kernel.gathered
+    drop_spare = pure_kernel.drop_spare
     pwritev = pure_kernel.pwritev
     NumberedNames = pure_kernel.NumberedNames
     fill_entries = pure_kernel.fill_entries
@@ -50,6 +51,7 @@ if TYPE_CHECKING or _native is None:
     OpenRecords = open_records.OpenRecords
 else:
     gathered = _native.gathered
+    drop_spare = _native.drop_spare
     pwritev = _native.pwritev
     NumberedNames = _native.NumberedNames
     fill_entries = _native.fill_entries

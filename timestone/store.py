@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from timestone import names
+from timestone import kernel, names
 from timestone.catalog import Catalog, CatalogRow, folder_missing
 from timestone.clock import Clock
 from timestone.committer import Committer
@@ -420,6 +420,8 @@ class Store:
             # What it says counts for a log without segments, and was written when it lost its last.
             self._remember(name, partition, log.config, log.end_offset, log.epoch)
         self.open_segments.clear()
+        self.tail_budget.close()
+        kernel.drop_spare()
         self._catalog.close()
 
     def _present(self) -> set[tuple[str, int]]:

@@ -101,6 +101,12 @@ class TailBudget:
             self.used_bytes += more_bytes
             self._make_room_locked()
 
+    def close(self) -> None:
+        """Forget all runs, and keep none from now on."""
+        with self._lock:
+            self.limit_bytes = 0
+            self._make_room_locked()
+
     def _make_room_locked(self) -> None:
         while self.used_bytes > self.limit_bytes and self._order:
             oldest, cost = self._order.popleft()

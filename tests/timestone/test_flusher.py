@@ -8,6 +8,7 @@ import pytest
 
 import timestone
 from tests.support.waiting import wait_for
+from timestone import kernel
 from timestone.config import Ack
 from timestone.draft import Draft
 from timestone.files import Files
@@ -108,3 +109,18 @@ def test_a_mistake_of_ours_in_one_log_leaves_the_others_flushed(
             whole.append(b"x", ack="written")
             wait_for(lambda: whole.synced_offset == 1)
         wait_for(lambda: broken.synced_offset == 1)
+
+
+def test_log_that_falls_silent_leaves_no_memory_to_those_that_do_not_come(
+    quick_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[int] = []
+    drop_spare = kernel.drop_spare
+    monkeypatch.setattr(kernel, "drop_spare", lambda: dropped.append(drop_spare()))
+    with timestone.open(
+        quick_directory / "data", min_free_bytes=0, sync_interval_ms=1, tail_bytes=1
+    ) as store:
+        store.log("a").append_many([b"x" * 100] * 1000, ack=Ack.WRITTEN)
+        wait_for(lambda: bool(dropped))
+        assert drop_spare() == 0
+        assert kernel.REASON or sum(dropped) >= 100_000

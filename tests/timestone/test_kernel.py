@@ -25,6 +25,7 @@ needs_native = pytest.mark.skipif(not BUILT, reason="the compiled kernel was not
 
 FUNCTIONS = (
     "gathered",
+    "drop_spare",
     "pwritev",
     "fill_entries",
     "write_records",
@@ -312,3 +313,71 @@ def test_both_ways_of_the_compiled_checksum_agree_with_the_library() -> None:
 def test_checksum_does_not_mind_where_the_bytes_lie(skip: int) -> None:
     view = memoryview(np.random.default_rng(1).bytes(3000))[skip:]
     assert native.crc32c(view) == native.crc32c_portable(view) == crc32c(view)
+
+
+# Memory of large results, which the compiled kernel uses again.
+
+BATCH = [bytes([number % 251]) * 100 for number in range(1024)]
+
+
+def gathered_batch(payloads: list[bytes] = BATCH) -> bytes:
+    (piece,), *_ = native.gathered(payloads, 512)
+    return bytes(piece)
+
+
+@needs_native
+def test_memory_of_a_batch_is_used_again_once_nobody_refers_to_it() -> None:
+    native.drop_spare()
+    place = id(gathered_batch())
+    assert id(gathered_batch()) == place
+    held = memoryview(gathered_batch())[5:10]
+    assert id(gathered_batch()) != place
+    assert bytes(held) == BATCH[0][5:10]
+
+
+@needs_native
+def test_memory_that_is_used_again_has_no_past() -> None:
+    native.drop_spare()
+    hash(gathered_batch())
+    others = [bytes([7]) * 99] * 1024  # somewhat less
+    piece = gathered_batch(others)
+    copy = b"".join(others)
+    assert (len(piece), piece, hash(piece)) == (len(copy), copy, hash(copy))
+
+
+@needs_native
+def test_batch_that_somebody_keeps_for_long_does_not_hinder_the_others() -> None:
+    native.drop_spare()
+    kept = [gathered_batch(), gathered_batch()]
+    places = {id(gathered_batch()) for _ in range(50)}
+    assert len(places) == 1
+    assert kept == [b"".join(BATCH)] * 2
+
+
+@needs_native
+def test_spare_memory_is_given_back_when_asked() -> None:
+    native.drop_spare()
+    kept, gone = gathered_batch(), gathered_batch()
+    size = len(gone)
+    del gone
+    assert size <= native.drop_spare() <= size * 5 // 4 + len(kept) * 5 // 4
+    assert native.drop_spare() == 0
+    assert kept == b"".join(BATCH)
+
+
+@needs_native
+def test_what_somebody_holds_is_never_written_over() -> None:
+    """Batches of all sizes are made and dropped in random order; whatever is left is what it was."""
+    source = np.random.default_rng(5)
+    held: dict[int, tuple[bytes, bytes]] = {}
+    for number in range(2000):
+        payloads = [source.bytes(int(source.integers(1, 400)))] * int(source.integers(2, 600))
+        (piece,), lengths, _, crcs = native.gathered(payloads, 512)
+        entries = native.fill_entries(
+            (piece,), lengths, 1, 0, 0, position=0, timestamp_us=1, ordinal=0, salt_crc=7, data_crcs=crcs
+        )
+        assert native.proven_count(entries, piece, 0) == len(payloads)
+        held[int(source.integers(0, 30))] = (entries, piece)
+        if number % 100 == 0:
+            native.drop_spare()
+        assert all(native.proven_count(*one, 0) == len(one[0]) // ENTRY_BYTES for one in held.values())

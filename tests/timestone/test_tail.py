@@ -149,3 +149,12 @@ def test_memory_lent_to_others_comes_out_of_the_same_budget() -> None:
     budget.lend(-7 * cost)
     tail.add(run(4, 1))
     assert (tail.find(4) is not None, budget.used_bytes) == (True, cost)
+
+
+def test_closed_budget_keeps_nothing() -> None:
+    budget = TailBudget(1 << 20)
+    tail = LogTail(budget)
+    tail.add(run(0, 3))
+    budget.close()
+    tail.add(run(3, 3))
+    assert (held(tail, range(6)), budget.used_bytes) == ([], 0)
