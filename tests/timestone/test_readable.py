@@ -287,3 +287,26 @@ def test_a_disk_that_cannot_read_a_record_says_so(quick_directory: Path) -> None
         assert fault.hits == 1
         fault.lift()
         assert found(log, 1) == b"y"
+
+
+def test_batches_stay_what_they_were_while_the_log_takes_more(quick_directory: Path) -> None:
+    """What leaves the tail is used again for what comes, unless somebody still looks at it."""
+    with timestone.open(
+        quick_directory / "data",
+        ack="written",
+        min_free_bytes=0,
+        tail_bytes=400_000,
+        sync_interval_bytes=200_000,
+    ) as store:
+        log, held = store.log("a"), []
+        for number in range(60):
+            offsets = log.append_many([bytes([number]) * 100] * 1024)
+            if number % 3 == 0:
+                held.append((number, log.read(offsets[0], max_records=1024)))
+        log.sync()
+        for number in range(60, 90):
+            log.append_many([bytes([number]) * 100] * 1024)
+    for number, batch in held:
+        assert batch.payloads() == [bytes([number]) * 100] * 1024
+        assert batch.offsets.tolist() == list(range(number * 1024, (number + 1) * 1024))
+        assert set(batch.lengths.tolist()) == {100}
