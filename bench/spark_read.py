@@ -1,8 +1,9 @@
 """How fast does Spark read a log, beside Parquet and text of the same rows, and how fast does it get typed columns?
 
 One core for everything: Spark's tasks, its Python worker and this program. Each row of the result is a whole scan
-into Spark's `noop` sink, which takes every row and keeps none. The cases take turns, so that what the machine does
-besides meets all of them.
+into Spark's `noop` sink, which takes every row and keeps none. The cases take turns, and each turn begins with another
+one, so that what the machine does besides, and what one leaves to the next, meets all of them. Nothing is measured
+before Java has compiled what they need: until then a case is faster each time, and more so a case that Java runs alone.
 """
 
 import argparse
@@ -38,8 +39,8 @@ LOG = "telemetry"
 TOPIC_COUNT = 1000
 _BATCH = 10_000
 _COUNT, _QUICK_COUNT = 1_000_000, 200_000
-_UNMEASURED = 3
-"""Turns in which Java compiles, and by which cases that come first lose; no more of them than are measured."""
+_WARM_UP = 20
+"""Turns in which Java compiles. After ten a scan still gets a tenth faster, after twenty a fiftieth."""
 _COLUMNS = "log,partition,offset,timestamp,topic,value,flags"
 """What has a value; the headers of these records are null, and a column more for Spark to carry all the same."""
 _FIELDS = "device string, seq bigint, temperature double"
@@ -81,6 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--record-bytes", type=int, default=100, metavar="N", help="size of a record (default: 100)"
     )
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each row (default: 5)")
+    parser.add_argument(
+        "--warm-up",
+        type=int,
+        metavar="N",
+        default=_WARM_UP,
+        help=f"turns before those that count, in which Java compiles (default: {_WARM_UP})",
+    )
     parser.add_argument("--quick", action="store_true", help="fewer records")
     parser.add_argument(
         "--only",
@@ -114,6 +122,7 @@ def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
             "count": count,
             "record_bytes": arguments.record_bytes,
             "repeat": arguments.repeat,
+            "warm_up": arguments.warm_up,
             "cores": 1,
             "start_s": start_s,
         }
@@ -127,7 +136,7 @@ def _measure(
     directory: Path, count: int, arguments: argparse.Namespace, progress: Callable[[str], None]
 ) -> tuple[float, list[Row]]:
     """Seconds until Spark was there, and the rows."""
-    size, repeat = arguments.record_bytes, arguments.repeat
+    size, repeat, warm_up = arguments.record_bytes, arguments.repeat, arguments.warm_up
     progress(f"appending {count:,} records")
     store = directory / "data"
     fill(store, count, size)
@@ -138,16 +147,17 @@ def _measure(
     try:
         cases = _chosen(_cases(spark, directory, store, count), arguments.only)
         taken: dict[str, list[float]] = {name: [] for name in cases}
-        unmeasured = min(_UNMEASURED, repeat)
-        for turn in range(1 - unmeasured, repeat + 1):
-            for name, load in cases.items():
-                progress(f"{name}, run {turn} of {repeat}")
+        names = list(cases)
+        for turn in range(warm_up + repeat):
+            first = turn % len(names)
+            for name in names[first:] + names[:first]:
+                progress(f"{name}, run {turn - warm_up + 1} of {repeat}")
                 begun = time.perf_counter()
-                load().write.format("noop").mode("overwrite").save()
+                cases[name]().write.format("noop").mode("overwrite").save()
                 taken[name].append(time.perf_counter() - begun)
     finally:
         spark.stop()
-    middle = {name: statistics.median(seconds[unmeasured:]) for name, seconds in taken.items()}
+    middle = {name: statistics.median(seconds[warm_up:]) for name, seconds in taken.items()}
     return start_s, [
         Row(name, seconds, count / seconds, count * size / seconds / 1e6, peer, middle[peer] / seconds)
         for name, seconds in middle.items()

@@ -19,12 +19,12 @@ import timestone
 from timestone import kernel
 from timestone.config import Ack
 from timestone.errors import TimestoneError
+from timestone.freed_memory import keep_freed_memory
 from timestone.front import ENTRY_POINT_GROUP, Front
 from timestone.store import Store
 
 from .configuration import read_configuration
 from .errors import CommandError
-from .freed_memory import keep_freed_memory
 from .fronts import installed_fronts
 from .quantities import format_count
 from .serve_settings import catalogue, front_settings, serve_settings, store_config
@@ -52,6 +52,9 @@ _ACK_MEANING = {
     Ack.WRITTEN: "acknowledged once in the page cache; survives kill -9, not power loss",
     Ack.SYNCED: "acknowledged after fdatasync; survives power loss",
 }
+
+_KEPT_BYTES = 256 << 20
+"""Of the memory that the server has freed."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         store.close()
         raise
     server = Server(store, running, stop_timeout_s=own.stop_timeout_ms / 1000)
-    keep_freed_memory()
+    keep_freed_memory(_KEPT_BYTES)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(server.run(lambda: _say_ready(store, running, own.ready_file)))

@@ -16,7 +16,7 @@ from pyspark_timestone.offsets import LogPartition, OffsetRange
 from pyspark_timestone.options import ReadOptions
 from pyspark_timestone.payload_columns import PayloadColumns
 from pyspark_timestone.planning import cut, within
-from pyspark_timestone.worker_heap import freeze_worker_heap
+from pyspark_timestone.worker_heap import freeze_worker_heap, keep_worker_heap
 from timestone import LogView
 from timestone.batch import Batch
 from timestone.errors import CorruptRecord, UnknownLog
@@ -68,6 +68,7 @@ def scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa
     `failOnDataLoss=false` both are skipped with a warning.
     """
     freeze_worker_heap()
+    keep_worker_heap()
     continuity = Continuity(options.fail_on_data_loss)
     key = task.range.log
     with timestone.view(options.path) as view:

@@ -1,6 +1,7 @@
 """Batches as Arrow columns. The only module of the engine that imports pyarrow, and only when it is asked
 for."""
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,9 @@ SCHEMA = pa.schema(
     ]
 )
 
+_MANY_RECORDS = 16
+"""With so many for each topic of the log, names that none of them has cost less than finding out which those are."""
+
 
 def record_batch(batch: "Batch") -> pa.RecordBatch:
     """All columns of SCHEMA."""
@@ -34,8 +38,8 @@ def columns(batch: "Batch") -> dict[str, Any]:
     """A function for each column of SCHEMA that makes it: who wants three columns makes three."""
     count = len(batch)
     return {
-        "log": lambda: pa.repeat(batch.log, count),
-        "partition": lambda: pa.array(np.full(count, batch.partition, dtype=np.int32)),
+        "log": lambda: _repeated(pa.scalar(batch.log, SCHEMA.field("log").type), count),
+        "partition": lambda: _repeated(pa.scalar(batch.partition, SCHEMA.field("partition").type), count),
         "offset": lambda: pa.array(batch.offsets),
         "timestamp": lambda: pa.array(np.ascontiguousarray(batch.timestamps_us)).cast(
             SCHEMA.field("timestamp").type
@@ -47,12 +51,20 @@ def columns(batch: "Batch") -> dict[str, Any]:
     }
 
 
+@functools.lru_cache(maxsize=16)
+def _repeated(value: pa.Scalar, count: int) -> pa.Array:
+    """Kept, because the next batch mostly needs the same."""
+    return pa.repeat(value, count)
+
+
 def _topics(batch: "Batch") -> pa.Array:
     """Names through a dictionary: each distinct one becomes a Python string once. Ids count from 0, so a table of them
     takes the place of a sort."""
     ids = np.ascontiguousarray(batch.topic_ids)
     nameless = ids >= len(batch.topics)  # NO_TOPIC is above all others
     mask = nameless if nameless.any() else None
+    if len(batch.topics) <= len(batch) // _MANY_RECORDS:
+        return pa.array(batch.topics.names(), type=pa.string()).take(pa.array(ids, mask=mask))
     ids = ids if mask is None else np.where(nameless, 0, ids)
     used = np.zeros(int(ids.max(initial=0)) + 1, dtype=np.bool_)
     used[ids] = True

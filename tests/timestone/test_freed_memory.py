@@ -7,7 +7,7 @@ import pytest
 
 _COUNT_FAULTS = """
 import resource
-from timestone_cli.freed_memory import keep_freed_memory
+from timestone.freed_memory import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -16,7 +16,7 @@ def faults():
         del batches
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-print(keep_freed_memory())
+print(keep_freed_memory(256 << 20))
 faults()
 print(faults())
 """
