@@ -97,7 +97,7 @@ class SegmentIdentity:
 
 def sealed_segments(log: LogView) -> list[SegmentIdentity]:
     """The segments of a log that can have a side file, in order."""
-    found = (SegmentIdentity.of(log, segment) for segment in log.history.segments)
+    found = log.look_up(lambda history: [SegmentIdentity.of(log, segment) for segment in history.segments])
     return [identity for identity in found if identity is not None]
 
 

@@ -99,8 +99,11 @@ class SideFileKeeper:
             present = view.log_names()
             for name, partition in present:
                 log = _log_of(view, name, partition)
-                if log is not None and not self._keep(log, counts, written, stop):
-                    break
+                try:
+                    if log is not None and not self._keep(log, counts, written, stop):
+                        break
+                except UnknownLog:
+                    continue  # it was deleted meanwhile
             else:
                 counts["removed"] += self._remove_of_others(present)
         return SideFilePass(**{field.name: counts[field.name] for field in fields(SideFilePass)})

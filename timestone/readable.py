@@ -190,7 +190,7 @@ class ReadableLog(ABC):
     def offset_at(self, timestamp_us: int) -> int:
         """The first offset appended at or after a time (microseconds since 1970); `end_offset` when there is
         none."""
-        return self._look_up(lambda history: history.offset_at(timestamp_us, self.end_offset))
+        return self.look_up(lambda history: history.offset_at(timestamp_us, self.end_offset))
 
     def reader(
         self,
@@ -222,18 +222,18 @@ class ReadableLog(ABC):
 
     def segment_bounds(self, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
         """The offsets [base, end) of each segment that holds records of the offsets [first, last), in order."""
-        return self._look_up(lambda history: _bounds(history.within(first, self._stop(last))))
+        return self.look_up(lambda history: _bounds(history.within(first, self._stop(last))))
 
     def segments_with(self, topics: Sequence[str], first: int, last: int) -> list[tuple[int, int]]:
         """The offsets [base, end) of each segment that may hold records of `topics`, MQTT topic filters, in the
         offsets [first, last). Opens no segment: a sealed one says in its index what it holds."""
         choice = TopicChoice(self.topics, topics)
-        return self._look_up(lambda history: _bounds(filter(choice.in_segment, history.within(first, last))))
+        return self.look_up(lambda history: _bounds(filter(choice.in_segment, history.within(first, last))))
 
     def segment_sizes(self, first: int = 0, last: int | None = None) -> list[tuple[int, int, int]]:
         """The offsets [base, end) of each segment that holds records of the offsets [first, last), and the bytes of all
         its records before compression, in order. Raises OSError."""
-        return self._look_up(
+        return self.look_up(
             lambda history: [
                 (segment.base_offset, segment.end_offset, segment.size_bytes())
                 for segment in history.within(first, self._stop(last))
@@ -243,18 +243,18 @@ class ReadableLog(ABC):
     def gap_at(self, offset: int) -> tuple[int, int] | None:
         """The offsets [end, base) that a power loss has left out, when `offset` lies in them and is not their first;
         else None."""
-        return self._look_up(lambda history: history.gap_at(offset))
+        return self.look_up(lambda history: history.gap_at(offset))
 
     def lost_offsets(self, first: int, last: int) -> list[tuple[int, int]]:
         """The runs [start, end) of the offsets [first, last) that were given out and that no segment holds any more,
         because its index or file is damaged or gone. Reading them raises OffsetsLost."""
-        return self._look_up(lambda history: list(history.lost_between(first, last)))
+        return self.look_up(lambda history: list(history.lost_between(first, last)))
 
     def _stop(self, last: int | None) -> int:
         return self.end_offset if last is None else last
 
-    def _look_up(self, look: Callable[[History], T]) -> T:
-        """What a history says, of segments that may be gone while it is asked."""
+    def look_up(self, look: Callable[[History], T]) -> T:
+        """What a history says, of segments that retention may delete while it is asked: then it is asked once more."""
         while True:
             history = self.history
             try:

@@ -7,6 +7,7 @@ import pytest
 
 import timestone
 from pyspark_timestone.side_file import SegmentIdentity, sealed_segments, what_is_wrong, write_side_file
+from tests.support.compressed import wait_for_seals
 from tests.support.recording_files import RecordingFiles, Renamed, SyncEnded
 from tests.support.stores import LOG, fill, value_of
 from timestone import LogConfig, LogView
@@ -58,6 +59,19 @@ def test_only_sealed_segments_with_records_have_one(tmp_path: Path) -> None:
         with timestone.view(tmp_path) as view:
             found = sealed_segments(view.log(LOG))
     assert [(one.base_offset, one.end_offset, one.row_count) for one in found] == [(0, 10, 10), (10, 20, 10)]
+
+
+def test_segments_that_retention_deletes_while_they_are_listed_are_left_out(tmp_path: Path) -> None:
+    with timestone.open(tmp_path, delete_delay_ms=0) as store:
+        log = store.log(LOG, config=LogConfig(segment_entries=10))
+        for number in range(95):
+            log.append(b"%d" % number)
+        wait_for_seals(log)
+        with timestone.view(tmp_path) as view:
+            listed = view.log(LOG)
+            log.configure(retention_bytes=20_000)
+            log.apply_retention()
+            assert sealed_segments(listed)[0].base_offset == log.start_offset > 0
 
 
 def test_it_is_synced_before_it_has_its_name_and_leaves_nothing_when_it_fails(tmp_path: Path) -> None:

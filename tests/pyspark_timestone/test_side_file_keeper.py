@@ -54,6 +54,17 @@ def test_each_sealed_segment_gets_its_file_once(tmp_path: Path) -> None:
     assert offsets_in_side_files(tmp_path) == list(range(3500))
 
 
+def test_log_that_is_deleted_meanwhile_is_passed_over_and_its_files_go_later(tmp_path: Path) -> None:
+    fill(tmp_path, 2500)
+    with timestone.open(tmp_path, delete_delay_ms=0) as store, SideFileKeeper(tmp_path, keep_s=0) as keeper:
+        store.log("other").append(b"x")
+        delete = [store.delete_log]
+        keeper.run(written=lambda segment, path: delete.pop()(LOG) if delete else None)
+        keeper.run()
+        keeper.run()
+    assert not list((tmp_path / "parquet").rglob("*.parquet"))
+
+
 def test_files_of_deleted_segments_go_after_a_while(tmp_path: Path) -> None:
     fill(tmp_path, 3000)
     look(tmp_path)
