@@ -89,9 +89,8 @@ class Committer:
             # The second: the disk takes less than comes. Waiting bounds what is written and not durable.
             log.sync_queued()
             if alone:
-                self._gather(
-                    log
-                )  # so that who was answered wakes this thread once, not with its first message
+                # Now already, so that who was answered wakes this thread once, and not with its first message.
+                self._gather(log)
         elif flush or log.sync_wanted:
             self._flusher.expect(log)
         elif log.dirty:

@@ -129,8 +129,7 @@ class Store:
 
         Raises InvalidName, UnknownLog when it must not be made, StoreClosed, OSError.
         """
-        if self._closed:
-            raise StoreClosed(f"store {self.path} is closed")
+        self._check_open()
         with self._logs_lock:
             log = self._logs.get((name, partition))
             if log is None:
@@ -150,8 +149,7 @@ class Store:
         another one: it begins at offset 0, with an id of its own by which fronts and Spark queries tell it from this.
 
         Raises UnknownLog, StoreClosed, OSError: then it is there as before."""
-        if self._closed:
-            raise StoreClosed(f"store {self.path} is closed")
+        self._check_open()
         with self._logs_lock:
             log = self._logs.get((name, partition))
             if log is None:
@@ -201,15 +199,13 @@ class Store:
     def scrub(self) -> list[Damage]:
         """Verify every sealed segment from the disk now, as fast as it goes, and return all damage; the scrubber
         does the same in the background, slowly. Raises OSError, CorruptLog, StoreClosed."""
-        if self._closed:
-            raise StoreClosed(f"store {self.path} is closed")
+        self._check_open()
         return Scrubber(self).scrub()
 
     def accept_postings(self) -> None:
         """From now on append what other processes hand over (`timestone.poster`), as it comes, in a thread of its
         own. Without this call a posting waits for the next `timestone.open`. Raises OSError, StoreClosed."""
-        if self._closed:
-            raise StoreClosed(f"store {self.path} is closed")
+        self._check_open()
         self._inbox.listen()
 
     def close(self) -> None:
@@ -237,6 +233,10 @@ class Store:
         self._lock.release()
         if first_error is not None:
             raise first_error
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"store {self.path} is closed")
 
     def remember(self, log: Log, config: LogConfig) -> None:
         """Write a log's settings and next offset into the catalogue. Raises OSError."""
