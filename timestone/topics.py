@@ -318,10 +318,13 @@ class TopicDictionary:
 
     def follow(self) -> None:
         """Go on with the file that has taken the place of this one, if there is one: a recovery copies it when it is in
-        doubt. Raises UnknownLog when it is another log's, FileNotFoundError when there is none, CorruptLog."""
-        if self._files.stat(self.path).st_ino == self._files.inode(self._open_fd()):
+        doubt. Of a file that is lost, what was read stays. Raises UnknownLog when it is another log's, CorruptLog."""
+        try:
+            if self._files.stat(self.path).st_ino == self._files.inode(self._open_fd()):
+                return
+            fd = self._files.open(self.path)
+        except FileNotFoundError:
             return
-        fd = self._files.open(self.path)
         try:
             found = LogIdentity.decode(self._files.pread(fd, HEADER_BYTES, 0), self.path)
             if found.log_id != self.identity.log_id:

@@ -248,9 +248,9 @@ class LogView(ReadableLog):
     def _refresh_locked(self) -> int:
         try:
             present = self._files.names(self.folder)
-            self.topics.follow()
         except FileNotFoundError:
             raise UnknownLog(self.folder.name, self._store.folders()) from None
+        self.topics.follow()
         listed, _ = listed_bases(present)
         found = self._look_around(listed, self._unchanged(present))
         deleted = self._deleted_of(found)

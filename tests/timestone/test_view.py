@@ -292,3 +292,13 @@ def test_reader_that_was_opened_on_a_deleted_log_is_not_given_the_new_one(root: 
         log._store.log("a").append(b"1")
         with pytest.raises(UnknownLog, match=f"a-0 with the id {log.id:016x}"):
             old.refresh()
+
+
+def test_view_goes_on_when_the_topic_dictionary_is_lost(root: Path, log: Log) -> None:
+    log.append(b"0", topic="t")
+    with timestone.view(root) as view:
+        other = view.log("a")
+        (root / "a-0" / "topics").unlink()
+        log.append(b"1", topic="t")
+        other.refresh()
+        assert numbers(other, "t") == [0, 1]
