@@ -3,9 +3,11 @@
 The engine never reads a file or the environment for them; the command line does, in `cli/`.
 """
 
+import difflib
 import enum
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NoReturn, TypeVar
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -17,7 +19,15 @@ SEGMENT_ENTRIES_MAX = 2**27
 """4 GiB of index."""
 
 
-class Ack(enum.StrEnum):
+class _Word(enum.StrEnum):
+    """A setting that is one of a few words."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        raise ValueError(f"{value!r} is none of {', '.join(cls)}")
+
+
+class Ack(_Word):
     """What has happened to a record when its append is acknowledged."""
 
     MEMORY = "memory"
@@ -28,7 +38,7 @@ class Ack(enum.StrEnum):
     """Flushed by fdatasync. Survives power loss, as far as the disk is honest."""
 
 
-class Recovery(enum.StrEnum):
+class Recovery(_Word):
     """What `timestone.open` does with a log that was not closed."""
 
     REPAIR = "repair"
@@ -37,7 +47,7 @@ class Recovery(enum.StrEnum):
     """Refuse to open, change nothing, name the file."""
 
 
-class Compression(enum.StrEnum):
+class Compression(_Word):
     """What becomes of a log's sealed segments."""
 
     NONE = "none"
@@ -50,8 +60,11 @@ def _setting(default: Any, help: str, *, low: int | None = None, high: int | Non
     return field(default=default, metadata={"help": help, "low": low, "high": high})
 
 
+_KINDS = {int: "a whole number", bool: "True or False"}
+
+
 class _Checked:
-    """Checks the ranges that the fields of a settings class declare."""
+    """Checks the kinds and the ranges that the fields of a settings class declare."""
 
     def __post_init__(self) -> None:
         for setting in fields(self):  # type: ignore[arg-type]
@@ -60,6 +73,9 @@ class _Checked:
                 setting.metadata.get("low"),
                 setting.metadata.get("high"),
             )
+            kind = type(setting.default)
+            if kind in _KINDS and type(value) is not kind:
+                raise TypeError(f"{setting.name} is {value!r}; it has to be {_KINDS[kind]}")
             if (low is not None and value < low) or (high is not None and value > high):
                 bounds = f"from {low}" + (f" to {high}" if high is not None else "")
                 raise ValueError(f"{setting.name} is {value}; it goes {bounds}")
@@ -198,4 +214,33 @@ class StoreConfig(_Checked):
         # Strings are welcome where an enum is meant: `open("data", ack="written")`.
         object.__setattr__(self, "ack", Ack(self.ack))
         object.__setattr__(self, "recovery", Recovery(self.recovery))
+        if not isinstance(self.log, LogConfig):
+            raise TypeError(f"log is {self.log!r}; it has to be a LogConfig")
         _Checked.__post_init__(self)
+
+
+Config = TypeVar("Config", LogConfig, StoreConfig)
+
+
+def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
+    """The same with other values for the fields that `settings` name. Raises TypeError for a name that is no field,
+    and says which one is near or whose it is; TypeError or ValueError for a value that cannot be."""
+    if not isinstance(config, LogConfig | StoreConfig):
+        raise TypeError(f"config is {config!r}; it has to be a StoreConfig")
+    for name in settings:
+        if name not in _names(config):
+            raise TypeError(f"{type(config).__name__} has no setting {name!r}{_where(name, _names(config))}")
+    return replace(config, **settings)
+
+
+def _names(config: LogConfig | StoreConfig | type[LogConfig | StoreConfig]) -> list[str]:
+    return [setting.name for setting in fields(config)]
+
+
+def _where(name: str, known: Sequence[str]) -> str:
+    if name in _names(LogConfig):
+        return f"; it is one of a log: LogConfig({name}=…)"
+    if name in _names(StoreConfig):
+        return f"; it is one of the store: timestone.open(…, {name}=…)"
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -4,14 +4,20 @@ Messages carry the numbers and the file. `OSError` from the kernel passes throug
 """
 
 from pathlib import Path
+from typing import Any
 
 
 class TimestoneError(Exception):
     """The base of all errors of the engine; never raised itself."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is rebuilt from its message by default, and most of these are made from something else: an
+        # error that cannot come back from another process takes the pool of processes down that met it.
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
 
 class InvalidName(TimestoneError, ValueError):
-    """A log name, topic or topic filter that can never be right. The caller's mistake."""
+    """A log name, partition, topic or topic filter that can never be right. The caller's mistake."""
 
 
 class UnknownLog(TimestoneError, KeyError):
@@ -205,3 +211,9 @@ class UnsupportedFormat(TimestoneError):
         self.path = path
         self.found = found
         self.supported = supported
+
+
+def _rebuilt(kind: type[TimestoneError], args: tuple[Any, ...], facts: dict[str, Any]) -> TimestoneError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error

@@ -37,6 +37,8 @@ def validate_topics(topics: Sequence[str]) -> None:
 
 def validate_filter(topic_filter: str) -> None:
     """Raise InvalidName unless `topic_filter` is one: `+` alone in its level, `#` alone in the last level."""
+    if not isinstance(topic_filter, str):
+        raise TypeError(f"a topic filter is text, not {topic_filter!r}")
     if not topic_filter:
         raise InvalidName("a topic filter has at least one character")
     levels = topic_filter.split("/")

@@ -13,7 +13,6 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from timestone.appender import Appender, LogPlace, RescueFailed
 from timestone.compaction import LogCompaction
 from timestone.compression import LogCompression
-from timestone.config import Ack, LogConfig
+from timestone.config import Ack, LogConfig, with_settings
 from timestone.direct_writes import MOST_BYTES, SLOW_S, DirectWrites
 from timestone.draft import Draft
 from timestone.entries import ENTRY_BYTES, NO_TOPIC
@@ -31,7 +30,7 @@ from timestone.history import History
 from timestone.index import Trailer
 from timestone.leftovers import Leftovers
 from timestone.readable import ReadableLog
-from timestone.record import Header, HeaderKind, encode_headers
+from timestone.record import encode_headers, user_headers
 from timestone.retention import Retention
 from timestone.rewrites import Rewrites
 from timestone.segment import Segment
@@ -152,11 +151,7 @@ class Log(ReadableLog):
 
         Raises RecordTooLarge, TopicLimit, InvalidName, StorageFull, LogFailed, StoreClosed, OSError.
         """
-        block = (
-            encode_headers(Header(HeaderKind.USER, name, value) for name, value in headers)
-            if headers
-            else b""
-        )
+        block = encode_headers(user_headers(headers)) if headers else b""
         topic_id = NO_TOPIC if topic is None else self.topics.add(topic)
         draft = Draft(
             [block + payload if block else payload], topic_id, flags=flags, header_lengths=len(block)
@@ -176,9 +171,11 @@ class Log(ReadableLog):
 
         Levels and errors as `append`. An empty batch returns an empty range at the end.
         """
-        if topics is not None and len(topics) != len(payloads):
-            raise ValueError(f"{len(payloads)} payloads with {len(topics)} topics")
         if topics is not None:
+            if topic is not None:
+                raise ValueError("either one topic for all records, or topics with one for each")
+            if len(topics) != len(payloads):
+                raise ValueError(f"{len(payloads)} payloads with {len(topics)} topics")
             draft = Draft(payloads, self.topics.add_all(topics))
         else:
             draft = Draft(payloads, NO_TOPIC if topic is None else self.topics.add(topic))
@@ -653,7 +650,7 @@ class Log(ReadableLog):
         # The lock also round the catalogue, where recovery may be noting an offset beside the settings.
         with self._write_lock:
             self.check_open()
-            config = replace(self.config, **settings)
+            config = with_settings(self.config, settings)
             self._store.remember(self, config)
             self.config = config
             self._appender.configure(config)

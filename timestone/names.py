@@ -1,5 +1,6 @@
 """All file names of a store are made and parsed here."""
 
+import os
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -19,6 +20,8 @@ LOST_SUFFIX = ".lost"
 DELETED_SUFFIX = ".deleted"
 MISSING_SUFFIX = ".missing"
 
+PARTITION_MOST = 999_999_999
+"""What a folder's name has room for."""
 READER_NAME_MOST = 512
 """Characters of a reader's name: room for a service, a group and a client id."""
 
@@ -38,19 +41,42 @@ _ASIDE = re.compile(
 
 def validate_log_name(name: str) -> None:
     """Raise InvalidName unless `name` can be a folder on every system: 1 to 200 of A-Z a-z 0-9 . _ -, no
-    leading dot."""
+    leading dot. TypeError for what is no text."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a log is text, not {name!r}")
     if not _LOG_NAME.fullmatch(name):
         raise InvalidName(
             f"{name!r} cannot name a log: 1 to 200 letters, digits, '.', '_' or '-', no leading '.' or '-'"
         )
 
 
+def validate_log(name: str, partition: int) -> None:
+    """Raise InvalidName unless the folder of this partition of this log is found again under its name: a valid
+    name, and a number from 0 to 999,999,999. TypeError for what is no text or no whole number."""
+    validate_log_name(name)
+    if type(partition) is not int:
+        raise TypeError(f"a partition of log {name!r} is a whole number, not {partition!r}")
+    if not 0 <= partition <= PARTITION_MOST:
+        raise InvalidName(f"log {name!r} cannot have a partition {partition}: 0 to {PARTITION_MOST:,}")
+
+
 def validate_reader_name(name: str) -> None:
-    """Raise InvalidName unless `name` is 1 to 512 characters without control characters."""
+    """Raise InvalidName unless `name` is 1 to 512 characters without control characters. TypeError for what is no
+    text."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a reader is text, not {name!r}")
     if not 1 <= len(name) <= READER_NAME_MOST or not name.isprintable():
         raise InvalidName(
             f"{name!r} cannot name a reader: 1 to {READER_NAME_MOST} characters, no control characters"
         )
+
+
+def store_directory(path: str | os.PathLike[str]) -> Path:
+    """The directory of a store. Raises ValueError for an empty path, which would be the working directory: it comes
+    from a variable that nobody has set."""
+    if not os.fspath(path):
+        raise ValueError("the path of the store is empty")
+    return Path(path)
 
 
 def log_folder(name: str, partition: int) -> str:

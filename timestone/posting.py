@@ -218,11 +218,11 @@ class Posting:
     """Does the producer come again? Else nothing is kept of it afterwards."""
 
     def __post_init__(self) -> None:
-        names.validate_log_name(self.log)
+        names.validate_log(self.log, self.partition)
         if not 1 <= len(self.producer) <= _PRODUCER_MOST or not self.producer.isprintable():
             raise InvalidName(f"{self.producer!r} cannot name a producer: 1 to {_PRODUCER_MOST} characters")
-        if not 0 <= self.number < 1 << 63 or self.partition < 0:
-            raise InvalidName(f"posting {self.number} to partition {self.partition}: both count from 0")
+        if not 0 <= self.number < 1 << 63:
+            raise InvalidName(f"posting {self.number} of {self.producer!r}: they count from 0")
         for part in self.parts:
             if part.startswith("/") or ".." in Path(part).parts:
                 raise InvalidName(f"the part {part!r} lies outside of the inbox")

@@ -15,7 +15,6 @@ from timestone.batch import Batch
 from timestone.config import MIB
 from timestone.entries import ENTRY, Entries
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost
-from timestone.filters import validate_filter
 from timestone.history import History
 from timestone.named_readers import NamedReaders, ReaderLag, ReaderStore
 from timestone.pin import Pin
@@ -54,7 +53,8 @@ class ReadableLog(ABC):
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.folder.name}: offsets [{self.start_offset}, {self.end_offset})>"
+        state = ", closed" if self._closed else ""
+        return f"<{type(self).__name__} {self.folder.name}: offsets [{self.start_offset}, {self.end_offset}){state}>"
 
     @property
     @abstractmethod
@@ -208,10 +208,7 @@ class ReadableLog(ABC):
         Raises InvalidName for a filter that can match nothing by the rules, OffsetOutOfRange for a `start`
         that is not in the log, ReaderInUse when this process has one of that name open; with a pin also what
         `Reader.commit` does."""
-        filters = [topics] if isinstance(topics, str) else topics
-        for topic_filter in filters or ():
-            validate_filter(topic_filter)
-        return Reader(self, start, filters, name, pin)
+        return Reader(self, start, topics, name, pin)
 
     def lags(self) -> list[ReaderLag]:
         """How far each named reader that has committed is behind, by name; whether it is open or not, and in

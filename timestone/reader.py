@@ -3,6 +3,7 @@
 A reader costs its offset and, while it is parked, an entry in the log's set of waiters. It is used by one
 thread at a time; `wake` is called by the thread that appends."""
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -36,7 +37,7 @@ class Reader:
         self,
         log: "ReadableLog",
         start: Start = "earliest",
-        topics: Sequence[str] | None = None,
+        topics: str | Sequence[str] | None = None,
         name: str | None = None,
         pin: Pin | None = None,
     ) -> None:
@@ -71,6 +72,12 @@ class Reader:
 
     def __enter__(self) -> Self:
         return self
+
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f" {self.name!r}"
+        place = "closed" if self._closed else f"next offset {self.offset}"
+        topics = "" if self._filters is None else f", topics {', '.join(self._filters)}"
+        return f"<Reader{name} of {self.log.folder.name}: {place}{topics}>"
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -236,9 +243,15 @@ class Reader:
         end = self.log.end_offset
         if start == "latest":
             return end
-        if not self.log.start_offset <= start <= end:
-            raise OffsetOutOfRange(start, self.log.start_offset, end)
-        return start
+        try:
+            offset = operator.index(start)  # of whatever counts as a whole number, such as numpy's
+        except TypeError:
+            raise TypeError(
+                f"a reader begins at an offset, 'earliest' or 'latest', not at {start!r}"
+            ) from None
+        if not self.log.start_offset <= offset <= end:
+            raise OffsetOutOfRange(offset, self.log.start_offset, end)
+        return offset
 
     def _check_open(self) -> None:
         if self._closed:

@@ -88,6 +88,18 @@ class Record(NamedTuple):
         return (self.flags & FLAG_QOS_MASK) >> FLAG_QOS_SHIFT
 
 
+def user_headers(pairs: Iterable[tuple[str, bytes]]) -> list[Header]:
+    """The items for pairs of a name and a value. Raises TypeError for anything else."""
+    items = []
+    for pair in pairs:
+        match pair:
+            case (str(name), bytes(value)):
+                items.append(Header(HeaderKind.USER, name, value))
+            case _:
+                raise TypeError(f"a header is a pair of a name (str) and a value (bytes), not {pair!r}")
+    return items
+
+
 def encode_headers(items: Iterable[Header]) -> bytes:
     """The header block of `items`, in order; empty for no items.
 

@@ -11,7 +11,6 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +19,7 @@ from timestone import kernel, names
 from timestone.catalog import Catalog, CatalogRow, folder_missing
 from timestone.clock import Clock
 from timestone.committer import Committer
-from timestone.config import LogConfig, Recovery, StoreConfig
+from timestone.config import LogConfig, Recovery, StoreConfig, with_settings
 from timestone.damage import Damage, known_damage
 from timestone.decoded_frames import CACHED_BYTES, DecodedFrames
 from timestone.deletion import DeletedFiles, finish_deletions
@@ -119,7 +118,7 @@ class Store:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Store {self.path}: {len(self._logs)} logs>"
+        return f"<Store {self.path}: {'closed' if self._closed else f'{len(self._logs)} logs'}>"
 
     def log(
         self, name: str, partition: int = 0, *, create: bool = True, config: LogConfig | None = None
@@ -133,7 +132,9 @@ class Store:
         with self._logs_lock:
             log = self._logs.get((name, partition))
             if log is None:
-                names.validate_log_name(name)
+                names.validate_log(name, partition)
+                if config is not None and not isinstance(config, LogConfig):
+                    raise TypeError(f"the config of a log is a LogConfig, not {config!r}")
                 if not create:
                     raise UnknownLog(names.log_folder(name, partition), tuple(self._folders()))
                 log = self._logs[name, partition] = self._create_log(
@@ -469,6 +470,8 @@ def open_store(
     Recovers what was not closed, by the rules of docs/durability.md; `store.recoveries` says what was found.
 
     Raises StoreLocked when another process owns it, NotAStore, UnsupportedFormat, CorruptLog
-    (recovery="strict", or a damaged catalogue), OSError."""
-    chosen = replace(config or StoreConfig(), **settings)
-    return Store(Path(path), chosen, create=create, files=files, clock=clock, progress=progress)
+    (recovery="strict", or a damaged catalogue), OSError; TypeError or ValueError for what is no setting."""
+    chosen = with_settings(config or StoreConfig(), settings)
+    return Store(
+        names.store_directory(path), chosen, create=create, files=files, clock=clock, progress=progress
+    )

@@ -414,4 +414,6 @@ class TopicDictionary:
 
 def _plain(name: str) -> str:
     """The name as a str itself: a member of an enumeration has a hash of its own."""
+    if not isinstance(name, str):
+        raise TypeError(f"a topic is text, not {name!r}")
     return name if type(name) is str else str.__str__(name)

@@ -82,6 +82,9 @@ class StoreView:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<StoreView {self.path}{': closed' if self._closed else ''}>"
+
     def log_names(self) -> list[tuple[str, int]]:
         """Name and partition of each log there is now, sorted."""
         parsed = ((names.parse_log_folder(name), name) for name in self.files.names(self.path))
@@ -425,4 +428,4 @@ def _newest_generations(present: Iterable[str]) -> dict[int, int]:
 
 def view_store(path: str | os.PathLike[str], *, files: Files | None = None) -> StoreView:
     """Read a store that any process may own. Raises NotAStore."""
-    return StoreView(Path(path), files=files)
+    return StoreView(names.store_directory(path), files=files)

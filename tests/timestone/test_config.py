@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from timestone.config import Ack, LogConfig, Recovery, StoreConfig
+from timestone.config import Ack, LogConfig, Recovery, StoreConfig, with_settings
 
 OUT_OF_RANGE: list[tuple[type, str, int]] = [
     (LogConfig, "segment_bytes", 0),
@@ -52,6 +52,62 @@ def test_strings_do_where_an_enum_is_meant() -> None:
 def test_unknown_word_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="sometimes"):
         StoreConfig(**{name: "sometimes"})  # type: ignore[arg-type]
+
+
+def test_refusal_of_a_word_says_which_ones_there_are() -> None:
+    with pytest.raises(ValueError, match="'lz4' is none of none, zstd"):
+        LogConfig(compression="lz4")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("retention_ms", "1 d", "a whole number"),
+        ("retention_ms", 1.5, "a whole number"),
+        ("segment_bytes", True, "a whole number"),
+        ("compact", 1, "True or False"),
+    ],
+)
+def test_value_of_another_kind_is_refused_by_name(name: str, value: object, kind: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} is {value!r}; it has to be {kind}"):
+        LogConfig(**{name: value})  # type: ignore[arg-type]
+
+
+def test_settings_of_new_logs_are_settings_of_a_log() -> None:
+    with pytest.raises(TypeError, match="log is 5; it has to be a LogConfig"):
+        StoreConfig(log=5)  # type: ignore[arg-type]
+
+
+def test_other_values_leave_the_rest_as_it_was() -> None:
+    changed = with_settings(LogConfig(retention_ms=5), {"compact": True})
+    assert (changed.retention_ms, changed.compact) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "hint"),
+    [
+        (
+            LogConfig(),
+            "segment_byte",
+            r"LogConfig has no setting 'segment_byte'; did you mean 'segment_bytes'\?",
+        ),
+        (
+            StoreConfig(),
+            "segment_bytes",
+            r"StoreConfig has no setting .*; it is one of a log: LogConfig\(seg",
+        ),
+        (LogConfig(), "ack", r"LogConfig has no setting 'ack'; it is one of the store: timestone\.open\("),
+        (LogConfig(), "zzz", r"LogConfig has no setting 'zzz'$"),
+    ],
+)
+def test_unknown_setting_names_the_nearest_or_whose_it_is(config: Any, name: str, hint: str) -> None:
+    with pytest.raises(TypeError, match=hint):
+        with_settings(config, {name: 1})
+
+
+def test_only_settings_are_changed() -> None:
+    with pytest.raises(TypeError, match=r"config is \{'ack': 'written'\}; it has to be a StoreConfig"):
+        with_settings({"ack": "written"}, {})  # type: ignore[type-var]
 
 
 def test_nothing_but_a_word_of_the_caller_makes_an_append_wait_for_less_than_the_disk() -> None:

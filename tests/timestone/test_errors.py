@@ -1,6 +1,7 @@
 """Each error is a decision for the caller: it says the numbers and the file, and belongs to one tree."""
 
 import inspect
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from timestone.errors import (
     LogFailed,
     NotAStore,
     OffsetOutOfRange,
+    OffsetsLost,
     QueueFull,
     RecordTooLarge,
     StorageFull,
@@ -42,6 +44,7 @@ MESSAGES = {
     ),
     "failed without loss": (LogFailed(PATH, OSError(5, "Input/output error")), [str(PATH), "reopened"]),
     "record": (CorruptRecord(PATH, 12, "bad crc"), [str(PATH), "12", "bad crc"]),
+    "lost": (OffsetsLost(PATH, 12, 20), [str(PATH), "12 to 19", "offset 20"]),
     "log": (CorruptLog(PATH, "no header"), [str(PATH), "no header"]),
     "format": (UnsupportedFormat(PATH, 9, 1), [str(PATH), "9", "1"]),
 }
@@ -50,6 +53,18 @@ MESSAGES = {
 @pytest.mark.parametrize(("error", "parts"), MESSAGES.values(), ids=MESSAGES.keys())
 def test_message_carries_the_numbers_and_the_file(error: TimestoneError, parts: list[str]) -> None:
     assert [part for part in parts if part not in str(error)] == []
+
+
+@pytest.mark.parametrize("error", [error for error, _ in MESSAGES.values()], ids=MESSAGES.keys())
+def test_error_comes_back_whole_from_another_process(error: TimestoneError) -> None:
+    """One that cannot be loaded again ends the whole pool of processes."""
+    loaded = ForkingPickler.loads(ForkingPickler.dumps(error))
+    assert type(loaded) is type(error)
+    assert str(loaded) == str(error)
+    facts, known = vars(loaded), vars(error)
+    assert {name: str(fact) for name, fact in facts.items()} == {
+        name: str(fact) for name, fact in known.items()
+    }
 
 
 def test_all_errors_of_the_engine_are_in_one_tree() -> None:

@@ -217,6 +217,19 @@ def test_record_over_the_limit_is_refused_with_its_batch(place: Place) -> None:
     assert log.append(b"x" * 10) == 0
 
 
+def test_one_topic_and_many_contradict_each_other(place: Place) -> None:
+    with pytest.raises(ValueError, match="either one topic for all records, or topics with one for each"):
+        place.log().append_many([b"a", b"b"], topic="x", topics=["x", "y"])
+
+
+@pytest.mark.parametrize("topic", [5, b"x"])
+def test_topic_is_text(place: Place, topic: Any) -> None:
+    log = place.log()
+    for append in (lambda: log.append(b"a", topic=topic), lambda: log.append_many([b"a"], topics=[topic])):
+        with pytest.raises(TypeError, match=f"a topic is text, not {topic!r}"):
+            append()
+
+
 def test_topics_over_the_limit_are_refused_and_known_ones_are_not(place: Place) -> None:
     log = place.log(topic_count=1)
     log.append(b"x", topic="a")

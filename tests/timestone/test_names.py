@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,10 @@ from timestone.names import (
     parse_missing,
     parse_segment,
     segment_path,
+    store_directory,
+    validate_log,
     validate_log_name,
+    validate_reader_name,
 )
 
 
@@ -48,6 +52,38 @@ BAD_NAMES = [
 def test_name_that_could_leave_the_store_or_surprise_a_shell_is_refused(name: str) -> None:
     with pytest.raises(InvalidName):
         validate_log_name(name)
+
+
+@pytest.mark.parametrize("partition", [-1, 1_000_000_000])
+def test_partition_that_would_not_come_back_from_its_folder_is_refused(partition: int) -> None:
+    assert parse_log_folder(log_folder("a", partition)) != ("a", partition)
+    with pytest.raises(InvalidName, match=f"'a' cannot have a partition {partition}: 0 to 999,999,999"):
+        validate_log("a", partition)
+
+
+@pytest.mark.parametrize("partition", [0, 999_999_999])
+def test_partition_that_comes_back_from_its_folder_is_valid(partition: int) -> None:
+    validate_log("a", partition)
+    assert parse_log_folder(log_folder("a", partition)) == ("a", partition)
+
+
+@pytest.mark.parametrize(
+    ("name", "partition"), [(5, 0), (None, 0), (b"a", 0), ("a", True), ("a", 1.5), ("a", "0")]
+)
+def test_what_is_no_name_or_no_number_is_a_mistake_in_the_program(name: Any, partition: Any) -> None:
+    with pytest.raises(TypeError, match=r"name of a log is text|partition of log 'a' is a whole number"):
+        validate_log(name, partition)
+
+
+def test_name_of_a_reader_is_text() -> None:
+    with pytest.raises(TypeError, match="the name of a reader is text, not 5"):
+        validate_reader_name(5)  # type: ignore[arg-type]
+
+
+def test_empty_path_is_not_the_working_directory() -> None:
+    with pytest.raises(ValueError, match="the path of the store is empty"):
+        store_directory("")
+    assert store_directory(".") == Path()
 
 
 STRANGE_FOLDERS = ["telemetry", "telemetry-", "telemetry-x", "telemetry-01", "-0", ".a-0", "a-0 ", "a-0\n"]

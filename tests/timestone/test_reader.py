@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,33 @@ def test_reader_starts_where_it_is_told(log: Log) -> None:
     assert numbers(log.reader(7)) == [7, 8, 9]
     assert numbers(log.reader("latest")) == []
     assert numbers(log.reader(10)) == []
+
+
+@pytest.mark.parametrize("start", ["first", "offset:3", None, 1.5])
+def test_start_that_is_no_place_is_said(log: Log, start: Any) -> None:
+    with pytest.raises(TypeError, match=f"begins at an offset, 'earliest' or 'latest', not at {start!r}"):
+        log.reader(start)
+    with pytest.raises(TypeError, match="begins at an offset"):
+        log.reader().seek(start)
+
+
+def test_offset_may_come_from_a_batch(log: Log) -> None:
+    offset = log.read(7).offsets[0]
+    reader = log.reader(offset)
+    assert type(reader.offset) is int
+    assert numbers(reader) == [7, 8, 9]
+
+
+def test_reader_says_which_one_it_is_and_where(log: Log) -> None:
+    assert repr(log.reader(7)) == "<Reader of a-0: next offset 7>"
+    with log.reader(name="billing", topics=["x", "y/#"]) as reader:
+        assert repr(reader) == "<Reader 'billing' of a-0: next offset 0, topics x, y/#>"
+    assert repr(reader) == "<Reader 'billing' of a-0: closed, topics x, y/#>"
+
+
+def test_filter_is_text(log: Log) -> None:
+    with pytest.raises(TypeError, match="a topic filter is text, not 5"):
+        log.reader(topics=[5])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(

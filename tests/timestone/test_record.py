@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from timestone.record import (
     Record,
     decode_headers,
     encode_headers,
+    user_headers,
 )
 
 HEADERS = st.builds(
@@ -105,6 +108,19 @@ def test_decoded_values_are_copies() -> None:
     (item,) = decode_headers(memoryview(buffer))
     buffer[:] = bytes(len(buffer))
     assert item == Header(0, "a", b"value")
+
+
+def test_pairs_become_user_headers() -> None:
+    assert user_headers([("a", b"1"), ("a", b"2")]) == [
+        Header(HeaderKind.USER, "a", b"1"),
+        Header(HeaderKind.USER, "a", b"2"),
+    ]
+
+
+@pytest.mark.parametrize("pair", [("a", "text"), (b"a", b"1"), ("a",), "ab", 5, ("a", b"1", b"2")])
+def test_what_is_no_pair_of_name_and_value_is_said(pair: Any) -> None:
+    with pytest.raises(TypeError, match=r"a header is a pair of a name \(str\) and a value \(bytes\), not"):
+        user_headers([pair])
 
 
 def test_record_gives_user_headers_key_and_qos() -> None:

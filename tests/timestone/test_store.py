@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,33 @@ def settings() -> StoreConfig:
 def payloads(root: Path, name: str = "a", partition: int = 0) -> list[bytes]:
     with timestone.open(root, config=settings()) as store:
         return [record.payload for record in store.log(name, partition, create=False).reader()]
+
+
+@pytest.mark.parametrize("partition", [-1, 10**9, True, "0"])
+def test_partition_that_can_never_be_leaves_nothing_behind(root: Path, partition: Any) -> None:
+    """A folder with such a number is no log, so the catalogue would be about one that is not there."""
+    with timestone.open(root, config=settings()) as store:
+        with pytest.raises((InvalidName, TypeError)):
+            store.log("a", partition)
+        assert sorted(path.name for path in root.iterdir()) == ["LOCK", "catalog.db"]
+    with timestone.open(root, config=settings()) as store:
+        assert store.log_names() == []
+
+
+def test_config_of_a_log_is_one(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        with pytest.raises(TypeError, match="the config of a log is a LogConfig, not "):
+            store.log("a", config={"compact": True})  # type: ignore[arg-type]
+        assert store.log_names() == []
+
+
+def test_store_says_that_it_is_closed(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        log = store.log("a")
+        assert repr(store) == f"<Store {root}: 1 logs>"
+        assert repr(log) == "<Log a-0: offsets [0, 0)>"
+    assert repr(store) == f"<Store {root}: closed>"
+    assert repr(log) == "<Log a-0: offsets [0, 0), closed>"
 
 
 def test_logs_and_partitions_come_back(root: Path) -> None:

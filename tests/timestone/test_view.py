@@ -49,6 +49,12 @@ def test_view_follows_a_live_owner(root: Path, log: Log) -> None:
         assert (other.id, other.epoch) == (log.id, log.epoch)
 
 
+def test_view_says_of_what_it_is(root: Path, log: Log) -> None:
+    with timestone.view(root) as view:
+        assert repr(view) == f"<StoreView {root}>"
+    assert repr(view) == f"<StoreView {root}: closed>"
+
+
 def test_view_sees_nothing_new_until_it_looks_again(root: Path, log: Log) -> None:
     log.append(b"0")
     with timestone.view(root) as view:
