@@ -56,6 +56,7 @@ def test_only_sealed_segments_with_records_have_one(tmp_path: Path) -> None:
         log = store.log(LOG, config=LogConfig(segment_entries=10))
         for number in range(25):
             log.append(b"%d" % number)
+        wait_for_seals(log)
         with timestone.view(tmp_path) as view:
             found = sealed_segments(view.log(LOG))
     assert [(one.base_offset, one.end_offset, one.row_count) for one in found] == [(0, 10, 10), (10, 20, 10)]
