@@ -64,9 +64,9 @@ def finish_deletions(files: Files, folder: Path) -> int:
     ]
     for name in returned:
         files.rename(folder / name, names.deleted_path(folder / name))
-    if returned:
-        # Else the proof could be gone while what it proves deleted is back.
-        files.sync_directory(folder)
+    # Also when all had been renamed: whoever did may have died before that was durable. Else a power loss could take
+    # the proof and bring back what it proves deleted.
+    files.sync_directory(folder)
     gone = [name for name in files.names(folder) if names.parse_deleted(name) is not None]
     for name in gone:
         files.unlink(folder / name)

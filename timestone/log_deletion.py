@@ -51,10 +51,14 @@ class DeletedLogs:
         be called again."""
         for name in sorted(self._noted):
             present = self._files.names(self._store)
+            folder = None
             if name in present:
                 folder = names.deleted_log_path(self._store / name, present)
                 self._files.rename(self._store / name, folder)
-                self._files.sync_directory(self._store)
+            # Also when the last owner has renamed it: it may have died before that was durable, and without the note
+            # a folder that a power loss brings back is a log.
+            self._files.sync_directory(self._store)
+            if folder is not None:
                 yield folder
             self._catalog.remove_under(name, (SPACE, *_KEPT_FOR_LOGS))
             self._noted.remove(name)

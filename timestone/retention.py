@@ -185,6 +185,7 @@ class Retention:
                 expired, refused = expired[:-1], error
         gone: list[Segment] = []
         renamed: list[Path] = []
+        unneeded: list[Path] = []
         try:
             try:
                 for segment in expired:
@@ -192,10 +193,12 @@ class Retention:
                     gone.append(segment)
             finally:
                 files.sync_directory(log.folder)
+                unneeded = renamed
         finally:
-            # Durable, so it may be told. (When the sync has failed it is told all the same: the names are gone.)
+            # Durable, so it may be told. (When the sync has failed it is told all the same: the names are gone. What
+            # proves it stays then, because a power loss may bring some of the names back.)
             log.drop(gone)
-            self._store.deleted_files.add(renamed)
+            self._store.deleted_files.add(unneeded)
             self._store.maintenance.expect(self._store.deleted_files.unlink_due)
         self._forget_seen(gone)
         if refused is not None:

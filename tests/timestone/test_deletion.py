@@ -1,11 +1,14 @@
 """Renamed, then unlinked: one `.deleted` file proves everything up to it deleted, whatever a crash has left."""
 
 import errno
+import random
 from pathlib import Path
 
 import pytest
 
 from tests.support.faulty_files import FaultyFiles
+from tests.support.power_loss import Disk, Loss
+from tests.support.recording_files import RecordingFiles
 from timestone import names
 from timestone.deletion import DeletedFiles, delete_pair, deleted_up_to, finish_deletions
 from timestone.files import Files
@@ -59,6 +62,24 @@ def test_what_is_deleted_is_proven_durably_before_the_proof_goes(tmp_path: Path)
     finish_deletions(files, tmp_path)
     operations = [operation for operation, _ in files.calls]
     assert operations == ["rename"] * 3 + ["sync_directory"] + ["unlink"] * 4
+
+
+def test_what_a_killed_process_had_renamed_does_not_come_back_when_the_power_fails(
+    quick_directory: Path,
+) -> None:
+    folder = quick_directory / "telemetry-0"
+    folder.mkdir()
+    for base in (0, 4, 8):
+        pair(folder, base)
+    files = RecordingFiles(folder)
+    for base in (0, 4):
+        delete_pair(files, folder, base)  # killed here, before the directory is synced
+    finish_deletions(files, folder)
+    disk = Disk(files)
+    for number, operation in enumerate(files.operations):
+        disk.apply(number, operation)
+    disk.image(random.Random(0), Loss.EVERYTHING).write(quick_directory / "after")
+    assert base_offsets(Files(), quick_directory / "after") == ([8], [])
 
 
 @pytest.mark.parametrize("number", range(1, 9))

@@ -4,6 +4,7 @@ import errno
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,3 +218,20 @@ def test_process_that_dies_leaves_the_log_whole_or_gone(root: Path, moment: str)
             assert opened.log("telemetry").end_offset == len(RECORDS)
         assert folders(root) == ["telemetry-0", "telemetry-0-0"]
     assert deaths > 2
+
+
+def test_note_of_a_deletion_stays_until_the_new_name_of_the_folder_is_durable(root: Path) -> None:
+    """Whoever renamed the folder may have died before that was durable; a power loss brings it back then."""
+    for _ in range(2):
+        files = FaultyFiles()
+        files.fail("sync_directory", path=str(root), forever=True)
+        store = Store(root, replace(CONFIG, delete_delay_ms=10**9), files=files)
+        if ("telemetry", 0) in store.log_names():
+            store.delete_log("telemetry")
+        store.maintenance.stop()
+        store.abandon()
+        store.documents.close()
+        files.abandon()
+    (root / "telemetry-0.deleted").rename(root / "telemetry-0")
+    with timestone.open(root, config=CONFIG) as store:
+        assert store.log_names() == [("telemetry-0", 0)]

@@ -382,6 +382,8 @@ def test_directory_sync_that_fails_is_reported_and_nobody_reads_what_is_gone(pla
     with pytest.raises(OSError, match="Input/output"):
         log.apply_retention()
     assert log.start_offset == 8
+    place.store.deleted_files.unlink_all()
+    assert (log.folder / f"{4:020d}.index.deleted").exists(), "the proof, should the power fail now"
 
 
 def test_failed_log_is_left_as_it_is(place: Place) -> None:
