@@ -118,6 +118,8 @@ class LogRecovery:
             first = unclean[0]
             path = names.index_path(self._folder, first.base_offset)
             raise CorruptLog(path, f"the log was not closed ({describe(first)}) and recovery is 'strict'")
+        if self._strict and (wrong := self._wrong_with_topics(findings)):
+            raise CorruptLog(self._topics.path, f"{wrong}, and recovery is 'strict'")
         gone = findings[-1].lost_behind(least_next_offset, least_epoch) if findings else None
         if gone is not None and gone not in known_missing(present):
             why = f"no segment holds offsets {gone[0]} to {gone[1] - 1}, which were given out"
@@ -151,6 +153,16 @@ class LogRecovery:
             tuple(self._notes),
             Leftovers(self._waiting, self._settle) if self._waiting else None,
         )
+
+    def _wrong_with_topics(self, findings: list[Finding]) -> str:
+        """What a clean stop would not leave of the topic dictionary; empty if nothing."""
+        topics = self._topics
+        if topics.damaged_header:
+            return "the header page is damaged"
+        if topics.torn_bytes:
+            return f"it ends with {topics.torn_bytes} bytes that are no name"
+        lost = _topics_in_use(findings) - len(topics)
+        return f"the last {lost} names are lost" if lost > 0 else ""
 
     def _may_wait(self, unclean: list[Finding]) -> bool:
         """Is there nothing to do but to flush and to seal?"""
@@ -401,6 +413,7 @@ class LogRecovery:
 
     def _repair_topics(self, findings: list[Finding]) -> None:
         topics = self._topics
+        self._take_topics(findings)
         try:
             if topics.torn_bytes:
                 # Names are written whole before records use them, so these are of no record.
@@ -411,6 +424,7 @@ class LogRecovery:
             if topics.damaged_header:
                 self._notes.append("rewrote the damaged header of the topic dictionary")
                 topics.rewrite_header()
+            topics.write_added()  # ids whose names are lost: the file says so from now on
             if self._doubted:
                 topics.copy_anew()
                 self._files.sync_directory(self._folder)
@@ -419,11 +433,10 @@ class LogRecovery:
             self._notes.append(f"could not repair the topic dictionary: {error}")
         if any(finding.trailer is None for finding in findings):
             self._flush(topics.sync)  # the records that are about to be sealed need their names
-        self._take_topics(findings)
 
     def _take_topics(self, findings: list[Finding]) -> None:
         """No id that a record has is given to another name."""
-        self._topics.take_up_to(max((finding.topic_count for finding in findings), default=0))
+        self._topics.take_up_to(_topics_in_use(findings))
         if self._topics.lost_count:
             self._notes.append(
                 f"{self._topics.lost_count} topic names are lost; their records are served without a topic"
@@ -482,6 +495,11 @@ class LogRecovery:
 def _serves(finding: Finding) -> bool:
     """Does the segment hold records to serve?"""
     return finding.count > 0 and finding.state is not State.ORPHAN
+
+
+def _topics_in_use(findings: Sequence[Finding]) -> int:
+    """One more than the highest topic id of any record."""
+    return max((finding.topic_count for finding in findings), default=0)
 
 
 def _epoch(finding: Finding) -> int:
