@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from timestone.damage import SPACE, Damage, damage_key, encode_damage, known_damage
-from timestone.errors import CorruptLog
+from timestone.errors import CorruptLog, UnknownLog
 from timestone.evidence import UnprovenRange
 from timestone.segment import Segment
 from timestone.segment_check import SegmentCheck
@@ -78,7 +78,10 @@ class Scrubber:
         self._known = {key for key in self._store.documents.items(SPACE) if key != _PASS}
         live: set[str] = set()
         for name, partition in self._store.log_names():
-            log = self._store.log(name, partition, create=False)
+            try:
+                log = self._store.log(name, partition, create=False)
+            except UnknownLog:  # deleted since the pass began
+                continue
             for segment in log.history.segments:
                 place = (name, partition, segment.base_offset)
                 live.add(damage_key(*place))

@@ -75,6 +75,14 @@ def test_sound_store_is_found_sound(place: Place) -> None:
     assert place.store.damage() == []
 
 
+def test_log_that_is_deleted_during_a_pass_is_left_out(place: Place) -> None:
+    scrubber = Scrubber(place.store)
+    assert scrubber.run() is not None
+    place.store.delete_log("b")
+    finish(scrubber)
+    assert place.store.damage() == []
+
+
 def test_damage_is_logged_remembered_and_told_by_inspect(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
