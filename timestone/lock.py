@@ -24,10 +24,14 @@ class StoreLock:
         """Raises StoreLocked with the owner's pid, after a tenth of a second."""
         self._files = files
         self._fd = files.open_lock(path)
-        if not self._taken():
-            pid, host = read_owner(files, path)
-            files.close(self._fd)
-            raise StoreLocked(path.parent, pid, host)
+        try:
+            taken = self._taken()
+        except BaseException:
+            self.abandon()
+            raise
+        if not taken:
+            self.abandon()
+            raise StoreLocked(path.parent, *read_owner(files, path))
         owner = json.dumps({"pid": os.getpid(), "host": platform.node(), "boot_id": boot_id.hex()})
         # One write of a fixed size: whoever reads the file sees one owner, never half of two.
         try:

@@ -223,7 +223,11 @@ class LogView(ReadableLog):
         """Segments that were not what their names say when they were looked at."""
         self._synced_offset = 0
         self._refresh_lock = threading.Lock()
-        self.refresh()
+        try:
+            self.refresh()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def history(self) -> History:
@@ -244,8 +248,8 @@ class LogView(ReadableLog):
 
         Raises UnknownLog when the log was deleted, UnsupportedFormat, OSError.
         """
-        self.check_open()
         with self._refresh_lock:
+            self.check_open()
             return self._refresh_locked()
 
     def _refresh_locked(self) -> int:
@@ -348,8 +352,9 @@ class LogView(ReadableLog):
             raise CorruptLog(Path(error.filename or self.folder), "the file is missing") from error
 
     def close(self) -> None:
-        self._closed = True
-        self.topics.close()
+        with self._refresh_lock:  # which reads the file that is closed here
+            self._closed = True
+            self.topics.close()
 
     @property
     def _memory_offset(self) -> int:

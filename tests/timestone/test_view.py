@@ -14,6 +14,7 @@ import timestone
 from tests.support.child_process import in_child
 from tests.support.faulty_files import FaultyFiles
 from tests.support.opened_files import opened_files
+from tests.support.quick_directory import open_below
 from timestone.config import LogConfig
 from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
 from timestone.log import Log
@@ -308,3 +309,15 @@ def test_view_goes_on_when_the_topic_dictionary_is_lost(root: Path, log: Log) ->
         log.append(b"1", topic="t")
         other.refresh()
         assert numbers(other, "t") == [0, 1]
+
+
+def test_view_of_a_log_that_cannot_be_read_keeps_no_file_open(root: Path, log: Log) -> None:
+    log.append(b"0")
+    files = FaultyFiles()
+    with timestone.view(root, files=files) as view:
+        before = open_below(root)  # those of the owner
+        files.fail("open", errno.EMFILE, nth=2, path=".index")  # the first look is for who the log is
+        with pytest.raises(OSError, match="Too many open files"):
+            view.log("a")
+        assert open_below(root) == before
+        assert numbers(view.log("a")) == [0]
