@@ -3,6 +3,7 @@
 What belongs here: opening in the right order (lock, catalogue, recovery of each log), the parts that logs
 share (committer, sealer, tail budget, open segments), and closing."""
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -129,7 +130,12 @@ class Store:
         Raises InvalidName, UnknownLog when it must not be made, StoreClosed, OSError.
         """
         self._check_open()
+        # Without the lock, which is held for as long as the disk takes to make or delete another one.
+        log = self._logs.get((name, partition))
+        if log is not None:
+            return log
         with self._logs_lock:
+            self._check_open()
             log = self._logs.get((name, partition))
             if log is None:
                 names.validate_log(name, partition)
@@ -150,8 +156,8 @@ class Store:
         another one: it begins at offset 0, with an id of its own by which fronts and Spark queries tell it from this.
 
         Raises UnknownLog, StoreClosed, OSError: then it is there as before."""
-        self._check_open()
         with self._logs_lock:
+            self._check_open()
             log = self._logs.get((name, partition))
             if log is None:
                 raise UnknownLog(names.log_folder(name, partition), tuple(self._folders()))
@@ -215,10 +221,10 @@ class Store:
         Raises LogFailed when the last sync of a log failed, OSError when what an earlier process has left cannot
         be made durable; everything is closed then all the same.
         """
-        if self._closed:
+        if not self._closed:
+            self._inbox.close()  # first, so that it can end what it is appending
+        if not self._begin_to_close():
             return
-        self._inbox.close()
-        self._closed = True
         _open_stores.discard(self)
         self.maintenance.stop()
         self._scrubber.close()
@@ -234,6 +240,12 @@ class Store:
         self._lock.release()
         if first_error is not None:
             raise first_error
+
+    def _begin_to_close(self) -> bool:
+        """From here on no log comes and none goes; false when another thread has begun."""
+        with self._logs_lock:
+            begun, self._closed = self._closed, True
+            return not begun
 
     def _check_open(self) -> None:
         if self._closed:
@@ -251,6 +263,7 @@ class Store:
     def abandon(self) -> None:
         """Stop using the store without writing anything: what happens to the copy in a forked child."""
         self._closed = True
+        self._logs_lock = threading.Lock()  # a thread that there is no more may have held it
         self._inbox.abandon()
         for log in self._logs.values():
             log.abandon()
@@ -265,8 +278,11 @@ class Store:
             raise NotAStore(self.path, "it is not a directory")
         if not create:
             raise NotAStore(self.path, "it does not exist")
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.files.sync_directory(self.path.parent)
+        missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):  # another process wants a store there, too
+                self.files.make_directory(path)
+            self.files.sync_directory(path.parent)
 
     def _open_logs(self, opening: OpeningProgress) -> None:
         rows = self._catalog.logs()
@@ -302,6 +318,8 @@ class Store:
         if lost_topics:
             # Either the process died while it made the log, or the file is lost: ids then have no names any
             # more.
+            if self.config.recovery is Recovery.STRICT and (bases or row.next_offset):
+                raise CorruptLog(topics_path, "the topic dictionary is missing and recovery is 'strict'")
             identity = known or LogIdentity(secrets.randbits(64), name, partition, self.now_us())
             create_topics_file(self.files, topics_path, identity)
             self.files.sync_directory(folder)

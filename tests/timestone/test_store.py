@@ -1,7 +1,11 @@
 """Opening and closing a directory of logs."""
 
+import contextlib
 import os
 import signal
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ from tests.support.faulty_files import FaultyFiles
 from timestone.config import LogConfig, StoreConfig
 from timestone.errors import CorruptLog, InvalidName, NotAStore, StoreClosed, UnknownLog
 from timestone.files import Files
+from timestone.store import Store
 
 
 @pytest.fixture
@@ -141,6 +146,32 @@ def test_strict_recovery_refuses_changes_nothing_and_names_the_file(root: Path) 
         assert store.recoveries == ()
 
 
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda path: path.unlink(), "is missing"),
+        (lambda path: path.write_bytes(path.read_bytes()[:512]), "the last 1 names are lost"),
+        (lambda path: path.write_bytes(path.read_bytes() + b"torn"), "4 bytes that are no name"),
+        (lambda path: path.write_bytes(bytes(512) + path.read_bytes()[512:]), "header page is damaged"),
+    ],
+)
+def test_strict_recovery_refuses_a_topic_dictionary_that_is_not_whole(
+    root: Path, spoil: Callable[[Path], None], told: str
+) -> None:
+    with timestone.open(root, config=settings()) as store:
+        store.log("a").append(b"x", topic="t")
+    topics = root / "a-0" / "topics"
+    spoil(topics)
+    before = {path.name: path.read_bytes() for path in (root / "a-0").iterdir()}
+    with pytest.raises(CorruptLog, match=f"{told}.* 'strict'") as caught:
+        timestone.open(root, config=settings(), recovery="strict")
+    assert caught.value.path == topics
+    assert {path.name: path.read_bytes() for path in (root / "a-0").iterdir()} == before
+    timestone.open(root, config=settings()).close()
+    with timestone.open(root, config=settings(), recovery="strict") as store:
+        assert [record.payload for record in store.log("a").reader()] == [b"x"]
+
+
 def test_foreign_files_are_left_alone_and_reported(root: Path) -> None:
     with timestone.open(root, config=settings()) as store:
         store.log("a").append(b"x")
@@ -182,9 +213,12 @@ def test_new_stores_directory_is_durable(root: Path) -> None:
     assert ("sync_directory", str(root.parent)) in files.calls
 
 
-def test_store_of_parents_that_do_not_exist_is_made_with_them(root: Path) -> None:
-    timestone.open(root / "some" / "where", config=settings()).close()
+def test_store_of_parents_that_do_not_exist_is_made_with_them_durably(root: Path) -> None:
+    files = FaultyFiles()
+    timestone.open(root / "some" / "where", config=settings(), files=files).close()
     assert (root / "some" / "where").is_dir()
+    synced = [path for operation, path in files.calls if operation == "sync_directory"]
+    assert synced[:3] == [str(root.parent), str(root), str(root / "some")]
 
 
 def test_closed_store_gives_no_logs_and_closing_again_is_fine(root: Path) -> None:
@@ -195,6 +229,60 @@ def test_closed_store_gives_no_logs_and_closing_again_is_fine(root: Path) -> Non
     for name in ("a", "b"):
         with pytest.raises(StoreClosed):
             store.log(name)
+
+
+def test_logs_that_are_made_while_the_store_closes_are_closed_with_it_or_refused(root: Path) -> None:
+    kept, interval = sys.getswitchinterval(), 1e-6
+    sys.setswitchinterval(interval)
+    try:
+        for number in range(10):
+            store = timestone.open(root, config=settings())
+            made = threading.Thread(target=make_logs, args=(store, number))
+            closers = [threading.Thread(target=store.close) for _ in range(2)]
+            for thread in (made, *closers):
+                thread.start()
+            for thread in (made, *closers):
+                thread.join()
+            store.close()
+            with timestone.open(root, config=settings()) as opened:  # it holds no lock
+                assert opened.recoveries == ()
+    finally:
+        sys.setswitchinterval(kept)
+
+
+def make_logs(store: Store, number: int) -> None:
+    with contextlib.suppress(StoreClosed):
+        for other in range(1000):
+            store.log(f"log-{number}-{other}").append(b"x", ack="written")
+
+
+class SlowFolders(Files):
+    """A disk that takes until `go` to make a folder."""
+
+    def __init__(self) -> None:
+        self.asked, self.go = threading.Event(), threading.Event()
+
+    def make_directory(self, path: Path) -> None:
+        self.asked.set()
+        assert self.go.wait(60)
+        super().make_directory(path)
+
+
+def test_log_that_is_there_is_had_while_another_is_made(root: Path) -> None:
+    with timestone.open(root, config=settings()) as store:
+        store.log("a").append(b"x")
+    files = SlowFolders()
+    with timestone.open(root, config=settings(), files=files) as store:
+        making = threading.Thread(target=store.log, args=("b",))
+        making.start()
+        try:
+            assert files.asked.wait(60)
+            assert store.log("a").record(0).payload == b"x"
+            assert store.log_names() == [("a", 0)]
+        finally:
+            files.go.set()
+            making.join()
+        assert store.log_names() == [("a", 0), ("b", 0)]
 
 
 def test_store_that_could_not_be_opened_holds_no_lock_and_no_file(root: Path) -> None:
