@@ -637,6 +637,7 @@ class Log(ReadableLog):
             trailer = self._appender.seal(writer)
             with self._write_lock:
                 self._appender.replace_sealed(writer, trailer)
+            writer.close()
             self.expect_upkeep()
 
     # Keeping and deleting: see Retention.

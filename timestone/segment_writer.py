@@ -33,9 +33,9 @@ _AHEAD_MOST_BYTES = 64 * 1024 * 1024
 _AHEAD_SHARE = 8
 """Blocks are allocated ahead while this many times as much is free, so nobody meets a full disk because of it."""
 _NEVER = 1 << 63
-RESERVE_OFFSETS = 1 << 20
+RESERVE_OFFSETS = 1 << 22
 """How far the reserve ceiling is ahead of the log: one more fdatasync for this many records, and the size of
-the jump after a power loss."""
+the jump after a power loss. A fourth of it has to last for as long as a flush takes."""
 _CEILING_LOW_OFFSETS = RESERVE_OFFSETS * 3 // 4
 """With so many left, a flush that happens anyway raises it. Of records that are small, this many come between two."""
 

@@ -13,6 +13,7 @@ from tests.support.child_process import in_child
 from tests.support.faulty_files import FaultyFiles
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, TOPICS, Specimen, look, make_specimen
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
+from timestone import segment_writer
 from timestone.config import LogConfig, Recovery
 from timestone.errors import CorruptLog, LogFailed
 from timestone.index import entry_position
@@ -290,12 +291,15 @@ def test_opening_after_a_kill_reads_what_was_not_synced_and_not_the_whole_log(qu
     assert read < 20 * 2**20, "of 40 MB"
 
 
-def test_lost_index_of_a_large_segment_does_not_give_its_offsets_out_again(quick_directory: Path) -> None:
+def test_lost_index_of_a_large_segment_does_not_give_its_offsets_out_again(
+    quick_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next offset was the base offset and the usual reserve; this segment had more records than that, and a
     reader had seen them."""
+    monkeypatch.setattr(segment_writer, "RESERVE_OFFSETS", 1000)
     root, left = quick_directory / "store", quick_directory / "left"
     with timestone.open(root, ack="written", min_free_bytes=0, tail_bytes=0) as store:
-        shown = store.log("a").append_many([b"x"] * (RESERVE_OFFSETS + 10)).stop
+        shown = store.log("a").append_many([b"x"] * 1010).stop
         shutil.copytree(root, left)
     (left / "a-0" / f"{0:020d}.index").unlink()
     with timestone.open(left, min_free_bytes=0) as store:

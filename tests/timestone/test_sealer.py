@@ -49,6 +49,35 @@ def test_seal_that_failed_is_tried_again_with_the_next_roll(
     assert "could not be sealed" in caplog.text
 
 
+def test_append_goes_on_while_the_files_of_a_sealed_segment_are_closed(quick_directory: Path) -> None:
+    """The growing index has lost its name by then, so closing it frees its blocks: 20 ms, and all appends waited."""
+    renamed, appended, closed_meanwhile = threading.Event(), threading.Event(), list[bool]()
+
+    class SlowToClose(FaultyFiles):
+        def rename(self, source: Path, target: Path) -> None:
+            super().rename(source, target)
+            if target.suffix == ".index":
+                renamed.set()
+
+        def close(self, fd: int) -> None:
+            if renamed.is_set() and threading.current_thread().name == "timestone-sealer":
+                closed_meanwhile.append(appended.wait(60))
+            super().close(fd)
+
+    log_config = LogConfig(segment_entries=2)
+    with timestone.open(
+        quick_directory / "data", min_free_bytes=0, files=SlowToClose(), log=log_config
+    ) as store:
+        log = store.log("a")
+        log.append_many([b"x"] * 2, ack="written")
+        log.append(b"rolls", ack="written")
+        assert renamed.wait(60)
+        wait_until_sealed(log, 1)
+        log.append(b"goes on", ack="written")
+        appended.set()
+    assert closed_meanwhile[0]
+
+
 def test_close_waits_for_the_seals(quick_directory: Path) -> None:
     store = timestone.open(quick_directory / "data", min_free_bytes=0, log=LogConfig(segment_entries=1))
     log = store.log("a")
