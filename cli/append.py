@@ -26,6 +26,7 @@ from timestone.submission import Submission
 
 from .interrupts import Interrupts
 from .lines import LineReader
+from .parser import given_path
 from .progress import ProgressLine
 from .quantities import format_bytes, format_count
 
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `append`."""
     parser.description = "Append one record for each line of standard input, or of a file."
     parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the store; created when missing")
+    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store; created when missing")
     parser.add_argument("log", metavar="LOG", help="the log's name; created when missing")
     parser.add_argument(
         "--topic", metavar="TOPIC", type=_topic, help="the topic of all the records (default: none)"
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or synced (survives power loss; default)",
     )  # fmt: skip
     parser.add_argument(
-        "--file", metavar="FILE", type=Path, help="read lines from FILE instead of standard input"
+        "--file", metavar="FILE", type=given_path, help="read lines from FILE instead of standard input"
     )
 
 

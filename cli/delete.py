@@ -6,7 +6,6 @@ Needs the store for itself: whoever owns it writes to the log.
 import argparse
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import timestone
 from timestone.names import log_folder
@@ -14,6 +13,7 @@ from timestone.view import LogView, view_store
 
 from .errors import CommandError, UsageError
 from .log_names import open_log
+from .parser import given_path
 from .progress import ProgressLine
 from .quantities import format_bytes, format_count
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `delete`."""
     parser.description = "Delete a log with all its records."
     parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the store; no process may own it")
+    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store; no process may own it")
     parser.add_argument("log", metavar="LOG", help="the log's name")
     parser.add_argument("--partition", type=int, default=0, help="its partition (default: %(default)s)")
     parser.add_argument("--yes", action="store_true", help="do not ask")

@@ -6,7 +6,6 @@ Renders what `timestone.inspection` found; decides nothing itself. Reads only, a
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from timestone.errors import UnknownLog
 from timestone.inspection import inspect_store
@@ -15,6 +14,7 @@ from timestone.inspection_report import StoreReport
 from .errors import UsageError
 from .inspect_entries import entries_json, print_entries
 from .inspect_table import print_report
+from .parser import given_path
 from .progress import ProgressLine
 
 EXIT_FAILED = 4
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `inspect`."""
     parser.description = "Show logs and segments and say whether they are sound. Reads only."
     parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the store")
+    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store")
     parser.add_argument("--log", metavar="NAME", help="only this log, or one partition such as telemetry-0")
     parser.add_argument("--entries", action="store_true", help="list every index entry: one line a record")
     parser.add_argument(

@@ -12,6 +12,7 @@ from timestone.config import MIB
 
 from .errors import CommandError
 from .interrupts import Interrupts
+from .parser import given_path
 from .quantities import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `parquet`."""
     parser.description = "Keep a Parquet file of each sealed segment, beside the log and its owner."
     parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the store")
+    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store")
     parser.add_argument(
         "--follow", action="store_true", help=f"go on: look every {_LOOK_S:.0f} seconds, until interrupted"
     )

@@ -4,9 +4,18 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from .errors import EXIT_USAGE
+
+
+def given_path(text: str) -> Path:
+    """The type of an argument that is a path. None at all is refused: it comes from a variable of the shell that nobody
+    has set, and would mean the working directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)
 
 
 class CommandParser(argparse.ArgumentParser):

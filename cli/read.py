@@ -6,7 +6,6 @@ Reads through `timestone.view`, so it works beside the process that owns the sto
 import argparse
 import sys
 import time
-from pathlib import Path
 
 import timestone
 from timestone.errors import CorruptRecord, InvalidName
@@ -16,6 +15,7 @@ from timestone.view import LogView
 
 from .interrupts import Interrupts
 from .log_names import open_log
+from .parser import given_path
 from .positions import Position, parse_position
 from .quantities import parse_count
 from .record_formats import FORMATS, Formatter, formatter
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `read`."""
     parser.description = "Print the records of a log; also while another process writes it."
     parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the store")
+    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store")
     parser.add_argument("log", metavar="LOG", help="the log's name")
     parser.add_argument(
         "--partition", metavar="N", type=_count, default=0, help="partition of the log (default: 0)"

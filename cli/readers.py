@@ -16,6 +16,7 @@ from timestone.view import StoreView, view_store
 
 from .errors import CommandError, UsageError
 from .inspect_table import print_readers
+from .parser import given_path
 from .progress import ProgressLine
 
 EXAMPLES = """\
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `readers`."""
     parser.description = "Show the named readers of a store, release what they pin, or forget them."
     parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the store; it may have an owner")
+    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store; it may have an owner")
     parser.add_argument(
         "--log", metavar="NAME", help="only of this log, or of one partition such as telemetry-0"
     )

@@ -12,6 +12,7 @@ from timestone.salvage import REPORT_NAME, salvage_store
 from timestone.salvage_report import EXIT_LOSSES, EXIT_WHOLE, LogSalvage, SalvageReport
 
 from .errors import UsageError
+from .parser import given_path
 from .progress import ProgressLine
 from .quantities import format_bytes, format_count
 
@@ -35,8 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `salvage`."""
     parser.description = "Copy all that can still be proved out of a damaged store, into a new one."
     parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=Path, help="the damaged store; only read")
-    parser.add_argument("target", metavar="OUT", type=Path, help="where the copy goes; must not exist yet")
+    parser.add_argument("directory", metavar="DIR", type=given_path, help="the damaged store; only read")
+    parser.add_argument(
+        "target", metavar="OUT", type=given_path, help="where the copy goes; must not exist yet"
+    )
     parser.add_argument("--json", action="store_true", help="print the whole report as one JSON object")
 
 

@@ -13,6 +13,7 @@ from .quantities import parse_bytes, parse_count, parse_duration
 from .settings import REQUIRED, Setting, build, settings_of
 
 _DURATIONS = {"_us": "us", "_ms": "ms", "_s": "s"}
+_MOST = 2**63 - 1
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -20,6 +21,8 @@ def convert(setting: Setting, value: Any) -> Any:
     """`value`, which is text or came from TOML, as the setting's type. Raises ValueError with the reason."""
     result = _convert(setting.type, value, setting.key)
     number = isinstance(result, (int, float)) and not isinstance(result, bool)
+    if number and not abs(result) <= _MOST:
+        raise ValueError(f"{value!r} is larger than any machine counts")
     if number and (
         (setting.low is not None and result < setting.low)
         or (setting.high is not None and result > setting.high)
@@ -69,17 +72,18 @@ def _convert_scalar(hint: Any, value: Any, key: str) -> Any:
         number = float(value) if isinstance(value, str) else value
         return float(_expect(number, (int, float), "a number"))
     if hint is Path:
-        return Path(_expect(value, str, "a path")).expanduser()
+        return Path(_expect(value or None, str, "a path")).expanduser()
     if hint is bytes:
         return _expect(value, str, "text").encode()
     return _expect(value, str, "text")
 
 
 def _number(text: str, key: str) -> int:
-    if key.endswith("_bytes"):
+    counted = key.removesuffix("_per_s")  # a rate is said in what it counts
+    if counted.endswith("_bytes"):
         return parse_bytes(text)
     for suffix, unit in _DURATIONS.items():
-        if key.endswith(suffix):
+        if counted.endswith(suffix):
             return parse_duration(text, unit)
     return parse_count(text)
 

@@ -117,7 +117,7 @@ def _shown(value: Any, key: str) -> str:
         return str(value.value)
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int) and key.endswith("_bytes") and value >= 1024:
+    if isinstance(value, int) and key.removesuffix("_per_s").endswith("_bytes") and value >= 1024:
         shown = format_bytes(value).replace(".0 ", " ")
         return shown if parse_bytes(shown) == value else str(value)
     if isinstance(value, int) and key.endswith("_ms") and value >= 1000:

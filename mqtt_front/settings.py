@@ -227,7 +227,9 @@ class MqttSettings(SecuritySettings):
     )
 
     # Performance.
-    receive_bytes: int = _setting(256 * KIB, "the receive buffer, one for all connections", low=4 * KIB)
+    receive_bytes: int = _setting(
+        256 * KIB, "the receive buffer, one for all connections", low=4 * KIB, high=64 * MIB
+    )
     session_save_ms: int = _setting(
         1000,
         "how often the offsets of sessions are saved; what was acknowledged since is sent again after a kill",

@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from timestone_cli.errors import EXIT_USAGE
-from timestone_cli.parser import CommandParser
+from timestone_cli.parser import CommandParser, given_path
 
 
 def parser_of(filled: list[str]) -> CommandParser:
@@ -15,6 +15,7 @@ def parser_of(filled: list[str]) -> CommandParser:
         def fill(parser: argparse.ArgumentParser, name: str = name) -> None:
             filled.append(name)
             parser.add_argument("--count", type=int, default=1)
+            parser.add_argument("--to", type=given_path)
 
         inner.add_parser(name).fill = fill
     return parser
@@ -49,6 +50,7 @@ def test_help_of_a_command_shows_its_arguments(capsys: pytest.CaptureFixture[str
             ["one", "--count", "x"],
             "prog one: argument --count: invalid int value: 'x' (see `prog one --help`)",
         ),
+        (["one", "--to", ""], "prog one: argument --to: the path is empty (see `prog one --help`)"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_nearest_right_option(

@@ -29,6 +29,8 @@ class Route:
         (int, "count", "12", 12),
         (int, "count", 12, 12),
         (int, "tail_bytes", "64 MiB", 64 << 20),
+        (int, "scrub_bytes_per_s", "2 MiB", 2 << 20),
+        (int, "connects_per_s", "50", 50),
         (int, "age_ms", "7 d", 604_800_000),
         (int, "age_s", "2 min", 120),
         (float, "rate", "2.5", 2.5),
@@ -66,6 +68,11 @@ def test_text_and_toml_become_the_type_of_the_setting(kind: Any, key: str, given
     assert type(result) is type(value)
 
 
+def test_rate_is_not_taken_for_a_time() -> None:
+    with pytest.raises(ValueError, match="'1 min' is not a whole number"):
+        convert(Setting("connects_per_s", int, 5), "1 min")
+
+
 @pytest.mark.parametrize(
     ("kind", "given", "complaint"),
     [
@@ -78,6 +85,8 @@ def test_text_and_toml_become_the_type_of_the_setting(kind: Any, key: str, given
         (bool, 1, "not true or false"),
         (float, "fast", "could not convert"),
         (Path, 5, "not a path"),
+        (Path, "", "not a path"),
+        (int, 2**63, "larger than any machine counts"),
         (Colour, "green", "none of red, blue"),
         (Colour, 5, "none of red, blue"),
         (int | None, "x", "not a number"),

@@ -17,6 +17,7 @@ class Colour(enum.StrEnum):
 class Limits:
     packet_bytes: int = field(default=1 << 20, metadata={"help": "largest packet", "low": 1, "high": 1 << 28})
     handshake_ms: int = 5000
+    client_bytes_per_s: int = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def test_every_field_is_a_setting_and_nested_classes_are_deeper_tables() -> None
         "mqtt.file",
         "mqtt.limits.packet_bytes",
         "mqtt.limits.handshake_ms",
+        "mqtt.limits.client_bytes_per_s",
     ]
     assert list(by_key(leave_out=("limits", "file"))) == ["mqtt.listen", "mqtt.colour"]
 
@@ -60,6 +62,7 @@ def test_a_setting_has_three_spellings() -> None:
         ("mqtt.file", "(default: none)"),
         ("mqtt.limits.packet_bytes", "largest packet (from 1 to 256 MiB; default: 1 MiB)"),
         ("mqtt.limits.handshake_ms", "(default: 5 s)"),
+        ("mqtt.limits.client_bytes_per_s", "(default: 4 MiB)"),
     ],
 )
 def test_help_says_what_it_is_its_range_and_its_default(key: str, text: str) -> None:
