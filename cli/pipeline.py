@@ -74,7 +74,7 @@ examples:
   timestone pipeline status
   timestone pipeline status --json | jq '.logs[].lag'
 
-Needs no Java and disturbs nobody. Exit code 1 when the counts of the tables do not add up.
+Needs no Java and disturbs nobody. Exit code 1 when the counts of the tables do not add up, and where there are none.
 """
 
 
@@ -168,7 +168,7 @@ def _backfill(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
     span = None if None in given else Span(*given)
     if span is not None and span.start_us >= span.end_us:
         raise UsageError("--from is not before --to")
-    with _maintenance(config) as warehouse:
+    with _maintenance(arguments, config) as warehouse:
         if span is None and not warehouse.ledger.state().of("late"):
             _say_commit(None)  # known without waiting for Java
             return 0
@@ -180,7 +180,7 @@ def _backfill(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
 def _reprocess(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
     from timestone_pipeline import reprocess
 
-    with _maintenance(config) as warehouse, _spark(config) as spark:
+    with _maintenance(arguments, config) as warehouse, _spark(config) as spark:
         commit = reprocess(
             config,
             warehouse,
@@ -202,7 +202,7 @@ def _compact(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
         commits.append(commit)
         _say_commit(commit)
 
-    with _maintenance(config) as warehouse:
+    with _maintenance(arguments, config) as warehouse:
         compact(config, warehouse, compacted)
     if not commits:
         _say_commit(None)
@@ -210,24 +210,37 @@ def _compact(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
 
 
 @contextmanager
-def _maintenance(config: "PipelineConfig") -> Iterator["Warehouse"]:
-    """The tables, with nobody else at their maintenance. Refuses where there are none: a folder that was mistyped would
-    come to be, and all would seem well."""
-    from timestone_pipeline import MAINTENANCE, open_tables
+def _maintenance(arguments: argparse.Namespace, config: "PipelineConfig") -> Iterator["Warehouse"]:
+    """The tables, with nobody else at their maintenance."""
+    from timestone_pipeline import MAINTENANCE
 
-    warehouse = open_tables(config)
-    if not warehouse.ledger.folder.is_dir():
-        raise CommandError(f"{warehouse.root}: there are no tables; `timestone pipeline run` makes them")
+    warehouse = _tables(arguments, config)
     with warehouse.role(MAINTENANCE):
         yield warehouse
 
 
+def _tables(arguments: argparse.Namespace, config: "PipelineConfig") -> "Warehouse":
+    """Tables that are there. Else nobody would hear of a folder that was mistyped, or of settings not found."""
+    from timestone_pipeline import open_tables
+
+    from .pipeline_settings import DEFAULT, settings_file
+
+    file = settings_file(arguments.config)
+    warehouse = open_tables(config)
+    if not warehouse.ledger.folder.is_dir():
+        said = f"as {file} says" if file is not None else f"the default; there is no {DEFAULT} here"
+        raise CommandError(
+            f"{warehouse.root}: there are no tables; `timestone pipeline run` makes them (tables.path, {said})"
+        )
+    return warehouse
+
+
 def _status(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
-    from timestone_pipeline import open_tables, status
+    from timestone_pipeline import status
 
     from .pipeline_table import print_status
 
-    found = status(config, open_tables(config))
+    found = status(config, _tables(arguments, config))
     if arguments.json:
         json.dump(found.to_json(), sys.stdout, indent=2)
         print()

@@ -11,11 +11,14 @@ from .settings import build, settings_of
 DEFAULT = Path("pipeline.toml")
 
 
+def settings_file(named: Path | None) -> Path | None:
+    """The file that was named, else `pipeline.toml` if it is there."""
+    return DEFAULT if named is None and DEFAULT.exists() else named
+
+
 def read_pipeline_config(file: Path | None) -> PipelineConfig:
-    """What the file says, or `pipeline.toml` when none is named and that one is there. UsageError names key and
-    file."""
-    if file is None and DEFAULT.exists():
-        file = DEFAULT
+    """What the `settings_file` says. UsageError names key and file."""
+    file = settings_file(file)
     settings = list(settings_of(PipelineConfig))
     try:
         given = read_configuration(settings, options={}, environment={}, file=file)

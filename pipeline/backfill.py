@@ -15,7 +15,7 @@ from .config import PipelineConfig
 from .data_file import DataFile
 from .failure import told_in_one_line
 from .frames import Frames
-from .ledger import Commit, State
+from .ledger import Commit, FileKey, State
 from .progress import MINUTE_US
 from .rewrite import without
 from .tables import Tables, tables_of
@@ -44,7 +44,8 @@ def backfill(
 ) -> Commit | None:
     """Compute again the windows of `span`, widened to whole windows; without one, all that have late messages.
 
-    Returns None when there was nothing to do. Hold `warehouse.role(MAINTENANCE)`. Raises QueryFailed.
+    Returns None when there was nothing to do. Late messages of windows that are still open are counted when those
+    close, and are nothing to do. Hold `warehouse.role(MAINTENANCE)`. Raises QueryFailed.
     """
     with told_in_one_line():
         return _Backfill(config, warehouse, spark).run(span)
@@ -67,7 +68,7 @@ class _Backfill:
         if not spans or not closed:
             return None
         with self._warehouse.work(MAINTENANCE) as work:
-            removed = without(
+            windows = without(
                 self._frames,
                 self._tables.windows,
                 _overlapping(state.of(self._tables.windows.name), "start", spans),
@@ -76,7 +77,7 @@ class _Backfill:
             )
             self._write_windows(state, spans, work)
             counted_us = min(closed.values())
-            removed += without(
+            late = without(
                 self._frames,
                 self._tables.late,
                 _overlapping(state.of(self._tables.late.name), self._time, spans),
@@ -84,9 +85,11 @@ class _Backfill:
                 _within(self._time, spans) & (f.unix_micros(self._time) < counted_us),
                 work,
             )
-            if not removed and not work.files:
+            if span is None and not self._counted(state, late, work) and self._same(state, windows, work):
                 return None
-            return self._warehouse.commit("backfill", [work], removed=removed)
+            if not windows and not late and not work.files:
+                return None
+            return self._warehouse.commit("backfill", [work], removed=[*windows, *late])
 
     def _late_spans(self, state: State) -> list[Span]:
         files = state.of(self._tables.late.name)
@@ -98,6 +101,19 @@ class _Backfill:
         blocks = sorted(row["block"] for row in late.select(block).distinct().collect())
         spans = _merged([Span(one * step, (one + 1) * step) for one in blocks])
         return spans if len(spans) <= _RANGES else [Span(spans[0].start_us, spans[-1].end_us)]
+
+    def _counted(self, state: State, late: Sequence[FileKey], work: Work) -> bool:
+        """Is a late message none any more? One whose longest window is still open stays, counted in others or not."""
+        return sum(state.files[key].rows for key in late) != work.rows(self._tables.late)
+
+    def _same(self, state: State, windows: Sequence[FileKey], work: Work) -> bool:
+        """Would the windows be what they are already?"""
+        table = self._tables.windows
+        before = [state.files[key] for key in windows]
+        after = [one for one in work.files if one.table == table.name]
+        if sum(one.rows for one in before) != sum(one.rows for one in after):
+            return False
+        return self._frames.read(table, after, work).exceptAll(self._frames.read(table, before)).isEmpty()
 
     def _write_windows(self, state: State, spans: Sequence[Span], work: Work) -> None:
         clean = self._tables.clean

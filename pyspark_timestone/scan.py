@@ -17,6 +17,7 @@ from pyspark_timestone.options import ReadOptions
 from pyspark_timestone.payload_columns import PayloadColumns
 from pyspark_timestone.planning import cut, within
 from pyspark_timestone.worker_heap import freeze_worker_heap, keep_worker_heap
+from pyspark_timestone.worker_process import end_quietly
 from timestone import LogView
 from timestone.batch import Batch
 from timestone.errors import CorruptRecord, UnknownLog
@@ -67,6 +68,7 @@ def scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa
     Raises DataLoss for records that are not there any more, CorruptRecord for one that is damaged; with
     `failOnDataLoss=false` both are skipped with a warning.
     """
+    end_quietly()
     freeze_worker_heap()
     keep_worker_heap()
     continuity = Continuity(options.fail_on_data_loss)

@@ -26,6 +26,8 @@ LOCAL_CONF: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Its workers have nothing to say when Java hangs up on them.
+    "spark.python.daemon.module": "pyspark_timestone.daemon",
     # 200 shuffle partitions are meant for clusters; here each would cost a task and, in a stream, a state store.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }

@@ -20,6 +20,7 @@ from pyspark_timestone.errors import SinkFailed
 from pyspark_timestone.frames import frames
 from pyspark_timestone.sink_options import SinkOptions
 from pyspark_timestone.worker_heap import freeze_worker_heap
+from pyspark_timestone.worker_process import end_quietly
 from timestone.poster import Poster
 from timestone.posting import Posting
 
@@ -96,6 +97,7 @@ def _property(name: str) -> str:
 def _stage(
     options: SinkOptions, iterator: "Iterator[pa.RecordBatch]", group: str, query_id: str = ""
 ) -> Staged:
+    end_quietly()
     freeze_worker_heap()
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
@@ -116,6 +118,7 @@ def _post(
     *,
     remembered: bool,
 ) -> None:
+    end_quietly()
     staged = _staged(messages)
     if not staged:
         return

@@ -14,11 +14,16 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
+from pyspark_timestone.worker_process import end_quietly
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 # ruff: noqa: PLC0415
+
+# Here, because the process that looks for sources imports this and does nothing else.
+end_quietly()
 
 
 class DefaultSource(DataSource):

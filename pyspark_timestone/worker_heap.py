@@ -3,7 +3,8 @@ to do this to."""
 
 import functools
 import gc
-import sys
+
+from pyspark_timestone.worker_process import is_worker_process
 
 # ruff: noqa: PLC0415 - used before it is known whether numpy is there, which the engine imports.
 
@@ -19,7 +20,7 @@ def freeze_worker_heap() -> None:
     That walks 60,000 modules, classes and functions that stay for good: 15 ms, and a scan has three such processes.
     On one core a scan of a million records takes a seventh less without (`timestone bench spark`).
     """
-    if _is_sparks():
+    if is_worker_process():
         gc.freeze()
 
 
@@ -29,12 +30,7 @@ def keep_worker_heap() -> None:
 
     Else each batch is in fresh pages, and their first touch is a quarter of what reading and making columns costs.
     """
-    if _is_sparks():
+    if is_worker_process():
         from timestone.freed_memory import keep_freed_memory
 
         keep_freed_memory(KEPT_BYTES)
-
-
-def _is_sparks() -> bool:
-    main = sys.modules["__main__"].__spec__
-    return main is not None and main.name == "pyspark.daemon"

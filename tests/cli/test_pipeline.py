@@ -80,16 +80,20 @@ def test_with_nothing_to_do_nobody_waits_for_java(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, "nothing to do\n")
 
 
-@pytest.mark.parametrize("verb", ["backfill", "compact", "reprocess"])
-def test_maintenance_of_no_tables_is_refused_and_makes_none(tmp_path: Path, verb: str) -> None:
+@pytest.mark.parametrize("verb", ["backfill", "compact", "reprocess", "status"])
+def test_where_there_are_no_tables_that_is_said_and_none_are_made(tmp_path: Path, verb: str) -> None:
     done = timestone("pipeline", verb, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "tables: there are no tables; `timestone pipeline run` makes them" in done.stderr
+    said = "tables: there are no tables; `timestone pipeline run` makes them"
+    assert f"{said} (tables.path, the default; there is no pipeline.toml here)" in done.stderr
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "pipeline.toml").write_text('[tables]\npath = "elsewhere"\n')
+    assert "elsewhere: there are no tables" in (again := timestone("pipeline", verb, cwd=tmp_path)).stderr
+    assert "(tables.path, as pipeline.toml says)" in again.stderr
 
 
-def test_tables_that_are_not_there_have_a_status_too(tmp_path: Path) -> None:
+def test_tables_that_nothing_was_written_to_have_a_status(tmp_path: Path) -> None:
+    (tmp_path / "tables" / "_ledger").mkdir(parents=True)
     done = timestone("pipeline", "status", cwd=tmp_path)
     assert done.returncode == 0
     assert "0 commits, never written" in done.stdout
-    assert list(tmp_path.iterdir()) == []

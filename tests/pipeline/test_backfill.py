@@ -45,6 +45,7 @@ def test_late_messages_are_counted_once_however_often_it_is_done(spark: SparkSes
     assert {key[:2] for key in set(after) - set(open_before)} == {(1, "d0"), (5, "d0"), (15, "d0")}
     # The window of five minutes that 1379 belongs to is still open, so nobody has counted it there.
     assert plant.rows("late", "seq") == [(9002,)]
+    assert fold(plant) is None, "and will be by the stream"
     plant.check()
 
     # The stream goes on, and compaction has been there: the same again.
