@@ -120,10 +120,22 @@ class Draft:
         if headed and (self._sizes() < self.header_lengths).any():
             raise ValueError("a header block is longer than its record")
 
-    def check(self, record_bytes: int) -> None:
-        """Raise RecordTooLarge when any record is over the limit. Nothing was written then."""
+    def check(self, record_bytes: int, topic_count: int) -> None:
+        """May a log take this that has so many topics? Raises RecordTooLarge when any record is over the limit, ValueError
+        when one has a topic id that the log has not given out: recovery would take it for a torn write."""
+        ids = self.topic_ids
+        highest = ids if isinstance(ids, int) else int(ids.max(initial=0))
+        if highest >= topic_count and (unknown := self._unknown_topic(topic_count)) is not None:
+            raise ValueError(
+                f"topic id {unknown} is none of this log's, which has {topic_count}: see Log.topic_id"
+            )
         if self.size_bytes > record_bytes and (longest := int(self._sizes().max())) > record_bytes:
             raise RecordTooLarge(longest, record_bytes)
+
+    def _unknown_topic(self, topic_count: int) -> int | None:
+        ids = np.atleast_1d(np.asarray(self.topic_ids))
+        unknown = ids[(ids >= topic_count) & (ids != NO_TOPIC)]
+        return int(unknown[0]) if len(unknown) else None
 
     def single_at(self, offset: int) -> SingleRecord | None:
         """The record of a draft made by `single`, once it has an offset; None for any other draft."""
@@ -192,6 +204,8 @@ def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> int |
     numbers = np.ascontiguousarray(column, dtype=kind)
     if numbers.shape != (count,):
         raise ValueError(f"{count} payloads with a column of shape {numbers.shape}")
+    if isinstance(column, np.ndarray) and column.dtype != kind and (numbers != column).any():
+        raise OverflowError(f"a column of {column.dtype} has values that do not fit {kind.__name__}")
     return numbers
 
 

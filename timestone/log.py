@@ -72,6 +72,7 @@ class Log(ReadableLog):
         super().__init__(folder, topics, store)
         self.config = config
         self._store = store
+        self._topic_names = topics.by_id
         place = LogPlace(store.files, folder, self.id, store.boot_id, store.open_segments, store.now_us)
         self._appender = Appender(
             place,
@@ -190,7 +191,7 @@ class Log(ReadableLog):
             level = Ack(level)
         if level is Ack.MEMORY:
             raise ValueError("a record has no offset at level 'memory'; use submit, or ack='written'")
-        draft.check(self.config.record_bytes)
+        draft.check(self.config.record_bytes, len(self._topic_names))
         with self._write_lock:
             self._write_queued_locked()
             first = self._write_locked(draft)
@@ -204,6 +205,7 @@ class Log(ReadableLog):
         """Append a small draft at level `written` in the caller's thread if nothing suggests that this would wait for
         the disk or for somebody; None otherwise: then `submit` it. For event loops: it spares them two hand-overs
         (docs/decisions/0016-direct-writes.md). Errors as `append_draft`."""
+        draft.check(self.config.record_bytes, len(self._topic_names))
         if not self._write_lock.acquire(False):  # by keyword it takes longer
             return None
         try:
@@ -230,7 +232,7 @@ class Log(ReadableLog):
         the level; RecordTooLarge, LogFailed, StoreClosed. Nothing was submitted then.
         """
         self._check_appendable()
-        draft.check(self.config.record_bytes)
+        draft.check(self.config.record_bytes, len(self._topic_names))
         submission = Submission(draft, Ack(ack), done)
         if submission.ack is not Ack.SYNCED or not self._write_now(submission):
             self._queue.put(submission)
@@ -452,8 +454,6 @@ class Log(ReadableLog):
         happened."""
         if self._failure is not None:
             raise self._failure.again()
-        if draft.size_bytes > self.config.record_bytes:
-            draft.check(self.config.record_bytes)
         if draft.count == 0:
             return self._end_offset
         self._unchecked_bytes += draft.size_bytes

@@ -104,13 +104,13 @@ def test_columns_may_be_numpy_arrays() -> None:
 
 def test_record_over_the_limit_is_refused_with_its_size() -> None:
     with pytest.raises(RecordTooLarge) as caught:
-        Draft([b"a", b"x" * 11, b"b"]).check(10)
+        Draft([b"a", b"x" * 11, b"b"]).check(10, 0)
     assert (caught.value.size, caught.value.limit) == (11, 10)
 
 
 def test_records_at_the_limit_are_fine_however_many() -> None:
-    Draft([b"x" * 10] * 5).check(10)
-    Draft([]).check(10)
+    Draft([b"x" * 10] * 5).check(10, 0)
+    Draft([]).check(10, 0)
 
 
 BAD_COLUMNS = {
@@ -124,6 +124,11 @@ BAD_COLUMNS = {
     "flags beyond their field": {"flags": 70_000},
     "topic beyond its field": {"topic_ids": 2**32},
     "negative topic": {"topic_ids": -1},
+    "topics that lose something in their field": {"topic_ids": np.array([2**32, 0])},
+    "negative flags in an array": {"flags": np.array([-1, 0])},
+    "topics that are no whole numbers": {"topic_ids": np.array([0.5, 1])},
+    "topic that the log has not given out": {"topic_ids": 99},
+    "topics of which the log has not given out one": {"topic_ids": [98, 99]},
 }
 
 
@@ -131,7 +136,13 @@ BAD_COLUMNS = {
 def test_columns_that_fit_no_entry_are_refused_before_anything_is_queued(columns: dict[str, object]) -> None:
     """They would fail on the committer's thread instead, in a batch with the drafts of others."""
     with pytest.raises((ValueError, OverflowError, TypeError)):
-        Draft([b"a", b"b"], **columns).check(1000)  # type: ignore[arg-type]
+        Draft([b"a", b"b"], **columns).check(1000, 99)  # type: ignore[arg-type]
+
+
+def test_topics_of_the_log_and_none_are_fine() -> None:
+    Draft([b"a"]).check(10, 0)
+    Draft([b"a", b"b", b"c"], [0, NO_TOPIC, 4]).check(10, 5)
+    Draft([]).check(10, 0)
 
 
 def test_draft_keeps_no_view_of_the_list_it_was_given() -> None:

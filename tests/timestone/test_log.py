@@ -240,6 +240,17 @@ def test_topics_over_the_limit_are_refused_and_known_ones_are_not(place: Place) 
     assert log.append(b"x", topic="a") == 1
 
 
+@pytest.mark.parametrize("append", ["append_draft", "append_now", "submit"])
+def test_topic_that_another_log_gave_out_is_refused(place: Place, append: str) -> None:
+    """In this log it has no name, so recovery would cut it off, and with it all that was written behind it."""
+    log = place.log()
+    log.append(b"0", topic="t")
+    with pytest.raises(ValueError, match="topic id 1 is none of this log's, which has 1"):
+        getattr(log, append)(Draft([b"1"], 1), **({"ack": "written"} if append == "submit" else {}))
+    assert payloads(log) == [b"0"]
+    log.append_draft(Draft([b"1"], log.topic_id("u")))
+
+
 def test_low_space_refuses_before_anything_is_written(place: Place) -> None:
     free = place.files.free_bytes(place.root.parent)
     log = place.log(min_free_bytes=2 * free)
