@@ -1,23 +1,19 @@
 """The settings of the MQTT front: frozen values with units, ranges and the reason for each limit. Nothing is
 read here."""
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 from mqtt_front.address import is_loopback, parse_address
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.security.settings import SecuritySettings
 from timestone.config import Ack
+from timestone.declared import Declared, setting
 from timestone.errors import InvalidName
 from timestone.filters import validate_filter
 from timestone.names import validate_log_name
 
 KIB = 1024
 MIB = 1024 * KIB
-
-
-def _setting(default: Any, help: str, *, low: int | None = None, high: int | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "low": low, "high": high})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +58,7 @@ class MqttSettings(SecuritySettings):
         default=(),
         metadata={"help": "tables of filter and log; the first filter that matches a topic decides"},
     )
-    session_expiry_max_s: int = _setting(
+    session_expiry_max_s: int = setting(
         0xFFFFFFFF,
         "the longest that a session outlives its connection; sessions of MQTT 3 without clean session live as long; "
         "4294967295: for ever",
@@ -94,127 +90,127 @@ class MqttSettings(SecuritySettings):
     )
 
     # Limits: of the server.
-    connection_count: int = _setting(
+    connection_count: int = setting(
         10_000, "clients at a time; each takes a file descriptor and some KiB", low=1
     )
-    connects_per_s: int = _setting(
+    connects_per_s: int = setting(
         1000,
         "clients let in each second in the long run, ten seconds' worth at once: a fleet may come back, and clients "
         "that connect again and again do not keep others out; 0: any number",
         low=0,
     )
-    connect_timeout_ms: int = _setting(
+    connect_timeout_ms: int = setting(
         10_000,
         "until a new connection has shaken hands and sent CONNECT; protects against those that never do",
         low=100,
     )
-    connect_bytes: int = _setting(
+    connect_bytes: int = setting(
         128 * KIB,
         "the largest packet of a client that is not let in yet: anybody could make the server hold one",
         low=KIB,
         high=256 * MIB,
     )
-    submitted_bytes: int = _setting(
+    submitted_bytes: int = setting(
         64 * MIB,
         "publishes of all clients that the disk has not settled yet; above it publishers are not read from",
         low=KIB,
     )
-    total_unsent_bytes: int = _setting(
+    total_unsent_bytes: int = setting(
         256 * MIB,
         "deliveries waiting in memory for all slow clients together; above it those that have not read for the longest "
         "time are disconnected, and their sessions go on from where they are when they are back",
         low=KIB,
     )
-    session_count: int = _setting(
+    session_count: int = setting(
         1_000_000, "sessions, connected or not; about 1 KiB of memory each while not connected", low=1
     )
 
-    retained_count: int = _setting(
+    retained_count: int = setting(
         100_000, "topics with a retained message; they are found by every new subscription", low=0
     )
-    retained_bytes: int = _setting(
+    retained_bytes: int = setting(
         64 * MIB, "topics, properties and payloads of all retained messages, which are kept in memory", low=0
     )
 
-    shared_count: int = _setting(
+    shared_count: int = setting(
         10_000, "shared subscriptions and queues, each counted once a log; they are saved together", low=0
     )
 
     # Limits: of one client.
-    packet_bytes: int = _setting(
+    packet_bytes: int = setting(
         MIB,
         "the largest packet a client may send; an incomplete one is held in memory",
         low=128,
         high=256 * MIB,
     )
-    client_submitted_bytes: int = _setting(
+    client_submitted_bytes: int = setting(
         256 * KIB,
         "publishes of one client that the disk has not settled yet; above it the client is not read from; what others "
         "publish waits behind it, and a disk that flushes slowly takes more from a client that may have more",
         low=KIB,
     )
-    client_share_bytes_per_s: int = _setting(
+    client_share_bytes_per_s: int = setting(
         4 * MIB,
         "what a client that publishes faster than it is settled gets at least while others publish, too; one of few "
         "gets more, one among its like as much as the disk takes",
         low=64 * KIB,
     )
-    receive_maximum: int = _setting(
+    receive_maximum: int = setting(
         4096,
         "publishes of one MQTT 5 client that are not acknowledged, at QoS 2 not completed; more is a protocol error",
         low=1,
         high=65_535,
     )
-    inflight_count: int = _setting(
+    inflight_count: int = setting(
         1024,
         "unacknowledged deliveries to one client; an MQTT 5 client may ask for fewer",
         low=1,
         high=65_535,
     )
-    unsent_bytes: int = _setting(
+    unsent_bytes: int = setting(
         256 * KIB,
         "deliveries waiting in memory for a slow client; above it nothing more is read for it",
         low=KIB,
     )
-    client_publishes_per_s: int = _setting(
+    client_publishes_per_s: int = setting(
         0,
         "publishes of one client each second in the long run, ten seconds' worth at once; 0: as many as the disk "
         "takes, which slows the client down by TCP",
         low=0,
     )
-    client_bytes_per_s: int = _setting(0, "the same for the bytes of its publishes", low=0)
-    client_requests_per_s: int = _setting(
+    client_bytes_per_s: int = setting(0, "the same for the bytes of its publishes", low=0)
+    client_requests_per_s: int = setting(
         1000,
         "PINGREQ, SUBSCRIBE, UNSUBSCRIBE and AUTH of one client each second in the long run, ten seconds' worth at "
         "once: each is answered one by one; 0: any number",
         low=0,
     )
-    client_topic_count: int = _setting(
+    client_topic_count: int = setting(
         100_000,
         "new topics that one connection may bring into the logs, which remember them for ever; random topics use "
         "up the limit of the log for all",
         low=0,
     )
-    subscription_count: int = _setting(1000, "subscriptions of one client; each filters what it reads", low=1)
-    topic_alias_maximum: int = _setting(
+    subscription_count: int = setting(1000, "subscriptions of one client; each filters what it reads", low=1)
+    topic_alias_maximum: int = setting(
         32, "topic aliases that one client may set on its publishes", low=0, high=65_535
     )
-    delivery_alias_maximum: int = _setting(
+    delivery_alias_maximum: int = setting(
         128,
         "topic aliases for deliveries to one client, which may ask for fewer; about 200 bytes of memory each",
         low=0,
         high=65_535,
     )
-    topic_levels: int = _setting(
+    topic_levels: int = setting(
         128,
         "levels of a topic or filter; deep ones cost time to match and mean a mistake",
         low=1,
         high=65_536,
     )
-    topic_bytes: int = _setting(
+    topic_bytes: int = setting(
         4096, "the longest topic or filter; logs and subscriptions keep them in memory", low=1, high=65_535
     )
-    keep_alive_max_s: int = _setting(
+    keep_alive_max_s: int = setting(
         0,
         "the longest keep alive that is accepted, also for clients that ask for none; MQTT 5 clients are told; "
         "0: whatever they ask for",
@@ -222,15 +218,15 @@ class MqttSettings(SecuritySettings):
         high=65_535,
     )
 
-    system_interval_s: int = _setting(
+    system_interval_s: int = setting(
         10, "how often subscribers of $SYS are told what has changed; 0: there is nothing under $SYS", low=0
     )
 
     # Performance.
-    receive_bytes: int = _setting(
+    receive_bytes: int = setting(
         256 * KIB, "the receive buffer, one for all connections", low=4 * KIB, high=64 * MIB
     )
-    session_save_ms: int = _setting(
+    session_save_ms: int = setting(
         1000,
         "how often the offsets of sessions are saved; what was acknowledged since is sent again after a kill",
         low=10,
@@ -240,15 +236,7 @@ class MqttSettings(SecuritySettings):
         # Strings are welcome where an enum is meant.
         if self.ack is not None:
             object.__setattr__(self, "ack", Ack(self.ack))
-        for setting in fields(self):
-            value, low, high = (
-                getattr(self, setting.name),
-                setting.metadata.get("low"),
-                setting.metadata.get("high"),
-            )
-            if (low is not None and value < low) or (high is not None and value > high):
-                bounds = f"from {low}" + (f" to {high}" if high is not None else "")
-                raise ValueError(f"{setting.name} is {value}; it goes {bounds}")
+        Declared.__post_init__(self)
         validate_log_name(self.default_log)
         if self.listen is not None:
             parse_address(self.listen, setting="listen")

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn, TypeVar
 
+from timestone.declared import Declared, setting
+
 KIB = 1024
 MIB = 1024 * KIB
 DAY_MS = 24 * 3600 * 1000
@@ -56,59 +58,34 @@ class Compression(_Word):
     """They are compressed in the background; reads cost a frame of 256 KiB, decoded."""
 
 
-def _setting(default: Any, help: str, *, low: int | None = None, high: int | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "low": low, "high": high})
-
-
-_KINDS = {int: "a whole number", bool: "True or False"}
-
-
-class _Checked:
-    """Checks the kinds and the ranges that the fields of a settings class declare."""
-
-    def __post_init__(self) -> None:
-        for setting in fields(self):  # type: ignore[arg-type]
-            value, low, high = (
-                getattr(self, setting.name),
-                setting.metadata.get("low"),
-                setting.metadata.get("high"),
-            )
-            kind = type(setting.default)
-            if kind in _KINDS and type(value) is not kind:
-                raise TypeError(f"{setting.name} is {value!r}; it has to be {_KINDS[kind]}")
-            if (low is not None and value < low) or (high is not None and value > high):
-                bounds = f"from {low}" + (f" to {high}" if high is not None else "")
-                raise ValueError(f"{setting.name} is {value}; it goes {bounds}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig(_Checked):
+class LogConfig(Declared):
     """Settings of one log. Kept in the catalogue from the log's creation on.
 
     Raises ValueError when a value is out of its range.
     """
 
-    segment_bytes: int = _setting(
+    segment_bytes: int = setting(
         256 * MIB, "a segment is sealed when it reaches this size", low=1, high=SEGMENT_BYTES_MAX
     )
-    segment_entries: int = _setting(
+    segment_entries: int = setting(
         4 * MIB,
         "a segment is sealed when it holds this many records (32 index bytes each)",
         low=1,
         high=SEGMENT_ENTRIES_MAX,
     )
-    segment_age_ms: int = _setting(
+    segment_age_ms: int = setting(
         7 * DAY_MS,
         "a segment is sealed by the first append after this age; retention works on sealed segments",
         low=1,
     )
-    retention_ms: int = _setting(
+    retention_ms: int = setting(
         0,
         "records are deleted when they are older than this by their append time, a segment at a time; 0 keeps "
         "them for ever",
         low=0,
     )
-    retention_bytes: int = _setting(
+    retention_bytes: int = setting(
         0,
         "the oldest segments are deleted while the rest, indexes included, is at least this large; 0 keeps all",
         low=0,
@@ -116,7 +93,7 @@ class LogConfig(_Checked):
     compression: Compression = field(
         default=Compression.NONE, metadata={"help": "sealed segments are compressed in the background"}
     )
-    compression_level: int = _setting(
+    compression_level: int = setting(
         3,
         "from fast to small; on telemetry 9 takes four times the processor of 3 and saves a seventh more",
         low=1,
@@ -132,25 +109,23 @@ class LogConfig(_Checked):
         default=False,
         metadata={"help": "of each topic only the last record is kept, as far as segments are sealed"},
     )
-    tombstone_ms: int = _setting(
+    tombstone_ms: int = setting(
         DAY_MS,
         "a record with an empty payload, which deletes its topic in a log that is compacted, goes itself after this "
         "time, at the earliest",
         low=0,
     )
-    record_bytes: int = _setting(
-        16 * MIB, "the largest record, header block included", low=1, high=1024 * MIB
-    )
-    topic_count: int = _setting(
+    record_bytes: int = setting(16 * MIB, "the largest record, header block included", low=1, high=1024 * MIB)
+    topic_count: int = setting(
         1_000_000, "the most topics of a log; about 200 bytes of memory each", low=0, high=2**32 - 2
     )
-    topic_bytes: int = _setting(
+    topic_bytes: int = setting(
         256 * MIB, "the most bytes of the names of a log's topics together; they are kept in memory", low=0
     )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "compression", Compression(self.compression))
-        _Checked.__post_init__(self)
+        Declared.__post_init__(self)
 
     @property
     def roll_age_ms(self) -> int:
@@ -160,7 +135,7 @@ class LogConfig(_Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreConfig(_Checked):
+class StoreConfig(Declared):
     """Settings of a store for as long as it is open.
 
     Raises ValueError when a value is out of its range.
@@ -171,43 +146,43 @@ class StoreConfig(_Checked):
     recovery: Recovery = field(
         default=Recovery.REPAIR, metadata={"help": "repair or refuse a log that was not closed"}
     )
-    min_free_bytes: int = _setting(64 * MIB, "appends are refused below this much free space", low=0)
-    sync_interval_ms: int = _setting(
+    min_free_bytes: int = setting(64 * MIB, "appends are refused below this much free space", low=0)
+    sync_interval_ms: int = setting(
         1000, "written data is synced at the latest after this time, whatever the ack level", low=1
     )
-    queue_bytes: int = _setting(
+    queue_bytes: int = setting(
         256 * MIB,
         "the most memory of what was submitted to a log and waits for the disk; more is refused",
         low=1,
     )
-    delete_delay_ms: int = _setting(
+    delete_delay_ms: int = setting(
         60_000,
         "the files of deleted and replaced segments are unlinked after this time, for readers in other processes",
         low=0,
     )
     # What only a clock can notice.
-    tail_bytes: int = _setting(
+    tail_bytes: int = setting(
         64 * MIB,
         "memory for the newest records of all logs together; caught-up readers cost no system call",
         low=0,
     )
-    sealed_at_open: int = _setting(
+    sealed_at_open: int = setting(
         100,
         "so many logs whose owner died are sealed before the store is open; others are served meanwhile, and sealed in "
         "the background or in front of their first append",
         low=0,
     )
-    sync_interval_bytes: int = _setting(
+    sync_interval_bytes: int = setting(
         64 * MIB, "written data is synced when this much of it has gathered in a log", low=1
     )
-    scrub_bytes_per_s: int = _setting(
+    scrub_bytes_per_s: int = setting(
         MIB, "sealed segments are read and verified in the background at this rate; 0 for never", low=0
     )
-    scrub_interval_ms: int = _setting(7 * DAY_MS, "the pause between two such passes over the store", low=1)
-    compact_bytes_per_s: int = _setting(
+    scrub_interval_ms: int = setting(7 * DAY_MS, "the pause between two such passes over the store", low=1)
+    compact_bytes_per_s: int = setting(
         32 * MIB, "logs that are compacted are read and written in the background at this rate", low=1
     )
-    open_segment_count: int = _setting(256, "the most sealed segments held open for reading", low=1)
+    open_segment_count: int = setting(256, "the most sealed segments held open for reading", low=1)
     log: LogConfig = field(default_factory=LogConfig, metadata={"help": "settings of logs that are created"})
 
     def __post_init__(self) -> None:
@@ -216,7 +191,7 @@ class StoreConfig(_Checked):
         object.__setattr__(self, "recovery", Recovery(self.recovery))
         if not isinstance(self.log, LogConfig):
             raise TypeError(f"log is {self.log!r}; it has to be a LogConfig")
-        _Checked.__post_init__(self)
+        Declared.__post_init__(self)
 
 
 Config = TypeVar("Config", LogConfig, StoreConfig)
@@ -234,7 +209,7 @@ def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
 
 
 def _names(config: LogConfig | StoreConfig | type[LogConfig | StoreConfig]) -> list[str]:
-    return [setting.name for setting in fields(config)]
+    return [one.name for one in fields(config)]
 
 
 def _where(name: str, known: Sequence[str]) -> str:

@@ -121,8 +121,8 @@ class Draft:
             raise ValueError("a header block is longer than its record")
 
     def check(self, record_bytes: int, topic_count: int) -> None:
-        """May a log take this that has so many topics? Raises RecordTooLarge when any record is over the limit, ValueError
-        when one has a topic id that the log has not given out: recovery would take it for a torn write."""
+        """Raise RecordTooLarge when a record is over the limit, ValueError when one has a topic id that its log, which has
+        so many topics, has not given out: recovery would take it for a torn write. Nothing was written then."""
         ids = self.topic_ids
         highest = ids if isinstance(ids, int) else int(ids.max(initial=0))
         if highest >= topic_count and (unknown := self._unknown_topic(topic_count)) is not None:

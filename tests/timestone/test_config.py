@@ -59,20 +59,6 @@ def test_refusal_of_a_word_says_which_ones_there_are() -> None:
         LogConfig(compression="lz4")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "kind"),
-    [
-        ("retention_ms", "1 d", "a whole number"),
-        ("retention_ms", 1.5, "a whole number"),
-        ("segment_bytes", True, "a whole number"),
-        ("compact", 1, "True or False"),
-    ],
-)
-def test_value_of_another_kind_is_refused_by_name(name: str, value: object, kind: str) -> None:
-    with pytest.raises(TypeError, match=f"{name} is {value!r}; it has to be {kind}"):
-        LogConfig(**{name: value})  # type: ignore[arg-type]
-
-
 def test_settings_of_new_logs_are_settings_of_a_log() -> None:
     with pytest.raises(TypeError, match="log is 5; it has to be a LogConfig"):
         StoreConfig(log=5)  # type: ignore[arg-type]

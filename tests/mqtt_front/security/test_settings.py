@@ -28,3 +28,10 @@ def test_anonymous_clients_come_in_only_while_nobody_could_prove_anything(settin
     assert not settings.anonymous_by_default
     assert dataclasses.replace(settings, allow_anonymous=True).anonymous_by_default
     assert not SecuritySettings(allow_anonymous=False).anonymous_by_default
+
+
+def test_values_out_of_range_are_refused() -> None:
+    with pytest.raises(ValueError, match="failures is -1; it goes from 0"):
+        LockoutSettings(failures=-1)
+    with pytest.raises(TypeError, match="leeway_ms is '10 s'; it has to be a whole number"):
+        JwtSettings(leeway_ms="10 s")  # type: ignore[arg-type]
