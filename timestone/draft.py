@@ -121,7 +121,7 @@ class Draft:
             raise ValueError("a header block is longer than its record")
 
     def check(self, record_bytes: int, topic_count: int) -> None:
-        """Raise RecordTooLarge when a record is over the limit, ValueError when one has a topic id that its log, which has
+        """Raise RecordTooLarge when a record is over the limit, ValueError when one has a topic id that its log, with
         so many topics, has not given out: recovery would take it for a torn write. Nothing was written then."""
         ids = self.topic_ids
         highest = ids if isinstance(ids, int) else int(ids.max(initial=0))

@@ -107,6 +107,7 @@ def test_rolled_segment_is_sealed_and_replaced(appender: Appender) -> None:
     writer = appender.oldest_rolled()
     assert writer is not None
     appender.replace_sealed(writer, appender.seal(writer))
+    writer.close()
     assert appender.oldest_rolled() is None
     assert [segment.trailer is not None for segment in appender.history.segments] == [True, False]
     assert read_all(appender) == {10 + number: b"%d" % number for number in range(4)}

@@ -64,15 +64,14 @@ class Place:
         return self.store.log("a", config=LogConfig(**{"segment_entries": 4, **settings}))
 
     def fill(self, log: Log, count: int, size: int = 100) -> None:
-        """Append, and wait until all that is full is sealed."""
+        """Append, and wait until all that is full is sealed and the files of that are closed."""
         for _ in range(count):
             log.append(bytes(size))
-        wait_for(lambda: all(segment.trailer for segment in log.history.segments[:-1]))
-        log.sync()  # takes the lock under which the sealer closes what it has written
+        self.store.sealer.settle()
 
     def seal(self, log: Log) -> None:
         log.roll()
-        wait_for(lambda: all(segment.trailer for segment in log.history.segments))
+        self.store.sealer.settle()
 
     def reopen(self) -> Log:
         self.store.close()
