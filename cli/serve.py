@@ -29,6 +29,7 @@ from .fronts import installed_fronts
 from .quantities import format_count
 from .serve_settings import catalogue, front_settings, serve_settings, store_config
 from .server import Server
+from .service_manager import ServiceManager
 from .version import timestone_version
 
 EXAMPLES = """\
@@ -100,7 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if own.ready_file is not None:
         own.ready_file.unlink(missing_ok=True)  # of a server that was killed: nobody may take it for ours
-    store = timestone.open(own.data, config=config)
+    manager = ServiceManager(os.environ)
+    store = timestone.open(own.data, config=config, progress=manager.opening)
     try:
         store.accept_postings()
         _say_what_was_opened(store)
@@ -112,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     keep_freed_memory(_KEPT_BYTES)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(server.run(lambda: _say_ready(store, running, own.ready_file)))
+            runner.run(server.run(lambda: _say_ready(store, running, own.ready_file, manager)))
     finally:
         if own.ready_file is not None:
             own.ready_file.unlink(missing_ok=True)
@@ -151,10 +153,12 @@ def _say_what_was_opened(store: Store) -> None:
         _say(f"slow  the per-record work runs in Python, because {kernel.REASON}")
 
 
-def _say_ready(store: Store, fronts: Sequence[Front], ready_file: Path | None) -> None:
-    for front in fronts:
-        for line in front.describe():
-            _say(line)
+def _say_ready(
+    store: Store, fronts: Sequence[Front], ready_file: Path | None, manager: ServiceManager
+) -> None:
+    described = [line for front in fronts for line in front.describe()]
+    for line in described:
+        _say(line)
     if not fronts:
         _say(
             f"no front is installed (entry points {ENTRY_POINT_GROUP}): nothing listens, the store is only kept open"
@@ -162,6 +166,7 @@ def _say_ready(store: Store, fronts: Sequence[Front], ready_file: Path | None) -
     if ready_file is not None:
         _write_ready_file(ready_file, store, fronts)
     _say("ready")
+    manager.ready("; ".join(described))
 
 
 def _write_ready_file(path: Path, store: Store, fronts: Sequence[Front]) -> None:

@@ -207,6 +207,18 @@ def test_a_second_server_on_the_same_data_names_the_first(tmp_path: Path, line_f
         assert f"is owned by process {running.process.pid}" in done.stderr
 
 
+def test_service_manager_hears_when_clients_can_connect(tmp_path: Path, line_front: dict[str, str]) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(tmp_path / "notify"))
+        listening.settimeout(60)
+        with serve(tmp_path, {**line_front, "NOTIFY_SOCKET": str(tmp_path / "notify")}) as running:
+            said = listening.recv(4096).decode().splitlines()
+            assert said[0] == "READY=1"
+            assert "mqtt on 127.0.0.1:" in said[1]
+            assert running.lines_until("ready")
+            assert running.stop()[0] == 0
+
+
 def test_without_any_front_it_keeps_the_store_open_and_says_so(tmp_path: Path) -> None:
     with Running("serve", cwd=tmp_path, command=[sys.executable, "-c", NO_FRONTS]) as running:
         lines = running.lines_until("ready")
