@@ -1,14 +1,36 @@
-"""SIGINT and SIGTERM as a question a loop asks between two steps, so that no line of output is cut in half."""
+"""What Ctrl-C and SIGTERM mean to a command: before it has begun, and while it is at work."""
 
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+@contextmanager
+def unprepared() -> Iterator[None]:
+    """While entered, Ctrl-C ends the process at once and without a word, as it ends one in C: nothing has begun, and
+    a traceback out of the middle of an import tells nobody anything."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield  # somebody else has decided what a signal means
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Interrupts:
-    """While entered, the first signal only sets `requested`; the second one interrupts like Ctrl-C always does.
+    """SIGINT and SIGTERM as a question a loop asks between two steps, so that no line of output is cut in half.
+
+    While entered, the first signal only sets `requested`; the second one interrupts like Ctrl-C always does.
 
     Only in the main thread, like every signal handler.
     """

@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from timestone_cli.interrupts import Interrupts
+from timestone_cli.interrupts import Interrupts, unprepared
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -18,3 +18,20 @@ def test_the_first_signal_asks_and_the_second_interrupts(number: signal.Signals,
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
+
+
+def test_before_a_command_has_begun_the_system_ends_it() -> None:
+    with unprepared():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_who_ignores_interrupts_goes_on_ignoring_them() -> None:
+    """As a command that a shell has put into the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with unprepared():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,3 +1,5 @@
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -123,6 +125,27 @@ def test_a_bug_of_ours_shows_its_traceback(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(timestone, "view", lambda path: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main(["read", str(tmp_path), "log"])
+
+
+INTERRUPTED = """
+import sys
+from timestone_cli.main import COMMANDS, Command, main
+COMMANDS["read"] = Command("interrupted_import", "")
+sys.exit(main(["read", "data", "x"]))
+"""
+
+
+def test_an_interrupt_while_it_is_being_imported_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "interrupted_import.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
 def test_a_reader_that_has_left_ends_the_command_quietly(tmp_path: Path) -> None:
