@@ -22,7 +22,6 @@ from timestone.segment_check import SegmentCheck
 from timestone.zstd import FrameEncoder
 
 _SLICE_FRAMES = 4
-_COPY_BYTES = 4 << 20
 _CHECK_BYTES = 1 << 20
 
 
@@ -97,10 +96,8 @@ class CompressedCopy:
         """The entries and the summary as they are, behind them the new trailer."""
         source = self._files.open(self._segment.index_path)
         try:
-            at, end = 0, self.trailer.file_bytes - TRAILER_BYTES
-            while at < end and (piece := self._files.pread(source, min(_COPY_BYTES, end - at), at)):
-                self._files.write_all(fd, piece, at)
-                at += len(piece)
+            end = self.trailer.file_bytes - TRAILER_BYTES
+            self._files.copy_bytes(source, fd, 0, end)
         finally:
             self._files.close(source)
         self._files.write_all(fd, self.trailer.encode(), end)

@@ -57,15 +57,7 @@ def write_dictionary(files: Files, folder: Path, log_id: int, number: int, conte
     temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
     if temporary.name in files.names(folder):
         files.unlink(temporary)  # what an earlier try has left
-    fd = files.create(temporary)
-    try:
-        files.write_all(fd, encode_dictionary(log_id, number, content), 0)
-        files.fdatasync(fd)
-    except BaseException:
-        files.unlink(temporary)
-        raise
-    finally:
-        files.close(fd)
+    files.write_file(temporary, encode_dictionary(log_id, number, content))
     files.rename(temporary, path)
     files.sync_directory(folder)
 

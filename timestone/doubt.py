@@ -9,8 +9,6 @@ from pathlib import Path
 from timestone import names
 from timestone.files import Files
 
-_COPY_BYTES = 4 << 20
-
 
 def is_doubted(files: Files, folder: Path) -> bool:
     """Has a flush failed here, with nothing done about it since?"""
@@ -36,21 +34,10 @@ def copy_anew(files: Files, path: Path, size_bytes: int) -> None:
     temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
     if temporary.name in files.names(path.parent):
         files.unlink(temporary)
-    source = files.open(path)
+    files.copy_file(path, temporary, 0, size_bytes)
     try:
-        target = files.create(temporary)
-        try:
-            at = 0
-            while at < size_bytes and (piece := files.pread(source, min(_COPY_BYTES, size_bytes - at), at)):
-                files.write_all(target, piece, at)
-                at += len(piece)
-            files.fdatasync(target)
-            files.rename(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                files.unlink(temporary)
-            raise
-        finally:
-            files.close(target)
-    finally:
-        files.close(source)
+        files.rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            files.unlink(temporary)
+        raise

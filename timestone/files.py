@@ -13,7 +13,8 @@ import fcntl
 import functools
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -24,6 +25,7 @@ Data: TypeAlias = bytes | bytearray | memoryview
 
 _PIECES_MOST = os.sysconf("SC_IOV_MAX")
 """How many pieces one pwritev takes."""
+_COPY_BYTES = 4 << 20
 _KEEP_SIZE = 1
 """FALLOC_FL_KEEP_SIZE of <linux/falloc.h>: Python has no name for it, and no function that takes it."""
 
@@ -248,5 +250,50 @@ class Files:
         fd = self.open(path)
         try:
             return self.pread(fd, self.size(fd), 0)
+        finally:
+            self.close(fd)
+
+    def make_directories(self, path: Path) -> None:
+        """A directory, with those above it that are missing, durably. Fine when it is there."""
+        missing = [one for one in (path, *path.parents) if not one.exists()]
+        for one in reversed(missing):
+            with suppress(FileExistsError):  # somebody else wants it, too
+                self.make_directory(one)
+            self.sync_directory(one.parent)
+
+    def write_file(self, path: Path, data: Data) -> None:
+        """A new file with this content, flushed; on an error there is none. The caller syncs the directory."""
+        with self.new_file(path) as fd:
+            self.write_all(fd, data, 0)
+
+    def copy_file(self, source: Path, target: Path, start: int = 0, end: int | None = None) -> None:
+        """A new file with the bytes [start, end) of another, flushed; on an error there is none. The caller syncs the
+        directory."""
+        fd = self.open(source)
+        try:
+            with self.new_file(target) as copy:
+                self.copy_bytes(fd, copy, start, self.size(fd) if end is None else end)
+        finally:
+            self.close(fd)
+
+    def copy_bytes(self, source: int, target: int, start: int, end: int) -> None:
+        """Copy the bytes [start, end) of an open file, or as many of them as it has, to the front of another."""
+        at = start
+        while at < end and (piece := self.pread(source, min(_COPY_BYTES, end - at), at)):
+            self.write_all(target, piece, at - start)
+            at += len(piece)
+
+    @contextmanager
+    def new_file(self, path: Path) -> Iterator[int]:
+        """A new file for the block to write to, flushed behind it; on an error there is none. The caller syncs the
+        directory."""
+        fd = self.create(path)
+        try:
+            yield fd
+            self.fdatasync(fd)
+        except BaseException:
+            with suppress(OSError):  # what was wrong first is what the caller has to know
+                self.unlink(path)
+            raise
         finally:
             self.close(fd)

@@ -14,10 +14,8 @@ offset the log ended; its records are appended, the first of each frame with a m
 says that it is done; its file goes. After a crash the marks behind that offset tell how far it came. Frames end at a
 segment's end when they were torn, because a process never appends to a segment of another one."""
 
-import contextlib
 import json
 import logging
-import secrets
 import shutil
 import threading
 import time
@@ -41,7 +39,6 @@ from timestone.errors import (
     TopicLimit,
     UnsupportedFormat,
 )
-from timestone.files import Files
 from timestone.log import Log
 from timestone.posting import MARK_BYTES, Posting, read_frames
 
@@ -98,9 +95,7 @@ class Inbox:
     def listen(self) -> None:
         """Take postings as they come, in a thread of its own, until `close`. Raises OSError."""
         if self._bell is None:
-            with contextlib.suppress(FileExistsError):
-                self._files.make_directory(self._folder)
-            self._files.sync_directory(self._store.path)
+            self._files.make_directories(self._folder)
             self._bell = Bell(self._folder / BELL_NAME, self.take_all, name="timestone-inbox")
 
     def close(self) -> None:
@@ -205,7 +200,11 @@ class Inbox:
     def _refuse(self, taken: Path, reason: str) -> None:
         """Exchange the posting for the reason, under a name that the poster waits for."""
         refused = taken.with_suffix(REFUSED_SUFFIX)
-        write_whole(self._files, refused, json.dumps({"reason": reason}).encode())
+        unfinished = names.with_suffix(refused, names.TEMPORARY_SUFFIX)
+        unfinished.unlink(missing_ok=True)  # what an earlier try has left
+        self._files.write_file(unfinished, json.dumps({"reason": reason}).encode())
+        self._files.rename(unfinished, refused)
+        self._files.sync_directory(self._folder)
         self._files.unlink(taken)
 
     def _put(self, key: str, progress: Progress) -> None:
@@ -220,19 +219,6 @@ class Inbox:
         for path in [*staging.glob("*"), *self._folder.glob(f"*{REFUSED_SUFFIX}")]:
             if path.stat().st_mtime < oldest_s:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def write_whole(files: Files, path: Path, data: bytes) -> None:
-    """Make a file of this name with this content, durably: it is there whole or not at all. Replaces another."""
-    unfinished = path.with_suffix(f".{secrets.token_hex(8)}.tmp")
-    fd = files.create(unfinished)
-    try:
-        files.write_all(fd, data, 0)
-        files.fdatasync(fd)
-    finally:
-        files.close(fd)
-    files.rename(unfinished, path)
-    files.sync_directory(path.parent)
 
 
 def _appended(log: Log, posting: Posting, since: int) -> dict[int, int]:

@@ -5,8 +5,6 @@ from pathlib import Path
 from timestone import names
 from timestone.files import Files
 
-_COPY_BYTES = 4 << 20
-
 
 class LostFiles:
     """Those of one folder. Nothing has its name for good before `sync`; everything raises OSError."""
@@ -21,23 +19,7 @@ class LostFiles:
 
     def copy(self, path: Path, start: int) -> None:
         """Copy what a file has from a position on, durably: afterwards it may be cut off. Half a copy is removed."""
-        source = self._files.open(path)
-        try:
-            copy_path = self._free_name(path)
-            copy = self._files.create(copy_path)
-            try:
-                at = 0
-                while piece := self._files.pread(source, _COPY_BYTES, start + at):
-                    self._files.write_all(copy, piece, at)
-                    at += len(piece)
-                self._files.fdatasync(copy)
-            except BaseException:
-                self._files.unlink(copy_path)
-                raise
-            finally:
-                self._files.close(copy)
-        finally:
-            self._files.close(source)
+        self._files.copy_file(path, self._free_name(path), start)
 
     def sync(self) -> None:
         """Make the names durable."""

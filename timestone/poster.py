@@ -23,7 +23,6 @@ from timestone.inbox import (
     REFUSED_SUFFIX,
     STAGING_NAME,
     TAKEN_SUFFIX,
-    write_whole,
 )
 from timestone.posting import Frame, Posting
 from timestone.store import open_store
@@ -50,20 +49,13 @@ class Poster:
         one group are removed together. Raises OSError, InvalidName; nothing is left behind then."""
         name = f"{STAGING_NAME}/{group}/{secrets.token_hex(16)}"
         path = self._folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = _FILES.create(path)
-        try:
+        _FILES.make_directories(path.parent)
+        with _FILES.new_file(path) as fd:
             position = 0
             for frame in frames:
                 encoded = frame.encode()
                 _FILES.write_all(fd, encoded, position)
                 position += len(encoded)
-            _FILES.fdatasync(fd)
-        except BaseException:
-            path.unlink()
-            raise
-        finally:
-            _FILES.close(fd)
         _FILES.sync_directory(path.parent)
         return name
 
@@ -73,10 +65,10 @@ class Poster:
 
         Raises PostingRefused; PostingNotTaken when nobody has appended it in time; OSError."""
         posted = self._folder / (posting.id.stem + POSTED_SUFFIX)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        _FILES.make_directories(self._folder)
         posted.with_suffix(REFUSED_SUFFIX).unlink(missing_ok=True)  # of an earlier try
         unlinked = posted.with_suffix(f".{secrets.token_hex(8)}.ready")
-        write_whole(_FILES, unlinked, posting.encode())
+        _FILES.write_file(unlinked, posting.encode())
         # Never over one that is there: the owner may have begun with it, and another try may have other records.
         with contextlib.suppress(FileExistsError):
             _FILES.link(unlinked, posted)

@@ -62,7 +62,7 @@ def salvage_store(
     old.note_missing(logs)
     old.copy_to(unfinished / names.CATALOG_NAME, salvaged)
     report = SalvageReport(str(source), str(target), tuple(one.report for one in salvaged), tuple(old.notes))
-    _write_file(files, unfinished / REPORT_NAME, json.dumps(report.to_json(), indent=2).encode())
+    files.write_file(unfinished / REPORT_NAME, json.dumps(report.to_json(), indent=2).encode())
     files.sync_directory(unfinished)
     files.rename(unfinished, target)
     files.sync_directory(target.parent)
@@ -88,15 +88,6 @@ def _refuse_owned(files: Files, source: Path) -> None:
     try:
         if not files.try_lock(fd):
             raise StoreLocked(source, *read_owner(files, path))
-    finally:
-        files.close(fd)
-
-
-def _write_file(files: Files, path: Path, data: bytes) -> None:
-    fd = files.create(path)
-    try:
-        files.write_all(fd, data, 0)
-        files.fdatasync(fd)
     finally:
         files.close(fd)
 

@@ -3,7 +3,6 @@
 What belongs here: opening in the right order (lock, catalogue, recovery of each log), the parts that logs
 share (committer, sealer, tail budget, open segments), and closing."""
 
-import contextlib
 import functools
 import itertools
 import logging
@@ -278,11 +277,7 @@ class Store:
             raise NotAStore(self.path, "it is not a directory")
         if not create:
             raise NotAStore(self.path, "it does not exist")
-        missing = [path for path in (self.path, *self.path.parents) if not path.exists()]
-        for path in reversed(missing):
-            with contextlib.suppress(FileExistsError):  # another process wants a store there, too
-                self.files.make_directory(path)
-            self.files.sync_directory(path.parent)
+        self.files.make_directories(self.path)
 
     def _open_logs(self, opening: OpeningProgress) -> None:
         rows = self._catalog.logs()

@@ -92,12 +92,7 @@ def create_topics_file(files: Files, path: Path, identity: LogIdentity) -> None:
         files.unlink(temporary)
     except FileNotFoundError:
         pass
-    fd = files.create(temporary)
-    try:
-        files.write_all(fd, identity.encode(), 0)
-        files.fdatasync(fd)
-    finally:
-        files.close(fd)
+    files.write_file(temporary, identity.encode())
     files.rename(temporary, path)
 
 

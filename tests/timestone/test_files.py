@@ -325,3 +325,48 @@ def test_error_of_a_descriptor_names_its_file(path: Path) -> None:
     with pytest.raises(OSError, match="Bad file descriptor") as caught:
         files.fdatasync(fd)
     assert caught.value.filename is None, "there is no file any more"
+
+
+def test_new_file_has_its_content_and_is_flushed(files: Files, path: Path) -> None:
+    files.write_file(path, b"content")
+    assert path.read_bytes() == b"content"
+    with pytest.raises(FileExistsError):
+        files.write_file(path, b"other")
+    assert path.read_bytes() == b"content"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "copied"), [(0, None, b"0123456789"), (3, 7, b"3456"), (8, 99, b"89"), (10, None, b"")]
+)
+def test_copy_has_a_part_of_a_file(
+    files: Files, path: Path, start: int, end: int | None, copied: bytes
+) -> None:
+    path.write_bytes(b"0123456789")
+    copy = path.with_name("copy")
+    files.copy_file(path, copy, start, end)
+    assert copy.read_bytes() == copied
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "fdatasync"])
+def test_new_file_that_cannot_be_written_is_not_there(path: Path, operation: str) -> None:
+    files = FaultyFiles()
+    files.fail(operation, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        files.write_file(path, b"content")
+    assert not path.exists()
+    files.fail(operation, errno.ENOSPC)
+    files.fail("unlink", errno.EROFS)
+    with pytest.raises(OSError, match="No space"):
+        files.write_file(path, b"content")
+    assert path.exists(), "what was wrong first is told"
+
+
+def test_directories_are_made_from_the_top_and_each_is_durable_before_the_next(quick_directory: Path) -> None:
+    files = FaultyFiles()
+    path = quick_directory / "a" / "b" / "c"
+    for _ in range(2):
+        files.make_directories(path)
+    made = [path.parents[1], path.parents[0], path]
+    assert files.calls == [
+        call for one in made for call in (("make_directory", str(one)), ("sync_directory", str(one.parent)))
+    ]
