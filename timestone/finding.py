@@ -69,6 +69,16 @@ class Finding:
     def end_offset(self) -> int:
         return self.base_offset + self.count
 
+    @property
+    def serves(self) -> bool:
+        """Does it hold records to serve?"""
+        return self.count > 0 and self.state is not State.ORPHAN
+
+    @property
+    def epoch(self) -> int:
+        """Of its header; 0 without one."""
+        return self.header.epoch if self.header else 0
+
     def lost_range(self, following: int) -> tuple[int, int] | None:
         """The offsets [first, end) that damage has taken as a whole, so that no single record of them can be said to be
         corrupt; `following`: where the next segment begins, or the log goes on."""
@@ -97,3 +107,18 @@ class Finding:
             if self.checkpoint
             else 0
         )
+
+
+def describe(finding: Finding) -> str:
+    """One sentence about a segment that a clean stop would not have left."""
+    where = f"segment {finding.base_offset}"
+    if finding.unborn:
+        return f"{where} removed: its creation was cut short, it never held a record"
+    if finding.state is State.ORPHAN:
+        return f"{where} put aside: {finding.reason} ({finding.lost_bytes} bytes)"
+    parts = [f"{where} was not closed: kept {finding.count} records"]
+    if finding.lost_bytes or finding.lost_count:
+        parts.append(f"cut {finding.lost_count} records and {finding.lost_bytes} bytes behind them")
+    if finding.reason:
+        parts.append(finding.reason)
+    return ", ".join(parts)

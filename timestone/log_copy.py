@@ -11,11 +11,12 @@ from timestone import names
 from timestone.config import SEGMENT_BYTES_MAX
 from timestone.entries import Entries
 from timestone.files import Files
+from timestone.identity import LogIdentity
 from timestone.index import IndexHeader
 from timestone.record import FLAG_REMOVED
 from timestone.segment_writer import SegmentWriter
 from timestone.stored_bytes import StoredBytes
-from timestone.topics import LogIdentity, TopicDictionary, create_topics_file
+from timestone.topics import TopicDictionary, create_topics_file
 
 
 class LogCopy:

@@ -12,10 +12,10 @@ from timestone.examination import examine
 from timestone.files import Files
 from timestone.finding import Finding, State
 from timestone.folder_listing import base_offsets, known_missing
+from timestone.identity import LogIdentity, identity_from_indexes
 from timestone.inspection_report import LogReport, SegmentReport
 from timestone.opening_progress import Progress
-from timestone.recovery import identity_from_indexes
-from timestone.topics import LogIdentity, TopicDictionary
+from timestone.topics import TopicDictionary
 
 _ATTEMPTS = 3
 _PAUSE_S = 0.002

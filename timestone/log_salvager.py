@@ -16,6 +16,7 @@ from timestone.entries import ENTRY_BYTES
 from timestone.errors import CorruptLog, TimestoneError
 from timestone.evidence import Proofs, ProvenRange
 from timestone.files import Files
+from timestone.identity import LogIdentity
 from timestone.index import HEADER_BYTES
 from timestone.log_copy import LogCopy
 from timestone.missing_offsets import MissingOffsets
@@ -23,7 +24,7 @@ from timestone.offset_ranges import OffsetRanges
 from timestone.remains import IndexPages, Remains, log_ids, remains_of
 from timestone.salvage_report import LogSalvage
 from timestone.segment_writer import HalfWritten
-from timestone.topics import LogIdentity, TopicDictionary
+from timestone.topics import TopicDictionary
 
 Progress = Callable[[str, int, int], None]
 """Called with a log's folder name, the bytes read and about how many there are to read."""

@@ -1,5 +1,5 @@
-"""Opening a log that was not closed: examine every segment, put aside what does not hold, seal the rest, say
-what was found.
+"""Opening a log that was not closed: put aside what does not hold, seal the rest, say what was found. What the files
+prove is `log_examination.py`.
 
 Nothing is deleted: what is cut off is copied to `.lost` files first, and files that cannot be served are
 renamed to `.lost`. On a full or read-only disk nothing is written and the proven prefix is served as it is;
@@ -23,19 +23,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from timestone import names
-from timestone.config import SEGMENT_ENTRIES_MAX, Recovery
+from timestone.config import Recovery
 from timestone.doubt import clear_doubt, copy_anew, is_doubted, mark_doubt
 from timestone.errors import CorruptLog, LogFailed
-from timestone.examination import examine
 from timestone.files import Files
-from timestone.finding import Finding, State
+from timestone.finding import Finding, State, describe
 from timestone.folder_listing import known_missing, listed_bases
-from timestone.index import HEADER_BYTES, DamagedIndex, IndexHeader, entry_position
+from timestone.index import entry_position
 from timestone.leftovers import Leftovers, may_wait
+from timestone.log_examination import LogExamination, continuation, topics_in_use
 from timestone.lost_files import LostFiles
 from timestone.replacement import remove_replaced
 from timestone.sealing import seal_index
-from timestone.topics import LogIdentity, TopicDictionary
+from timestone.topics import TopicDictionary
 
 _LOGGER = logging.getLogger("timestone")
 
@@ -112,7 +112,9 @@ class LogRecovery:
         bases, strangers = listed_bases(present)
         if strangers:
             self._notes.append(f"ignored foreign files: {', '.join(strangers)}")
-        findings = self._examine_all(bases, progress)
+        topics = self._topics
+        examination = LogExamination(self._files, self._folder, topics.identity.log_id, len(topics))
+        findings = examination.run(bases, progress)
         unclean = [finding for finding in findings if finding.state is not State.SEALED]
         if self._strict and unclean:
             first = unclean[0]
@@ -126,7 +128,11 @@ class LogRecovery:
             if self._strict:
                 raise CorruptLog(self._folder, f"{why}, and recovery is 'strict'")
             self._notes.append(why)
-        next_offset, epoch = self._continuation(findings, least_next_offset, least_epoch)
+        next_offset, epoch, jumps = continuation(findings, least_next_offset, least_epoch, self._boot_id)
+        if jumps:
+            self._notes.append(
+                f"the next offset is {next_offset} in epoch {epoch}, so that none is given out twice"
+            )
         if epoch > least_epoch:
             self._remember = functools.partial(remember, next_offset, epoch)
         if not self._strict:
@@ -142,7 +148,7 @@ class LogRecovery:
             self._remove_temporaries(present, findings, beside_orphans=True)
             self._remove_replaced(served)
         last_us = max((finding.last_timestamp_us for finding in served), default=0)
-        identity = self._topics.identity
+        identity = topics.identity
         return Recovered(
             identity.name,
             identity.partition,
@@ -161,7 +167,7 @@ class LogRecovery:
             return "the header page is damaged"
         if topics.torn_bytes:
             return f"it ends with {topics.torn_bytes} bytes that are no name"
-        lost = _topics_in_use(findings) - len(topics)
+        lost = topics_in_use(findings) - len(topics)
         return f"the last {lost} names are lost" if lost > 0 else ""
 
     def _may_wait(self, unclean: list[Finding]) -> bool:
@@ -189,7 +195,7 @@ class LogRecovery:
             self._notes.append("the catalogue cannot be written, so nothing was repaired")
             self._refuse(OSError(errno.EROFS, "the catalogue cannot be written", str(self._folder)))
             self._take_topics(findings)
-            served = [finding for finding in findings if _serves(finding)]
+            served = [finding for finding in findings if finding.serves]
             for finding in served:
                 if finding.state is not State.SEALED:
                     self._flush_unsealed(finding)
@@ -197,9 +203,10 @@ class LogRecovery:
         if not self._strict:
             self._repair_topics(findings)
         # First what goes, newest first: cut short, the repair leaves no record behind a hole either.
-        going = [finding for finding in reversed(findings) if not _serves(finding)]
+        going = [finding for finding in reversed(findings) if not finding.serves]
         served = []
-        for finding in [*going, *filter(_serves, findings)]:
+        staying = [finding for finding in findings if finding.serves]
+        for finding in [*going, *staying]:
             unclean = finding.state is not State.SEALED
             if self._repair(finding) is not None:
                 served.append(finding)
@@ -215,92 +222,13 @@ class LogRecovery:
         except OSError as error:
             self._notes.append(f"could not remove {names.DOUBT_NAME}: {error}")
 
-    def _examine_all(self, bases: list[int], progress: Callable[[int, int], None]) -> list[Finding]:
-        """All segments, newest first, because a durable later one decides what a bad record in an earlier one
-        means."""
-        findings: list[Finding] = []
-        durable = False
-        progress(0, len(bases))
-        for base in reversed(bases):
-            finding = self._examine(base)
-            self._settle_overlaps(finding, findings)
-            later = next((one for one in reversed(findings) if not one.superseded), None)
-            if later is not None and finding.trailer is None and _epoch(later) > _epoch(finding):
-                finding = self._examine(base, most_count=later.base_offset - base)
-            if later is not None and _is_cut_before(finding, later):
-                if durable:
-                    finding = self._examine(base, expected_count=later.base_offset - base)
-                else:
-                    self._put_later_aside(findings)
-            durable = durable or finding.watermark > 0  # a flush goes through the segments oldest first
-            findings.append(finding)
-            progress(len(findings), len(bases))
-        return findings[::-1]
-
-    def _examine(self, base: int, *, expected_count: int = 0, most_count: int | None = None) -> Finding:
-        return examine(
-            self._files,
-            self._folder,
-            base,
-            self._topics.identity.log_id,
-            topic_count=len(self._topics),
-            expected_count=expected_count,
-            most_count=most_count,
-        )
-
-    def _settle_overlaps(self, finding: Finding, later: list[Finding]) -> None:
-        """Mark the later segments whose records `finding` has: the rest of a rewrite that was cut short, or what
-        a finished one has superseded. `later` begins with the newest."""
-        for one in reversed(later):
-            if one.base_offset >= finding.end_offset:
-                break
-            if not _serves(one) or _epoch(one) < _epoch(finding):
-                one.superseded, one.loss_proven, one.state = True, False, State.ORPHAN
-                one.reason = f"segment {finding.base_offset} has its records"
-
-    def _put_later_aside(self, later: list[Finding]) -> None:
-        """A torn tail in front of segments that were never durable: without it they would be records behind a
-        hole."""
-        for finding in later:
-            if finding.superseded:
-                continue
-            finding.state, finding.loss_proven = State.ORPHAN, True
-            if not finding.reason:  # else it is damaged, and what may have been durable cannot be known
-                finding.reason = "it follows a torn tail and was never durable"
-                finding.never_durable = True
-
-    def _continuation(self, findings: list[Finding], next_offset: int, epoch: int) -> tuple[int, int]:
-        """Where the log goes on: behind everything that was ever shown to a reader."""
-        shown = next_offset
-        lost = False
-        for finding in findings:
-            next_offset = max(next_offset, finding.end_offset)
-            epoch = max(epoch, finding.header.epoch if finding.header else 0)
-            ceiling = finding.checkpoint.ceiling if finding.checkpoint else 0
-            if finding.state is not State.SEALED and not finding.unborn and not finding.superseded:
-                # Without a checkpoint, nobody knows how many records it had: as many as fit into any segment.
-                shown = max(shown, ceiling or finding.base_offset + SEGMENT_ENTRIES_MAX)
-                other_boot = (
-                    finding.header is None
-                    or finding.header.boot_id != self._boot_id
-                    or not any(self._boot_id)
-                )
-                lost = lost or finding.loss_proven or other_boot
-        if lost:
-            epoch += 1
-            next_offset = max(next_offset, shown)
-            self._notes.append(
-                f"the next offset is {next_offset} in epoch {epoch}, so that none is given out twice"
-            )
-        return next_offset, epoch
-
     def _repair(self, finding: Finding) -> Finding | None:
         """Make one segment serveable; None when it holds nothing to serve."""
         if finding.state is State.SEALED:
             return finding
         self._notes.append(describe(finding))
         try:
-            if not _serves(finding):
+            if not finding.serves:
                 self._put_aside(finding)
                 return None
             if self._refusal is not None:
@@ -312,7 +240,7 @@ class LogRecovery:
             # A full or read-only disk: serve the proven prefix from the files as they are.
             self._notes.append(f"could not seal {finding.base_offset:020d} ({error}); it is served unsealed")
             _LOGGER.warning("%s: %s", self._folder, self._notes[-1])
-            if not _serves(finding):
+            if not finding.serves:
                 return None
             self._refuse(error)
             self._flush_unsealed(finding)
@@ -436,7 +364,7 @@ class LogRecovery:
 
     def _take_topics(self, findings: list[Finding]) -> None:
         """No id that a record has is given to another name."""
-        self._topics.take_up_to(_topics_in_use(findings))
+        self._topics.take_up_to(topics_in_use(findings))
         if self._topics.lost_count:
             self._notes.append(
                 f"{self._topics.lost_count} topic names are lost; their records are served without a topic"
@@ -490,61 +418,3 @@ class LogRecovery:
             remove_replaced(self._files, self._folder, whole)
         except OSError as error:
             self._notes.append(f"segment files that were replaced still take space: {error}")
-
-
-def _serves(finding: Finding) -> bool:
-    """Does the segment hold records to serve?"""
-    return finding.count > 0 and finding.state is not State.ORPHAN
-
-
-def _topics_in_use(findings: Sequence[Finding]) -> int:
-    """One more than the highest topic id of any record."""
-    return max((finding.topic_count for finding in findings), default=0)
-
-
-def _epoch(finding: Finding) -> int:
-    return finding.header.epoch if finding.header else 0
-
-
-def _is_cut_before(finding: Finding, later: Finding) -> bool:
-    """Are there records missing between two neighbours? Between epochs a gap is meant to be."""
-    if finding.trailer is not None or finding.header is None or later.header is None:
-        return False
-    return finding.header.epoch == later.header.epoch and finding.end_offset < later.base_offset
-
-
-def describe(finding: Finding) -> str:
-    """One sentence about a segment that a clean stop would not have left."""
-    where = f"segment {finding.base_offset}"
-    if finding.unborn:
-        return f"{where} removed: its creation was cut short, it never held a record"
-    if finding.state is State.ORPHAN:
-        return f"{where} put aside: {finding.reason} ({finding.lost_bytes} bytes)"
-    parts = [f"{where} was not closed: kept {finding.count} records"]
-    if finding.lost_bytes or finding.lost_count:
-        parts.append(f"cut {finding.lost_count} records and {finding.lost_bytes} bytes behind them")
-    if finding.reason:
-        parts.append(finding.reason)
-    return ", ".join(parts)
-
-
-def identity_from_indexes(
-    files: Files, folder: Path, bases: list[int], name: str, partition: int
-) -> LogIdentity | None:
-    """Who a log is when its topic dictionary does not say: from the header of an index."""
-    for base in bases:
-        path = names.index_path(folder, base)
-        try:
-            header = IndexHeader.decode(_header_page(files, path), path)
-        except (OSError, DamagedIndex):
-            continue
-        return LogIdentity(header.log_id, name, partition, header.created_us)
-    return None
-
-
-def _header_page(files: Files, path: Path) -> bytes:
-    fd = files.open(path)
-    try:
-        return files.pread(fd, HEADER_BYTES, 0)
-    finally:
-        files.close(fd)

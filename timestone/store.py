@@ -28,6 +28,7 @@ from timestone.files import Files
 from timestone.finding import Finding
 from timestone.folder_listing import known_missing, listed_bases
 from timestone.history import History
+from timestone.identity import LogIdentity, identity_from_indexes
 from timestone.inbox import Inbox
 from timestone.lock import StoreLock
 from timestone.log import Log
@@ -37,13 +38,13 @@ from timestone.named_readers import Commitment, Commitments, ReaderId, check_com
 from timestone.open_files import OpenSegments
 from timestone.opening_progress import OpeningProgress, Progress
 from timestone.pin import Pin
-from timestone.recovery import LogRecovery, Recovered, identity_from_indexes
+from timestone.recovery import LogRecovery, Recovered
 from timestone.scrubber import Scrubber
 from timestone.sealer import Sealer
 from timestone.segment import Segment
 from timestone.steady_clock import SteadyClock
 from timestone.tail import TailBudget
-from timestone.topics import LogIdentity, TopicDictionary, create_topics_file
+from timestone.topics import TopicDictionary, create_topics_file
 
 _LOGGER = logging.getLogger("timestone")
 

@@ -1,10 +1,6 @@
-"""The topic dictionary of a log: names in id order, append-only. Its file also says who the log is.
+"""The topic dictionary of a log: names in id order, append-only.
 
-    0    512  header page
-               0  8  magic "TSTTOPIC"       24  8  created, microseconds since 1970
-               8  4  format version         32  2  length of the log's name
-              12  4  partition              34  .  the log's name, then zeros
-              16  8  log id                508  4  crc32c of bytes 0 to 507
+    0    512  header page: who the log is, see `identity.py`
     512   .  entries, one for each id from 0: crc u32, length u16, name (UTF-8); length 0 for an id whose name is lost
 
 The crc covers (log id u64, id u32, length u16, name), so an entry is only valid in its own place. A damaged
@@ -18,9 +14,7 @@ import errno
 import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,17 +23,13 @@ from timestone import kernel
 from timestone.crc import crc32c
 from timestone.doubt import copy_anew
 from timestone.entries import NO_TOPIC
-from timestone.errors import CorruptLog, TopicLimit, UnknownLog, UnsupportedFormat
+from timestone.errors import CorruptLog, TopicLimit, UnknownLog
 from timestone.files import Files
 from timestone.filters import validate_topic, validate_topics
+from timestone.identity import HEADER_BYTES, LogIdentity
 from timestone.names import TEMPORARY_SUFFIX
 
-FORMAT_VERSION = 1
-HEADER_BYTES = 512
-_MAGIC = b"TSTTOPIC"
-_HEADER = struct.Struct("<8sIIQqH")
 _ENTRY = struct.Struct("<IH")
-_CRC = struct.Struct("<I")
 _SALT = struct.Struct("<QIH")
 _READ_BYTES = 1 << 20
 _RESYNC_BYTES = 16 * 1024
@@ -47,41 +37,6 @@ _RESYNC_IDS = 1024
 _RESYNC_NAME_BYTES = 4096
 """How far behind a damaged name the next whole one is looked for, how many names may be lost on the way, and
 how long that one may be: two damaged pages of short names are found through, in a second at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogIdentity:
-    """Who a log is: kept at the front of its topic dictionary, so that a folder needs no catalogue to be
-    read."""
-
-    log_id: int
-    name: str
-    partition: int
-    created_us: int
-
-    def encode(self) -> bytes:
-        name = self.name.encode()
-        fixed = (
-            _HEADER.pack(_MAGIC, FORMAT_VERSION, self.partition, self.log_id, self.created_us, len(name))
-            + name
-        )
-        fixed = fixed.ljust(HEADER_BYTES - 4, b"\0")
-        return fixed + _CRC.pack(crc32c(fixed))
-
-    @classmethod
-    def decode(cls, page: bytes, path: Path) -> Self:
-        """Raises CorruptLog, or UnsupportedFormat for a whole page of a newer version."""
-        if len(page) < HEADER_BYTES or _CRC.unpack_from(page, HEADER_BYTES - 4)[0] != crc32c(
-            page[: HEADER_BYTES - 4]
-        ):
-            raise CorruptLog(path, "the header page does not match its checksum")
-        magic, version, partition, log_id, created_us, name_length = _HEADER.unpack_from(page)
-        if magic != _MAGIC:
-            raise CorruptLog(path, f"not a topic dictionary: magic is {magic!r}")
-        if version != FORMAT_VERSION:
-            raise UnsupportedFormat(path, version, FORMAT_VERSION)
-        name = page[_HEADER.size : _HEADER.size + name_length].decode()
-        return cls(log_id, name, partition, created_us)
 
 
 def create_topics_file(files: Files, path: Path, identity: LogIdentity) -> None:

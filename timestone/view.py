@@ -37,6 +37,7 @@ from timestone.examination import read_trailer
 from timestone.files import Files
 from timestone.folder_listing import base_offsets, known_missing, listed_bases
 from timestone.history import History
+from timestone.identity import identity_from_indexes
 from timestone.index import (
     HEADER_BYTES,
     Checkpoint,
@@ -50,7 +51,6 @@ from timestone.named_readers import Commitment, Commitments, ReaderId, check_com
 from timestone.open_files import OpenSegments
 from timestone.pin import Pin
 from timestone.readable import ReadableLog
-from timestone.recovery import identity_from_indexes
 from timestone.segment import Segment
 from timestone.tail import TailRun
 from timestone.topics import TopicDictionary

@@ -9,9 +9,9 @@ import timestone
 from timestone.crc import crc32c
 from timestone.entries import ENTRY, NO_TOPIC, Entries
 from timestone.files import Files
+from timestone.identity import LogIdentity
 from timestone.inspection import EXIT_CORRUPT, inspect_store
 from timestone.log_copy import LogCopy
-from timestone.topics import LogIdentity
 
 IDENTITY = LogIdentity(7, "a", 0, 1)
 

@@ -15,7 +15,8 @@ from timestone.crc import crc32c
 from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptLog, InvalidName, TopicLimit, UnsupportedFormat
 from timestone.files import Files
-from timestone.topics import HEADER_BYTES, LogIdentity, TopicDictionary, create_topics_file
+from timestone.identity import HEADER_BYTES, LogIdentity
+from timestone.topics import TopicDictionary, create_topics_file
 
 IDENTITY = LogIdentity(0x1122334455667788, "telemetry", 3, 1_700_000_000_000_000)
 NAMES = ["devices/1/temperature", "é", "x" * 65_535, "a", "devices/2/temperature"]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from timestone.entries import NO_TOPIC
 from timestone.files import Files
 from timestone.filters import topic_matches
-from timestone.topics import LogIdentity, TopicDictionary, create_topics_file
+from timestone.identity import LogIdentity
+from timestone.topics import TopicDictionary, create_topics_file
 from timestone.wakeups import Wakeups
 
 NAMES = ["a", "a/b", "d/b", "$s/b", "e"]
