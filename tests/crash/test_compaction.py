@@ -23,6 +23,7 @@ from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import Noted, RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
+from tests.support.waiting import wait_for_seals
 from timestone import Log, LogConfig, Store, StoreConfig
 from timestone.files import Files
 
@@ -53,10 +54,7 @@ def opened(root: Path, files: Files | None = None, clock: StepClock | None = Non
 
 def seal(log: Log) -> None:
     log.roll()
-    deadline = time.monotonic() + 10
-    while not all(segment.trailer for segment in log.history.segments):
-        assert time.monotonic() < deadline
-        time.sleep(0.0005)
+    wait_for_seals(log)
 
 
 def passes(store: Store, clock: StepClock) -> None:

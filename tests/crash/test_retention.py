@@ -24,6 +24,7 @@ from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import Noted, Operation, RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
+from tests.support.waiting import wait_for_seals
 from timestone import Batch, Log, LogConfig, LogView, OffsetOutOfRange, Store, StoreConfig
 from timestone.segment import Segment
 from timestone.view import StoreView
@@ -92,11 +93,11 @@ class Run:
         for _ in range(count):
             self.log.append(payload(self.log.end_offset), ack="synced" if sync else "written")
             self._tell()
-        self._wait(lambda: all(segment.trailer for segment in self.log.history.segments[:-1]))
+        wait_for_seals(self.log)
 
     def seal(self) -> None:
         self.log.roll()
-        self._wait(lambda: all(segment.trailer for segment in self.log.history.segments))
+        wait_for_seals(self.log)
 
     def expire(self) -> None:
         self.clock.advance(2 * HOUR_MS)
@@ -107,13 +108,6 @@ class Run:
     def reopen(self) -> None:
         self.store.close()
         self._open()
-
-    @staticmethod
-    def _wait(reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
-        while not reached():
-            assert time.monotonic() < deadline
-            time.sleep(0.0005)
 
 
 def by_size(run: Run) -> None:
@@ -299,7 +293,7 @@ def test_killed_at_each_operation_of_a_deletion(quick_directory: Path) -> None:
         for offset in range(7):
             log.append(payload(offset))
         log.roll()
-        Run._wait(lambda log=log: all(segment.trailer for segment in log.history.segments))  # type: ignore[misc]
+        wait_for_seals(log)
         clock.advance(2 * HOUR_MS)
         files.kill(number)
         with contextlib.suppress(SimulatedKill):

@@ -15,7 +15,7 @@ from mqtt_front.codec.properties import Properties
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import MqttServer, mqtt_server
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_for_seals
 from timestone.config import LogConfig
 
 
@@ -236,7 +236,7 @@ def test_session_that_was_away_gets_what_compaction_has_left(tmp_path: Path) -> 
             publisher.publish(f"devices/{number % 5}", b"%d" % number)
         log = store.log("mqtt")
         log.roll()
-        wait_for(lambda: all(segment.trailer for segment in log.history.segments))
+        wait_for_seals(log)
         log.apply_compaction()
         left = [record.payload for record in log.reader("earliest")]
         assert left == [b"%d" % number for number in range(55, 60)]

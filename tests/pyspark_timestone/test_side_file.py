@@ -7,9 +7,9 @@ import pytest
 
 import timestone
 from pyspark_timestone.side_file import SegmentIdentity, sealed_segments, what_is_wrong, write_side_file
-from tests.support.compressed import wait_for_seals
 from tests.support.recording_files import RecordingFiles, Renamed, SyncEnded
 from tests.support.stores import LOG, fill, value_of
+from tests.support.waiting import wait_for_seals
 from timestone import LogConfig, LogView
 from timestone.errors import CorruptRecord
 from timestone.files import Files

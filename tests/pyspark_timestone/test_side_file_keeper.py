@@ -15,8 +15,8 @@ import timestone
 from pyspark_timestone.errors import SideFilesBusy
 from pyspark_timestone.side_file_keeper import SideFileKeeper, SideFilePass
 from pyspark_timestone.side_files import side_files_within
-from tests.support.compressed import wait_for_seals
 from tests.support.stores import LOG, drop_first_segment, fill
+from tests.support.waiting import wait_for_seals
 from timestone import LogConfig
 from timestone.errors import NotAStore
 

@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.support.step_clock import StepClock
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for_seals
 from timestone import LogConfig, StoreConfig
 from timestone.batch import Batch
 from timestone.errors import CorruptRecord
@@ -64,11 +64,6 @@ def fill(log: Log, count: int, batch: int = 10) -> None:
             [payload_of(offset) for offset in offsets], topics=[f"t/{offset % 3}" for offset in offsets]
         )
     wait_for_seals(log)
-
-
-def wait_for_seals(log: Log) -> None:
-    """Until the background has sealed all segments but the growing one."""
-    wait_for(lambda: all(segment.trailer is not None for segment in log.history.segments[:-1]))
 
 
 def damage_of(store: Store, log: Log) -> list[UnprovenRange]:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.support.compressed import wait_for_seals
 from tests.support.step_clock import BOOT_ID, START_US, StepClock
+from tests.support.waiting import wait_for_seals
 from timestone.config import Ack, LogConfig, Recovery, StoreConfig
 from timestone.draft import Draft
 from timestone.entries import NO_TOPIC

@@ -2,7 +2,6 @@
 
 import json
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import timestone
 from tests.support.compacted import Appended, append, check, shown
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
+from tests.support.waiting import wait_for_seals
 from timestone import Draft, Log, LogConfig, OffsetOutOfRange, Store
 from timestone.compaction import SPACE, LatestOffsets, Progress
 from timestone.entries import ENTRY
@@ -62,10 +62,7 @@ class Place:
 
     def seal(self, log: Log) -> None:
         log.roll()
-        deadline = time.monotonic() + 10
-        while not all(segment.trailer for segment in log.history.segments):
-            assert time.monotonic() < deadline
-            time.sleep(0.0005)
+        wait_for_seals(log)
 
 
 @pytest.fixture

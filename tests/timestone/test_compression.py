@@ -6,7 +6,6 @@ import logging
 import os
 import random
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,9 @@ from tests.support.compressed import (
     open_compressed,
     payload_of,
     read_all,
-    wait_for_seals,
 )
 from tests.support.faulty_files import FaultyFiles
+from tests.support.waiting import wait_for, wait_for_seals
 from timestone import CorruptRecord, LogConfig, names
 from timestone.catalog import Catalog
 from timestone.examination import examine
@@ -88,19 +87,11 @@ def test_it_happens_in_the_background_and_by_default_not_at_all(tmp_path: Path) 
         fill(log, 101)
         assert log.apply_compression() == 0
         log.configure(compression="zstd")
-        deadline = time.monotonic() + 10
-        while compressed(log) != [True, True, False]:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_for(lambda: compressed(log) == [True, True, False])
         fill(log, 50)
-        while compressed(log) != [True, True, True, False]:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_for(lambda: compressed(log) == [True, True, True, False])
     with timestone.open(tmp_path / "store") as store:
-        deadline = time.monotonic() + 10
-        while not all(compressed(store.log("a"))):
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        wait_for(lambda: all(compressed(store.log("a"))))
         assert read_all(store.log("a")) == expected(0, 151)
 
 
@@ -223,18 +214,29 @@ def test_segment_that_cannot_be_read_does_not_hold_up_the_others(quick_directory
         assert compressed(log) == [False, True, False]
 
 
-def test_end_of_the_store_does_not_wait_for_all_that_is_left_to_do(quick_directory: Path) -> None:
-    with open_compressed(quick_directory / "store", segment_entries=2) as store:
+def test_end_of_the_store_does_not_wait_for_all_that_is_left_to_do(
+    quick_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_compressed(quick_directory / "store") as store:
         log = store.log("a")
-        fill(log, 401, batch=2)
+        fill(log, 501)
+        replace, replaced = log.rewrites.replace, threading.Event()
+
+        def replace_and_wait(*what: Any) -> bool:
+            """Whoever closes comes after the first segment, however slow it is."""
+            found = replace(*what)
+            replaced.set()
+            wait_for(lambda: log.compression._passes._closed)
+            return found
+
+        monkeypatch.setattr(log.rewrites, "replace", replace_and_wait)
         worker = threading.Thread(target=log.apply_compression)
         worker.start()
-        while not any(compressed(log)):
-            time.sleep(0.0005)
+        assert replaced.wait(60)
         log.compression.close()
-        worker.join(10)
+        worker.join(60)
         assert not worker.is_alive()
-        assert not all(compressed(log)[:-1])
+        assert compressed(log) == [True, *[False] * 5]
         assert log.apply_compression() == 0
 
 
@@ -444,8 +446,7 @@ def test_compressed_segments_that_are_not_read_any_more_are_closed_at_once(tmp_p
         for number in range(200):
             log.append(b"%d" % number * 50, ack="written")
         log.roll()
-        while not all(segment.trailer for segment in log.history.segments):
-            log.sync()
+        wait_for_seals(log)
         assert log.apply_compression() == 10
         gc.disable()
         try:

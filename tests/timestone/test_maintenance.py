@@ -1,10 +1,10 @@
 """Tasks run when they are due, on a thread that is there only when there is something to do."""
 
 import threading
-import time
 
 import pytest
 
+from tests.support.waiting import TIMEOUT_S, wait_for
 from timestone.maintenance import Maintenance
 
 
@@ -26,7 +26,7 @@ class Counter:
         return self.again.pop(0) if self.again else None
 
     def wait(self) -> None:
-        assert self.called.acquire(timeout=10)
+        assert self.called.acquire(timeout=TIMEOUT_S)
 
 
 def test_no_thread_until_the_first_task() -> None:
@@ -74,21 +74,24 @@ def test_error_of_one_task_is_logged_and_the_others_go_on(caplog: pytest.LogCapt
 
 
 def test_stop_waits_for_the_running_task_and_refuses_more() -> None:
-    entered, leave = threading.Event(), threading.Event()
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+    before = thread_count()
 
     def slow() -> float | None:
         entered.set()
-        assert leave.wait(10)
-        assert maintenance.stopping
+        if leave.wait(TIMEOUT_S):
+            left.set()
         return 0.0
 
     maintenance = Maintenance()
     maintenance.expect(slow)
-    assert entered.wait(10)
-    threading.Timer(0.05, leave.set).start()
-    maintenance.stop()
-    assert leave.is_set()
-    late = Counter()
-    maintenance.expect(late.run)
-    time.sleep(0.01)
-    assert late.calls == 0
+    assert entered.wait(TIMEOUT_S)
+    stopping = threading.Thread(target=maintenance.stop)
+    stopping.start()
+    wait_for(lambda: maintenance.stopping)
+    assert stopping.is_alive()
+    leave.set()
+    stopping.join(TIMEOUT_S)
+    assert left.is_set()
+    maintenance.expect(lambda: pytest.fail("it was stopped"))
+    assert thread_count() == before

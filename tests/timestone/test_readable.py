@@ -1,7 +1,6 @@
 """One contract of reading, kept by the log of the owner (in memory and from files) and by the view of anybody else."""
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.quick_directory import open_below
+from tests.support.waiting import wait_for_seals
 from timestone.config import LogConfig
 from timestone.draft import Draft
 from timestone.entries import NO_TOPIC
@@ -118,8 +118,8 @@ def test_single_record_is_read_by_its_offset(log: ReadableLog) -> None:
 def test_records_beside_one_of_open_files_are_read_without_a_look_at_more(
     log: ReadableLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    while isinstance(log, Log) and not all(segment.trailer for segment in log.history.segments[:-1]):
-        time.sleep(0.0005)  # sealing lets go of files
+    if isinstance(log, Log):
+        wait_for_seals(log)  # sealing lets go of files
     before = [log.record(offset) for offset in range(COUNT)]
     monkeypatch.setattr(log, "read", lambda *_, **__: pytest.fail("the long way"))
     for offset in range(COUNT):
@@ -198,8 +198,7 @@ def rewritten(request: pytest.FixtureRequest, quick_directory: Path) -> Iterator
         for number in range(20):
             log.append(b"%d" % number, topic=f"t/{number % 2}")
         log.roll()
-        while not all(segment.trailer for segment in log.history.segments):
-            time.sleep(0.0005)
+        wait_for_seals(log)
         yield log
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import timestone
 from tests.support.faulty_files import FaultyFiles, SimulatedKill
 from tests.support.step_clock import StepClock
+from tests.support.waiting import wait_for_seals
 from timestone import LogConfig, StoreConfig, names
 from timestone.files import Files
 from timestone.index import TRAILER_BYTES, Trailer
@@ -42,10 +42,7 @@ def opened(root: Path, files: Files | None = None) -> Store:
     if not log.end_offset:
         for payload in PAYLOADS:
             log.append(payload)
-        deadline = time.monotonic() + 10
-        while any(segment.trailer is None for segment in log.history.segments[:2]):
-            assert time.monotonic() < deadline
-            time.sleep(0.0005)
+        wait_for_seals(log)
     return store
 
 

@@ -15,7 +15,7 @@ import pytest
 import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_for_seals
 from timestone import CorruptLog, Log, LogConfig, OffsetOutOfRange, Pin, ReaderId, Store, names
 from timestone.inspection import EXIT_CLEAN, EXIT_UNCLOSED, inspect_store
 from timestone.retention import SPACE, too_many
@@ -239,7 +239,7 @@ def test_reader_behind_retention_is_told_and_can_go_on(place: Place) -> None:
     plain, filtered = log.reader(), log.reader(topics="#")
     for number in range(9):
         log.append(b"%d" % number, topic="t")
-    wait_for(lambda: all(segment.trailer for segment in log.history.segments[:-1]))
+    wait_for_seals(log)
     plain.read(max_records=1)
     log.apply_retention()
     for reader in (plain, filtered):
@@ -255,7 +255,7 @@ def test_deletion_between_the_look_at_the_start_and_the_read_is_no_silent_jump(
     log = place.log(retention_bytes=1)
     for _ in range(9):
         log.append(bytes(1000), topic="t")
-    wait_for(lambda: all(segment.trailer for segment in log.history.segments[:-1]))
+    wait_for_seals(log)
     monkeypatch.setattr(log, "_in_tail", lambda offset: None)
     check = log._check
 
@@ -504,7 +504,7 @@ def test_view_searches_by_time_and_topic_while_segments_vanish(place: Place) -> 
     log = place.log(retention_bytes=1)
     for _ in range(9):
         log.append(bytes(100), topic="t")
-    wait_for(lambda: all(segment.trailer for segment in log.history.segments[:-1]))
+    wait_for_seals(log)
     with timestone.view(place.path) as view:
         by_time, by_topic = view.log("a"), timestone.view(place.path).log("a")
         log.apply_retention()

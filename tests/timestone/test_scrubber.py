@@ -2,7 +2,6 @@
 
 import errno
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
+from tests.support.waiting import wait_for
 from timestone import CorruptRecord, LogConfig, Store
 from timestone.damage import SPACE
 from timestone.inspection import EXIT_CLEAN, EXIT_CORRUPT, EXIT_UNCLOSED, inspect_store
@@ -209,10 +209,7 @@ def test_background_runs_by_itself(quick_directory: Path, monkeypatch: pytest.Mo
     place.flip("a", 10, 5)
     place.settings = {}
     place.store = place._opened()
-    deadline = time.monotonic() + 10
-    while not place.store.damage():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_for(place.store.damage)
     place.store.close()
 
 

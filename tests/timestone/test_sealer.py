@@ -1,6 +1,5 @@
 import logging
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -39,10 +38,7 @@ def test_seal_that_failed_is_tried_again_with_the_next_roll(
         with caplog.at_level(logging.ERROR, "timestone"):
             log.append(b"x")
             log.append(b"x")
-            deadline = time.monotonic() + 10
-            while not fault.hits:
-                assert time.monotonic() < deadline
-                threading.Event().wait(0.001)
+            wait_for(lambda: fault.hits)
             log.append(b"x")
             wait_until_sealed(log, 2)
         assert [record.payload for record in log.reader()] == [b"x"] * 3
