@@ -26,9 +26,10 @@ from timestone.store import Store
 from .configuration import read_configuration
 from .errors import CommandError
 from .fronts import installed_fronts
+from .metrics import MetricsPage
 from .quantities import format_count
-from .serve_settings import catalogue, front_settings, serve_settings, store_config
-from .server import Server
+from .serve_settings import ServeSettings, catalogue, front_settings, serve_settings, store_config
+from .server import Server, Service
 from .service_manager import ServiceManager
 from .version import timestone_version
 
@@ -110,11 +111,13 @@ def run(arguments: argparse.Namespace) -> int:
     except BaseException:
         store.close()
         raise
-    server = Server(store, running, stop_timeout_s=own.stop_timeout_ms / 1000)
+    page = _metrics_page(store, running, own)
+    services: list[Service] = [*running, *([] if page is None else [page])]
+    server = Server(store, services, stop_timeout_s=own.stop_timeout_ms / 1000)
     keep_freed_memory(_KEPT_BYTES)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(server.run(lambda: _say_ready(store, running, own.ready_file, manager)))
+            runner.run(server.run(lambda: _say_ready(store, running, page, own.ready_file, manager)))
     finally:
         if own.ready_file is not None:
             own.ready_file.unlink(missing_ok=True)
@@ -127,6 +130,12 @@ def _created(front: type[Front], store: Store, settings: Any) -> Front:
         return front(store, settings, log=logging.getLogger(f"timestone.{front.name}"))
     except (OSError, ValueError, TimestoneError) as error:
         raise CommandError(f"{front.name}: {error}") from error
+
+
+def _metrics_page(store: Store, fronts: Sequence[Front], own: ServeSettings) -> MetricsPage | None:
+    if own.metrics_port is None:
+        return None
+    return MetricsPage(store, fronts, own.metrics_host, own.metrics_port)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -154,9 +163,14 @@ def _say_what_was_opened(store: Store) -> None:
 
 
 def _say_ready(
-    store: Store, fronts: Sequence[Front], ready_file: Path | None, manager: ServiceManager
+    store: Store,
+    fronts: Sequence[Front],
+    page: MetricsPage | None,
+    ready_file: Path | None,
+    manager: ServiceManager,
 ) -> None:
     described = [line for front in fronts for line in front.describe()]
+    described += [] if page is None else page.describe()
     for line in described:
         _say(line)
     if not fronts:
@@ -164,12 +178,12 @@ def _say_ready(
             f"no front is installed (entry points {ENTRY_POINT_GROUP}): nothing listens, the store is only kept open"
         )
     if ready_file is not None:
-        _write_ready_file(ready_file, store, fronts)
+        _write_ready_file(ready_file, store, fronts, page)
     _say("ready")
     manager.ready("; ".join(described))
 
 
-def _write_ready_file(path: Path, store: Store, fronts: Sequence[Front]) -> None:
+def _write_ready_file(path: Path, store: Store, fronts: Sequence[Front], page: MetricsPage | None) -> None:
     """Written beside and renamed: whoever waits for the file never reads half of it."""
     state = {
         "pid": os.getpid(),
@@ -177,6 +191,7 @@ def _write_ready_file(path: Path, store: Store, fronts: Sequence[Front]) -> None
         "data": str(store.path.resolve()),
         "ack": store.config.ack.value,
         "fronts": {front.name: front.status() for front in fronts},
+        **({} if page is None else {"metrics": page.address}),
     }
     unfinished = path.with_name(path.name + ".tmp")
     unfinished.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")

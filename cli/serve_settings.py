@@ -34,6 +34,20 @@ class ServeSettings:
     log_level: Literal["debug", "info", "warning", "error"] = field(
         default="info", metadata={"help": "what is logged to standard error"}
     )
+    metrics_port: int | None = field(
+        default=None,
+        metadata={
+            "help": "where Prometheus finds /metrics; 0 takes a free port; none: nowhere",
+            "low": 0,
+            "high": 65_535,
+        },
+    )
+    metrics_host: str = field(
+        default="127.0.0.1",
+        metadata={
+            "help": "the address for that; on any but this machine's own everybody who can reach it may read"
+        },
+    )
     stop_timeout_ms: int = field(
         default=10_000, metadata={"help": "what a front may take to stop before it is abandoned", "low": 1}
     )

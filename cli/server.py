@@ -12,9 +12,10 @@ import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import ClassVar, Protocol
 
 from timestone.errors import TimestoneError
-from timestone.front import Front, Reloadable
+from timestone.front import Reloadable
 from timestone.store import Store
 
 from .errors import CommandError
@@ -24,10 +25,20 @@ _COLLECTOR_THRESHOLDS = (50_000, 20, 100)
 _log = logging.getLogger("timestone.serve")
 
 
+class Service(Protocol):
+    """What starts and stops with the server: a front, or what is said about all of them."""
+
+    name: ClassVar[str]
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
 class Server:
     """Fronts on one store, from their start to the closed store."""
 
-    def __init__(self, store: Store, fronts: Sequence[Front], *, stop_timeout_s: float) -> None:
+    def __init__(self, store: Store, fronts: Sequence[Service], *, stop_timeout_s: float) -> None:
         self._store = store
         self._fronts = fronts
         self._stop_timeout_s = stop_timeout_s
@@ -45,7 +56,7 @@ class Server:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
-        started: list[Front] = []
+        started: list[Service] = []
         try:
             for front in self._fronts:
                 await self._start(front)
@@ -92,13 +103,13 @@ class Server:
                 else:
                     _log.info("%s: reloaded", front.name)
 
-    async def _start(self, front: Front) -> None:
+    async def _start(self, front: Service) -> None:
         try:
             await front.start()
         except (OSError, ValueError, TimestoneError) as error:
             raise CommandError(f"{front.name}: {getattr(error, 'strerror', None) or error}") from error
 
-    async def _finish(self, front: Front) -> None:
+    async def _finish(self, front: Service) -> None:
         try:
             await asyncio.wait_for(front.stop(), self._stop_timeout_s)
         except TimeoutError:

@@ -4,6 +4,7 @@ import signal
 import socket
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,18 @@ def test_a_second_server_on_the_same_data_names_the_first(tmp_path: Path, line_f
         done = command("serve", "--mqtt", "127.0.0.1:0", cwd=tmp_path, environment=line_front)
         assert done.returncode == 1
         assert f"is owned by process {running.process.pid}" in done.stderr
+
+
+def test_the_metrics_are_where_the_ready_file_says(tmp_path: Path, line_front: dict[str, str]) -> None:
+    ready = tmp_path / "ready.json"
+    with serve(tmp_path, line_front, "--ready-file", str(ready), "--metrics-port", "0") as running:
+        state = running.wait_for_json(ready)
+        with urllib.request.urlopen(f"http://{state['metrics']}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        assert "timestone_mqtt_connections 0" in lines
+        assert f"timestone_line_port {state['fronts']['line']['port']}" in lines
+        assert f"metrics on http://{state['metrics']}/metrics" in running.lines_until("ready")
+        assert running.stop()[0] == 0
 
 
 def test_service_manager_hears_when_clients_can_connect(tmp_path: Path, line_front: dict[str, str]) -> None:

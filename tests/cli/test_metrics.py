@@ -1,0 +1,138 @@
+"""The page that Prometheus reads, over a real store and a real front."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.cli.line_front import LineFront, LineSettings
+from timestone_cli.metrics import MetricsPage
+
+
+class CountingFront(LineFront):
+    def status(self) -> dict[str, object]:
+        return {"address": "127.0.0.1:1", "clients": 3, "load": 0.5, "open": True, "limits": {"clients": 5}}
+
+
+async def ask(page: MetricsPage, request: bytes) -> tuple[str, str]:
+    """The status line of the answer, and its body."""
+    host, _, port = page.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request)
+    answer = await asyncio.wait_for(reader.read(), 30)
+    writer.close()
+    head, _, body = answer.decode().partition("\r\n\r\n")
+    return head.split("\r\n")[0], body
+
+
+def on_page(
+    tmp_path: Path, visit: Callable[[MetricsPage], Awaitable[None]], store: timestone.Store | None = None
+) -> None:
+    async def run(open_store: timestone.Store) -> None:
+        front = CountingFront(open_store, LineSettings(), log=logging.getLogger("test"))
+        page = MetricsPage(open_store, [front], "127.0.0.1", 0)
+        await page.start()
+        try:
+            await visit(page)
+        finally:
+            await page.stop()
+
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as opened:
+        log = opened.log("telemetry")
+        log.append_many([b"a", b"b", b"c"])
+        with log.reader(name='bill"ing') as reader:
+            reader.commit(1)
+        asyncio.run(run(opened))
+
+
+def test_page_says_what_fronts_and_store_count(tmp_path: Path) -> None:
+    async def visit(page: MetricsPage) -> None:
+        assert page.describe() == [f"metrics on http://{page.address}/metrics"]
+        status, body = await ask(page, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert status == "HTTP/1.1 200 OK"
+        lines = body.splitlines()
+        assert [line for line in lines if line.startswith("timestone_line_")] == [
+            "timestone_line_clients 3",
+            "timestone_line_load 0.5",
+        ]
+        for sample in (
+            'timestone_log_start_offset{log="telemetry",partition="0"} 0',
+            'timestone_log_end_offset{log="telemetry",partition="0"} 3',
+            'timestone_log_synced_offset{log="telemetry",partition="0"} 3',
+            'timestone_reader_lag{log="telemetry",partition="0",reader="bill\\"ing"} 2',
+            'timestone_reader_missed{log="telemetry",partition="0",reader="bill\\"ing"} 0',
+        ):
+            assert sample in lines
+        free = next(line for line in lines if line.startswith("timestone_store_free_bytes "))
+        assert int(free.split()[1]) > 0
+
+    on_page(tmp_path, visit)
+
+
+def test_each_sample_stands_behind_the_type_of_its_metric_and_each_type_once(tmp_path: Path) -> None:
+    async def visit(page: MetricsPage) -> None:
+        _, body = await ask(page, b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert body.endswith("\n")
+        types: list[str] = []
+        for line in body.splitlines():
+            if line.startswith("# TYPE "):
+                types.append(line.split()[2])
+            else:
+                assert line.split("{")[0].split()[0] == types[-1]
+        assert len(types) == len(set(types)) > 5
+
+    on_page(tmp_path, visit)
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "body"),
+    [
+        (b"GET / HTTP/1.1", "HTTP/1.1 404 Not Found", "the metrics are at /metrics\n"),
+        (b"POST /metrics HTTP/1.1", "HTTP/1.1 405 Method Not Allowed", "only GET and HEAD\n"),
+        (b"HEAD /metrics HTTP/1.1", "HTTP/1.1 200 OK", ""),
+        (b"\x16\x03\x01\xff", "HTTP/1.1 405 Method Not Allowed", "only GET and HEAD\n"),
+    ],
+)
+def test_other_requests_are_told_so(tmp_path: Path, request_line: bytes, status: str, body: str) -> None:
+    async def visit(page: MetricsPage) -> None:
+        assert await ask(page, request_line + b"\r\n\r\n") == (status, body)
+
+    on_page(tmp_path, visit)
+
+
+def test_request_without_end_gets_no_answer_and_harms_nobody(tmp_path: Path) -> None:
+    async def visit(page: MetricsPage) -> None:
+        assert await ask(page, b"GET " + b"x" * 100_000) == ("", "")
+        assert (await ask(page, b"GET /metrics HTTP/1.1\r\n\r\n"))[0] == "HTTP/1.1 200 OK"
+
+    on_page(tmp_path, visit)
+
+
+def test_store_that_cannot_say_all_says_the_rest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        store = timestone.open(tmp_path / "data", min_free_bytes=0)
+        store.log("telemetry")
+        page = MetricsPage(store, [], "127.0.0.1", 0)
+        await page.start()
+        store.close()
+        status, body = await ask(page, b"GET /metrics HTTP/1.1\r\n\r\n")
+        await page.stop()
+        assert status == "HTTP/1.1 200 OK"
+        assert "timestone_build_info" in body
+        assert "timestone_log_end_offset" not in body
+
+    asyncio.run(run())
+    assert "the metrics lack what the store cannot say" in caplog.text
+
+
+def test_address_in_use_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken, timestone.open(tmp_path / "data") as store:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: .*in use"):
+            asyncio.run(MetricsPage(store, [], "127.0.0.1", port).start())
