@@ -3,7 +3,6 @@ import os
 import signal
 import socket
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -80,10 +79,8 @@ def test_a_signal_stops_it_and_leaves_a_clean_store(
     with serve(tmp_path, line_front, "--ready-file", "ready.json") as running:
         port = running.wait_for_json(tmp_path / "ready.json")["fronts"]["line"]["port"]
         assert [say(port, b"line %d" % n) for n in range(3)] == [0, 1, 2]
-        start = time.monotonic()
         code, _, errors = running.stop(number)
         assert code == 0
-        assert time.monotonic() - start < 5
         assert "Traceback" not in errors
     assert command("inspect", "timestone-data", "--deep", cwd=tmp_path).returncode == 0
     with timestone.view(tmp_path / "timestone-data") as view:

@@ -6,7 +6,6 @@ import json
 import shutil
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -254,7 +253,7 @@ def test_mosquitto_rr_asks_and_is_answered(doors: Doors) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as service:
-        time.sleep(0.5)
+        wait_for(lambda: doors.server.subscription_count == 1)
         with subprocess.Popen(
             ["mosquitto_rr", *where, "-t", "question", "-e", "answer/1", "-m", "why", "-W", "20",
              "-D", "publish", "correlation-data", "42"],

@@ -36,6 +36,13 @@ class MqttServer:
         host, _, port = self.front.status()["address"].rpartition(":")
         return host, int(port)
 
+    @property
+    def subscription_count(self) -> int:
+        """Of all clients that are connected."""
+        broker = self.front._broker
+        assert broker is not None
+        return self.call(lambda: sum(len(one.subscriptions) for one in broker.sessions.connected.values()))
+
     def status(self) -> dict[str, Any]:
         return self.call(self.front.status)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import timestone
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT_S, wait_for
 from timestone import kernel
 from timestone.config import Ack
 from timestone.draft import Draft
@@ -26,7 +26,7 @@ class HeldFiles(Files):
     def fdatasync(self, fd: int) -> None:
         if not self.free.is_set():
             self.waiting.set()
-            assert self.free.wait(10)
+            assert self.free.wait(TIMEOUT_S)
         super().fdatasync(fd)
 
 
@@ -54,7 +54,9 @@ def test_writing_goes_on_during_a_flush_that_nobody_waits_for(quick_directory: P
         wait_for(lambda: log.synced_offset == 5)
 
 
-def test_what_is_written_and_not_durable_is_bounded_by_waiting(quick_directory: Path) -> None:
+def test_what_is_written_and_not_durable_is_bounded_by_waiting(
+    quick_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = HeldFiles()
     with opened(quick_directory, files) as store:
         log = store.log("a")
@@ -62,16 +64,21 @@ def test_what_is_written_and_not_durable_is_bounded_by_waiting(quick_directory: 
         files.free.clear()
         log.submit(Draft([b"x" * 1000]), ack=Ack.WRITTEN).wait(10)
         assert files.waiting.wait(10)
+        flushing, sync_queued = threading.Event(), log.sync_queued
+
+        def sync_and_tell() -> None:
+            flushing.set()
+            sync_queued()
+
+        monkeypatch.setattr(log, "sync_queued", sync_and_tell)
         log.submit(Draft([b"x" * 2000]), ack=Ack.WRITTEN).wait(10)
-        # Twice as much again is written: the committer now waits for the flush, and what comes stays in the queue. It
-        # may still have taken the first of it.
-        waiting = []
-        for _ in range(3):
-            waiting.append(log.submit(Draft([b"x"]), ack=Ack.WRITTEN))
-            threading.Event().wait(0.02)
-        assert not waiting[-1].resolved
+        # Twice as much again is written: the committer now waits for the flush, and what comes stays in the queue.
+        assert flushing.wait(TIMEOUT_S)
+        waiting = log.submit(Draft([b"x"]), ack=Ack.WRITTEN)
+        threading.Event().wait(0.02)
+        assert not waiting.resolved
         files.free.set()
-        assert waiting[-1].wait(10) == range(5, 6)
+        assert waiting.wait(TIMEOUT_S) == range(3, 4)
 
 
 def test_what_comes_during_a_flush_is_flushed_after_the_interval(quick_directory: Path) -> None:
