@@ -5,6 +5,7 @@ Which figures there are is up to the fronts (`status`) and the store.
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -46,7 +47,10 @@ class MetricsPage:
                 self._answer, self._host, self._port, limit=_REQUEST_BYTES
             )
         except OSError as error:
-            raise OSError(f"cannot listen on {self.address}: {error.strerror or error}") from error
+            # asyncio puts the address and more into `strerror`; codes below 0 are those of getaddrinfo.
+            known = error.errno is not None and error.errno > 0
+            reason = os.strerror(error.errno) if known else error.strerror
+            raise OSError(error.errno, f"cannot listen on {self.address}: {reason}") from error
 
     async def stop(self) -> None:
         """Answer nobody any more."""

@@ -134,5 +134,5 @@ def test_address_in_use_is_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: .*in use"):
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use$"):
             asyncio.run(MetricsPage(store, [], "127.0.0.1", port).start())
