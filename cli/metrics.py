@@ -48,8 +48,8 @@ class MetricsPage:
             )
         except OSError as error:
             # asyncio puts the address and more into `strerror`; codes below 0 are those of getaddrinfo.
-            known = error.errno is not None and error.errno > 0
-            reason = os.strerror(error.errno) if known else error.strerror
+            code = error.errno or 0
+            reason = os.strerror(code) if code > 0 else error.strerror
             raise OSError(error.errno, f"cannot listen on {self.address}: {reason}") from error
 
     async def stop(self) -> None:
