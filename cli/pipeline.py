@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import timestone
+
 from .errors import CommandError, UsageError
 from .interrupts import Interrupts
 from .positions import parse_position
@@ -147,6 +149,8 @@ def _run(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
 
     if arguments.final and not arguments.once:
         raise UsageError("--final closes windows for good and belongs to --once")
+    # What is no store is known before Java is there, and before tables of nothing come to be.
+    timestone.view(config.source.path).close()
     with _spark(config) as spark, Interrupts() as interrupts:
         run_pipeline(
             config,

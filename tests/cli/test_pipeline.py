@@ -92,6 +92,13 @@ def test_where_there_are_no_tables_that_is_said_and_none_are_made(tmp_path: Path
     assert "(tables.path, as pipeline.toml says)" in again.stderr
 
 
+def test_a_store_that_is_not_there_is_known_without_java_and_no_tables_are_made(tmp_path: Path) -> None:
+    done = timestone("pipeline", "run", "--once", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "timestone pipeline: timestone-data is not a Timestone store: it does not exist\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_tables_that_nothing_was_written_to_have_a_status(tmp_path: Path) -> None:
     (tmp_path / "tables" / "_ledger").mkdir(parents=True)
     done = timestone("pipeline", "status", cwd=tmp_path)
