@@ -61,6 +61,6 @@ def _parse_time(text: str) -> int:
     if moment.tzinfo is None:
         # Guessing the zone would silently move the read by hours.
         raise argparse.ArgumentTypeError(
-            f"{text!r} has no time zone; add Z for UTC or an offset such as +02:00"
+            f"{text!r} has no time zone: {moment.isoformat()}Z is UTC, and +02:00 in place of the Z an offset"
         )
     return (moment - _EPOCH) // timedelta(microseconds=1)

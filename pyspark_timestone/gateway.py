@@ -35,6 +35,8 @@ STOP_TIMEOUT_S = 10
 """How long Java may take to end by itself before it is killed."""
 
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+_GONE_PACKAGE, _GONE_IN = "--add-opens=java.base/sun.security.action=ALL-UNNAMED", 24
+"""Spark 4.3 asks for it all the same, and each start then has a warning."""
 
 _LOGGING = """\
 status = error
@@ -132,7 +134,7 @@ def _with_logging(java: Java, conf: Mapping[str, str], file: Path) -> list[str]:
 
 
 def spark_command(java: Java, conf: Mapping[str, str]) -> list[str]:
-    """The command line that starts Spark's driver in `java`, as Spark's launcher builds it, less the one module."""
+    """The command line that starts Spark's driver in `java`, as Spark's launcher builds it, less what `java` lacks."""
     home = _spark_home()
     settings = [part for key, value in sorted(conf.items()) for part in ("--conf", f"{key}={value}")]
     launcher = [str(java.command), "-Xmx128m", "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main"]
@@ -144,8 +146,9 @@ def spark_command(java: Java, conf: Mapping[str, str]) -> list[str]:
         raise JavaFailed(f"Spark's launcher failed in {java.command}: {answer.stderr.strip()}")
     # The launcher prints a NUL, then each argument followed by a NUL.
     command = answer.stdout.partition("\0\n")[2].rstrip("\0").split("\0")
-    if _VECTOR_MODULE in command:
-        command.remove(_VECTOR_MODULE)
+    for word in (_VECTOR_MODULE, *([_GONE_PACKAGE] if java.version >= _GONE_IN else [])):
+        if word in command:
+            command.remove(word)
     return command
 
 

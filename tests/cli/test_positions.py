@@ -50,7 +50,7 @@ def test_microseconds_are_exact() -> None:
         ("time:", "is no RFC 3339 time"),
         ("time:yesterday", "is no RFC 3339 time"),
         ("time:2026-07-01T08:00:00", "has no time zone"),
-        ("time:2026-07-01", "has no time zone"),
+        ("time:2026-07-01", "'2026-07-01' has no time zone: 2026-07-01T00:00:00Z is UTC"),
     ],
 )
 def test_anything_else_is_refused_with_a_reason(text: str, complaint: str) -> None:

@@ -1,5 +1,6 @@
 """Starting and ending Java. What needs a whole Spark is in test_session.py."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ def test_the_command_is_sparks_own_without_the_module_that_not_every_java_has() 
     assert "--add-modules=jdk.incubator.vector" not in command
     assert command[-1] == "pyspark-shell"
     assert "spark.some.words=a 'b c'" in command
+
+
+@pytest.mark.spark
+def test_a_package_that_java_has_given_up_is_not_asked_for() -> None:
+    package = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+    java = find_java()
+    assert package in spark_command(replace(java, version=21), {})
+    assert package not in spark_command(replace(java, version=24), {})
 
 
 @pytest.mark.spark
