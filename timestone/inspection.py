@@ -11,7 +11,7 @@ from typing import NamedTuple
 from timestone import names
 from timestone.catalog import Catalog, CatalogRow, folder_missing
 from timestone.damage import Damage, known_damage
-from timestone.errors import CorruptLog, NotAStore, TimestoneError, UnknownLog
+from timestone.errors import CorruptLog, TimestoneError, UnknownLog
 from timestone.files import Files
 from timestone.finding import State
 from timestone.inspection_report import LogReport, ReaderReport, StoreReport
@@ -19,6 +19,7 @@ from timestone.lock import owner_elsewhere, read_owner
 from timestone.log_inspection import LogInspection
 from timestone.named_readers import Commitment, Commitments, ReaderId, ReaderLag
 from timestone.opening_progress import Progress
+from timestone.store_listing import logs_of_store
 
 EXIT_CLEAN, EXIT_UNCLOSED, EXIT_TORN, EXIT_CORRUPT, EXIT_UNREADABLE = range(5)
 
@@ -45,7 +46,7 @@ def inspect_store(
     Raises NotAStore when there is nothing to look at, UnknownLog; everything else that is wrong is in the report.
     """
     store, files = Path(path), files or Files()
-    logs = _logs_of(files, store)
+    logs = logs_of_store(files, store)
     chosen = [one for one in logs if _is_meant(one, log)]
     if log is not None and not chosen:
         raise UnknownLog(log, tuple(names.log_folder(*one) for one in logs))
@@ -80,20 +81,6 @@ def inspect_store(
         if owner is not None or code == EXIT_CLEAN
         else owner_elsewhere(files, store / names.LOCK_NAME),
     )
-
-
-def _logs_of(files: Files, store: Path) -> list[tuple[str, int]]:
-    """The logs that a store has folders of, sorted. Raises NotAStore."""
-    if not store.is_dir():
-        raise NotAStore(store, "it is not a directory" if store.exists() else "it does not exist")
-    logs = [
-        found
-        for name in files.names(store)
-        if (found := names.parse_log_folder(name)) and (store / name).is_dir()
-    ]
-    if not logs and not (store / names.CATALOG_NAME).exists():
-        raise NotAStore(store, f"it has neither logs nor a {names.CATALOG_NAME}")
-    return sorted(logs)
 
 
 def _is_meant(one: tuple[str, int], log: str | None) -> bool:

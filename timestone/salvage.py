@@ -20,11 +20,12 @@ from pathlib import Path
 from timestone import names
 from timestone.catalog import Catalog, CatalogRow
 from timestone.clock import Clock
-from timestone.errors import NotAStore, StoreLocked, TimestoneError
+from timestone.errors import StoreLocked, TimestoneError
 from timestone.files import Files
 from timestone.lock import read_owner
 from timestone.log_salvager import LogSalvager, Progress, Salvaged
 from timestone.salvage_report import SalvageReport
+from timestone.store_listing import logs_of_store
 
 REPORT_NAME = "salvage.json"
 _PARTIAL_SUFFIX = ".partial"
@@ -45,7 +46,7 @@ def salvage_store(
     the source, and OSError when the target cannot be written (what there is of it stays under
     `<target>.partial`)."""
     files = files or Files()
-    logs = _logs_of(files, source)
+    logs = logs_of_store(files, source)
     _refuse_owned(files, source)
     if target.resolve().is_relative_to(source.resolve()):
         raise ValueError(f"{target} is in {source}: a salvage never changes what it reads")
@@ -67,16 +68,6 @@ def salvage_store(
     files.rename(unfinished, target)
     files.sync_directory(target.parent)
     return report
-
-
-def _logs_of(files: Files, source: Path) -> list[tuple[str, int]]:
-    if not source.is_dir():
-        raise NotAStore(source, "it is not a directory" if source.exists() else "it does not exist")
-    parsed = ((names.parse_log_folder(name), source / name) for name in files.names(source))
-    logs = sorted(log for log, path in parsed if log is not None and path.is_dir())
-    if not logs and not (source / names.CATALOG_NAME).exists():
-        raise NotAStore(source, f"it has neither logs nor a {names.CATALOG_NAME}")
-    return logs
 
 
 def _refuse_owned(files: Files, source: Path) -> None:

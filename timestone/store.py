@@ -43,6 +43,7 @@ from timestone.scrubber import Scrubber
 from timestone.sealer import Sealer
 from timestone.segment import Segment
 from timestone.steady_clock import SteadyClock
+from timestone.store_listing import listed_logs
 from timestone.tail import TailBudget
 from timestone.topics import TopicDictionary, create_topics_file
 
@@ -440,13 +441,9 @@ class Store:
         self._catalog.close()
 
     def _present(self) -> set[tuple[str, int]]:
-        """The logs that have a folder. Folders of strangers are left alone."""
-        parsed = (
-            names.parse_log_folder(name)
-            for name in self.files.names(self.path)
-            if (self.path / name).is_dir()
-        )
-        return {log for log in parsed if log is not None and names.log_folder(*log) not in self._deleted_logs}
+        """The logs that have a folder."""
+        listed = listed_logs(self.files, self.path)
+        return {log for log in listed if names.log_folder(*log) not in self._deleted_logs}
 
     def _folders(self) -> list[str]:
         return [names.log_folder(name, partition) for name, partition in self.log_names()]

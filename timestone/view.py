@@ -27,7 +27,6 @@ from timestone.clock import Clock
 from timestone.entries import ENTRY, ENTRY_BYTES
 from timestone.errors import (
     CorruptLog,
-    NotAStore,
     ReadOnlyStore,
     StoreClosed,
     TimestoneError,
@@ -52,6 +51,7 @@ from timestone.open_files import OpenSegments
 from timestone.pin import Pin
 from timestone.readable import ReadableLog
 from timestone.segment import Segment
+from timestone.store_listing import listed_logs, logs_of_store
 from timestone.tail import TailRun
 from timestone.topics import TopicDictionary
 
@@ -69,10 +69,7 @@ class StoreView:
         self.open_segments = OpenSegments(_OPEN_SEGMENTS)
         self._logs: dict[tuple[str, int], LogView] = {}
         self._closed = False
-        if not path.is_dir():
-            raise NotAStore(path, "it is not a directory" if path.exists() else "it does not exist")
-        if not self.log_names() and not (path / names.CATALOG_NAME).exists():
-            raise NotAStore(path, f"it has neither logs nor a {names.CATALOG_NAME}")
+        logs_of_store(self.files, path)
 
     def __enter__(self) -> Self:
         return self
@@ -87,8 +84,7 @@ class StoreView:
 
     def log_names(self) -> list[tuple[str, int]]:
         """Name and partition of each log there is now, sorted."""
-        parsed = ((names.parse_log_folder(name), name) for name in self.files.names(self.path))
-        return sorted(log for log, name in parsed if log is not None and (self.path / name).is_dir())
+        return listed_logs(self.files, self.path)
 
     def log(self, name: str, partition: int = 0) -> "LogView":
         """A log as it is now; one view a log, refreshed by this call. Raises UnknownLog, CorruptLog,

@@ -1,0 +1,23 @@
+"""Which logs the directory of a store has, told from names alone. Folders of strangers are left alone."""
+
+from pathlib import Path
+
+from timestone import names
+from timestone.errors import NotAStore
+from timestone.files import Files
+
+
+def listed_logs(files: Files, store: Path) -> list[tuple[str, int]]:
+    """Name and partition of each log that has a folder, sorted. Raises OSError."""
+    parsed = ((names.parse_log_folder(name), store / name) for name in files.names(store))
+    return sorted(log for log, folder in parsed if log is not None and folder.is_dir())
+
+
+def logs_of_store(files: Files, store: Path) -> list[tuple[str, int]]:
+    """The same of a directory that has to be a store. Raises NotAStore, OSError."""
+    if not store.is_dir():
+        raise NotAStore(store, "it is not a directory" if store.exists() else "it does not exist")
+    logs = listed_logs(files, store)
+    if not logs and not (store / names.CATALOG_NAME).exists():
+        raise NotAStore(store, f"it has neither logs nor a {names.CATALOG_NAME}")
+    return logs
