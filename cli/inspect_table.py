@@ -1,8 +1,6 @@
 """A store's report as tables for a person."""
 
-import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -15,9 +13,8 @@ from timestone.inspection_report import LogReport, ReaderReport, SegmentReport, 
 
 from .inspect_words import about_pin, explanations, loss, verdict
 from .quantities import format_bytes, format_count, format_timestamp
+from .tables import print_tables
 
-_FILE_WIDTH = 160
-"""Where there is no terminal to ask, such as in a pipe, a table takes the room it needs."""
 _WIDE = 110
 """On a narrower terminal the columns that matter least are left out; `--json` has them all."""
 _PROSE_WIDTH = 100
@@ -33,24 +30,12 @@ _STYLES = {
 
 def print_report(report: StoreReport) -> None:
     """Print the store, its logs with their segments, what is to be said about them, and the verdict."""
-    _print(lambda console: _print_report(console, report))
+    print_tables(lambda console: _print_report(console, report))
 
 
 def print_readers(readers: Sequence[ReaderReport]) -> None:
     """Print how far named readers are, and what they pin."""
-    _print(lambda console: _print_readers(console, readers))
-
-
-def _print(fill: Callable[[Console], None]) -> None:
-    known_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(width=None if known_width else _FILE_WIDTH, highlight=False, emoji=False, markup=False)
-    if console.is_terminal:
-        fill(console)
-        return
-    with console.capture() as captured:
-        fill(console)
-    for line in captured.get().splitlines():
-        print(line.rstrip())  # tables fill up their lines with blanks, which no file needs
+    print_tables(lambda console: _print_readers(console, readers))
 
 
 def _print_readers(console: Console, readers: Sequence[ReaderReport]) -> None:

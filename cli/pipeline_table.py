@@ -1,29 +1,25 @@
 """The state of a pipeline as tables for a person."""
 
-import os
-import sys
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from timestone_pipeline import PipelineStatus
 
 from .quantities import format_bytes, format_count, format_timestamp
+from .tables import print_tables
 
 
 def print_status(path: Path, status: PipelineStatus) -> None:
     """Print tables, logs, dead letters and windows, and whether the counts add up."""
-    known_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(width=None if known_width else 160, highlight=False, emoji=False, markup=False)
     age = "never written" if status.age_s is None else f"last written {status.age_s:,.0f} s ago"
     print(f"{path}: {format_count(status.commits, 'commit')}, {age}\n")
-    _print(console, _tables(status))
+    _print(_tables(status))
     if status.logs:
-        _print(console, _logs(status))
+        _print(_logs(status))
     if status.problems:
-        _print(console, _problems(status))
+        _print(_problems(status))
     for minutes, closed_us in status.closed_us.items():
         print(
             f"windows of {minutes} min are closed up to {format_timestamp(closed_us)[:16].replace('T', ' ')}"
@@ -36,10 +32,9 @@ def print_status(path: Path, status: PipelineStatus) -> None:
         print("bronze is NOT clean + dead_letters + duplicates: rows were lost or came twice")
 
 
-def _print(console: Console, table: Table) -> None:
-    with console.capture() as captured:
-        console.print(table)
-    print("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+def _print(table: Table) -> None:
+    print_tables(lambda console: console.print(table))
+    print()
 
 
 def _grid(*headings: str) -> Table:
