@@ -4,7 +4,7 @@ Looking at a million records is slicing these arrays; a `Record` object is made 
 payloads of all records lie in one buffer, so `to_arrow` hands Arrow the same bytes."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -118,7 +118,16 @@ class Batch:
     def topic(self, number: int) -> str | None:
         return self.topics.name(int(self._entries["topic"][number]))
 
-    def __getitem__(self, number: int) -> Record:
+    @overload
+    def __getitem__(self, number: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> "Batch": ...
+
+    def __getitem__(self, number: int | slice) -> "Record | Batch":
+        """One record; or for a slice a batch of these, over the same bytes and with the same `next_offset`."""
+        if isinstance(number, slice):
+            return self._part(number)
         entry = self._entries[number]
         return Record(
             int(self.offsets[number]),
@@ -146,14 +155,15 @@ class Batch:
 
     def select(self, mask: npt.NDArray[np.bool_]) -> "Batch":
         """The records where `mask` (n,) is true, over the same bytes."""
-        if mask.all():
-            return self
+        return self if mask.all() else self._part(mask)
+
+    def _part(self, which: npt.NDArray[np.bool_] | slice) -> "Batch":
         return Batch(
             self.log,
             self.partition,
             self.topics,
-            offsets=self.offsets[mask],
-            entries=self._entries[mask],
+            offsets=self.offsets[which],
+            entries=self._entries[which],
             data=self.data,
             data_position=self._data_position,
             next_offset=self.next_offset,

@@ -55,6 +55,9 @@ class Draft:
         pieces, lengths, size_bytes, crcs = kernel.gathered(known, _LARGE_BYTES)
         self._fill(StoredBytes(pieces, size_bytes), lengths, topic_ids, flags, header_lengths, crcs)
 
+    def __repr__(self) -> str:
+        return f"<Draft: {self.count} records, {self.size_bytes} bytes>"
+
     @classmethod
     def from_columns(
         cls,

@@ -13,6 +13,7 @@ own the store commits as well (`StoreView.commit_readers`): the catalogue takes 
 long as a commit takes."""
 
 import json
+import operator
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
@@ -135,7 +136,11 @@ class Commitments:
     def put(self, offsets: Mapping[ReaderId, int], now_us: int, pin: Pin | None) -> None:
         """Store offsets of readers, all or none, durable when it returns. Raises OSError; nothing has changed
         then."""
-        items = {reader.key: Commitment(offset, now_us, pin).encode() for reader, offset in offsets.items()}
+        items = {
+            # Offsets come from the columns of a batch as well, whose numbers are numpy's.
+            reader.key: Commitment(operator.index(offset), now_us, pin).encode()
+            for reader, offset in offsets.items()
+        }
         if items:
             self._documents.put_many(SPACE, items)
 

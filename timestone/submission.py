@@ -33,6 +33,13 @@ class Submission:
         self._event: Flag | None = None
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        if self.error is not None:
+            state = f"failed: {self.error}"
+        else:
+            state = f"offsets [{self.offsets.start}, {self.offsets.stop})" if self.resolved else "on its way"
+        return f"<Submission of {self.draft.count} records at level {self.ack}: {state}>"
+
     @property
     def memory_bytes(self) -> int:
         """What it takes until it is written."""
@@ -67,7 +74,7 @@ class Submission:
                 self._event = Flag()
             event = self._event
         if event is not None and not event.wait(timeout_s):
-            raise TimeoutError(f"the append reached no {self.ack} within {timeout_s} s")
+            raise TimeoutError(f"the append was not {self.ack} within {timeout_s} s")
         if self.error is not None:
             raise self.error
         return self.offsets

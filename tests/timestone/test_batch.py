@@ -27,6 +27,16 @@ def batch(quick_directory: Path) -> Iterator[Batch]:
         yield log.read(1)
 
 
+def test_slice_is_a_batch_over_the_same_bytes(batch: Batch) -> None:
+    part = batch[1:]
+    assert [record.payload for record in part] == [b"one", b""]
+    assert part.offsets.tolist() == [2, 3]
+    assert part.data is batch.data
+    assert part.next_offset == batch.next_offset
+    assert [batch[-1], batch[2]] == list(batch[2:]) * 2
+    assert not batch[3:]
+
+
 def test_columns_say_what_the_records_say(batch: Batch) -> None:
     assert (batch.log, batch.partition, len(batch), batch.next_offset) == ("telemetry", 2, 3, 4)
     assert batch.offsets.tolist() == [1, 2, 3]

@@ -27,6 +27,10 @@ def test_the_record_of_a_draft_of_one_is_known_without_reading_it() -> None:
     assert Draft([b"ha"], 7, header_lengths=1).single_at(5) is None
 
 
+def test_draft_says_how_much_it_is() -> None:
+    assert repr(Draft([b"abc", b""])) == "<Draft: 2 records, 3 bytes>"
+
+
 def test_entries_describe_the_records_back_to_back() -> None:
     draft = Draft([b"abc", b"", b"de"], [1, NO_TOPIC, 2], flags=[1, 0, 8], header_lengths=[2, 0, 0])
     entries = entries_of(draft)

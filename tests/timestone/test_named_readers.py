@@ -74,6 +74,15 @@ def test_offset_can_be_named_while_iterating(tmp_path: Path) -> None:
         assert reader.committed_offset == 6
 
 
+def test_offset_may_come_from_a_column_of_a_batch(tmp_path: Path) -> None:
+    with filled(tmp_path / "data") as store, store.log("a").reader(name="billing") as reader:
+        offset = reader.read().offsets[3]
+        reader.commit(offset)
+        assert reader.committed_offset == 3
+        store.commit_readers({ReaderId("a", 0, "billing"): offset + 1})
+        assert reader.committed_offset == 4
+
+
 def test_name_is_held_by_one_reader_of_a_log_until_it_is_closed(tmp_path: Path) -> None:
     with filled(tmp_path / "data") as store:
         first = store.log("a").reader(name="x")

@@ -33,6 +33,16 @@ def test_wait_gives_up_after_its_time_and_says_for_what() -> None:
         submission.wait(0)
 
 
+def test_submission_says_what_has_become_of_it() -> None:
+    submission, failed = (Submission(Draft([b"a", b"b"]), Ack.SYNCED, None) for _ in range(2))
+    assert repr(submission) == "<Submission of 2 records at level synced: on its way>"
+    submission.offsets = range(5, 7)
+    submission.resolve()
+    assert repr(submission) == "<Submission of 2 records at level synced: offsets [5, 7)>"
+    failed.resolve(OSError(28, "No space left on device"))
+    assert repr(failed).endswith(": failed: [Errno 28] No space left on device>")
+
+
 def test_first_resolution_counts() -> None:
     calls: list[Submission] = []
     submission = Submission(Draft([b"a"]), Ack.MEMORY, calls.append)
