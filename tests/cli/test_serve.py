@@ -205,27 +205,22 @@ def test_a_second_server_on_the_same_data_names_the_first(tmp_path: Path, line_f
         assert f"is owned by process {running.process.pid}" in done.stderr
 
 
-def test_the_metrics_are_where_the_ready_file_says(tmp_path: Path, line_front: dict[str, str]) -> None:
+def test_service_manager_and_prometheus_hear_of_it(tmp_path: Path, line_front: dict[str, str]) -> None:
     ready = tmp_path / "ready.json"
-    with serve(tmp_path, line_front, "--ready-file", str(ready), "--metrics-port", "0") as running:
-        state = running.wait_for_json(ready)
-        with urllib.request.urlopen(f"http://{state['metrics']}/metrics", timeout=60) as answer:
-            lines = answer.read().decode().splitlines()
-        assert "timestone_mqtt_connections 0" in lines
-        assert f"timestone_line_port {state['fronts']['line']['port']}" in lines
-        assert f"metrics on http://{state['metrics']}/metrics" in running.lines_until("ready")
-        assert running.stop()[0] == 0
-
-
-def test_service_manager_hears_when_clients_can_connect(tmp_path: Path, line_front: dict[str, str]) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
-        listening.bind(str(tmp_path / "notify"))
-        listening.settimeout(60)
-        with serve(tmp_path, {**line_front, "NOTIFY_SOCKET": str(tmp_path / "notify")}) as running:
-            said = listening.recv(4096).decode().splitlines()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        environment = {**line_front, "NOTIFY_SOCKET": str(tmp_path / "notify")}
+        with serve(tmp_path, environment, "--ready-file", str(ready), "--metrics-port", "0") as running:
+            said = manager.recv(4096).decode().splitlines()
             assert said[0] == "READY=1"
             assert "mqtt on 127.0.0.1:" in said[1]
-            assert running.lines_until("ready")
+            state = running.wait_for_json(ready)
+            assert f"metrics on http://{state['metrics']}/metrics" in running.lines_until("ready")
+            with urllib.request.urlopen(f"http://{state['metrics']}/metrics", timeout=60) as answer:
+                lines = answer.read().decode().splitlines()
+            assert "timestone_mqtt_connections 0" in lines
+            assert f"timestone_line_port {state['fronts']['line']['port']}" in lines
             assert running.stop()[0] == 0
 
 
