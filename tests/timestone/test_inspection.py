@@ -2,12 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import timestone
+from tests.support.expiring_store import HOUR_MS, ExpiringStore, expiring_store
 from tests.support.faulty_files import FaultyFiles
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, Specimen, make_specimen
 from timestone.errors import CorruptLog, NotAStore, UnknownLog
@@ -33,6 +34,12 @@ def unclosed(quick_directory: Path) -> Specimen:
 @pytest.fixture
 def sealed(quick_directory: Path) -> Specimen:
     return make_specimen(quick_directory / "made", closed=True)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[ExpiringStore]:
+    with expiring_store(tmp_path / "data") as place:
+        yield place
 
 
 def inspect(specimen: Specimen, root: Path, *, deep: bool = False) -> StoreReport:
@@ -240,3 +247,31 @@ def test_log_whose_folder_is_gone_is_told_by_everybody(tmp_path: Path) -> None:
     (root / "b-0").mkdir()
     with timestone.open(root, min_free_bytes=0) as store:
         assert store.log("b", create=False).append(b"3") == 2
+
+
+def test_inspect_knows_what_retention_has_left(place: ExpiringStore) -> None:
+    log = place.log(retention_ms=HOUR_MS)
+    place.fill(log, 6)
+    log.reader(name="slow").commit(1)
+    place.seal(log)
+    place.clock.advance(2 * HOUR_MS)
+    log.apply_retention()
+    report = inspect_store(place.path)
+    (found,) = report.logs
+    assert (found.start_offset, found.end_offset, found.synced_offset, found.segments) == (6, 6, 6, ())
+    assert found.strangers == ()
+    assert report.exit_code == EXIT_CLEAN
+    assert (report.readers[0].missed, report.readers[0].lag) == (5, 0)
+
+
+def test_inspect_does_not_mind_segments_that_vanish_while_it_looks(place: ExpiringStore) -> None:
+    log = place.log(retention_bytes=1)
+    place.fill(log, 13)
+
+    def delete(folder: str, done: int, count: int) -> None:
+        log.apply_retention()
+        place.store.deleted_files.unlink_all()
+
+    report = inspect_store(place.path, deep=True, progress=delete)
+    assert report.exit_code == EXIT_UNCLOSED
+    assert [segment.base_offset for segment in report.logs[0].segments] == [12]

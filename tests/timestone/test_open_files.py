@@ -1,9 +1,12 @@
+import gc
 from pathlib import Path
 
 import pytest
 
+from tests.support.expiring_store import expiring_store
 from tests.support.quick_directory import open_below
 from tests.support.segments import make_segment
+from timestone import names
 from timestone.open_files import OpenSegments
 from timestone.segment import Segment
 
@@ -63,3 +66,19 @@ def test_cleared_everything_is_closed(
     touch(segments[1])  # the same segment as last time is opened again all the same
     assert held(quick_directory) == [1]
     open_segments.clear()
+
+
+def test_pair_that_cannot_be_opened_closes_nothing_twice(tmp_path: Path) -> None:
+    """A reader met a segment between the renames of its two files. What was open of it was closed by the failure
+    and once more when the object went, by when the number belonged to another file: the one being written."""
+    with expiring_store(tmp_path / "data") as place:
+        log = place.log()
+        place.fill(log, 5)
+        segment = log.history.segments[0]
+        place.store.open_segments.clear()
+        segment.index_path.rename(names.deleted_path(segment.index_path))
+        place.files.closed.clear()
+        with pytest.raises(FileNotFoundError):
+            segment.pair()
+        gc.collect()
+        assert len(place.files.closed) == 1

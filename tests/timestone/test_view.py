@@ -12,12 +12,15 @@ import pytest
 
 import timestone
 from tests.support.child_process import in_child
+from tests.support.expiring_store import HOUR_MS, ExpiringStore, expiring_store
 from tests.support.faulty_files import FaultyFiles
 from tests.support.opened_files import opened_files
 from tests.support.quick_directory import open_below
+from tests.support.waiting import wait_for_seals
 from timestone.config import LogConfig
-from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
+from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, StoreClosed, UnknownLog
 from timestone.log import Log
+from timestone.segment import Segment
 
 
 @pytest.fixture
@@ -31,6 +34,12 @@ def log(root: Path) -> Iterator[Log]:
         root, min_free_bytes=0, sync_interval_ms=10**9, log=LogConfig(segment_entries=5)
     ) as store:
         yield store.log("a")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[ExpiringStore]:
+    with expiring_store(tmp_path / "data") as place:
+        yield place
 
 
 def numbers(log: timestone.LogView, topics: str | None = None) -> list[int]:
@@ -321,3 +330,82 @@ def test_view_of_a_log_that_cannot_be_read_keeps_no_file_open(root: Path, log: L
             view.log("a")
         assert open_below(root) == before
         assert numbers(view.log("a")) == [0]
+
+
+def test_view_follows_deletions(place: ExpiringStore) -> None:
+    log = place.log(retention_bytes=1)
+    place.fill(log, 9)
+    with timestone.view(place.path) as view:
+        other = view.log("a")
+        reader = other.reader()
+        assert len(reader.read(max_records=2)) == 2
+        log.apply_retention()
+        place.store.deleted_files.unlink_all()
+        assert reader.read(max_records=1).next_offset == 3, "its files are open"
+        view.open_segments.clear()
+        with pytest.raises(OffsetOutOfRange) as caught:
+            reader.read()
+        assert (caught.value.requested, caught.value.start, caught.value.end) == (3, 8, 9)
+        assert (other.start_offset, other.end_offset) == (8, 9)
+        reader.seek("earliest")
+        assert len(reader.read()) == 1
+
+
+def test_view_searches_by_time_and_topic_while_segments_vanish(place: ExpiringStore) -> None:
+    log = place.log(retention_bytes=1)
+    for _ in range(9):
+        log.append(bytes(100), topic="t")
+    wait_for_seals(log)
+    with timestone.view(place.path) as view:
+        by_time, by_topic = view.log("a"), timestone.view(place.path).log("a")
+        log.apply_retention()
+        assert by_time.offset_at(1) == 8
+        with pytest.raises(OffsetOutOfRange):
+            by_topic.reader(0, topics="t").read()
+
+
+def test_view_of_an_emptied_log_knows_where_it_ends(place: ExpiringStore) -> None:
+    log = place.log(retention_ms=HOUR_MS)
+    place.fill(log, 6)
+    place.seal(log)
+    with timestone.view(place.path) as old:
+        before = old.log("a")
+        place.clock.advance(2 * HOUR_MS)
+        assert log.apply_retention() == 2
+        for view in (before, timestone.view(place.path).log("a")):
+            view.refresh()
+            assert (view.start_offset, view.end_offset, view.synced_offset) == (6, 6, 6)
+            assert not view.read(6)
+            with pytest.raises(OffsetOutOfRange):
+                view.read(5)
+
+
+def test_view_that_finds_a_segment_gone_in_the_middle_of_a_refresh_shows_no_hole(
+    place: ExpiringStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = place.log(retention_bytes=1)
+    place.fill(log, 13)
+    look_at = timestone.LogView._look_at
+
+    def look_and_delete(view: timestone.LogView, base: int, known: Segment | None) -> object:
+        if base == 0:
+            log.apply_retention()
+        return look_at(view, base, known)
+
+    monkeypatch.setattr(timestone.LogView, "_look_at", look_and_delete)
+    with timestone.view(place.path) as view:
+        other = view.log("a")
+        assert (other.start_offset, other.end_offset) == (12, 13)
+        assert other.segment_bounds() == [(12, 13)]
+
+
+def test_view_names_a_file_that_is_really_missing(place: ExpiringStore) -> None:
+    log = place.log()
+    place.fill(log, 9)
+    with timestone.view(place.path) as view:
+        other = view.log("a")
+        (log.folder / f"{4:020d}.segment").unlink()
+        with pytest.raises(timestone.CorruptLog, match=r"00000004\.segment: the file is missing"):
+            other.read(4)
+        with pytest.raises(timestone.CorruptLog, match="missing"):
+            other.offset_at(log.record(5).timestamp_us)

@@ -1,0 +1,93 @@
+"""A store with a clock of its own that deletes what has expired only when it is asked to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import timestone
+from tests.support.faulty_files import FaultyFiles
+from tests.support.step_clock import StepClock
+from timestone import Log, LogConfig, Store
+from timestone.segment import Segment
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+
+
+class CountingFiles(FaultyFiles):
+    """Remembers which descriptors were closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed: list[int] = []
+
+    def close(self, fd: int) -> None:
+        self.closed.append(fd)
+        super().close(fd)
+
+
+class ExpiringStore:
+    """The store, and its log with small segments."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = StepClock()
+        self.files = CountingFiles()
+        self.store: Store = self._opened()
+
+    def _opened(self) -> Store:
+        store = timestone.open(
+            self.path,
+            ack="written",
+            files=self.files,
+            clock=self.clock,
+            min_free_bytes=0,
+            delete_delay_ms=10**9,
+        )
+        store.maintenance.stop()  # whatever the background would do, the tests ask for
+        return store
+
+    def log(self, **settings: Any) -> Log:
+        return self.store.log("a", config=LogConfig(**{"segment_entries": 4, **settings}))
+
+    def fill(self, log: Log, count: int, size: int = 100) -> None:
+        """Append, and wait until all that is full is sealed and the files of that are closed."""
+        for _ in range(count):
+            log.append(bytes(size))
+        self.store.sealer.settle()
+
+    def seal(self, log: Log) -> None:
+        log.roll()
+        self.store.sealer.settle()
+
+    def reopen(self) -> Log:
+        self.store.close()
+        self.store = self._opened()
+        return self.store.log("a", create=False)
+
+    def killed(self) -> Log:
+        """The process dies, another one opens the store."""
+        self.files.abandon()
+        self.store.abandon()
+        self.files = CountingFiles()
+        self.store = self._opened()
+        return self.store.log("a", create=False)
+
+
+def bases(log: Log) -> list[int]:
+    return [base for base, _ in log.segment_bounds()]
+
+
+def disk_bytes(segment: Segment) -> int:
+    return sum(path.stat().st_size for path in (segment.index_path, segment.segment_path))
+
+
+@contextmanager
+def expiring_store(path: Path) -> Iterator[ExpiringStore]:
+    """One in a new directory, until the end of the block."""
+    place = ExpiringStore(path)
+    try:
+        yield place
+    finally:
+        place.store.close()
