@@ -101,11 +101,18 @@ class Catalog:
         with self._told():
             self._connect(path, "ro" if read_only else "rwc")
             try:
-                self._prepare(read_only)
-            except sqlite3.OperationalError as error:
-                if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
-                    raise
-                self._open_copy()
+                self._open(read_only)
+            except BaseException:
+                self.close()
+                raise
+
+    def _open(self, read_only: bool) -> None:
+        try:
+            self._prepare(read_only)
+        except sqlite3.OperationalError as error:
+            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_READONLY_ROLLBACK:
+                raise
+            self._open_copy()
 
     def _connect(self, path: Path, mode: str) -> None:
         target = f"{path.absolute().as_uri()}?mode={mode}"
@@ -130,7 +137,6 @@ class Catalog:
         connection = self._connection
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > FORMAT_VERSION:
-            connection.close()
             raise UnsupportedFormat(self.path, version, FORMAT_VERSION)
         if not read_only:
             connection.execute("PRAGMA synchronous = FULL")

@@ -105,7 +105,7 @@ class TopicDictionary:
 
     def name(self, topic_id: int) -> str | None:
         """The name of an id; None for NO_TOPIC, an unknown id or a lost name."""
-        return self._names[topic_id] if topic_id < len(self._names) else None
+        return self._names[topic_id] if 0 <= topic_id < len(self._names) else None
 
     @property
     def by_id(self) -> list[str | None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.quick_directory import open_below
 from timestone.catalog import FORMAT_VERSION, Catalog, row_crc
 from timestone.config import LogConfig
 from timestone.errors import CorruptLog, StoreClosed, UnsupportedFormat
@@ -174,6 +175,21 @@ def test_file_that_is_no_database_is_corrupt(path: Path) -> None:
     path.write_bytes(b"not a database" * 100)
     with pytest.raises(CorruptLog, match="the catalogue cannot be read"):
         Catalog(path)
+
+
+@pytest.mark.parametrize("content", [b"no database" * 999, None])
+def test_catalogue_that_cannot_be_used_is_not_kept_open(path: Path, content: bytes | None) -> None:
+    Catalog(path).close()
+    if content is not None:
+        path.write_bytes(content)
+    else:
+        with sqlite3.connect(path) as connection:
+            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
+        connection.close()
+    with pytest.raises((CorruptLog, UnsupportedFormat)) as caught:
+        Catalog(path)
+    assert not open_below(path.parent), "as long as the error is there, its traceback is as well"
+    del caught
 
 
 def test_full_disk_is_an_oserror_with_the_path_and_changes_nothing(path: Path) -> None:

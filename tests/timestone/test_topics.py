@@ -63,8 +63,7 @@ def test_names_keep_their_ids_when_the_file_is_read_again(path: Path) -> None:
     assert topics.names() == NAMES
     assert [topics.find(name) for name in NAMES] == [0, 1, 2, 3, 4]
     assert [topics.name(number) for number in range(5)] == NAMES
-    assert topics.name(5) is None
-    assert topics.name(NO_TOPIC) is None
+    assert [topics.name(number) for number in (-1, 5, NO_TOPIC)] == [None] * 3
     assert topics.find("unknown") is None
     topics.close()
 
