@@ -120,6 +120,11 @@ class LogRecovery:
             first = unclean[0]
             path = names.index_path(self._folder, first.base_offset)
             raise CorruptLog(path, f"the log was not closed ({describe(first)}) and recovery is 'strict'")
+        if self._strict and self._doubted:
+            path = self._folder / names.DOUBT_NAME
+            raise CorruptLog(
+                path, "what a failed flush put in doubt is not in new files, and recovery is 'strict'"
+            )
         if self._strict and (wrong := self._wrong_with_topics(findings)):
             raise CorruptLog(self._topics.path, f"{wrong}, and recovery is 'strict'")
         gone = findings[-1].lost_behind(least_next_offset, least_epoch) if findings else None

@@ -140,6 +140,19 @@ def test_strict_mode_refuses_everything_that_is_not_clean_and_touches_nothing(
     shutil.rmtree(root)
 
 
+def test_strict_mode_refuses_what_a_failed_flush_put_in_doubt_and_leaves_the_mark(
+    quick_directory: Path,
+) -> None:
+    root = quick_directory / "again"
+    make_specimen(quick_directory / "store", closed=True).with_file(FOLDER / "failed-flush", b"").write(root)
+    with pytest.raises(CorruptLog, match=r"failed-flush: .*strict"):
+        look(root, recovery=Recovery.STRICT)
+    assert (root / FOLDER / "failed-flush").exists()
+    assert look(root).told is False
+    assert not (root / FOLDER / "failed-flush").exists()
+    shutil.rmtree(root)
+
+
 def test_strict_mode_opens_what_was_closed(quick_directory: Path) -> None:
     closed = make_specimen(quick_directory / "store", closed=True)
     found = closed.look(quick_directory / "again", recovery=Recovery.STRICT)
