@@ -51,7 +51,7 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
 
 def introduce(link: Link, packet: Connect) -> None:
     """What the client says of itself holds for the answer already, also for a refusal."""
-    link.client_id = packet.client_id
+    link.client_id, link.bridge = packet.client_id, packet.bridge
     aliases = min(packet.properties.topic_alias_maximum or 0, link.broker.settings.delivery_alias_maximum)
     link.target = Target(
         packet.level,

@@ -93,6 +93,7 @@ class Link:
         "allow_anonymous",
         "allowed_ticks",
         "awaited",
+        "bridge",
         "broker",
         "client_id",
         "closing",
@@ -137,6 +138,8 @@ class Link:
         """Where the poller reads and not the transport: how it knows this link."""
         self.peer = ""
         self.client_id = ""
+        self.bridge = False
+        """The client is another server's bridge."""
         self.session: Session | None = None
         self.will: KeptWill | None = None
         self.target = _UNCONNECTED

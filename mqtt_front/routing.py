@@ -135,8 +135,9 @@ class Router:
         topic = decode_text(raw)
         if not topic or "+" in topic or "#" in topic:
             raise MalformedPacket("a topic name is empty or has a wildcard")
-        if topic.startswith("$") and topic.partition("/")[0] in RESERVED:
-            return -Reason.TOPIC_NAME_INVALID
+        if topic.startswith("$") and (first := topic.partition("/")[0]) in RESERVED:
+            # Bridges tell of themselves under $SYS: of all reasons, this is the one that does not end MQTT 3.
+            return -(Reason.NOT_AUTHORIZED if first == "$SYS" else Reason.TOPIC_NAME_INVALID)
         if topic.count("/") >= self._topic_levels:
             return self._refuse("topic_levels", Reason.TOPIC_NAME_INVALID)
         if len(raw) > self._topic_bytes:

@@ -92,10 +92,16 @@ def _subscribe(
         silent = reason is Reason.NOT_AUTHORIZED and not broker.settings.tell_not_authorized
         return Reason.UNSPECIFIED_ERROR if silent else reason
     qos = min(request.qos, broker.inbound.maximum_qos)
+    form, sources = parse_filter(request.topic_filter), broker.router.sources(request.topic_filter)
+    # MQTT 5 lets a bridge ask for that; before, it can only say that it is one.
+    bridged = link.bridge and form.kind is Kind.PLAIN
     subscription = Subscription(
-        request.topic_filter, qos, request.no_local, request.retain_as_published, identifier
+        request.topic_filter,
+        qos,
+        request.no_local or bridged,
+        request.retain_as_published or bridged,
+        identifier,
     )
-    form, sources = subscription.form, broker.router.sources(request.topic_filter)
     goes_on = request.topic_filter in session.subscriptions and not wished.reset
     try:
         starts = {} if goes_on else _starts(sources, form, wished, found)

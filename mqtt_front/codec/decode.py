@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.fields import Fields, read_varint, text
-from mqtt_front.codec.packets import MQTT_5, PROTOCOL_NAMES, Packet, PacketType
+from mqtt_front.codec.packets import BRIDGE_BIT, MQTT_5, PROTOCOL_NAMES, Packet, PacketType
 from mqtt_front.codec.properties import NO_PROPERTIES, Carrier, Properties, read_properties
 from mqtt_front.codec.reasons import (
     AUTH_REASONS,
@@ -65,15 +65,22 @@ def connect_level(body: bytes) -> int | None:
     """The protocol level that a CONNECT claims, so that even a refusal is framed for it; None when it is not
     MQTT."""
     for name in {encoded for encoded in map(text, PROTOCOL_NAMES.values()) if body.startswith(encoded)}:
-        return body[len(name)] if len(body) > len(name) else None
+        return _without_bridge_bit(body[len(name)]) if len(body) > len(name) else None
     return None
+
+
+def _without_bridge_bit(claimed: int) -> int:
+    """The protocol level of a CONNECT, which may be a bridge's."""
+    level = claimed & ~BRIDGE_BIT
+    return level if level < MQTT_5 else claimed
 
 
 def _connect(flags: int, source: Fields, level: int) -> packets.Connect:
     name = source.text()
     if name not in PROTOCOL_NAMES.values():
         raise MalformedPacket(f"protocol name {name[:16]!r}")
-    level = source.u8()
+    claimed = source.u8()
+    level = _without_bridge_bit(claimed)
     if PROTOCOL_NAMES.get(level) != name:
         raise ProtocolViolation(f"protocol {name} level {level}", Reason.UNSUPPORTED_PROTOCOL_VERSION)
     bits = source.u8()
@@ -90,7 +97,9 @@ def _connect(flags: int, source: Fields, level: int) -> packets.Connect:
     clean = bool(bits & _CLEAN)
     if not client_id and (level == packets.MQTT_3_1 or (level < MQTT_5 and not clean)):
         raise ProtocolViolation("an empty client id", Reason.CLIENT_IDENTIFIER_NOT_VALID)
-    return packets.Connect(client_id, level, clean, keep_alive, will, user_name, password, properties)
+    return packets.Connect(
+        client_id, level, clean, keep_alive, will, user_name, password, properties, bridge=claimed != level
+    )
 
 
 def _check_connect_bits(bits: int, level: int) -> None:

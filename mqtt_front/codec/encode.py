@@ -6,7 +6,7 @@ from typing import Any
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.fields import binary, text, varint
-from mqtt_front.codec.packets import MQTT_5, PROTOCOL_NAMES, Packet, PacketType
+from mqtt_front.codec.packets import BRIDGE_BIT, MQTT_5, PROTOCOL_NAMES, Packet, PacketType
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties, write_properties
 
 
@@ -28,7 +28,11 @@ def _connect(packet: packets.Connect, _: int) -> tuple[int, bytes]:
         payload += text(packet.user_name)
     if packet.password is not None:
         payload += binary(packet.password)
-    head = text(PROTOCOL_NAMES[level]) + bytes((level, bits)) + packet.keep_alive.to_bytes(2, "big")
+    head = (
+        text(PROTOCOL_NAMES[level])
+        + bytes((level | packet.bridge * BRIDGE_BIT, bits))
+        + packet.keep_alive.to_bytes(2, "big")
+    )
     return 0, head + _properties(packet.properties, level) + payload
 
 

@@ -15,6 +15,8 @@ MQTT_3_1_1 = 4
 MQTT_5 = 5
 PROTOCOL_NAMES = {MQTT_3_1: "MQIsdp", MQTT_3_1_1: "MQTT", MQTT_5: "MQTT"}
 """The protocol name that belongs to each protocol level."""
+BRIDGE_BIT = 0x80
+"""In the protocol level of a bridge, before MQTT 5. It is in no specification, but in mosquitto (`try_private`)."""
 
 
 class PacketType(enum.IntEnum):
@@ -62,6 +64,8 @@ class Connect:
     user_name: str | None = None
     password: bytes | None = field(default=None, repr=False)
     properties: Properties = NO_PROPERTIES
+    bridge: bool = False
+    """Another server is the client: it wants nothing back that it has published, and what is retained marked so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def test_whoever_wants_no_explanations_gets_them_only_where_they_are_always_allo
     silent = Properties(request_problem_information=0)
     with connected(server, "silent", properties=silent) as client:
         client.send(Publish("$SYS/x", b"", 1, packet_id=1))
-        assert client.expect(Puback) == Puback(1, 0x90)
+        assert client.expect(Puback) == Puback(1, 0x87)
         client.send(Subscribe(2, (Request("a/#/b"),)))
         assert client.expect(Suback) == Suback(2, (0x8F,))
         client.send(Pubrel(9))

@@ -17,6 +17,7 @@ from cryptography import x509
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from mqtt_front.codec.packets import Publish
 from mqtt_front.listener_settings import ListenerSettings
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
@@ -243,6 +244,59 @@ def _connected(server: MqttServer) -> list[str]:
     broker = server.front._broker
     assert broker is not None
     return server.call(lambda: list(broker.sessions.connected))
+
+
+def _filters(server: MqttServer, client_id: str) -> list[str]:
+    """What a client is subscribed to."""
+    broker = server.front._broker
+    assert broker is not None
+    session = broker.sessions.connected.get(client_id)
+    return server.call(lambda: [] if session is None else list(session.subscriptions))
+
+
+@needs("mosquitto", "mosquitto")
+@needs("mosquitto_sub", "mosquitto-clients")
+@pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv50"])
+def test_a_bridge_of_mosquitto_passes_on_both_ways_and_nothing_comes_back(
+    doors: Doors, tmp_path: Path, version: str
+) -> None:
+    root, door, settings = f"edge/{version}", tmp_path / "door", tmp_path / "mosquitto.conf"
+    settings.write_text(f"""
+        listener 0 {door}
+        allow_anonymous true
+        user root
+        connection core
+        address 127.0.0.1:{doors.ports["tcp"]}
+        remote_clientid {version}
+        bridge_protocol_version {version}
+        topic {root}/# both 1
+    """)
+    pub = ["mosquitto_pub", "--unix", str(door), "-q", "1", "-r"]
+    sub = ["mosquitto_sub", "--unix", str(door), "-q", "1", "-F", "%p"]
+    watching = [*sub, "-i", "watcher", "-c", "-t", f"{root}/up"]
+
+    def stored() -> list[tuple[str | None, bytes]]:
+        records = doors.server.store.log("mqtt").reader(topics=f"{root}/#")
+        return [(one.topic, one.payload) for one in records]
+
+    with (
+        subprocess.Popen(["mosquitto", "-c", settings], stderr=subprocess.DEVNULL) as edge,
+        RawClient(("127.0.0.1", doors.ports["tcp"])) as core,
+    ):
+        try:
+            wait_for(lambda: f"{root}/#" in _filters(doors.server, version))
+            _run([*watching, "-E"])
+            _run([*pub, "-t", f"{root}/up", "-m", "1"])
+            wait_for(lambda: len(stored()) == 1)
+            core.connect(f"core-{version}")
+            core.send(Publish(f"{root}/down", b"2", 1, True, packet_id=1))
+            assert _run([*sub, "-t", f"{root}/down", "-C", "1"]).stdout == "2\n"
+            _run([*pub, "-t", f"{root}/up", "-m", "3"])
+            wait_for(lambda: len(stored()) >= 3)
+            assert _run([*watching, "-C", "2"]).stdout == "1\n3\n"
+            assert stored() == [(f"{root}/up", b"1"), (f"{root}/down", b"2"), (f"{root}/up", b"3")]
+        finally:
+            edge.kill()
 
 
 @needs("mosquitto_rr", "mosquitto-clients")

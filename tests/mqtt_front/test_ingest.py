@@ -257,7 +257,7 @@ def test_who_publishes_exactly_once_is_told_what_became_of_each_before_it_is_ans
     source = Source(5)
     source.exactly_once = True
     parts.ingest.add(source, run(("a", b"1", 1), qos=2))
-    parts.ingest.add(source, run(("$SYS/x", b"2", 2), qos=2))
+    parts.ingest.add(source, run(("$share/x", b"2", 2), qos=2))
     parts.ingest.repeat(source, [b"\0\1"])
     parts.settle()
     first, second, again = (bytes((0x50, 2, 0, packet_id)) for packet_id in (1, 2, 1))
@@ -277,16 +277,16 @@ def test_a_refused_topic_is_told_to_mqtt_5_and_ends_mqtt_3(
     parts: Parts, caplog: pytest.LogCaptureFixture
 ) -> None:
     new, old, silent = Source(5), Source(4), Source(4)
-    parts.ingest.add(new, run(("a", b"1", 1), ("$SYS/x", b"2", 2), ("a", b"3", 3)))
-    parts.ingest.add(old, run(("a", b"4", 1), ("$SYS/x", b"5", 2)))
-    parts.ingest.add(silent, run(("$SYS/x", b"6", 0), ("a", b"7", 0)))
+    parts.ingest.add(new, run(("a", b"1", 1), ("$share/x", b"2", 2), ("a", b"3", 3)))
+    parts.ingest.add(old, run(("a", b"4", 1), ("$share/x", b"5", 2)))
+    parts.ingest.add(silent, run(("$share/x", b"6", 0), ("a", b"7", 0)))
     parts.settle()
     assert new.writes == [[Puback(1), Puback(2, 0x90), Puback(3)]]
     assert old.refusals == ["a publish was refused: TOPIC_NAME_INVALID"]
     assert silent.refusals == [], "QoS 0 is dropped, counted and logged"
     assert parts.payloads() == [b"1", b"3", b"4", b"7"]
     assert parts.ingest.dropped_count == 3
-    assert "$SYS/x" in caplog.text
+    assert "$share/x" in caplog.text
 
 
 def test_an_impossible_topic_ends_the_run_after_what_came_before(parts: Parts) -> None:

@@ -157,6 +157,25 @@ def test_no_local_is_about_the_publishers_id(server: MqttServer, other: RawClien
         assert client.expect(Disconnect).reason == 0x82
 
 
+@pytest.mark.parametrize("level", [3, 4])
+def test_a_bridge_hears_nothing_of_its_own_and_what_is_retained(
+    server: MqttServer, other: RawClient, level: int
+) -> None:
+    topic = f"bridged/{level}"
+    with RawClient(server.address, level) as client:
+        client.send(packets.Connect(f"bridge{level}", level, bridge=True))
+        assert client.expect(packets.Connack).reason == 0
+        client.subscribe(topic, f"$share/g/{topic}/shared")
+        client.publish(topic, b"mine")
+        client.send(Publish("$SYS/broker/connection/edge/state", b"1", 1, True, packet_id=2))
+        assert client.expect(packets.Puback) == packets.Puback(2)
+        other.send(Publish(topic, b"kept", 1, True, packet_id=1))
+        other.expect(packets.Puback)
+        assert [(one.payload, one.retain) for one in client.receive(1)] == [(b"kept", True)]
+        client.publish(f"{topic}/shared", b"to whoever of the group")
+        assert [one.payload for one in client.receive(1)] == [b"to whoever of the group"]
+
+
 def test_too_many_subscriptions_are_refused_one_by_one_and_the_log_says_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -61,8 +61,9 @@ def _connects(draw: st.DrawFn, level: int) -> packets.Connect:
     user = draw(st.none() | texts)
     password = draw(st.none() | st.binary(max_size=8)) if user is not None or level == 5 else None
     wanted = draw(_properties(level, Carrier.CONNECT).filter(_authentication_is_whole))
+    bridge = draw(st.booleans()) if level < 5 else False
     return packets.Connect(
-        client_id, level, clean, draw(st.integers(0, 65_535)), will, user, password, wanted
+        client_id, level, clean, draw(st.integers(0, 65_535)), will, user, password, wanted, bridge
     )
 
 

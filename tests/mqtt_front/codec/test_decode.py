@@ -21,6 +21,12 @@ GOOD = {
     "CONNECT 3.1.1": (4, CONNECT_3, packets.Connect("id", 4, True, 60)),
     "CONNECT 5": (4, CONNECT_5, packets.Connect("id", 5, True, 60)),
     "CONNECT 3.1": (4, "10 10 0006 4d5149736470 03 02 003c 0002 6964", packets.Connect("id", 3, True, 60)),
+    "CONNECT 3.1.1 of a bridge": (
+        4, "10 0e 0004 4d515454 84 02 003c 0002 6964", packets.Connect("id", 4, True, 60, bridge=True),
+    ),
+    "CONNECT 3.1 of a bridge": (
+        4, "10 10 0006 4d5149736470 83 02 003c 0002 6964", packets.Connect("id", 3, True, 60, bridge=True),
+    ),
     "CONNECT 5 with a password and no user name": (
         5, "10 10 0004 4d515454 05 42 0000 00 0000 0001 70", packets.Connect("", 5, True, 0, None, None, b"p"),
     ),
@@ -70,6 +76,8 @@ BAD = {
     "wrong protocol name": (4, "10 0e 0004 4d515455 04 02 003c 0002 6964", 0x81),
     "level 2": (4, "10 0e 0004 4d515454 02 02 003c 0002 6964", 0x84),
     "level 6": (4, "10 0e 0004 4d515454 06 02 003c 0002 6964", 0x84),
+    "a bridge's level 2": (4, "10 0e 0004 4d515454 82 02 003c 0002 6964", 0x84),
+    "a bridge's level 5": (5, "10 0f 0004 4d515454 85 02 003c 00 0002 6964", 0x84),
     "name and level of different versions": (4, "10 10 0006 4d5149736470 04 02 003c 0002 6964", 0x84),
     "reserved CONNECT flag": (4, "10 0e 0004 4d515454 04 03 003c 0002 6964", 0x81),
     "will QoS without a will": (4, "10 0e 0004 4d515454 04 0a 003c 0002 6964", 0x81),
