@@ -24,6 +24,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+_COLUMN_BYTES_MOST = 2**31 - 1
+"""Its positions are i32."""
 _MANY_RECORDS = 16
 """With so many for each topic of the log, names that none of them has cost less than finding out which those are."""
 
@@ -92,6 +94,8 @@ def _values(batch: "Batch") -> pa.Array:
         return pa.array([], type=pa.binary())
     starts = batch.starts
     firsts, ends = starts + batch.header_lengths, starts + batch.lengths
+    if ends[-1] > _COLUMN_BYTES_MOST:
+        raise ValueError(f"a batch of {ends[-1]} bytes; a column of Arrow has at most {_COLUMN_BYTES_MOST}")
     data = pa.py_buffer(batch.data)
     if (firsts[1:] == ends[:-1]).all():
         positions = np.append(firsts, ends[-1]).astype(np.int32)

@@ -125,8 +125,11 @@ class Batch:
     def __getitem__(self, number: slice) -> "Batch": ...
 
     def __getitem__(self, number: int | slice) -> "Record | Batch":
-        """One record; or for a slice a batch of these, over the same bytes and with the same `next_offset`."""
+        """One record; or for a slice a batch of these, over the same bytes and with the same `next_offset`. Raises
+        IndexError, ValueError for a slice that goes backwards."""
         if isinstance(number, slice):
+            if (number.step or 1) < 0:
+                raise ValueError("a batch is in the order of offsets: a slice of it goes forward")
             return self._part(number)
         entry = self._entries[number]
         return Record(
@@ -174,7 +177,8 @@ class Batch:
         flags.
 
         The `value` column shares this batch's bytes when the records lie back to back without header blocks;
-        else they are gathered once, in C. Needs pyarrow, else raises ModuleNotFoundError.
+        else they are gathered once, in C. Needs pyarrow, else raises ModuleNotFoundError. Raises ValueError for a batch
+        of 2 GiB or more, which no Arrow column takes: read with a smaller `max_bytes`.
         """
         # Not at the top of the file: pyarrow is optional, and takes a quarter of a second to import.
         try:

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import timestone
 from timestone.batch import Batch
 from timestone.draft import Draft
-from timestone.entries import NO_TOPIC
+from timestone.entries import ENTRY, NO_TOPIC
 from timestone.log import Log
 from timestone.record import Header, HeaderKind, encode_headers
 
@@ -92,3 +93,12 @@ def test_empty_batch_becomes_an_empty_table(log: Log) -> None:
     table = log.read(0).to_arrow()
     assert table.num_rows == 0
     assert table.schema == arrow.SCHEMA
+
+
+def test_batch_that_no_column_takes_is_refused_with_its_size(log: Log) -> None:
+    entries = np.zeros(2, dtype=ENTRY)
+    entries["position"], entries["length"], entries["topic"] = [0, 2**31 - 4], [2**31 - 4, 4], NO_TOPIC
+    data = bytes(2**31)  # zeros that nobody looks at take no memory
+    batch = Batch("a", 0, log.topics, offsets=np.arange(2), entries=entries, data=data, next_offset=2)
+    with pytest.raises(ValueError, match="a batch of 2147483648 bytes"):
+        batch.to_arrow()

@@ -35,6 +35,9 @@ def test_slice_is_a_batch_over_the_same_bytes(batch: Batch) -> None:
     assert part.next_offset == batch.next_offset
     assert [batch[-1], batch[2]] == list(batch[2:]) * 2
     assert not batch[3:]
+    assert [record.payload for record in batch[::2]] == [b"zero", b""]
+    with pytest.raises(ValueError, match="forward"):
+        batch[::-1]
 
 
 def test_columns_say_what_the_records_say(batch: Batch) -> None:
