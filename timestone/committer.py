@@ -110,4 +110,7 @@ class Committer:
         return [log for log, deadline in self._deadlines.items() if deadline <= now]
 
     def _until_due(self) -> float | None:
-        return max(0.0, min(self._deadlines.values()) - time.monotonic()) if self._deadlines else None
+        if not self._deadlines:
+            return None
+        wait_s = min(self._deadlines.values()) - time.monotonic()
+        return min(max(0.0, wait_s), threading.TIMEOUT_MAX)

@@ -35,7 +35,8 @@ class Flag:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Block until it is set; False when the time is over."""
-        if not self._unset.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+        most_s = -1 if timeout_s is None else min(max(0.0, timeout_s), threading.TIMEOUT_MAX)
+        if not self._unset.acquire(timeout=most_s):
             return False
         self.set()
         return True

@@ -34,6 +34,14 @@ def test_written_records_are_synced_after_the_interval_without_anybody_asking(qu
         wait_until_synced(log, 2)
 
 
+def test_interval_that_is_longer_than_any_clock_runs_is_for_ever(quick_directory: Path) -> None:
+    with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=10**18) as store:
+        log = store.log("a")
+        log.append(b"x", ack="written")
+        assert log.submit(Draft([b"x"]), ack=Ack.SYNCED).wait(float("inf")) == range(1, 2)
+        assert committer_of(store).is_alive()
+
+
 def test_written_records_are_synced_at_once_when_many_bytes_have_gathered(quick_directory: Path) -> None:
     with timestone.open(
         quick_directory / "data", min_free_bytes=0, sync_interval_ms=10**9, sync_interval_bytes=1000
