@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from timestone.address import shown_address
 from timestone.errors import TimestoneError
 from timestone.front import Front
 from timestone.store import Store
@@ -38,7 +39,7 @@ class MetricsPage:
     def address(self) -> str:
         """HOST:PORT, with the port it got."""
         port = self._server.sockets[0].getsockname()[1] if self._server is not None else self._port
-        return f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
+        return shown_address(self._host, port)
 
     async def start(self) -> None:
         """Listen. Raises OSError that names the address."""

@@ -133,9 +133,7 @@ def _created(front: type[Front], store: Store, settings: Any) -> Front:
 
 
 def _metrics_page(store: Store, fronts: Sequence[Front], own: ServeSettings) -> MetricsPage | None:
-    if own.metrics_port is None:
-        return None
-    return MetricsPage(store, fronts, own.metrics_host, own.metrics_port)
+    return None if own.metrics_address is None else MetricsPage(store, fronts, *own.metrics_address)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from timestone.address import is_loopback, parse_address
 from timestone.config import LogConfig, StoreConfig
 from timestone.front import Front
 
@@ -34,23 +35,32 @@ class ServeSettings:
     log_level: Literal["debug", "info", "warning", "error"] = field(
         default="info", metadata={"help": "what is logged to standard error"}
     )
-    metrics_port: int | None = field(
+    metrics: str | None = field(
         default=None,
         metadata={
-            "help": "where Prometheus finds /metrics; 0 takes a free port; none: nowhere",
-            "low": 0,
-            "high": 65_535,
+            "help": "HOST:PORT where Prometheus finds /metrics; port 0 takes a free one; none: nowhere"
         },
     )
-    metrics_host: str = field(
-        default="127.0.0.1",
-        metadata={
-            "help": "the address for that; on any but this machine's own everybody who can reach it may read"
-        },
+    metrics_allow_remote: bool = field(
+        default=False,
+        metadata={"help": "have metrics beyond loopback, although nobody has to say who it is there"},
     )
     stop_timeout_ms: int = field(
         default=10_000, metadata={"help": "what a front may take to stop before it is abandoned", "low": 1}
     )
+
+    def __post_init__(self) -> None:
+        address = self.metrics_address
+        if address is not None and not is_loopback(address[0]) and not self.metrics_allow_remote:
+            raise ValueError(
+                f"metrics = {self.metrics} is reached from other machines, by anybody; set metrics_allow_remote = true "
+                "if that is meant"
+            )
+
+    @property
+    def metrics_address(self) -> tuple[str, int] | None:
+        """Host and port of the page for Prometheus."""
+        return None if self.metrics is None else parse_address(self.metrics, setting="metrics")
 
 
 def catalogue(fronts: Mapping[str, type[Front]]) -> dict[str, list[Setting]]:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
-from mqtt_front.address import shown_address
 from mqtt_front.broker import Broker
 from mqtt_front.counters import counters
 from mqtt_front.listener import Listener
@@ -18,6 +17,7 @@ from mqtt_front.security.guard import Guard
 from mqtt_front.security.sources import Sources
 from mqtt_front.security.tls_context import tls_context
 from mqtt_front.settings import MqttSettings
+from timestone.address import shown_address
 from timestone.config import Ack
 from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from mqtt_front.address import is_loopback, parse_address
+from timestone.address import is_loopback, parse_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@ read here."""
 
 from dataclasses import dataclass, field
 
-from mqtt_front.address import is_loopback, parse_address
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.security.settings import SecuritySettings
+from timestone.address import is_loopback, parse_address
 from timestone.config import Ack
 from timestone.declared import Declared, setting
 from timestone.errors import InvalidName

@@ -17,9 +17,9 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from mqtt_front.address import is_loopback
 from mqtt_front.layer import Arrival, Layer, Receiver
 from mqtt_front.loop import Transport
+from timestone.address import is_loopback
 
 HANDSHAKE = "WebSocket handshake"
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")

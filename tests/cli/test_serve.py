@@ -211,7 +211,7 @@ def test_service_manager_and_prometheus_hear_of_it(tmp_path: Path, line_front: d
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)
         environment = {**line_front, "NOTIFY_SOCKET": str(tmp_path / "notify")}
-        with serve(tmp_path, environment, "--ready-file", str(ready), "--metrics-port", "0") as running:
+        with serve(tmp_path, environment, "--ready-file", str(ready), "--metrics", "127.0.0.1:0") as running:
             said = manager.recv(4096).decode().splitlines()
             assert said[0] == "READY=1"
             assert "mqtt on 127.0.0.1:" in said[1]

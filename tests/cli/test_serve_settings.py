@@ -71,3 +71,17 @@ def test_what_a_class_refuses_names_the_section_and_where_it_came_from() -> None
     given = read_configuration(SETTINGS, options={"line.listen": "0.0.0.0:1"}, environment={}, file=None)
     with pytest.raises(UsageError, match=r"^line: listening on 0\.0\.0\.0 is refused \(from --line\)$"):
         front_settings(LineFront, "line", given)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9464", ":9464", "[::]:9464", "192.0.2.1:9464", "broker:9464"])
+def test_metrics_that_other_machines_reach_have_to_be_meant(address: str) -> None:
+    given = read_configuration(SETTINGS, options={"metrics": address}, environment={}, file=None)
+    with pytest.raises(UsageError, match=r"reached from other machines.*metrics_allow_remote = true"):
+        serve_settings(given)
+    assert ServeSettings(metrics=address, metrics_allow_remote=True).metrics_address is not None
+
+
+def test_metrics_of_this_machine_need_no_more_than_an_address() -> None:
+    assert ServeSettings(metrics="[::1]:0").metrics_address == ("::1", 0)
+    with pytest.raises(ValueError, match="metrics is '9464'; it goes HOST:PORT"):
+        ServeSettings(metrics="9464")

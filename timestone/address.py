@@ -1,4 +1,6 @@
-"""Network addresses as people write them: `127.0.0.1:1883`, `[::1]:8883`, `broker.example:1883`."""
+"""Network addresses as people write them: `127.0.0.1:1883`, `[::1]:8883`, `broker.example:1883`.
+
+For the fronts and the commands; the engine has none."""
 
 import ipaddress
 

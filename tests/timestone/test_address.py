@@ -1,6 +1,6 @@
 import pytest
 
-from mqtt_front.address import is_loopback, parse_address, shown_address
+from timestone.address import is_loopback, parse_address, shown_address
 
 
 @pytest.mark.parametrize(
