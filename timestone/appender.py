@@ -98,6 +98,8 @@ class Appender:
         self._last_timestamp_us = last_timestamp_us
         self._writer: SegmentWriter | None = None
         self._rolled: list[SegmentWriter] = []
+        self._given_up: list[SegmentWriter] = []
+        """Their records are in other files. Closed when the next flush begins: one may be under way."""
         self._unsynced_runs: collections.deque[TailRun] = collections.deque()
 
     def configure(self, config: LogConfig) -> None:
@@ -194,13 +196,27 @@ class Appender:
         self.next_offset = run.end_offset
         return run
 
+    def back_to(self, end_offset: int) -> bool:
+        """After an interrupt in the middle of anything: forget what was not published. True when memory provably has
+        all that is published and not durable, so that `rescue` can write it again; else only the next open can tell
+        what the files hold."""
+        runs = self._unsynced_runs
+        while runs and runs[-1].base_offset >= end_offset:
+            runs.pop()
+        while runs and runs[0].base_offset < self.synced_offset:
+            runs.popleft()
+        self.next_offset = end_offset
+        begins, ends = [run.base_offset for run in runs], [run.end_offset for run in runs]
+        return self._leftovers is None and [self.synced_offset, *ends] == [*begins, end_offset]
+
     def roll(self) -> bool:
         """Take the growing segment out of use; True when there now is one to seal. The next append that needs
         a segment creates it, so a log that falls silent has no empty files."""
-        writer, self._writer = self._writer, None
+        writer = self._writer
         if writer is None:
             return False
         if writer.count == 0:  # its first append failed
+            self._writer = None
             self.history = self.history.without(writer.base_offset)
             try:
                 writer.remove_empty()
@@ -208,6 +224,7 @@ class Appender:
                 _LOGGER.warning("%s: an empty segment stays for now: %s", self._place.folder, error)
             return False
         self._rolled.append(writer)
+        self._writer = None
         return True
 
     # Flushing.
@@ -217,6 +234,8 @@ class Appender:
         flush, oldest first, so that a durable record has only durable ones before it. Raises OSError, after which only
         `rescue` helps."""
         self.unsynced_bytes = 0
+        while self._given_up:
+            self._given_up.pop().close()
         if self._writer is not None:
             self._writer.prepare_flush()
         marks = [Mark(writer, writer.count, writer.size_bytes) for writer in self._writers()]
@@ -231,8 +250,10 @@ class Appender:
 
     def end_flush(self, end_offset: int, marks: list[Mark]) -> None:
         """Note that the flush succeeded. Raises OSError, after which only `rescue` helps."""
+        writers = self._writers()
         for mark in marks:
-            mark.writer.note_synced(mark.entry_count, mark.size_bytes)
+            if mark.writer in writers:  # else it was given up meanwhile
+                mark.writer.note_synced(mark.entry_count, mark.size_bytes)
         self.synced_offset = max(self.synced_offset, end_offset)
         while self._unsynced_runs and self._unsynced_runs[0].base_offset < self.synced_offset:
             self._unsynced_runs.popleft()
@@ -304,8 +325,7 @@ class Appender:
         for segment in given_up:
             self._place.open_segments.forget(segment)
         self._rolled = [writer for writer in self._rolled if writer not in poisoned]
-        for writer in poisoned:
-            writer.close()
+        self._given_up += poisoned
         self._writer = fresh
         self._unsynced_runs.clear()
         self.epoch = fresh.header.epoch
@@ -337,8 +357,8 @@ class Appender:
     def give_up(self) -> list[SegmentWriter]:
         """Forget everything, because the log is deleted. Returns the writers for the caller to close, once nobody can
         be sealing one of them."""
-        writers = self._writers()
-        self._rolled, self._writer, self._leftovers = [], None, None
+        writers = [*self._writers(), *self._given_up]
+        self._rolled, self._given_up, self._writer, self._leftovers = [], [], None, None
         self._unsynced_runs.clear()
         self.unsynced_bytes = 0
         self.synced_offset = self.next_offset
@@ -347,9 +367,10 @@ class Appender:
 
     def release(self) -> None:
         """Close the files of segments that could not be sealed."""
-        for writer in self._writers():
+        for writer in (*self._writers(), *self._given_up):
             writer.close()
         self._rolled.clear()
+        self._given_up.clear()
         self._writer = None
 
     def _writers(self) -> list[SegmentWriter]:

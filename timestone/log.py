@@ -13,6 +13,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,6 +48,7 @@ Result = TypeVar("Result")
 _LOGGER = logging.getLogger("timestone")
 _FREE_CHECK_BYTES = 4 * 1024 * 1024
 """Free space is looked at once per this much written: a statvfs a batch would cost as much as the batch."""
+_INTERRUPTED = "interrupted in the middle of a write"
 _SMALL_FLUSH_BYTES = 1024 * 1024
 """A write beside a flush of at most so much takes as long as alone."""
 
@@ -415,7 +417,7 @@ class Log(ReadableLog):
             try:
                 first = self._write_locked(Draft.joined([submission.draft for submission in group]))
             except BaseException as error:
-                failure = error if isinstance(error, Exception) else LogFailed(self.folder, error)
+                failure = error if isinstance(error, Exception) else InterruptedError(_INTERRUPTED)
                 for submission in group:
                     submission.resolve(failure)
                 if not isinstance(error, Exception):
@@ -484,7 +486,7 @@ class Log(ReadableLog):
         if isinstance(error, OSError):
             error.filename = error.filename or str(self.folder)  # the kernel does not say where
         elif not isinstance(error, Exception):
-            self._fail_interrupted_locked()
+            self._regain_locked()
 
     def _roll_locked(self) -> None:
         if self._appender.roll():
@@ -538,7 +540,7 @@ class Log(ReadableLog):
                 self._whole_locked(partial(self._appender.end_flush, end_offset, marks))
         except OSError as error:
             with self._write_lock:
-                self._rescue_locked(error)
+                self._rescue_locked(error, self.topics.rewrite)
 
     def _whole_locked(self, step: Callable[[], Result]) -> Result:
         """Take a step that must not be left in the middle."""
@@ -547,20 +549,32 @@ class Log(ReadableLog):
         except Exception:
             raise
         except BaseException:
-            self._fail_interrupted_locked()
+            self._regain_locked()
             raise
 
-    def _rescue_locked(self, cause: OSError) -> None:
+    def _rescue_locked(self, cause: OSError, renew_topics: Callable[[], None]) -> None:
         try:
             self._appender.doubt()
-            self.topics.rewrite()
+            renew_topics()
             self._appender.rescue(cause)
             self._appender.trust()
         except (OSError, RescueFailed) as error:
             raise self._fail_locked(error) from error
         except BaseException:
-            self._fail_interrupted_locked()
+            self._fail_locked(InterruptedError(_INTERRUPTED))
             raise
+
+    def _regain_locked(self) -> None:
+        """Somebody has pressed Ctrl-C, say, between two steps that belong together: what this process knows of its
+        files may not be what is in them. So what is not published is forgotten, and what is not durable is written
+        again, as after a failed flush. Waiting for the disk is not that: it can be interrupted freely."""
+        cause = InterruptedError(_INTERRUPTED)
+        self._tail = LogTail(self._store.tail_budget)
+        with suppress(LogFailed):  # whoever comes next is told; this caller has been interrupted
+            if not self._appender.back_to(self._end_offset):
+                raise self._fail_locked(cause)
+            self._rescue_locked(cause, self.topics.sync)
+        _wake(self.wakeups.wake_all(self._end_offset))
 
     def _resolve_synced(self) -> None:
         synced = []
@@ -583,12 +597,6 @@ class Log(ReadableLog):
             self._store.note(f"{self._failure}")
             self._fail_waiting(self._failure)
         return self._failure.again()
-
-    def _fail_interrupted_locked(self) -> None:
-        """Somebody has pressed Ctrl-C, say, between two steps that belong together: what this process knows of its
-        files may not be what is in them, and the next open looks at them. Waiting for the disk is not that: it can be
-        interrupted freely."""
-        self._fail_locked(InterruptedError("interrupted in the middle of a write"))
 
     def _fail_waiting(self, error: Exception) -> None:
         while self._unsynced:

@@ -193,9 +193,8 @@ class TopicDictionary:
         data = self._encoded(self._written_count, count)
         self._files.write_all(self._open_fd(), data, self._end)
         with self._lock:
-            self._end += len(data)
-            self._written_count = count
-            self._unsynced = True
+            # In one statement, which no interrupt can cut in two: else a name would be written twice.
+            self._end, self._written_count, self._unsynced = self._end + len(data), count, True
 
     def sync(self) -> None:
         """Flush what was written. Raises OSError, after which only `rewrite` helps."""
