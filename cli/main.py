@@ -33,6 +33,7 @@ COMMANDS = {
     "append": Command(".append", "append one record for each line of input"),
     "passwd": Command(".passwd", "set the password of a user of the MQTT front"),
     "readers": Command(".readers", "show who has read how far, release pins, forget readers"),
+    "backup": Command(".backup", "copy a store whole, also while a server writes it"),
     "salvage": Command(".salvage", "copy what can still be proved out of a damaged store"),
     "delete": Command(".delete", "delete a log with all its records"),
     "parquet": Command(".parquet", "keep a Parquet file of each sealed segment, for Spark and others"),

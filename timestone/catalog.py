@@ -208,6 +208,11 @@ class Catalog:
         for table in _TABLES:
             self._rows(table)
 
+    def copy_to(self, path: Path) -> None:
+        """Write all of it as of now into a new file, whoever else writes. The caller flushes that."""
+        with self._lock, self._told():
+            self._connection.execute("VACUUM INTO ?", (str(path),))
+
     def _rows(
         self, table: str, where: str = "", values: Sequence[Field] = (), broken: list[str] | None = None
     ) -> list[tuple[Any, ...]]:

@@ -1,0 +1,51 @@
+"""`timestone backup`: copy a store whole, also while a server writes it.
+
+Renders what `timestone.backup` did; decides nothing itself. The original is only read.
+"""
+
+import argparse
+
+from timestone.backup import back_up_store
+
+from .errors import UsageError
+from .parser import given_path
+from .progress import ProgressLine
+from .quantities import format_bytes, format_count
+
+EXAMPLES = """\
+examples:
+  timestone backup data backup-monday      a store of its own in ./backup-monday
+  timestone inspect backup-monday --deep   prove every record of it
+  timestone serve --data backup-monday     it is a store like any other
+
+Every record that was there when the backup began is in it, with settings, sessions and named
+readers. The owner of the store notices nothing. OUT appears when it is complete; until then it
+is called OUT.partial, which can be removed.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `backup`."""
+    parser.description = "Copy a store whole, also while a server writes it."
+    parser.epilog = EXAMPLES
+    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store; it may have an owner")
+    parser.add_argument(
+        "target", metavar="OUT", type=given_path, help="where the copy goes; must not exist yet"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Copy, and say what."""
+    try:
+        with ProgressLine() as progress:
+            logs = back_up_store(
+                arguments.directory,
+                arguments.target,
+                progress=lambda log, done: progress.show(f"{log}: {format_bytes(done)} copied"),
+            )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    for log in logs:
+        print(f"{log.folder}: {format_count(log.segments, 'segment')}, {format_bytes(log.bytes)}")
+    print(f"complete: {arguments.target}")
+    return 0

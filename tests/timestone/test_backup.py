@@ -1,0 +1,159 @@
+"""A backup of a store that its owner goes on writing is a store that opens, with all that was there when it began."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.waiting import wait_for_seals
+from timestone import LogConfig, ReaderId
+from timestone.backup import back_up_store
+from timestone.errors import CorruptLog, NotAStore
+from timestone.files import Files
+from timestone.inspection import inspect_store
+
+
+class Watched(Files):
+    """Calls back in front of the open of each file."""
+
+    def __init__(self, in_front: Callable[[Path], None]) -> None:
+        super().__init__()
+        self._in_front = in_front
+
+    def open(self, path: Path, *, write: bool = False) -> int:
+        self._in_front(path)
+        return super().open(path, write=write)
+
+
+def payloads(path: Path, log: str = "a") -> list[bytes]:
+    with timestone.open(path, min_free_bytes=0) as store:
+        return [record.payload for record in store.log(log, create=False).reader()]
+
+
+def numbered(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last)]
+
+
+def test_backup_of_a_live_store_has_records_settings_and_readers(tmp_path: Path) -> None:
+    config = LogConfig(segment_entries=10, retention_ms=10**9)
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        log = store.log("a", config=config)
+        log.append_many(numbered(0, 25), topic="x")
+        store.log("b", 3).append(b"other")
+        store.commit_readers({ReaderId("a", 0, "billing"): 7})
+        copied = back_up_store(tmp_path / "data", tmp_path / "backup")
+        log.append(b"later")
+    assert [(one.folder, one.bytes > 0) for one in copied] == [("a-0", True), ("b-3", True)]
+    assert inspect_store(tmp_path / "backup", deep=True).exit_code in (0, 1)
+    with timestone.open(tmp_path / "backup", min_free_bytes=0) as store:
+        log = store.log("a", create=False)
+        assert log.config == config
+        assert [(record.payload, record.topic) for record in log.reader()] == [
+            (payload, "x") for payload in numbered(0, 25)
+        ]
+        assert store.readers()[ReaderId("a", 0, "billing")].offset == 7
+        assert log.append(b"goes on") == 25
+        assert [record.payload for record in store.log("b", 3).reader()] == [b"other"]
+    assert len(payloads(tmp_path / "data")) == 26
+
+
+def test_owner_that_writes_in_front_of_each_step_of_the_backup(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0, ack="written", delete_delay_ms=0) as store:
+        log = store.log("a", config=LogConfig(segment_entries=10))
+        log.append_many(numbered(0, 7), topic="t0")
+
+        def append(path: Path) -> None:
+            if path.is_relative_to(tmp_path / "data"):
+                end = log.end_offset
+                log.append_many(numbered(end, end + 7), topic=f"t{end}")
+
+        for number in range(3):
+            least = log.end_offset
+            back_up_store(tmp_path / "data", tmp_path / f"backup-{number}", files=Watched(append))
+            with timestone.open(tmp_path / f"backup-{number}", min_free_bytes=0) as copy:
+                records = list(copy.log("a", create=False).reader())
+            assert least <= len(records) < log.end_offset
+            assert [record.payload for record in records] == numbered(0, len(records))
+            assert [record.topic for record in records] == [
+                f"t{record.offset // 7 * 7}" for record in records
+            ]
+
+
+def test_what_retention_deletes_meanwhile_is_in_no_part_there(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0, delete_delay_ms=0) as store:
+        log = store.log("a", config=LogConfig(segment_entries=10))
+        for number in range(5):
+            log.append_many(numbered(number * 10, number * 10 + 10))
+        wait_for_seals(log)
+        deleted: list[int] = []
+
+        def delete_in_front_of_the_second(path: Path) -> None:
+            if (
+                path.name == "00000000000000000010.index"
+                and path.parent.parent.name == "data"
+                and not deleted
+            ):
+                log.configure(retention_bytes=1)
+                deleted.append(log.apply_retention() or log.start_offset)
+
+        back_up_store(tmp_path / "data", tmp_path / "backup", files=Watched(delete_in_front_of_the_second))
+        assert log.start_offset > 10
+        start = log.start_offset
+    assert inspect_store(tmp_path / "backup", deep=True).exit_code in (0, 1)
+    assert payloads(tmp_path / "backup") == numbered(start, 50)
+
+
+def test_segment_that_is_rewritten_meanwhile_is_copied_as_it_is_then(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0, delete_delay_ms=0) as store:
+        log = store.log("a", config=LogConfig(segment_entries=100))
+        log.append_many([b'{"celsius": 21.5, "humidity": 40}'] * 100)
+        log.roll()
+        wait_for_seals(log)
+        rewritten: list[bool] = []
+
+        def compress_between_the_two(path: Path) -> None:
+            if path.name.endswith("0.segment") and path.parent.parent.name == "data" and not rewritten:
+                rewritten.append(True)  # before: the compression opens it, too
+                log.configure(compression="zstd")
+                log.apply_compression()
+                (tmp_path / "data" / "a-0" / "00000000000000000000.segment").unlink(missing_ok=True)
+
+        back_up_store(tmp_path / "data", tmp_path / "backup", files=Watched(compress_between_the_two))
+    assert rewritten
+    assert inspect_store(tmp_path / "backup", deep=True).exit_code == 0
+    assert len(payloads(tmp_path / "backup")) == 100
+
+
+@pytest.mark.parametrize("suffix", ["segment", "index"])
+def test_store_that_lacks_a_file_is_for_salvage(tmp_path: Path, suffix: str) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        store.log("a", config=LogConfig(segment_entries=10)).append_many(numbered(0, 10))
+        store.log("a").append(b"10")
+    (tmp_path / "data" / "a-0" / f"00000000000000000000.{suffix}").unlink()
+    with pytest.raises(CorruptLog, match="missing: `timestone salvage`"):
+        back_up_store(tmp_path / "data", tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+
+
+def test_store_without_a_catalogue_is_copied_without_one(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        store.log("a").append_many(numbered(0, 3))
+    (tmp_path / "data" / "catalog.db").unlink()
+    back_up_store(tmp_path / "data", tmp_path / "backup")
+    assert payloads(tmp_path / "backup") == numbered(0, 3)
+
+
+def test_places_that_will_not_do(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        store.log("a").append(b"0")
+        (tmp_path / "there").mkdir()
+        with pytest.raises(FileExistsError):
+            back_up_store(tmp_path / "data", tmp_path / "there")
+        with pytest.raises(ValueError, match="a backup never changes what it reads"):
+            back_up_store(tmp_path / "data", tmp_path / "data" / "backup")
+        with pytest.raises(NotAStore, match="neither logs nor"):
+            back_up_store(tmp_path / "there", tmp_path / "backup")
+        with pytest.raises(NotAStore, match="does not exist"):
+            back_up_store(tmp_path / "nowhere", tmp_path / "backup")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "there"]

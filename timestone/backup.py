@@ -1,0 +1,187 @@
+"""Copying a store whole, also while its owner writes it.
+
+    catalogue        first: sessions and named readers are then nowhere ahead of the records
+    each segment     both its files are opened before they are copied, so what is deleted or rewritten meanwhile is
+                     copied to its end; the index first, so every entry that is copied has its bytes
+    topics           last: each topic that an entry uses is known
+
+So the copy of a log is the log as of some moment of the backup, as if its owner had been killed there. The original is
+only read, and its owner notices nothing.
+"""
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from timestone import names
+from timestone.catalog import Catalog
+from timestone.errors import CorruptLog, NotAStore
+from timestone.files import Files
+from timestone.folder_listing import base_offsets
+from timestone.index import TRAILER_BYTES, DamagedIndex, Trailer
+
+Progress = Callable[[str, int], None]
+"""Called with a log's folder name and the bytes copied of it so far."""
+_PARTIAL_SUFFIX = ".partial"
+
+
+@dataclass(frozen=True, slots=True)
+class LogBackup:
+    """What was copied of one log."""
+
+    folder: str
+    segments: int
+    bytes: int
+
+
+def back_up_store(
+    source: Path, target: Path, *, files: Files | None = None, progress: Progress | None = None
+) -> list[LogBackup]:
+    """Copy the store in `source`, whoever owns it, to `target`, which must not exist. It appears there when it is
+    complete and durable. Every record that was there when the backup began is in it, but for those that retention
+    deletes meanwhile.
+
+    Raises NotAStore, FileExistsError, ValueError for a target within the source, CorruptLog for a log that lacks a file
+    (`timestone salvage` copies what is left of it), and OSError; what there is of the copy then stays under
+    `<target>.partial`."""
+    files = files or Files()
+    if not source.is_dir():
+        raise NotAStore(source, "it is not a directory" if source.exists() else "it does not exist")
+    logs = _logs_of(files, source)
+    if not logs and not (source / names.CATALOG_NAME).exists():
+        raise NotAStore(source, f"it has neither logs nor a {names.CATALOG_NAME}")
+    if target.resolve().is_relative_to(source.resolve()):
+        raise ValueError(f"{target} is in {source}: a backup never changes what it reads")
+    unfinished = target.with_name(target.name + _PARTIAL_SUFFIX)
+    for path in (target, unfinished):
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, "is already there", str(path))
+    files.make_directories(unfinished)
+    logs |= _copy_catalog(files, source / names.CATALOG_NAME, unfinished / names.CATALOG_NAME)
+    copied = [
+        _LogCopy(files, source / folder, unfinished / folder, progress).run() for folder in sorted(logs)
+    ]
+    files.sync_directory(unfinished)
+    files.rename(unfinished, target)
+    files.sync_directory(target.parent)
+    return copied
+
+
+def _logs_of(files: Files, source: Path) -> set[str]:
+    return {
+        name
+        for name in files.names(source)
+        if names.parse_log_folder(name) is not None and (source / name).is_dir()
+    }
+
+
+def _copy_catalog(files: Files, source: Path, target: Path) -> set[str]:
+    """Copy the catalogue as of now; the folders of the logs that it knows."""
+    if not source.exists():
+        return set()
+    catalog = Catalog(source, read_only=True)
+    try:
+        catalog.copy_to(target)
+    finally:
+        catalog.close()
+    fd = files.open(target, write=True)
+    try:
+        files.fdatasync(fd)
+    finally:
+        files.close(fd)
+    copy = Catalog(target, read_only=True)
+    try:
+        return {names.log_folder(*log) for log in copy.logs([])}
+    finally:
+        copy.close()
+
+
+class _LogCopy:
+    """The copy of one log's folder."""
+
+    def __init__(self, files: Files, source: Path, target: Path, progress: Progress | None) -> None:
+        self._files = files
+        self._source = source
+        self._target = target
+        self._progress = progress
+        self._copied: dict[int, int] = {}
+        """The bytes of each segment that was copied, by base offset."""
+
+    def run(self) -> LogBackup:
+        self._files.make_directory(self._target)
+        for base in base_offsets(self._files, self._source)[0]:
+            if not self._copy_segment(base):
+                break
+        for name in self._files.names(self._source):
+            if (
+                name == names.TOPICS_NAME
+                or names.parse_dictionary(name) is not None
+                or names.parse_missing(name) is not None
+            ):
+                self._files.copy_file(self._source / name, self._target / name)
+        self._files.sync_directory(self._target)
+        return LogBackup(self._source.name, len(self._copied), sum(self._copied.values()))
+
+    def _copy_segment(self, base: int) -> bool:
+        """Copy a segment as it is now; False for one that is only being made, which is the last."""
+        path = names.index_path(self._source, base)
+        while True:
+            try:
+                index = self._files.open(path)
+            except FileNotFoundError:
+                return self._without_index(base)
+            try:
+                if self._copy_pair(base, index):
+                    return True
+                # The segment was rewritten between the two looks, or it is lost.
+                if self._files.inode(index) == self._files.stat(path).st_ino:
+                    raise CorruptLog(path, "its segment is missing: `timestone salvage` copies what is left")
+            except FileNotFoundError:
+                return self._without_index(base)
+            finally:
+                self._files.close(index)
+
+    def _copy_pair(self, base: int, index: int) -> bool:
+        generation = self._generation(index, base)
+        try:
+            segment = self._files.open(names.segment_path(self._source, base, generation))
+        except FileNotFoundError:
+            return False
+        try:
+            self._copy(index, names.index_path(self._target, base))
+            self._copied[base] = self._copy(segment, names.segment_path(self._target, base, generation))
+        finally:
+            self._files.close(segment)
+        if self._progress is not None:
+            self._progress(self._source.name, sum(self._copied.values()))
+        return True
+
+    def _copy(self, fd: int, target: Path) -> int:
+        size_bytes = self._files.size(fd)
+        with self._files.new_file(target) as copy:
+            self._files.copy_bytes(fd, copy, 0, size_bytes)
+        return size_bytes
+
+    def _generation(self, index: int, base: int) -> int:
+        """Which generation of the segment file an open index means."""
+        end = self._files.pread(index, TRAILER_BYTES, max(0, self._files.size(index) - TRAILER_BYTES))
+        try:
+            return Trailer.decode(end, names.index_path(self._source, base)).generation
+        except DamagedIndex:
+            return 0  # of one that is growing
+
+    def _without_index(self, base: int) -> bool:
+        """Why is there none? Retention deletes from the front: what was copied before is then gone as well."""
+        bases, _ = base_offsets(self._files, self._source)
+        if base in bases:
+            if base == bases[-1]:
+                return False
+            path = names.index_path(self._source, base)
+            raise CorruptLog(path, "it is missing: `timestone salvage` copies what is left")
+        for copied in self._copied:
+            for name in self._files.names(self._target):
+                if names.parse_pair_base(name) == copied:
+                    self._files.unlink(self._target / name)
+        self._copied.clear()
+        return True
