@@ -82,14 +82,9 @@ def _copy_catalog(files: Files, source: Path, target: Path) -> set[str]:
         return set()
     catalog = Catalog(source, read_only=True)
     try:
-        catalog.copy_to(target)
+        files.write_file(target, catalog.image())
     finally:
         catalog.close()
-    fd = files.open(target, write=True)
-    try:
-        files.fdatasync(fd)
-    finally:
-        files.close(fd)
     copy = Catalog(target, read_only=True)
     try:
         return {names.log_folder(*log) for log in copy.logs([])}

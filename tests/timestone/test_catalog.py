@@ -36,6 +36,20 @@ def test_documents_and_logs_are_there_for_the_next_process(path: Path) -> None:
     again.close()
 
 
+def test_image_is_the_catalogue_as_of_now(path: Path, tmp_path: Path) -> None:
+    owner, reader = Catalog(path), Catalog(path, read_only=True)
+    owner.put_many("sessions", {"a": b"1", "b": b"2"})
+    image = reader.image()
+    owner.put_many("sessions", {"a": b"later"})
+    owner.close()
+    reader.close()
+    (tmp_path / "copy.db").write_bytes(image)
+    copy = Catalog(tmp_path / "copy.db")
+    assert copy.items("sessions") == {"a": b"1", "b": b"2"}
+    copy.check()
+    copy.close()
+
+
 def test_setting_that_this_version_does_not_know_is_left_out(path: Path) -> None:
     catalog = Catalog(path)
     catalog.put_log("a", 0, LogConfig(), 0, 0)
