@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from timestone.declared import COUNTED_MOST
+
 from .quantities import parse_bytes, parse_count, parse_duration
 from .settings import REQUIRED, Setting, build, settings_of
 
 _DURATIONS = {"_us": "us", "_ms": "ms", "_s": "s"}
-_MOST = 2**63 - 1
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -21,7 +22,7 @@ def convert(setting: Setting, value: Any) -> Any:
     """`value`, which is text or came from TOML, as the setting's type. Raises ValueError with the reason."""
     result = _convert(setting.type, value, setting.key)
     number = isinstance(result, (int, float)) and not isinstance(result, bool)
-    if number and not abs(result) <= _MOST:
+    if number and not abs(result) <= COUNTED_MOST:
         raise ValueError(f"{value!r} is larger than any machine counts")
     if number and (
         (setting.low is not None and result < setting.low)

@@ -171,6 +171,7 @@ class MqttSettings(SecuritySettings):
         256 * KIB,
         "deliveries waiting in memory for a slow client; above it nothing more is read for it",
         low=KIB,
+        high=1024 * MIB,
     )
     client_publishes_per_s: int = setting(
         0,

@@ -6,6 +6,8 @@ here, for the command line and for the reference page."""
 from dataclasses import field, fields
 from typing import Any
 
+COUNTED_MOST = 2**63 - 1
+"""The most that a setting may be that has no bound of its own: what is compiled counts with 64 bits."""
 _KINDS = {int: "a whole number", bool: "True or False"}
 
 
@@ -26,6 +28,8 @@ class Declared:
             kind = type(one.default)
             if kind in _KINDS and type(value) is not kind:
                 raise TypeError(f"{one.name} is {value!r}; it has to be {_KINDS[kind]}")
+            if kind is int and value > COUNTED_MOST:
+                raise ValueError(f"{one.name} is {value}, which is larger than any machine counts")
             if (low is not None and value < low) or (high is not None and value > high):
                 bounds = f"from {low}" + (f" to {high}" if high is not None else "")
                 raise ValueError(f"{one.name} is {value}; it goes {bounds}")

@@ -47,6 +47,8 @@ def test_loopback_is_known_without_asking_anybody(host: str, loopback: bool) -> 
         {"packet_bytes": 1},
         {"receive_maximum": 0},
         {"inflight_count": 65_536},
+        {"unsent_bytes": 2**31},
+        {"submitted_bytes": 2**63},
         {"default_log": "a/b"},
         {"ack": "fast"},
     ],

@@ -21,6 +21,7 @@ class Oven(Declared):
         ("heat", -1, "heat is -1; it goes from 0 to 250"),
         ("heat", 251, "heat is 251; it goes from 0 to 250"),
         ("minutes", 0, "minutes is 0; it goes from 1$"),
+        ("minutes", 2**63, f"minutes is {2**63}, which is larger than any machine counts"),
     ],
 )
 def test_value_out_of_range_is_refused_with_the_range(name: str, value: int, told: str) -> None:
