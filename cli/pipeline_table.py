@@ -25,7 +25,8 @@ def print_status(path: Path, status: PipelineStatus) -> None:
             f"windows of {minutes} min are closed up to {format_timestamp(closed_us)[:16].replace('T', ' ')}"
         )
     if status.late:
-        print(f"{format_count(status.late, 'late message')} not counted yet: timestone pipeline backfill")
+        waiting = format_count(status.late, "late message")
+        print(f"{waiting} not in all windows yet: timestone pipeline backfill, when those are closed")
     if status.exact:
         print("bronze = clean + dead_letters + duplicates")
     else:

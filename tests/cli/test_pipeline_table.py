@@ -37,7 +37,7 @@ def test_everything_that_matters_is_there(capsys: pytest.CaptureFixture[str]) ->
     assert ["gone-1", "7", "?", "?"] in lines
     assert ["no", "device", "10"] in lines
     assert "windows of 1 min are closed up to 2026-01-01 00:00" in text
-    assert "3 late messages not counted yet: timestone pipeline backfill" in text
+    assert "3 late messages not in all windows yet: timestone pipeline backfill" in text
     assert text.endswith("bronze = clean + dead_letters + duplicates\n")
     assert not [line for line in text.splitlines() if line != line.rstrip()]
 
