@@ -5,6 +5,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,20 +37,25 @@ def main(infile, outfile):
 def said(daemon: str, folder: Path, *words: bytes) -> str:
     """What a worker prints that is given each of `words` for its work, and on which Java then hangs up."""
     (folder / "pyspark_work.py").write_text(WORK)
+    # Not in `folder`: the path of a socket has some hundred bytes at most.
+    sockets = tempfile.TemporaryDirectory(prefix="worker-")
     environment = {
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": sockets.name,
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
         "SPARK_REUSE_WORKER": "1",
         "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]),
     }
-    with subprocess.Popen(
-        [sys.executable, "-m", daemon, "pyspark_work"],
-        env=os.environ | environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
+    with (
+        sockets,
+        subprocess.Popen(
+            [sys.executable, "-m", daemon, "pyspark_work"],
+            env=os.environ | environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process,
+    ):
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         (length,) = struct.unpack(">i", process.stdout.read(4))
         with socket.socket(socket.AF_UNIX) as java:
