@@ -76,7 +76,7 @@ def run_rounds(plant: Plant, chance: random.Random, ended: ExitStack) -> None:
     until = time.monotonic() + SECONDS
     while killed["driver"] < ROUNDS or time.monotonic() < until:
         another_batch()
-        workers = [pid for pid, words in descendants(driver.pid).items() if "pyspark.daemon" in words]
+        workers = [pid for pid, words in descendants(driver.pid).items() if ".daemon pyspark" in words]
         if workers:
             os.kill(max(workers), signal.SIGKILL)
             killed["worker"] += 1
