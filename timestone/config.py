@@ -152,7 +152,8 @@ class StoreConfig(Declared):
     )
     queue_bytes: int = setting(
         256 * MIB,
-        "the most memory of what was submitted to a log and waits for the disk; more is refused",
+        "the most memory of what was submitted to a log and waits for the disk; more is refused, and an append waits "
+        "when as much was written since the last flush began",
         low=1,
     )
     delete_delay_ms: int = setting(

@@ -150,7 +150,7 @@ class Log(ReadableLog):
 
         `written`: visible to readers, survives kill -9. `synced`: survives power loss. After an error nothing
         was appended, except for LogFailed at level `synced`: the record may be visible, its durability is
-        unknown.
+        unknown. At level `written` it waits for the disk first once `queue_bytes` were written since a flush began.
 
         Raises RecordTooLarge, TopicLimit, InvalidName, StorageFull, LogFailed, StoreClosed, OSError.
         """
@@ -194,6 +194,9 @@ class Log(ReadableLog):
         if level is Ack.MEMORY:
             raise ValueError("a record has no offset at level 'memory'; use submit, or ack='written'")
         draft.check(self.config.record_bytes, len(self._topic_names))
+        if self._appender.unsynced_bytes >= self._store.config.queue_bytes:
+            # The disk takes less than is appended: waiting for it bounds what is in memory until it is durable.
+            self._sync_to(self._end_offset)
         with self._write_lock:
             self._write_queued_locked()
             first = self._write_locked(draft)

@@ -45,9 +45,10 @@ class Place:
         self.clock = StepClock()
         self.stores: list[Store] = []
 
-    def log(self, *, min_free_bytes: int = 0, **settings: Any) -> Log:
+    def log(self, *, min_free_bytes: int = 0, queue_bytes: int = 256 * MIB, **settings: Any) -> Log:
         config = StoreConfig(
             min_free_bytes=min_free_bytes,
+            queue_bytes=queue_bytes,
             sync_interval_ms=NEVER_MS,
             log=LogConfig(**settings),
         )
@@ -110,6 +111,25 @@ def test_synced_append_has_flushed_both_files_and_a_written_one_none(place: Plac
         ".index",
     }
     assert (log.end_offset, log.synced_offset) == (3, 3)
+
+
+def test_append_waits_for_the_disk_when_much_that_was_written_is_not_durable(place: Place) -> None:
+    """What is not durable is kept in memory: beside a disk that took less than was appended it grew for ever."""
+    log = place.log(queue_bytes=4096)
+    for _ in range(50):
+        log.append(bytes(1000), ack="written")
+        assert log.end_offset - log.synced_offset <= 5
+    assert log.synced_offset >= 45
+
+
+def test_append_that_waits_for_a_disk_that_does_not_flush_has_not_happened(place: Place) -> None:
+    log = place.log(queue_bytes=4096)
+    for _ in range(4):
+        log.append(bytes(1000), ack="written")
+    place.files.fail("fdatasync", errno.EIO)
+    with pytest.raises(LogFailed):
+        log.append(b"refused", ack="written")
+    assert len(payloads(log)) == 4
 
 
 def test_sync_makes_all_that_was_written_durable(place: Place) -> None:
