@@ -14,6 +14,7 @@ offset the log ended; its records are appended, the first of each frame with a m
 says that it is done; its file goes. After a crash the marks behind that offset tell how far it came. Frames end at a
 segment's end when they were torn, because a process never appends to a segment of another one."""
 
+import contextlib
 import json
 import logging
 import shutil
@@ -217,8 +218,9 @@ class Inbox:
         oldest_s = time.time() - LEFT_OVER_S
         staging = self._folder / STAGING_NAME
         for path in [*staging.glob("*"), *self._folder.glob(f"*{REFUSED_SUFFIX}")]:
-            if path.stat().st_mtime < oldest_s:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            with contextlib.suppress(FileNotFoundError):  # whoever it belonged to has come and removed it
+                if path.stat().st_mtime < oldest_s:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _appended(log: Log, posting: Posting, since: int) -> dict[int, int]:

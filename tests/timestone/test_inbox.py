@@ -124,7 +124,9 @@ def test_a_posting_under_a_wrong_name_or_without_its_parts_is_refused(
     assert "it is no posting" in caplog.text
 
 
-def test_parts_that_nobody_posts_are_removed_after_a_day(tmp_path: Path) -> None:
+def test_parts_that_nobody_posts_are_removed_after_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with timestone.open(tmp_path):
         pass
     poster = Poster(tmp_path)
@@ -132,6 +134,10 @@ def test_parts_that_nobody_posts_are_removed_after_a_day(tmp_path: Path) -> None
         poster.stage(group, [frame([b"a"])])
     old_s = time.time() - LEFT_OVER_S - 60
     os.utime(tmp_path / "inbox" / "staging" / "old", (old_s, old_s))
+    staging = tmp_path / "inbox" / "staging"
+    for name in ("a", "z"):  # listed, and gone when they are looked at, as when a poster removes its own
+        (staging / name).symlink_to("nowhere")
     with timestone.open(tmp_path):
         pass
-    assert [path.name for path in (tmp_path / "inbox" / "staging").iterdir()] == ["new"]
+    assert sorted(path.name for path in staging.iterdir() if not path.is_symlink()) == ["new"]
+    assert "a posting has to wait" not in caplog.text
