@@ -60,7 +60,7 @@ _CHUNK_ENTRIES = 1 << 14
 
 
 class StoreView:
-    """A store to read from. Made by `timestone.view`."""
+    """A store to read from. Made by `timestone.view`; usable from any thread."""
 
     def __init__(self, path: Path, *, files: Files | None = None) -> None:
         """Raises NotAStore when the directory is missing or has no log."""
@@ -68,6 +68,7 @@ class StoreView:
         self.files = files or Files()
         self.open_segments = OpenSegments(_OPEN_SEGMENTS)
         self._logs: dict[tuple[str, int], LogView] = {}
+        self._logs_lock = threading.Lock()
         self._closed = False
         logs_of_store(self.files, path)
 
@@ -89,20 +90,21 @@ class StoreView:
     def log(self, name: str, partition: int = 0) -> "LogView":
         """A log as it is now; one view a log, refreshed by this call. Raises UnknownLog, CorruptLog,
         UnsupportedFormat."""
-        if self._closed:
-            raise StoreClosed(f"the view of {self.path} is closed")
-        view = self._logs.get((name, partition))
-        if view is None:
-            return self._open_log(name, partition)
-        try:
-            view.refresh()
-        except UnknownLog:  # it was deleted, and perhaps made again
-            view.close()
-            del self._logs[name, partition]
-            return self._open_log(name, partition)
-        return view
+        with self._logs_lock:
+            if self._closed:
+                raise StoreClosed(f"the view of {self.path} is closed")
+            view = self._logs.get((name, partition))
+            if view is None:
+                return self._open_log_locked(name, partition)
+            try:
+                view.refresh()
+            except UnknownLog:  # it was deleted, and perhaps made again
+                view.close()
+                del self._logs[name, partition]
+                return self._open_log_locked(name, partition)
+            return view
 
-    def _open_log(self, name: str, partition: int) -> "LogView":
+    def _open_log_locked(self, name: str, partition: int) -> "LogView":
         if (name, partition) not in self.log_names():
             raise UnknownLog(names.log_folder(name, partition), self.folders())
         view = self._logs[name, partition] = LogView(self, name, partition)
@@ -182,9 +184,10 @@ class StoreView:
             catalog.close()
 
     def close(self) -> None:
-        self._closed = True
-        for view in self._logs.values():
-            view.close()
+        with self._logs_lock:
+            self._closed = True
+            for view in self._logs.values():
+                view.close()
         self.open_segments.clear()
 
 

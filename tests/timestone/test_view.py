@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from timestone.config import LogConfig
 from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, StoreClosed, UnknownLog
 from timestone.log import Log
 from timestone.segment import Segment
+from timestone.view import StoreView
 
 
 @pytest.fixture
@@ -409,3 +411,26 @@ def test_view_names_a_file_that_is_really_missing(place: ExpiringStore) -> None:
             other.read(4)
         with pytest.raises(timestone.CorruptLog, match="missing"):
             other.offset_at(log.record(5).timestamp_us)
+
+
+def ask(view: StoreView, together: threading.Barrier, found: list[timestone.LogView]) -> None:
+    together.wait(60)
+    found.append(view.log("a"))
+
+
+def test_threads_that_ask_for_a_log_at_once_get_the_same_view(root: Path, log: Log) -> None:
+    log.append(b"0")
+    kept = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            together, found = threading.Barrier(4), list[timestone.LogView]()
+            with timestone.view(root) as view:
+                threads = [threading.Thread(target=ask, args=(view, together, found)) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                assert [one is found[0] for one in found] == [True] * 4
+    finally:
+        sys.setswitchinterval(kept)
