@@ -16,10 +16,11 @@ from pathlib import Path
 
 from timestone import names
 from timestone.catalog import Catalog
-from timestone.errors import CorruptLog, NotAStore
+from timestone.errors import CorruptLog
 from timestone.files import Files
 from timestone.folder_listing import base_offsets
 from timestone.index import TRAILER_BYTES, DamagedIndex, Trailer
+from timestone.store_listing import logs_of_store
 
 Progress = Callable[[str, int], None]
 """Called with a log's folder name and the bytes copied of it so far."""
@@ -46,11 +47,7 @@ def back_up_store(
     (`timestone salvage` copies what is left of it), and OSError; what there is of the copy then stays under
     `<target>.partial`."""
     files = files or Files()
-    if not source.is_dir():
-        raise NotAStore(source, "it is not a directory" if source.exists() else "it does not exist")
-    logs = _logs_of(files, source)
-    if not logs and not (source / names.CATALOG_NAME).exists():
-        raise NotAStore(source, f"it has neither logs nor a {names.CATALOG_NAME}")
+    logs = {names.log_folder(*log) for log in logs_of_store(files, source)}
     if target.resolve().is_relative_to(source.resolve()):
         raise ValueError(f"{target} is in {source}: a backup never changes what it reads")
     unfinished = target.with_name(target.name + _PARTIAL_SUFFIX)
@@ -66,14 +63,6 @@ def back_up_store(
     files.rename(unfinished, target)
     files.sync_directory(target.parent)
     return copied
-
-
-def _logs_of(files: Files, source: Path) -> set[str]:
-    return {
-        name
-        for name in files.names(source)
-        if names.parse_log_folder(name) is not None and (source / name).is_dir()
-    }
 
 
 def _copy_catalog(files: Files, source: Path, target: Path) -> set[str]:
