@@ -62,10 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{path}: {user} is new" if new else f"{path}: {user} has a new password")
     except UnknownUser:
         raise CommandError(f"{path}: there is no user {user!r}") from None
-    except FileExistsError as error:
-        raise CommandError(
-            f"{error.filename} is there: somebody else changes the file; if nobody does, remove it"
-        ) from None
     except (BadPasswordFile, MissingExtra) as error:
         raise CommandError(str(error)) from None
     return 0

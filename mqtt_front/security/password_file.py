@@ -4,6 +4,7 @@ Lines that begin with `#` and empty ones are left alone. The format is mosquitto
 as they are; the hashes are described in `password_hash`.
 """
 
+import fcntl
 import os
 import stat
 from collections.abc import Callable, Mapping
@@ -113,29 +114,51 @@ def _find(lines: list[str], user: str) -> int | None:
 def _rewrite(path: Path, edit: Callable[[list[str]], bool]) -> bool:
     """Let `edit` change the lines of the file, in place; returns what it returns.
 
-    The new content gets the name of the file only when it is on the disk. Its temporary name is also the lock between
-    two that change the file at the same time.
+    The new content gets the name of the file only when it is on the disk. Until then its file is also the lock between
+    two that change passwords at the same time; the kernel frees it when its owner is killed.
     """
     path = path.resolve()  # replace the file that a link leads to, not the link
     temporary = path.with_name(path.name + ".new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8", newline="\n") as file:
+    with os.fdopen(_open_locked(temporary), "w", encoding="utf-8", newline="\n") as file:
+        try:
             lines = _lines(path) if path.exists() else []
             while lines and not lines[-1]:
                 del lines[-1]
             result = edit(lines)
             if path.exists():
-                _take_over_owner(fd, path)
+                _take_over_owner(file.fileno(), path)
             file.writelines(f"{line}\n" for line in lines)
             file.flush()
-            os.fsync(fd)
-        temporary.rename(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+            os.fsync(file.fileno())
+            temporary.rename(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
     _sync_directory(path.parent)
     return result
+
+
+def _open_locked(path: Path) -> int:
+    """An empty file of this name that only its owner may read, and that nobody else has locked."""
+    while True:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if _is_named(fd, path):
+                os.fchmod(fd, 0o600)
+                os.ftruncate(fd, 0)
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # who had the lock has given the file its final name, or deleted it
+
+
+def _is_named(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 def _take_over_owner(fd: int, path: Path) -> None:

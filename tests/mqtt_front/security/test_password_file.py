@@ -2,6 +2,7 @@ import os
 import shutil
 import stat
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -95,10 +96,26 @@ def test_a_link_goes_on_leading_to_the_file(tmp_path: Path) -> None:
 
 
 def test_two_changes_at_the_same_time_do_not_lose_one(tmp_path: Path) -> None:
-    (tmp_path / "passwords.new").touch()
-    with pytest.raises(FileExistsError):
+    users = [f"device-{number}" for number in range(12)]
+    with ThreadPoolExecutor(len(users)) as threads:
+        list(threads.map(lambda user: set_password(tmp_path / "passwords", user, b"secret"), users))
+    assert sorted(read_password_file(tmp_path / "passwords")) == sorted(users)
+    assert [path.name for path in tmp_path.iterdir()] == ["passwords"]
+
+
+def test_a_change_that_was_killed_is_in_nobody_s_way(tmp_path: Path) -> None:
+    (tmp_path / "passwords.new").write_text("alice:half a ha")
+    (tmp_path / "passwords.new").chmod(0o644)
+    assert set_password(tmp_path / "passwords", "bob", b"secret")
+    assert list(read_password_file(tmp_path / "passwords")) == ["bob"]
+    assert (tmp_path / "passwords").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_in_the_place_of_the_new_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "passwords.new").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"):
         set_password(tmp_path / "passwords", "alice", b"secret")
-    assert (tmp_path / "passwords.new").exists(), "it belongs to the other one"
+    assert not (tmp_path / "victim").exists()
 
 
 @pytest.mark.parametrize("user", ["", " alice", "alice ", "a:b", "#a", "a\nb", "a\x00", "x" * 70_000])
