@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import lcm
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from timestone.declared import Declared, setting
 
 from .errors import InvalidConfig
 
@@ -25,40 +27,36 @@ RESERVED = (
 """Columns that the pipeline adds; no field of a message can have their names."""
 
 
-def _setting(default: Any, help: str, *, low: int | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "low": low})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceConfig:
+class SourceConfig(Declared):
     """What is read."""
 
     path: Path = field(default=Path("timestone-data"), metadata={"help": "the folder of the store"})
-    logs: tuple[str, ...] = _setting((), "names of logs; none: all of them")
-    topics: tuple[str, ...] = _setting((), "MQTT topic filters; none: every record")
-    starting: Literal["earliest", "latest"] = _setting("earliest", "where the very first run begins")
-    records_per_batch: int = _setting(500_000, "the most records of one batch", low=1)
-    fail_on_data_loss: bool = _setting(True, "stop when records that come next are gone; else warn and go on")
+    logs: tuple[str, ...] = setting((), "names of logs; none: all of them")
+    topics: tuple[str, ...] = setting((), "MQTT topic filters; none: every record")
+    starting: Literal["earliest", "latest"] = setting("earliest", "where the very first run begins")
+    records_per_batch: int = setting(500_000, "the most records of one batch", low=1)
+    fail_on_data_loss: bool = setting(True, "stop when records that come next are gone; else warn and go on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TablesConfig:
+class TablesConfig(Declared):
     """Where the tables are and what they are."""
 
     path: Path = field(
         default=Path("tables"), metadata={"help": "the folder of the tables; created when missing"}
     )
-    format: Literal["parquet", "delta"] = _setting(
+    format: Literal["parquet", "delta"] = setting(
         "parquet", "plain Parquet, or the same files as Delta tables"
     )
-    keep_replaced_s: int = _setting(
+    keep_replaced_s: int = setting(
         600, "replaced files stay this long for readers that have them in their list", low=0
     )
-    file_bytes: int = _setting(128 * 1024 * 1024, "compaction makes files of about this size", low=1)
+    file_bytes: int = setting(128 * 1024 * 1024, "compaction makes files of about this size", low=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageConfig:
+class MessageConfig(Declared):
     """What a message is. Raises InvalidConfig."""
 
     fields: Mapping[str, str] = field(
@@ -71,14 +69,15 @@ class MessageConfig:
         },
         metadata={"help": "the fields of the JSON object and their types, as Spark writes them"},
     )
-    device: str = _setting("device", "the field that names the device; a message without it is a dead letter")
-    time: str = _setting("ts", "the field with the time of the event, a timestamp; needed as well")
-    sequence: str = _setting("seq", "the field that tells messages of a device apart; may be missing")
-    future_s: int = _setting(
+    device: str = setting("device", "the field that names the device; a message without it is a dead letter")
+    time: str = setting("ts", "the field with the time of the event, a timestamp; needed as well")
+    sequence: str = setting("seq", "the field that tells messages of a device apart; may be missing")
+    future_s: int = setting(
         300, "a message that claims to be later than its arrival by more than this is a dead letter", low=0
     )
 
     def __post_init__(self) -> None:
+        Declared.__post_init__(self)
         for name, kind in self.fields.items():
             if name in RESERVED:
                 raise InvalidConfig(f"message.fields.{name}: the pipeline has a column of that name itself")
@@ -116,10 +115,10 @@ class MessageConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeduplicateConfig:
+class DeduplicateConfig(Declared):
     """When a message is a repetition of another."""
 
-    within_s: int = _setting(
+    within_s: int = setting(
         600,
         "a message arriving this long after one with the same device and sequence is a repetition; 0: never",
         low=0,
@@ -127,15 +126,16 @@ class DeduplicateConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowsConfig:
+class WindowsConfig(Declared):
     """The windows of event time. Raises InvalidConfig."""
 
-    minutes: tuple[int, ...] = _setting((1, 5, 15), "the lengths of the windows")
-    lateness_s: int = _setting(
+    minutes: tuple[int, ...] = setting((1, 5, 15), "the lengths of the windows")
+    lateness_s: int = setting(
         600, "a window is closed when a message this much newer than its end has arrived", low=0
     )
 
     def __post_init__(self) -> None:
+        Declared.__post_init__(self)
         if not self.minutes or len(set(self.minutes)) != len(self.minutes):
             raise InvalidConfig("windows.minutes: name at least one length, each once")
         if any(not 1 <= length <= 1440 for length in self.minutes) or 1440 % lcm(*self.minutes):
@@ -150,11 +150,11 @@ class WindowsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkConfig:
+class SparkConfig(Declared):
     """How Spark runs. Left to `spark-submit` where that starts it."""
 
-    master: str = _setting("local[*,4]", "where the tasks run; the 4 is how often one is tried")
-    trigger_s: int = _setting(10, "the time between the beginnings of two batches", low=0)
+    master: str = setting("local[*,4]", "where the tasks run; the 4 is how often one is tried")
+    trigger_s: int = setting(10, "the time between the beginnings of two batches", low=0)
     conf: Mapping[str, str] = field(
         default_factory=dict, metadata={"help": "settings of Spark itself, such as spark.driver.memory"}
     )

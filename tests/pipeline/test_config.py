@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from timestone_pipeline.config import MessageConfig, PipelineConfig, WindowsConfig
+from timestone_pipeline.config import MessageConfig, PipelineConfig, SourceConfig, WindowsConfig
 from timestone_pipeline.errors import InvalidConfig
 
 
@@ -37,3 +37,10 @@ def test_windows_of_all_lengths_meet_at_blocks() -> None:
 def test_measurements_are_the_numbers_that_name_nothing() -> None:
     assert PipelineConfig().message.measurements == ("temperature", "humidity")
     assert PipelineConfig().message.keys == ("device", "seq")
+
+
+def test_numbers_are_held_to_what_their_setting_declares() -> None:
+    with pytest.raises(ValueError, match="records_per_batch is 0; it goes from 1"):
+        SourceConfig(records_per_batch=0)
+    with pytest.raises(TypeError, match="lateness_s is '600'; it has to be a whole number"):
+        WindowsConfig(lateness_s="600")  # type: ignore[arg-type]
