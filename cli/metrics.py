@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from timestone.address import shown_address
 from timestone.errors import TimestoneError
-from timestone.front import Front
+from timestone.front import Counting, Front
 from timestone.store import Store
 
 from .version import timestone_version
@@ -20,6 +20,9 @@ PATH = "/metrics"
 _REQUEST_BYTES = 16 * 1024
 _REQUEST_S = 10
 """A scrape is one small request at once: who takes longer wants something else."""
+_MOST_AT_ONCE = 100
+"""Requests that are open. There is one Prometheus or there are two; what is beyond that shall not take the descriptors
+that clients of the fronts need."""
 _log = logging.getLogger("timestone.metrics")
 
 
@@ -34,6 +37,9 @@ class MetricsPage:
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
+        self._answers: set[asyncio.Task[None]] = set()
+        self._at_the_store = asyncio.Lock()
+        """One look at a time: it needs a thread, and the fronts have use for the others."""
 
     @property
     def address(self) -> str:
@@ -45,7 +51,7 @@ class MetricsPage:
         """Listen. Raises OSError that names the address."""
         try:
             self._server = await asyncio.start_server(
-                self._answer, self._host, self._port, limit=_REQUEST_BYTES
+                self._accept, self._host, self._port, limit=_REQUEST_BYTES
             )
         except OSError as error:
             # asyncio puts the address and more into `strerror`; codes below 0 are those of getaddrinfo.
@@ -57,10 +63,22 @@ class MetricsPage:
         """Answer nobody any more."""
         if self._server is not None:
             self._server.close()
+        for answer in self._answers:
+            answer.cancel()
+        await asyncio.gather(*self._answers, return_exceptions=True)
 
     def describe(self) -> list[str]:
         """Where the page is, for people."""
         return [f"metrics on http://{self.address}{PATH}"]
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._answers) >= _MOST_AT_ONCE:
+            writer.close()
+            return
+        # Not left to asyncio: Python 3.11 logs a traceback for each of its own that is cancelled.
+        answer = asyncio.get_running_loop().create_task(self._answer(reader, writer))
+        self._answers.add(answer)
+        answer.add_done_callback(self._answers.discard)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -81,7 +99,8 @@ class MetricsPage:
         if path != PATH:
             return _http("404 Not Found", f"the metrics are at {PATH}\n", method)
         of_fronts = "".join(_of_fronts(self._fronts))  # here, where they count; the store looks at the disk
-        of_store = await asyncio.to_thread(lambda: "".join(_of_store(self._store)))
+        async with self._at_the_store:
+            of_store = await asyncio.to_thread(lambda: "".join(_of_store(self._store)))
         return _http("200 OK", of_fronts + of_store, method)
 
 
@@ -98,8 +117,15 @@ def _of_fronts(fronts: Sequence[Front]) -> Iterator[str]:
     for front in fronts:
         for name, value in front.status().items():
             if isinstance(value, int | float) and not isinstance(value, bool):
-                # Untyped: a front does not say which of its figures only ever grow.
-                yield _metric(f"timestone_{front.name}_{name}", "untyped", [({}, value)])
+                kind = _kind(front, name)
+                suffix = "_total" if kind == "counter" else ""
+                yield _metric(f"timestone_{front.name}_{name}{suffix}", kind, [({}, value)])
+
+
+def _kind(front: Front, name: str) -> str:
+    if not isinstance(front, Counting):
+        return "untyped"
+    return "gauge" if name in front.gauges else "counter"
 
 
 def _of_store(store: Store) -> Iterator[str]:

@@ -16,6 +16,12 @@ LIMITS = (
 )  # fmt: skip
 """The settings that a client can come up against; each is counted. `topic_count` is one of the log."""
 
+GAUGES = frozenset({
+    "connections", "sessions", "sessions_connected", "sessions_connected_maximum", "sessions_away",
+    "bytes_submitted", "bytes_unsent", "shared_subscriptions", "retained", "retained_bytes",
+})  # fmt: skip
+"""What is there now. All others say how often something has happened since the start, and only grow."""
+
 
 @dataclass(slots=True)
 class Counts:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 from mqtt_front.broker import Broker
-from mqtt_front.counters import counters
+from mqtt_front.counters import GAUGES, counters
 from mqtt_front.listener import Listener
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.open_files import allow_open_files
@@ -37,6 +37,7 @@ class MqttFront:
     """MQTT 3.1, 3.1.1 and 5 over TCP in front of the logs of a store. Runs in any asyncio event loop."""
 
     name: ClassVar[str] = "mqtt"
+    gauges: ClassVar[frozenset[str]] = GAUGES
 
     @classmethod
     def settings(cls) -> type[MqttSettings]:

@@ -45,3 +45,11 @@ class Reloadable(Protocol):
 
     async def reload(self) -> None:
         """Read them anew. Raises OSError or ValueError when one cannot be used; then everything stays as it was."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """What a front offers besides, when the numbers of its status are counters: they begin at 0 and only grow."""
+
+    gauges: ClassVar[frozenset[str]]
+    """The names of those that are none: they fall as well."""

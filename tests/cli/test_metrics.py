@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -14,8 +15,10 @@ from timestone_cli.metrics import MetricsPage
 
 
 class CountingFront(LineFront):
+    gauges: ClassVar[frozenset[str]] = frozenset({"clients", "load"})
+
     def status(self) -> dict[str, object]:
-        return {"address": "127.0.0.1:1", "clients": 3, "load": 0.5, "open": True, "limits": {"clients": 5}}
+        return {"address": "127.0.0.1:1", "clients": 3, "load": 0.5, "lines": 7, "open": True, "limits": {"clients": 5}}
 
 
 async def ask(page: MetricsPage, request: bytes) -> tuple[str, str]:
@@ -55,9 +58,13 @@ def test_page_says_what_fronts_and_store_count(tmp_path: Path) -> None:
         status, body = await ask(page, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         assert status == "HTTP/1.1 200 OK"
         lines = body.splitlines()
-        assert [line for line in lines if line.startswith("timestone_line_")] == [
+        assert [line for line in lines if "timestone_line_" in line] == [
+            "# TYPE timestone_line_clients gauge",
             "timestone_line_clients 3",
+            "# TYPE timestone_line_load gauge",
             "timestone_line_load 0.5",
+            "# TYPE timestone_line_lines_total counter",
+            "timestone_line_lines_total 7",
         ]
         for sample in (
             'timestone_log_start_offset{log="telemetry",partition="0"} 0',
@@ -110,6 +117,25 @@ def test_request_without_end_gets_no_answer_and_harms_nobody(tmp_path: Path) -> 
         assert (await ask(page, b"GET /metrics HTTP/1.1\r\n\r\n"))[0] == "HTTP/1.1 200 OK"
 
     on_page(tmp_path, visit)
+
+
+def test_requests_that_never_end_keep_nobody_else_from_a_descriptor_and_end_with_the_page(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def visit(page: MetricsPage) -> None:
+        host, _, port = page.address.rpartition(":")
+        unfinished = []
+        async with asyncio.timeout(60):
+            while (await ask(page, b"GET /metrics HTTP/1.1\r\n\r\n"))[0]:  # again where these were too slow
+                for _ in range(100):
+                    reader, writer = await asyncio.open_connection(host, int(port))
+                    writer.write(b"GET ")
+                    unfinished.append((reader, writer))
+        await page.stop()
+        assert [await reader.read() for reader, _ in unfinished] == [b""] * len(unfinished)
+
+    on_page(tmp_path, visit)
+    assert caplog.text == ""
 
 
 def test_store_that_cannot_say_all_says_the_rest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

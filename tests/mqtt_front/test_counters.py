@@ -1,7 +1,7 @@
 from dataclasses import fields
 
 from mqtt_front.codec.packets import Puback, Publish
-from mqtt_front.counters import LIMITS
+from mqtt_front.counters import GAUGES, LIMITS
 from mqtt_front.settings import MqttSettings
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer
@@ -26,7 +26,7 @@ def test_what_clients_do_is_counted_by_name(server: MqttServer) -> None:
     assert rises == {"connections": 1, "sessions": 1, "publishes_received": 1}
     assert after["packets_received"] - before["packets_received"] == 2
     assert after["bytes_received"] > before["bytes_received"]
-    assert {f"over_{limit}" for limit in LIMITS} <= after.keys()
+    assert {f"over_{limit}" for limit in LIMITS} | GAUGES <= after.keys()
     wait_for(lambda: server.status()["connections"] == before["connections"])
 
 
