@@ -4,7 +4,8 @@
     _ledger/000000000012.snapshot.json   everything up to and including a commit
 
 A commit appears whole or not at all: it is written under another name, flushed, and linked to its number, which fails
-when that number is taken. So a batch is in all tables or in none, whoever is killed when. Reading takes no lock.
+when that number is taken. So a batch is in all tables or in none, whoever is killed when. A snapshot is renamed to its
+name, so that at every moment either it or what it replaces is there. Reading takes no lock.
 Belongs here: the files of the ledger. Knows nothing of the data files beyond what commits say of them.
 """
 
@@ -19,6 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from timestone.files import Files
+
 from .data_file import DataFile
 from .errors import Busy, DamagedLedger, PipelineError
 from .progress import Progress
@@ -26,6 +29,7 @@ from .progress import Progress
 FORMAT_VERSION = 1
 _COMMIT = re.compile(r"(\d{12})\.json")
 _SNAPSHOT = re.compile(r"(\d{12})\.snapshot\.json")
+_DRAFT = ".draft"
 
 FileKey = tuple[str, str]
 """Table and path of a data file."""
@@ -151,7 +155,6 @@ class Ledger:
     @contextmanager
     def writing(self) -> Iterator[State]:
         """Be the only one who commits. Waits for its turn, which is short: the work is done before."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         with exclusively(self.folder / "COMMIT.lock", wait=True):
             yield self.state()
 
@@ -160,7 +163,10 @@ class Ledger:
         if commit.number != self._state.number + 1:
             raise PipelineError(f"commit {commit.number} does not follow {self._state.number}")
         after = self._state.after([commit])
-        _write_whole(self._path(commit.number), commit.to_json())
+        draft = _draft(self._path(commit.number), commit.to_json())
+        os.link(draft, self._path(commit.number))
+        draft.unlink()
+        flush(self.folder)
         self._state = after
         return after
 
@@ -172,27 +178,31 @@ class Ledger:
         state = self.state()
         kept = {key: at for key, at in state.replaced.items() if at >= forget_before_us}
         state = replace(state, replaced=kept)
-        path = self.folder / f"{state.number:012}.snapshot.json"
-        path.unlink(missing_ok=True)
-        _write_whole(path, state.to_json())
+        # One of this number may be there, and then it is all there is: its commits are gone.
+        os.replace(
+            _draft(self._snapshot_path(state.number), state.to_json()), self._snapshot_path(state.number)
+        )
+        flush(self.folder)
         for number in self._numbers(_COMMIT):
             if number <= state.number:
                 self._path(number).unlink(missing_ok=True)
         for number in self._numbers(_SNAPSHOT):
             if number < state.number:
-                (self.folder / f"{number:012}.snapshot.json").unlink(missing_ok=True)
+                self._snapshot_path(number).unlink(missing_ok=True)
+        for draft in self.folder.glob(f"*{_DRAFT}"):
+            draft.unlink()  # whoever wrote it was killed
         self._state = state
         return state
 
     def _refreshed(self) -> State:
         snapshot = max(self._numbers(_SNAPSHOT), default=0)
         if snapshot > self._state.number:
-            self._state = self._read(self.folder / f"{snapshot:012}.snapshot.json", State.from_json)
+            self._state = self._read(self._snapshot_path(snapshot), State.from_json)
         new = self.commits(self._state.number)
+        if max(self._numbers(_SNAPSHOT), default=0) > snapshot:
+            raise FileNotFoundError  # commits that it replaced may be missing among the new ones, or all of them
         for number, one in enumerate(new, self._state.number + 1):
             if one.number != number:
-                if max(self._numbers(_SNAPSHOT), default=0) > snapshot:
-                    raise FileNotFoundError
                 raise DamagedLedger(f"{self.folder}: commit {number} is missing, and {one.number} is there")
         self._state = self._state.after(new)
         return self._state
@@ -207,21 +217,23 @@ class Ledger:
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:012}.json"
 
+    def _snapshot_path(self, number: int) -> Path:
+        return self.folder / f"{number:012}.snapshot.json"
+
     def _read(self, path: Path, read: Any) -> Any:
-        text = path.read_text("utf-8")
         try:
-            return read(json.loads(text))
-        except (KeyError, TypeError, ValueError) as error:
+            return read(json.loads(path.read_bytes()))
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise DamagedLedger(f"{path}: not a commit of this version: {error}") from None
 
 
 @contextmanager
 def exclusively(path: Path, *, wait: bool, busy: str = "") -> Iterator[None]:
-    """Hold a lock file; the kernel frees it when this process ends, however it ends.
+    """Hold a lock file, in a folder that is made, durably; the kernel frees it when this process ends, however it ends.
 
     Raises Busy with the text `busy` when another process holds it and `wait` is false.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Files().make_directories(path.parent)
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -249,10 +261,9 @@ def _check_version(data: Mapping[str, Any]) -> None:
         raise ValueError(f"its format is {data['version']!r}, this Timestone reads {FORMAT_VERSION}")
 
 
-def _write_whole(path: Path, content: Mapping[str, Any]) -> None:
-    draft = path.with_name(path.name + ".draft")
+def _draft(path: Path, content: Mapping[str, Any]) -> Path:
+    """What is to be the file `path`, whole and on the disk, under another name."""
+    draft = path.with_name(path.name + _DRAFT)
     draft.write_text(json.dumps(content, separators=(",", ":")), "utf-8")
     flush(draft)
-    os.link(draft, path)
-    draft.unlink()
-    flush(path.parent)
+    return draft

@@ -1,6 +1,8 @@
 """Commits appear whole or not at all, in order, and a snapshot says the same as what it replaces."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,51 @@ def test_a_snapshot_says_the_same_and_forgets_what_was_replaced_long_ago(tmp_pat
         assert reader.state().progress == before.progress
 
 
+def test_a_snapshot_that_cannot_be_written_leaves_the_one_of_the_same_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commits that it stands for are gone, so for a moment without it all tables would be empty."""
+
+    def fails(fd: int) -> None:
+        raise OSError(errno.EIO, "the disk fails")
+
+    ledger = filled(tmp_path)
+    with ledger.writing():
+        before = ledger.write_snapshot(forget_before_us=0)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fails)
+            with pytest.raises(OSError, match="the disk fails"):
+                ledger.write_snapshot(forget_before_us=0)
+        assert Ledger(tmp_path).state() == before
+        assert ledger.write_snapshot(forget_before_us=0) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000003.snapshot.json", "COMMIT.lock"]
+
+
+def test_a_reader_that_is_overtaken_by_the_first_snapshot_looks_again(tmp_path: Path) -> None:
+    ledger = filled(tmp_path)
+    before = ledger.state()
+
+    class Overtaken(Ledger):
+        """Finds no snapshot, and before it looks for commits, there is one in their place."""
+
+        def commits(self, after: int) -> list[Commit]:
+            with ledger.writing():
+                ledger.write_snapshot(forget_before_us=0)
+            return super().commits(after)
+
+    assert Overtaken(tmp_path).state() == before
+
+
+def test_a_draft_of_somebody_who_was_killed_is_cleared_away(tmp_path: Path) -> None:
+    ledger = filled(tmp_path)
+    os.link(tmp_path / "000000000003.json", tmp_path / "000000000003.json.draft")
+    with ledger.writing():
+        ledger.append(commit(4, "e"))
+        ledger.write_snapshot(forget_before_us=0)
+    assert [path.name for path in tmp_path.glob("*.draft")] == []
+    assert names(Ledger(tmp_path).state()) == ["c", "d", "e"]
+
+
 def test_a_number_is_given_once(tmp_path: Path) -> None:
     ledger = filled(tmp_path)
     with ledger.writing(), pytest.raises(PipelineError, match="commit 5 does not follow 3"):
@@ -89,11 +136,23 @@ def test_a_half_written_commit_is_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("damage", "complaint"),
-    [("{", "not a commit"), ('{"version": 2}', "its format is 2"), ('{"version": 1}', "not a commit")],
+    [
+        (b"{", "not a commit"),
+        (b"\xff\xff\xff\xff", "not a commit"),
+        (b"[" * 100_000, "not a commit"),
+        (b'{"version": 2}', "its format is 2"),
+        (b'{"version": 1}', "not a commit"),
+        (b'{"version": 1, "number": 1e999, "progress": null}', "not a commit"),
+        (
+            b'{"version": 1, "number": 2, "action": "", "time_us": 0, "progress": null, "added": ['
+            b'{"table": "a", "path": "b", "rows": 1, "bytes": 1, "bounds": []}]}',
+            "not a commit",
+        ),
+    ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, damage: str, complaint: str) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path, damage: bytes, complaint: str) -> None:
     filled(tmp_path)
-    (tmp_path / "000000000002.json").write_text(damage)
+    (tmp_path / "000000000002.json").write_bytes(damage)
     with pytest.raises(DamagedLedger, match=f"000000000002.json: .*{complaint}"):
         Ledger(tmp_path).state()
 
