@@ -20,7 +20,7 @@ examples:
 
 Every record that was there when the backup began is in it, with settings, sessions and named
 readers. The owner of the store notices nothing. OUT appears when it is complete; until then it
-is called OUT.partial, which can be removed.
+is called OUT.partial. What a backup that was killed left there, the next one to OUT replaces.
 """
 
 

@@ -10,6 +10,7 @@ only read, and its owner notices nothing.
 """
 
 import errno
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from timestone.store_listing import logs_of_store
 Progress = Callable[[str, int], None]
 """Called with a log's folder name and the bytes copied of it so far."""
 _PARTIAL_SUFFIX = ".partial"
+_MARK_NAME = "BACKUP"
+"""The file, locked, of whoever writes a copy that is not complete. Without a lock it says that he was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +47,55 @@ def back_up_store(
     deletes meanwhile.
 
     Raises NotAStore, FileExistsError, ValueError for a target within the source, CorruptLog for a log that lacks a file
-    (`timestone salvage` copies what is left of it), and OSError; what there is of the copy then stays under
-    `<target>.partial`."""
+    (`timestone salvage` copies what is left of it), and OSError; nothing is left of the copy then. While it is written
+    it is `<target>.partial`, and of one that was killed the next to the same target removes that."""
     files = files or Files()
     logs = {names.log_folder(*log) for log in logs_of_store(files, source)}
     if target.resolve().is_relative_to(source.resolve()):
         raise ValueError(f"{target} is in {source}: a backup never changes what it reads")
+    if target.exists():
+        raise FileExistsError(errno.EEXIST, "is already there", str(target))
+    files.make_directories(target.parent)
     unfinished = target.with_name(target.name + _PARTIAL_SUFFIX)
-    for path in (target, unfinished):
-        if path.exists():
-            raise FileExistsError(errno.EEXIST, "is already there", str(path))
-    files.make_directories(unfinished)
-    logs |= _copy_catalog(files, source / names.CATALOG_NAME, unfinished / names.CATALOG_NAME)
-    copied = [
-        _LogCopy(files, source / folder, unfinished / folder, progress).run() for folder in sorted(logs)
-    ]
-    files.sync_directory(unfinished)
-    files.rename(unfinished, target)
-    files.sync_directory(target.parent)
+    mark = _claim(files, unfinished)
+    try:
+        logs |= _copy_catalog(files, source / names.CATALOG_NAME, unfinished / names.CATALOG_NAME)
+        copied = [
+            _LogCopy(files, source / folder, unfinished / folder, progress).run() for folder in sorted(logs)
+        ]
+        files.unlink(unfinished / _MARK_NAME)
+        files.sync_directory(unfinished)
+        files.rename(unfinished, target)
+        files.sync_directory(target.parent)
+    except BaseException:
+        # Also of a disk that is full: a server may be writing there.
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    finally:
+        files.close(mark)
     return copied
+
+
+def _claim(files: Files, folder: Path) -> int:
+    """Make the folder, or empty it of what a backup that was killed has left there; it is ours until the descriptor of
+    its mark is closed. Raises FileExistsError for one that is somebody else's."""
+    mark = folder / _MARK_NAME
+    try:
+        files.make_directory(folder)
+    except FileExistsError:
+        if not mark.exists():
+            raise FileExistsError(errno.EEXIST, "is already there", str(folder)) from None
+    fd = files.open_lock(mark)
+    try:
+        # The file that is locked may be one that its owner has removed meanwhile: then the folder is the next one's.
+        if not files.try_lock(fd) or files.inode(fd) != files.stat(mark).st_ino:
+            raise FileExistsError(errno.EEXIST, "another backup is being written there", str(folder))
+        for path in (folder / name for name in files.names(folder) if name != _MARK_NAME):
+            shutil.rmtree(path) if path.is_dir() else files.unlink(path)
+    except BaseException:
+        files.close(fd)
+        raise
+    return fd
 
 
 def _copy_catalog(files: Files, source: Path, target: Path) -> set[str]:

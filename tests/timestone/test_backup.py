@@ -1,5 +1,10 @@
 """A backup of a store that its owner goes on writing is a store that opens, with all that was there when it began."""
 
+import errno
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,3 +166,54 @@ def test_places_that_will_not_do(tmp_path: Path) -> None:
         with pytest.raises(NotAStore, match="does not exist"):
             back_up_store(tmp_path / "nowhere", tmp_path / "backup")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "there"]
+
+
+def test_backup_that_was_killed_makes_room_for_the_next_and_one_that_runs_does_not(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        store.log("a").append_many(numbered(0, 3))
+    program = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from timestone.backup import back_up_store\n"
+        "def wait(log, done): print(log, flush=True); time.sleep(600)\n"
+        "back_up_store(Path('data'), Path('backup'), progress=wait)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "a-0\n"
+            with pytest.raises(FileExistsError, match="another backup is being written there"):
+                back_up_store(tmp_path / "data", tmp_path / "backup")
+        finally:
+            os.kill(running.pid, signal.SIGKILL)
+    (tmp_path / "backup.partial" / "b-0").mkdir()  # of a log that there was then
+    (tmp_path / "backup.partial" / "b-0" / "topics").touch()
+    back_up_store(tmp_path / "data", tmp_path / "backup")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "data"]
+    assert sorted(path.name for path in (tmp_path / "backup").iterdir()) == ["a-0", "catalog.db"]
+    assert payloads(tmp_path / "backup") == numbered(0, 3)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_backup_that_cannot_go_on_gives_back_the_space_it_took(tmp_path: Path, error: BaseException) -> None:
+    def fail(path: Path) -> None:
+        if path.suffix == ".segment" and path.parent.parent != tmp_path / "data":
+            raise error
+
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        store.log("a").append(b"0")
+    with pytest.raises(type(error)):
+        back_up_store(tmp_path / "data", tmp_path / "backup", files=Watched(fail))
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_folder_that_no_backup_has_made_is_left_alone(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        store.log("a").append(b"0")
+    (tmp_path / "backup.partial").mkdir()
+    (tmp_path / "backup.partial" / "mine").touch()
+    with pytest.raises(FileExistsError, match="is already there"):
+        back_up_store(tmp_path / "data", tmp_path / "backup")
+    assert (tmp_path / "backup.partial" / "mine").exists()
