@@ -35,9 +35,10 @@ class ConsumerGroup:
         self._fd: int | None = None
 
     def join(self) -> None:
-        """Take the group's name. Raises GroupInUse when another query has it, OSError."""
+        """Take the group's name. Raises GroupInUse when another query has it, NotAStore, OSError."""
         if self._fd is not None:
             return
+        timestone.view(self._store).close()  # or a folder is made in one that is not a store
         folder = self._store / FOLDER
         folder.mkdir(exist_ok=True)
         digest = hashlib.blake2b(self._name.encode(), digest_size=16).hexdigest()

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from pyspark_timestone.errors import InvalidOffsets
 from pyspark_timestone.offsets import LogPartition, OffsetRange, Origin, flat, nested, origin_from_json
+from timestone.declared import COUNTED_MOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class OffsetRanges:
 def _partition(value: Any, log: str, partition: str) -> tuple[list[tuple[int, int]], Origin | None]:
     try:
         pairs = [(start, end) for start, end in value["ranges"]]
-        if any(type(one) is not int for pair in pairs for one in pair):
+        if any(type(one) is not int or one > COUNTED_MOST for pair in pairs for one in pair):
             raise TypeError
     except (KeyError, TypeError, ValueError):
         raise InvalidOffsets(f"{value!r} of {log}-{partition} has no ranges like [[0, 100]]") from None

@@ -19,14 +19,18 @@ batch that is run again begins where it began.
 Spark compares these texts, not their meaning: the same offsets have to give the same text, hence the order.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self, TypeVar
 
 from pyspark_timestone.errors import InvalidOffsets
+from timestone.declared import COUNTED_MOST
 
 FORMAT_VERSION = 1
 _OWN = "#"
+_PARTITION = re.compile("0|[1-9][0-9]{0,8}")
+"""As it is written here, and in no other way: two names of one partition would be two offsets of it."""
 
 Value = TypeVar("Value")
 
@@ -139,8 +143,8 @@ def flat(logs: Any, read: Callable[[Any, str, str], Value]) -> dict[LogPartition
     values = {}
     for log, partitions in _items(logs, "logs"):
         for partition, value in _items(partitions, f"the partitions of {log!r}"):
-            if not partition.isdecimal():
-                raise InvalidOffsets(f"{partition!r} of {log!r} is no partition number")
+            if not _PARTITION.fullmatch(partition):
+                raise InvalidOffsets(f"{partition!r:.60} of {log!r} is no partition number")
             values[LogPartition(log, int(partition))] = read(value, log, partition)
     return dict(sorted(values.items()))
 
@@ -152,7 +156,7 @@ def _items(value: Any, what: str) -> Any:
 
 
 def _offset(value: Any, log: str, partition: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > COUNTED_MOST:
         raise InvalidOffsets(f"{value!r} of {log}-{partition} is no offset")
     return value
 
@@ -161,5 +165,5 @@ def origin_from_json(value: Any, log: str, partition: str) -> Origin:
     """Which log a value of a checkpoint names. Raises InvalidOffsets."""
     try:
         return Origin(int(value["id"], 16), int(value["epoch"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, OverflowError, TypeError, ValueError):
         raise InvalidOffsets(f"{value!r} of {log}-{partition} does not say which log it is") from None

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pyspark_timestone.errors import InvalidOption
+from timestone.declared import COUNTED_MOST
 
 _log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 24 * 3600.0}
-_TIME = re.compile(r"\s*(?P<number>[0-9]+)\s*(?P<unit>ms|s|m|min|h|d)\s*", re.IGNORECASE)
+_TIME = re.compile(r"\s*(?P<number>[0-9]{1,11})\s*(?P<unit>ms|s|m|min|h|d)\s*", re.IGNORECASE)
+_DIGITS = re.compile(r"[0-9]{1,40}")
+"""Of a number. Python takes ever longer for more of them, and none over 4300."""
 
 _OF_KAFKA_CLIENTS = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix")
 """How the options begin that configure a client of a broker. There is none here, and so they change nothing."""
@@ -46,7 +49,7 @@ class OptionText(dict[str, str]):
 
     def path(self) -> Path:
         """The folder of the store. Raises InvalidOption."""
-        if not self.get("path"):
+        if not self.get("path", "").strip():
             instead = f" (instead of {self.ignored[0]})" if self.ignored else ""
             raise InvalidOption(
                 f"the folder of the store is missing: .load('data') or .option('path', 'data'){instead}"
@@ -81,8 +84,10 @@ class OptionText(dict[str, str]):
         if name not in self:
             return None
         text = self[name].strip()
-        if not text.isdecimal() or int(text) < least:
-            raise InvalidOption(f"{name} is a whole number from {least} on, not {text!r}")
+        if not _DIGITS.fullmatch(text) or int(text) < least:
+            raise InvalidOption(f"{name} is a whole number from {least} on, not {text!r:.60}")
+        if int(text) > COUNTED_MOST:
+            raise InvalidOption(f"{name} is {text}, over {COUNTED_MOST}")
         return int(text)
 
     def seconds(self, name: str) -> float | None:
@@ -90,8 +95,8 @@ class OptionText(dict[str, str]):
         if name not in self:
             return None
         found = _TIME.fullmatch(self[name])
-        if found is None or not float(found["number"]):
-            raise InvalidOption(f"{name} is a time like 500ms, 30s, 15m, 2h or 7d, not {self[name]!r}")
+        if found is None or not int(found["number"]):
+            raise InvalidOption(f"{name} is a time like 500ms, 30s, 15m, 2h or 7d, not {self[name]!r:.60}")
         return float(found["number"]) * _SECONDS[found["unit"].lower()]
 
     def words(self, name: str) -> tuple[str, ...]:
@@ -99,11 +104,19 @@ class OptionText(dict[str, str]):
         return tuple(word for part in self.get(name, "").split(",") if (word := part.strip()))
 
     def parsed(self, name: str) -> Any:
-        """A JSON value. Raises InvalidOption."""
+        """A JSON value, in which no object has a name twice. Raises InvalidOption."""
         try:
-            return json.loads(self[name])
-        except json.JSONDecodeError as error:
+            return json.loads(self[name], object_pairs_hook=_object)
+        except (ValueError, RecursionError) as error:
             raise InvalidOption(f"{name} is no JSON: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return made
 
 
 def _unknown(key: str, names: Mapping[str, str]) -> str:

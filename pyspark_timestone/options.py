@@ -42,6 +42,8 @@ _CHOOSING = (
 )  # fmt: skip
 """What says which records are read, but for their topics."""
 
+_MILLISECONDS = re.compile("[0-9]{1,16}")
+
 RECORDS_PER_TASK = 1 << 22
 """Default of `maxRecordsPerPartition`: no fewer than a segment has by default. A task costs Spark a tenth of a second
 before its first row, so that smaller ones cost a fifth of the rows/s."""
@@ -205,7 +207,7 @@ def _pattern(texts: OptionText) -> str | None:
     pattern = texts.get("subscribePattern")
     try:
         re.compile(pattern or "")
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise InvalidOption(f"subscribePattern is no regular expression: {error}") from None
     return pattern
 
@@ -223,8 +225,10 @@ def _topics(texts: OptionText) -> tuple[str, ...]:
 def _assigned(texts: OptionText) -> tuple[LogPartition, ...]:
     wanted = texts.parsed("assign")
     try:
-        pairs = [LogPartition(log, int(number)) for log, numbers in wanted.items() for number in numbers]
-    except (AttributeError, TypeError, ValueError):
+        pairs = [LogPartition(log, number) for log, numbers in wanted.items() for number in numbers]
+        if any(type(one.partition) is not int or one.partition < 0 for one in pairs):
+            raise TypeError
+    except (AttributeError, TypeError):
         raise InvalidOption(f'assign is JSON like {{"telemetry":[0,1]}}, not {texts["assign"]}') from None
     if not pairs:
         raise InvalidOption("assign names no partition")
@@ -261,7 +265,7 @@ def _positions(texts: OptionText, name: str) -> Mapping[LogPartition, int]:
 
 
 def _time_us(text: str, name: str) -> int:
-    if text.strip().isdecimal():
+    if _MILLISECONDS.fullmatch(text.strip()):
         return 1000 * int(text)
     try:
         moment = datetime.fromisoformat(text.strip())
@@ -269,7 +273,7 @@ def _time_us(text: str, name: str) -> int:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise InvalidOption(
-            f"{name} is milliseconds since 1970 or like 2026-01-31T12:00:00Z (with its zone), not {text!r}"
+            f"{name} is milliseconds since 1970 or like 2026-01-31T12:00:00Z (with its zone), not {text!r:.60}"
         )
     # In integers: a float has too few digits for the microseconds of our time.
     whole = moment.replace(microsecond=0)

@@ -4,7 +4,9 @@ fastavro."""
 import io
 import json
 import struct
+from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -48,6 +50,7 @@ _LOGICAL: dict[str, DataType] = {
     "timestamp-micros": TimestampType(),
     "uuid": StringType(),
 }
+_NO_BYTES = ": a few bytes of a payload could say that an array has 2^62 of them"
 _ERRORS = (ValueError, TypeError, IndexError, KeyError, EOFError, OverflowError, MemoryError, struct.error)
 """What reading bytes of another schema ends in."""
 
@@ -61,31 +64,35 @@ def spark_type(options: PayloadOptions) -> StructType:
 def payload_format(options: PayloadOptions, type: pa.StructType) -> RowPayload:
     """The decoder. Raises InvalidOption."""
     schema = fastavro.parse_schema(_schema(options))
+    finished: Callable[[Any], Row] = _texts if "uuid" in options.schema else lambda row: row
 
     def decode(value: bytes) -> Row:
         stream = io.BytesIO(value)
         row: Any = fastavro.schemaless_reader(stream, schema, None)
         if stream.tell() != len(value):
             raise ValueError(f"{len(value) - stream.tell()} bytes too many")
-        return _texts(row)
+        return finished(row)
 
     return RowPayload(type, decode, _ERRORS)
 
 
-def _texts(row: Row) -> Row:
-    return {name: str(value) if _is_uuid(value) else value for name, value in row.items()}
-
-
-def _is_uuid(value: Any) -> bool:
-    return type(value).__name__ == "UUID"
+def _texts(value: Any) -> Any:
+    """The value with its UUIDs, wherever they are in it, as text."""
+    if isinstance(value, dict):
+        return {name: _texts(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_texts(one) for one in value]
+    return str(value) if isinstance(value, UUID) else value
 
 
 def _schema(options: PayloadOptions) -> dict[str, Any]:
     try:
         schema = json.loads(options.schema)
         fastavro.parse_schema(schema)
-    except (ValueError, TypeError, SchemaParseException, fastavro.schema.UnknownType) as error:
-        raise InvalidOption(f"payloadSchema is no Avro schema: {error}") from None
+    except (
+        ValueError, TypeError, KeyError, RecursionError, SchemaParseException, fastavro.schema.UnknownType,
+    ) as error:  # fmt: skip
+        raise InvalidOption(f"payloadSchema is no Avro schema: {error!r:.200}") from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise InvalidOption("payloadSchema has to be an Avro record")
     return schema
@@ -96,6 +103,8 @@ def _struct(schema: dict[str, Any], known: dict[str, Any], path: tuple[str, ...]
         raise InvalidOption(
             f"payloadSchema: the record {schema['name']} contains itself, which Spark cannot hold"
         )
+    if not schema.get("fields"):
+        raise InvalidOption(f"payloadSchema: the record {schema['name']} has no fields{_NO_BYTES}")
     inside = (*path, schema["name"])
     return StructType(
         [StructField(field["name"], _type(field["type"], known, inside)) for field in schema["fields"]]
@@ -129,5 +138,7 @@ def _type(schema: Any, known: dict[str, Any], path: tuple[str, ...]) -> DataType
             return ArrayType(_type(schema["items"], known, path))
         case "map":
             return MapType(StringType(), _type(schema["values"], known, path))
+        case "fixed" if schema["size"] < 1:
+            raise InvalidOption(f"payloadSchema: the fixed {schema['name']} has no bytes{_NO_BYTES}")
         case kind:
             return _type(kind, known, path)

@@ -14,7 +14,8 @@ from pyspark_timestone.payload_json import spark_type as json_spark_type
 from pyspark_timestone.payload_rows import Row, RowPayload
 
 _TIMESTAMP_AS_DATETIME = 3
-_ERRORS = (ValueError, TypeError, msgpack.exceptions.UnpackException)
+_ERRORS = (ValueError, TypeError, OverflowError, RecursionError, msgpack.exceptions.UnpackException)
+"""The last but one is of a value that can be read and not be shown, so deep is it."""
 
 
 def spark_type(options: PayloadOptions) -> StructType | str:

@@ -10,11 +10,13 @@ from pyspark_timestone.offsets import LogPartition
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the user chose; one of the three is set, or none for every log of the store."""
+    """What the user chose; one of the first three is set, or none for every log of the store."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[LogPartition, ...] = ()
+    may_be_missing: bool = False
+    """Is a log that was asked for by name and is not there left out, instead of an error?"""
 
     def choose(self, known: Iterable[tuple[str, int]]) -> list[LogPartition]:
         """The chosen ones of the log partitions `known`, sorted.
@@ -22,7 +24,8 @@ class Selection:
         Raises InvalidOption for one that was asked for by name and is not there. A pattern may match nothing yet.
         """
         there = sorted(LogPartition(*one) for one in known)
-        self._refuse_missing(there)
+        if not self.may_be_missing:
+            self._refuse_missing(there)
         if self.names:
             return [one for one in there if one.log in self.names]
         if self.partitions:

@@ -1,6 +1,7 @@
 """The options of the sink, and the columns it takes. Turns text into one frozen value; opens nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from pyspark_timestone.errors import InvalidOption, SchemaMismatch
 from pyspark_timestone.option_text import OptionText
 from timestone.errors import InvalidName
 from timestone.filters import validate_topic
-from timestone.names import validate_log_name
+from timestone.names import validate_log
 from timestone.poster import TIMEOUT_S
+from timestone.posting import Posting
 from timestone.record import FLAG_QOS_SHIFT, FLAG_RETAIN
 
 OPTIONS = ("path", "log", "partition", "topic", "qos", "retain", "txnAppId", "txnVersion", "commitTimeoutS")
@@ -48,18 +50,18 @@ def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     if "log" not in texts:
         instead = ", which is what Kafka's sink calls topic" if "topic" in texts else ""
         raise InvalidOption(f"the log to append to is missing: .option('log', 'commands'){instead}")
-    try:
-        validate_log_name(texts["log"])
+    partition = texts.count("partition", least=0) or 0
+    with _of_option("log"):
+        validate_log(texts["log"], partition)
+    with _of_option("topic"):
         if "topic" in texts:
             validate_topic(texts["topic"])
-    except InvalidName as error:
-        raise InvalidOption(str(error)) from None
     qos = texts.one_of("qos", _QOS, default=1)
     retain = texts.boolean("retain", default=False)
     return SinkOptions(
         path=texts.path(),
         log=texts["log"],
-        partition=texts.count("partition", least=0) or 0,
+        partition=partition,
         topic=texts.get("topic"),
         flags=qos << FLAG_QOS_SHIFT | (FLAG_RETAIN if retain else 0),
         transaction=_transaction(texts, streaming=streaming),
@@ -90,4 +92,16 @@ def _transaction(texts: OptionText, *, streaming: bool) -> tuple[str, int] | Non
         raise InvalidOption(f"{given[0]} is given alone; txnAppId and txnVersion belong together")
     version = texts.count("txnVersion", least=0)
     assert version is not None
+    with _of_option("txnAppId"):
+        # Now, not when all rows have been staged.
+        Posting(texts["log"], 0, texts["txnAppId"], version, (), remembered=True)
     return texts["txnAppId"], version
+
+
+@contextmanager
+def _of_option(name: str) -> Iterator[None]:
+    """A name that is none, as the value of an option. Raises InvalidOption."""
+    try:
+        yield
+    except InvalidName as error:
+        raise InvalidOption(f"{name}: {error}") from None

@@ -74,7 +74,7 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is what this run reads, however many batches it takes."""
-        with self._chosen() as chosen:
+        with self._present() as chosen:
             self._target = self._newest(chosen.views)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """For the progress report: how far the logs are."""
-        with self._chosen() as chosen:
+        with self._present() as chosen:
             return SourceOffset(self._newest(chosen.views)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -141,6 +141,10 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _chosen(self, known: Iterable[LogPartition] = ()) -> AbstractContextManager[ChosenLogs]:
         return chosen_logs(self._options.path, self._options.selection, known)
+
+    def _present(self) -> AbstractContextManager[ChosenLogs]:
+        """Without a word about logs that are not there: only `latestOffset` knows which of them were read before."""
+        return chosen_logs(self._options.path, replace(self._options.selection, may_be_missing=True))
 
     def _begin(self, key: LogPartition, log: "LogView") -> int:
         starting = self._options.starting

@@ -11,6 +11,7 @@ from pyspark_timestone.errors import GroupInUse
 from pyspark_timestone.offsets import LogPartition
 from tests.support.stores import LOG, fill
 from timestone import Pin, ReaderId
+from timestone.errors import NotAStore
 
 KEY = LogPartition(LOG, 0)
 
@@ -29,6 +30,12 @@ def test_a_group_is_one_querys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     first.leave()
     second.join()
     second.leave()
+
+
+def test_nothing_is_made_in_a_folder_that_is_no_store(tmp_path: Path) -> None:
+    with pytest.raises(NotAStore):
+        ConsumerGroup(tmp_path, "billing", None).join()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_progress_and_pin_are_in_the_log_also_beside_its_owner(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def test_ranges_survive_their_text() -> None:
         {"telemetry": {"0": {"ranges": [[True, 2]]}}},
         {"telemetry": {"0": {"ranges": [[3, 2]]}}},
         {"telemetry": {"0": {"ranges": [[-1, 2]]}}},
+        {"telemetry": {"0": {"ranges": [[1, 10**19]]}}},
         {"telemetry": {"0": {"ranges": [[1, 2]], "id": "no hex"}}},
     ],
 )

@@ -65,10 +65,24 @@ def test_what_is_not_given_has_its_default() -> None:
     assert given.words("topics") == ()
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "1.5", "many"])
+@pytest.mark.parametrize("number", ["0", "-1", "1.5", "many", "٣", "9" * 5000])
 def test_numbers_that_count_nothing_are_refused(number: str) -> None:
     with pytest.raises(InvalidOption, match="maxOffsets is a whole number from 1 on"):
         text(maxOffsets=number).count("maxOffsets")
+
+
+def test_a_number_that_no_counter_holds_is_refused() -> None:
+    assert text(maxOffsets=str(2**63 - 1)).count("maxOffsets") == 2**63 - 1
+    with pytest.raises(InvalidOption, match="maxOffsets is 9223372036854775808, over 9223372036854775807"):
+        text(maxOffsets=str(2**63)).count("maxOffsets")
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 100_000, "9" * 5000, '{"a": {"b": 1, "b": 2}}'], ids=["deep", "long", "twice"]
+)
+def test_json_that_python_does_not_take_is_refused_with_the_name_of_the_option(value: str) -> None:
+    with pytest.raises(InvalidOption, match="assign is no JSON"):
+        text(assign=value).parsed("assign")
 
 
 def test_other_values_are_refused_with_what_they_may_be() -> None:
@@ -86,7 +100,7 @@ def test_times_are_written_as_spark_writes_them(written: str, seconds: float) ->
     assert text(delay=written).seconds("delay") == seconds
 
 
-@pytest.mark.parametrize("written", ["15", "0s", "-1s", "1.5h", "soon", ""])
+@pytest.mark.parametrize("written", ["15", "0s", "-1s", "1.5h", "soon", "", "9" * 400 + "s"])
 def test_other_times_are_refused(written: str) -> None:
     with pytest.raises(InvalidOption, match="delay is a time like 500ms"):
         text(delay=written).seconds("delay")

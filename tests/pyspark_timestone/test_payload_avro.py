@@ -55,6 +55,26 @@ def test_every_type_comes_through() -> None:
     assert found(SCHEMA, [encoded(SCHEMA, ROW)]) == [ROW | {"id": str(UUID(int=7)), "tags": [("a", 1.5)]}]
 
 
+def test_a_uuid_is_text_wherever_it_is() -> None:
+    kind = {"type": "string", "logicalType": "uuid"}
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": kind}]}
+    fields = {
+        "many": {"type": "array", "items": kind},
+        "named": {"type": "map", "values": kind},
+        "inner": inner,
+    }
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": one} for name, one in fields.items()],
+    }
+    row = {"many": [UUID(int=1)], "named": {"a": UUID(int=2)}, "inner": {"x": UUID(int=3)}}
+    texts = [str(UUID(int=number)) for number in (1, 2, 3)]
+    assert found(schema, [encoded(schema, row)]) == [
+        {"many": texts[:1], "named": [("a", texts[1])], "inner": {"x": texts[2]}}
+    ]
+
+
 def test_bytes_of_another_schema_are_bad() -> None:
     simple = {"type": "record", "name": "S", "fields": [{"name": "device", "type": "string"}]}
     good = encoded(simple, {"device": "d1"})
@@ -76,8 +96,22 @@ def in_record(kind: Any) -> dict[str, Any]:
         (json.dumps(in_record(["int", "string"])), "a union of 2 types"),
         (json.dumps(in_record(["null", "R"])), "the record R contains itself"),
         (json.dumps(in_record("nonsense")), "no Avro schema"),
+        ('{"type": "record", "name": "R"}', "the record R has no fields"),
+        ("[" * 100_000, "no Avro schema"),
+        (json.dumps(in_record({"type": "record", "name": "E", "fields": []})), "the record E has no fields"),
+        (json.dumps(in_record({"type": "fixed", "name": "F", "size": 0})), "the fixed F has no bytes"),
     ],
-    ids=["json", "array", "union", "recursion", "unknown"],
+    ids=[
+        "json",
+        "array",
+        "union",
+        "recursion",
+        "unknown",
+        "no fields",
+        "deep",
+        "empty record",
+        "empty fixed",
+    ],
 )
 def test_schemas_that_spark_cannot_hold_are_refused(schema: str, said: str) -> None:
     with pytest.raises(InvalidOption, match=said):

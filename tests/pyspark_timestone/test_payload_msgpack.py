@@ -48,7 +48,21 @@ def test_a_value_of_another_type_is_bad_and_never_bent(value: Any, reason: str) 
     assert reason in found
 
 
-@pytest.mark.parametrize("payload", [b"", b"\xc1", msgpack.packb({"seq": 1})[:-1], msgpack.packb({}) + b"x"])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xc1",
+        msgpack.packb({"seq": 1})[:-1],
+        msgpack.packb({}) + b"x",
+        b"\x91" * 1020 + b"\xc0",
+        b"\x81\xa3seq" + b"\x91" * 1020 + b"\xc0",
+        b"\x91" * 100_000,
+        b"\xdf\xff\xff\xff\xff",
+        b"\x81\xa2ts\xc7\x0c\xff\x00\x00\x00\x00\x40" + bytes(7),
+    ],
+    ids=["empty", "reserved", "cut", "more", "deep", "deep inside", "too deep", "huge", "far future"],
+)
 def test_bytes_that_are_no_message_are_bad(payload: bytes) -> None:
     good = msgpack.packb({"seq": 1})
     found = rows(decoder(TELEMETRY), [good, payload, good])

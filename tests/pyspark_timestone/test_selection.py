@@ -30,6 +30,12 @@ def test_a_missing_log_is_named_together_with_those_that_are_there() -> None:
         Selection(names=("telemtry",)).choose(KNOWN)
 
 
+def test_missing_logs_are_left_out_where_they_may_be_missing() -> None:
+    assert Selection(names=("alarms", "gone"), may_be_missing=True).choose(KNOWN) == [
+        LogPartition("alarms", 0)
+    ]
+
+
 def test_a_missing_partition_is_named() -> None:
     with pytest.raises(InvalidOption, match=r"no log telemetry-7; it has .*telemetry-1"):
         Selection(partitions=(LogPartition("telemetry", 7),)).choose(KNOWN)

@@ -37,8 +37,11 @@ def test_a_batch_write_may_say_which_it_is() -> None:
     [
         ({}, r"the log to append to is missing: .*commands.\)$"),
         ({"topic": "out"}, r"commands.\), which is what Kafka.s sink calls topic$"),
-        ({"log": "a/b"}, "cannot name a log"),
-        ({"log": "x", "topic": "#"}, "wildcard"),
+        ({"log": "a/b"}, "log: 'a/b' cannot name a log"),
+        ({"log": "x", "topic": "#"}, "topic: topic '#' contains a wildcard"),
+        ({"log": "x", "partition": "1000000000"}, "cannot have a partition 1000000000"),
+        ({"log": "x", "txnAppId": "", "txnVersion": "1"}, "txnAppId: '' cannot name a producer"),
+        ({"log": "x", "txnAppId": "a", "txnVersion": "9" * 20}, "txnVersion is 9+, over"),
         ({"log": "x", "qos": "3"}, "qos is 0 or 1 or 2, not '3'"),
         ({"log": "x", "partition": "-1"}, "partition is a whole number from 0 on"),
         ({"log": "x", "txnVersion": "1"}, "txnVersion is given alone"),

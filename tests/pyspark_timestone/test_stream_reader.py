@@ -308,6 +308,18 @@ def test_a_log_that_vanished_is_named(store: Path) -> None:
     assert reader(store, failOnDataLoss="false").latestOffset(end, ReadAllAvailable()) == end
 
 
+def test_a_query_that_may_lose_data_goes_on_without_a_log_it_has_named(store: Path) -> None:
+    fill(store, 10, log="alarms")
+    source = reader(store, startingOffsets="earliest", subscribe=f"alarms,{LOG}", failOnDataLoss="false")
+    end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    shutil.rmtree(store / "alarms-0")
+    assert source.reportLatestOffset() == {"#": {"version": 1}, LOG: {"0": 2500}}
+    source.prepareForTriggerAvailableNow()
+    assert source.latestOffset(end, ReadAllAvailable()) == end
+    with pytest.raises(InvalidOption, match="the store has no log alarms"):
+        source.initialOffset()
+
+
 def test_a_store_that_is_older_than_the_checkpoint_is_noticed(tmp_path: Path) -> None:
     """Somebody restored a backup: the offsets the query has read will be given to other records."""
     fill(tmp_path / "data", 100)
