@@ -21,8 +21,8 @@ _REQUEST_BYTES = 16 * 1024
 _REQUEST_S = 10
 """A scrape is one small request at once: who takes longer wants something else."""
 _MOST_AT_ONCE = 100
-"""Requests that are open. There is one Prometheus or there are two; what is beyond that shall not take the descriptors
-that clients of the fronts need."""
+"""Requests that are open; beyond that, the one that has waited longest goes. There is one Prometheus or there are two:
+nobody else shall keep them out, or take the descriptors that clients of the fronts need."""
 _log = logging.getLogger("timestone.metrics")
 
 
@@ -37,7 +37,8 @@ class MetricsPage:
         self._host = host
         self._port = port
         self._server: asyncio.Server | None = None
-        self._answers: set[asyncio.Task[None]] = set()
+        self._answers: dict[asyncio.Task[None], None] = {}
+        """A set in the order of arrival."""
         self._at_the_store = asyncio.Lock()
         """One look at a time: it needs a thread, and the fronts have use for the others."""
 
@@ -73,12 +74,11 @@ class MetricsPage:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._answers) >= _MOST_AT_ONCE:
-            writer.close()
-            return
+            next(iter(self._answers)).cancel()
         # Not left to asyncio: Python 3.11 logs a traceback for each of its own that is cancelled.
         answer = asyncio.get_running_loop().create_task(self._answer(reader, writer))
-        self._answers.add(answer)
-        answer.add_done_callback(self._answers.discard)
+        self._answers[answer] = None
+        answer.add_done_callback(self._answers.pop)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
