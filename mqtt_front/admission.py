@@ -114,7 +114,7 @@ def _save(
     if packet.will is not None and _may_have(broker, link, packet.will):
         missing += 1
         link.will = broker.wills.keep(session.client_id, packet.will, session.expiry_s, saved)
-    if session.expiry_s and not present:
+    if bool(session.expiry_s) != present:  # it is to be on the disk and is not, or the other way round
         missing += 1
         broker.sessions.save(session, saved)
     if missing:

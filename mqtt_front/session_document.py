@@ -158,6 +158,19 @@ def with_found_receipts(client_id: str, document: bytes, receipts: Receipts) -> 
     return document[: _HEADER.size] + json.dumps(body, separators=(",", ":")).encode()
 
 
+def ended_at(document: bytes, ended_s: float) -> bytes:
+    """The document of a session whose client was connected when the server died, as one whose client left at `ended_s`;
+    one that was away already, or stays for ever, as it is. Without this its time would begin anew with each restart."""
+    try:
+        lifetime = session_lifetime(document)
+    except UnknownSession:
+        return document
+    if lifetime.ended_s or lifetime.expiry_s == NEVER_S:
+        return document
+    magic, version, expiry_s, _ = _HEADER.unpack_from(document)
+    return _HEADER.pack(magic, version, expiry_s, ended_s) + document[_HEADER.size :]
+
+
 def _restore_feed(
     session: Session, key: str, source: LogSource, state: dict[str, Any], wanted: Container[str]
 ) -> None:

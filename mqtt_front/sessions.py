@@ -16,7 +16,13 @@ from mqtt_front.exactly_once import Receipts
 from mqtt_front.groups import KEY_PREFIX, Groups
 from mqtt_front.loop import Loop
 from mqtt_front.session import Session
-from mqtt_front.session_document import UnknownSession, encode_session, session_lifetime, with_found_receipts
+from mqtt_front.session_document import (
+    UnknownSession,
+    encode_session,
+    ended_at,
+    session_lifetime,
+    with_found_receipts,
+)
 from mqtt_front.shared_feed import SharedFeed
 from mqtt_front.write_behind import Documents, WriteBehind
 from timestone import named_readers
@@ -82,7 +88,7 @@ class Sessions:
         self._receipts.recover(json.loads(checkpoint) if checkpoint is not None else {})
         written: dict[str, bytes | None] = {_CHECKPOINT_KEY: json.dumps(self._receipts.settled).encode()}
         for client_id, document in documents.items():
-            known = with_found_receipts(client_id, document, self._receipts)
+            known = ended_at(with_found_receipts(client_id, document, self._receipts), now)
             if known is not document:
                 documents[client_id] = written[client_id] = known
         self._documents.put_many(SPACE, written)
@@ -126,7 +132,7 @@ class Sessions:
         self.connected[session.client_id] = session
         self.connected_maximum = max(self.connected_maximum, len(self.connected))
         if session.documented:
-            self.changed(session)
+            self.changed(session)  # one that is to end with this connection: `save` takes its document away
         elif session.expiry_s:
             self._writer.write(session.client_id, encode_session(session, 0, self._receipts))
             session.documented = True
@@ -154,8 +160,13 @@ class Sessions:
             session.documented = True
 
     def save(self, session: Session, then: Callable[[], None]) -> None:
-        """Save now; `then` is called once it is durable, at once for a session that ends with its connection and shares
-        nothing."""
+        """Save now; `then` is called once it is durable, at once for a session that ends with its connection, shares
+        nothing and has left nothing on the disk."""
+        if session.documented and not session.expiry_s:
+            session.documented = False  # after a kill it must not come back: its connection will have ended
+            self._save_groups()
+            self._writer.write(session.client_id, None, then)
+            return
         shares = any(
             isinstance(feed, SharedFeed) and feed.group in self._groups.changed
             for feed in session.feeds.values()
@@ -239,6 +250,8 @@ class Sessions:
             then = None
         for key, document in readers.items():
             self._readers.write(key, document)
+        if then is not None:  # its group is no more: there is nothing to save
+            then()
 
     @property
     def saved(self) -> bool:

@@ -129,6 +129,32 @@ def test_a_connected_session_survives_the_death_of_the_server(parts: Parts) -> N
     assert again.take("a", parts.restore) is not None, "its time begins when the server is back"
 
 
+def test_a_server_that_dies_again_and_again_does_not_keep_a_session_for_ever(parts: Parts) -> None:
+    parts.sessions.connect(Session("a", 100))
+    parts.saved()
+    parts.restarted()
+    parts.clock.now += 60
+    parts.restarted()
+    parts.clock.now += 60
+    assert parts.restarted().take("a", parts.restore) is None, "its client left 120 seconds ago"
+
+
+def test_a_session_that_is_taken_up_to_end_with_this_connection_is_gone_after_a_kill(parts: Parts) -> None:
+    visit(parts, "a", 100)
+    session = parts.sessions.take("a", parts.restore)
+    assert session is not None
+    session.expiry_s = 0
+    parts.sessions.connect(session)
+    called: list[int] = []
+    parts.documents.gate.clear()
+    parts.sessions.save(session, lambda: called.append(len(parts.restarted())))
+    parts.loop.settle()
+    assert called == []
+    parts.documents.gate.set()
+    parts.loop.run_until(lambda: bool(called))
+    assert called == [0]
+
+
 def test_sessions_end_when_their_time_is_over(parts: Parts) -> None:
     visit(parts, "short", 10)
     visit(parts, "long", 1000)

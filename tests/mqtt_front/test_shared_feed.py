@@ -262,6 +262,15 @@ def test_trap_46_at_qos_2_a_message_stays_with_its_session(server: MqttServer) -
             assert numbers(stranded[0]) + numbers(stranded[1]) == [5]
 
 
+def test_what_is_in_flight_at_qos_2_is_completed_when_its_group_is_no_more(server: MqttServer) -> None:
+    with member(server.address, "one", Request("$share/gone/gone", 2)) as one:
+        publish(server, "gone", range(1), qos=2)
+        received = one.receive(1, acknowledge=False)
+        one.send(packets.Unsubscribe(9, ("$share/gone/gone",)))
+        one.expect(packets.Unsuback)
+        complete(one, received)
+
+
 def test_trap_46_at_qos_2_nobody_else_gets_what_a_session_that_ended_had(server: MqttServer) -> None:
     asked = Request("$share/end/end", 2)
     with member(server.address, "heir", asked, room=1) as heir:
