@@ -32,7 +32,7 @@ class GuardCounts:
     refused: int = 0
     """Clients that could not prove who they are."""
     locked_out: int = 0
-    """Logins that were not even tried."""
+    """Those of them whose logins were not even tried."""
 
 
 class Guard:
@@ -45,7 +45,7 @@ class Guard:
         self._settings = settings
         self._executor = executor
         self._log = log
-        self._mailbox: Mailbox[tuple[Decided, Credentials, Identity | Refusal]] = Mailbox(loop, self._decided)
+        self._mailbox: Mailbox[tuple[Decided, Identity | Refusal]] = Mailbox(loop, self._decided)
         self._lockout = Lockout(settings.lockout)
         self._sources = Sources((), None, None, None)
         self._waiting = 0
@@ -86,22 +86,27 @@ class Guard:
             self.counts.refused += 1
             return Refusal(str(error), Reason.NOT_AUTHORIZED)
         locked = self._locked(exchange.user, address)
-        if locked is not None:
-            self.counts.refused += 1
-        return answer if locked is None else locked
+        if locked is None:
+            return answer
+        self._count(locked)
+        return locked
 
     def scram_final(
         self, exchange: ScramExchange, message: bytes, address: str
     ) -> tuple[Identity, bytes] | Refusal:
         """Who has proved to be whom, and the server's last message for the client's."""
-        outcome: Identity | Refusal
         answer = b""
-        try:
-            record, answer = exchange.final(message)
-            outcome = Identity(exchange.user, "scram", proof=record.text)
-        except ScramRefused as error:
-            outcome = Refusal(str(error), Reason.NOT_AUTHORIZED)
-        self._note(Credentials(user=exchange.user, address=address), outcome)
+        # Once more: others may have failed since the first message, in as many exchanges as there are connections.
+        outcome: Identity | Refusal | None = self._locked(exchange.user, address)
+        if outcome is None:
+            try:
+                record, answer = exchange.final(message)
+                outcome = Identity(exchange.user, "scram", proof=record.text)
+            except ScramRefused as error:
+                outcome = Refusal(str(error), Reason.NOT_AUTHORIZED)
+            self._note(exchange.user, address, outcome)
+        outcome = self._in_force(outcome)
+        self._count(outcome)
         return outcome if isinstance(outcome, Refusal) else (outcome, answer)
 
     def permissions(self, identity: Identity, client_id: str) -> Permissions | None:
@@ -135,33 +140,44 @@ class Guard:
         return None
 
     def _locked(self, user: str | None, address: str) -> Refusal | None:
-        """Has this user to wait there?"""
+        """Has this user to wait there? In any thread."""
         left_s = self._lockout.left_s(user, address)
         if not left_s:
             return None
-        self.counts.locked_out += 1
         message = f"too many failed logins of user {user!r}; tries count again in {left_s:.0f} s"
         return Refusal(message, Reason.BANNED)
 
     def _check(self, sources: Sources, credentials: Credentials, decided: Decided) -> None:
         """In a thread of the executor."""
-        try:
-            outcome = sources.authenticate(credentials)
-        except Exception:
-            # Somebody else's code may raise anything; whatever it is, nobody comes in by it.
-            self._log.exception("an authenticator failed")
-            outcome = Refusal("an authenticator failed", Reason.SERVER_UNAVAILABLE)
-        self._mailbox.put((decided, credentials, outcome))
+        user, address = credentials.user, credentials.address
+        # Once more: a thousand guesses may have been let in to wait before the first of them failed.
+        outcome: Identity | Refusal | None = self._locked(user, address)
+        if outcome is None:
+            try:
+                outcome = sources.authenticate(credentials)
+            except Exception:
+                # Somebody else's code may raise anything; whatever it is, nobody comes in by it.
+                self._log.exception("an authenticator failed")
+                outcome = Refusal("an authenticator failed", Reason.SERVER_UNAVAILABLE)
+            self._note(user, address, outcome)
+        self._mailbox.put((decided, outcome))
 
-    def _decided(self, outcomes: list[tuple[Decided, Credentials, Identity | Refusal]]) -> None:
-        for decided, credentials, outcome in outcomes:
+    def _decided(self, outcomes: list[tuple[Decided, Identity | Refusal]]) -> None:
+        for decided, found in outcomes:
             self._waiting -= 1
-            self._note(credentials, outcome)
+            outcome = self._in_force(found)
+            self._count(outcome)
             decided(outcome)
 
-    def _note(self, credentials: Credentials, outcome: Identity | Refusal) -> None:
-        """Remember a login that was tried."""
-        user, address = credentials.user, credentials.address
+    def _in_force(self, outcome: Identity | Refusal) -> Identity | Refusal:
+        """What was found out with the sources that were in force when it began, with those of now."""
+        if isinstance(outcome, Refusal) or self.still_holds(outcome):
+            return outcome
+        message = f"the login of user {outcome.user!r} was taken back while it was checked"
+        return Refusal(message, Reason.NOT_AUTHORIZED)
+
+    def _note(self, user: str | None, address: str, outcome: Identity | Refusal) -> None:
+        """Remember a login that was tried. In any thread."""
         if isinstance(outcome, Identity):
             self._lockout.succeeded(user, address)
         elif outcome.reason is not Reason.SERVER_UNAVAILABLE and self._lockout.failed(user, address):
@@ -169,8 +185,8 @@ class Guard:
                 "too many failed logins of user %r from %s: locked for %d ms",
                 user, address, self._settings.lockout.lock_ms,
             )  # fmt: skip
-        self._count(outcome)
 
     def _count(self, outcome: Identity | Refusal) -> None:
         if isinstance(outcome, Refusal):
             self.counts.refused += 1
+            self.counts.locked_out += outcome.reason is Reason.BANNED

@@ -6,6 +6,7 @@ bounded; whoever wants to push an entry out has to fail thousands of logins mean
 
 import hashlib
 import ipaddress
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -27,26 +28,33 @@ class _Failures:
 
 
 class Lockout:
-    """Counts failed logins. Used by one thread only."""
+    """Counts failed logins. Used by any thread: a login that fails counts before the next one is tried."""
 
     def __init__(self, settings: LockoutSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
         self._entries: OrderedDict[bytes, _Failures] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def left_s(self, user: str | None, address: str) -> float:
         """How long this user at this address has to wait; 0 when a login may be tried."""
-        entry = self._entries.get(_key(user, address))
-        return max(0.0, entry.until_s - self._clock()) if entry is not None and entry.locked else 0.0
+        key = _key(user, address)
+        with self._lock:
+            entry = self._entries.get(key)
+            return max(0.0, entry.until_s - self._clock()) if entry is not None and entry.locked else 0.0
 
     def failed(self, user: str | None, address: str) -> bool:
         """A login failed; True when it was the one that locks."""
         if not self._settings.failures:
             return False
-        now, key = self._clock(), _key(user, address)
+        key = _key(user, address)
+        with self._lock:
+            return self._failed(key, self._clock())
+
+    def _failed(self, key: bytes, now: float) -> bool:
         entry = self._entries.pop(key, None)
         if entry is None or entry.until_s <= now:
             entry = _Failures(0, 0.0)
@@ -62,7 +70,9 @@ class Lockout:
     def succeeded(self, user: str | None, address: str) -> None:
         """A login succeeded: what failed before were typing errors."""
         if self._entries:
-            self._entries.pop(_key(user, address), None)
+            key = _key(user, address)
+            with self._lock:
+                self._entries.pop(key, None)
 
     def _drop_old(self, now: float) -> None:
         while self._entries:

@@ -1,7 +1,10 @@
+import base64
 import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -9,6 +12,8 @@ from mqtt_front.codec.reasons import Reason
 from mqtt_front.security import guard as module
 from mqtt_front.security.guard import Guard
 from mqtt_front.security.identity import Credentials, Identity, Refusal
+from mqtt_front.security.password_authenticator import PasswordAuthenticator
+from mqtt_front.security.password_file import read_password_file, set_password
 from mqtt_front.security.settings import LockoutSettings, SecuritySettings
 from mqtt_front.security.sources import Sources
 from tests.support.manual_loop import ManualLoop
@@ -28,6 +33,17 @@ class Known:
         if credentials.password == b"raise":
             raise RuntimeError("broken plug-in")
         return Identity(credentials.user) if credentials.password == b"right" else Refusal("wrong")
+
+
+class Held(NamedTuple):
+    """An authenticator that is held up."""
+
+    free: threading.Event
+    known: PasswordAuthenticator
+
+    def authenticate(self, credentials: Credentials) -> Identity | Refusal | None:
+        assert self.free.wait(10)
+        return self.known.authenticate(credentials)
 
 
 class Door:
@@ -78,6 +94,62 @@ def test_wrong_passwords_lock_the_user_out_even_with_the_right_one(
     answer = door.login(b"right")
     assert isinstance(answer, Refusal) and answer.reason is Reason.BANNED
     assert (door.guard.counts.refused, door.guard.counts.locked_out) == (4, 1)
+
+
+def test_guesses_that_wait_side_by_side_are_not_tried_once_enough_have_failed(door: Door) -> None:
+    door.known.free.clear()
+    for _ in range(50):
+        door.knock(password=b"wrong")
+    door.knock(password=b"right")
+    door.known.free.set()
+    door.loop.run_until(lambda: len(door.outcomes) == 51)
+    tried = door.outcomes.count(Refusal("wrong"))
+    assert tried in (3, 4), "two threads: one guess may have been under way in the other"
+    assert door.guard.counts.locked_out == 51 - tried, "the right one as well"
+
+
+def test_a_login_that_is_taken_back_while_it_is_checked_does_not_come_in(door: Door, tmp_path: Path) -> None:
+    def passwords(password: bytes) -> Sources:
+        file = tmp_path / "passwords"
+        set_password(file, "u", password, scram=True)
+        known = PasswordAuthenticator(read_password_file(file))
+        return Sources((Held(door.known.free, known),), known, None, None)
+
+    door.guard.use(passwords(b"old"))
+    door.known.free.clear()
+    door.knock(password=b"old")
+    door.guard.use(passwords(b"new"))
+    door.known.free.set()
+    door.loop.run_until(lambda: bool(door.outcomes))
+    outcome = door.outcomes[0]
+    assert isinstance(outcome, Refusal) and outcome.reason is Reason.NOT_AUTHORIZED
+    assert "taken back" in outcome.message
+    door.knock(password=b"new")
+    door.loop.run_until(lambda: len(door.outcomes) == 2)
+    assert isinstance(door.outcomes[1], Identity)
+
+
+def test_proofs_that_wait_side_by_side_are_not_looked_at_once_enough_have_failed(
+    door: Door, tmp_path: Path
+) -> None:
+    file = tmp_path / "passwords"
+    set_password(file, "u", b"x", scram=True)
+    passwords = PasswordAuthenticator(read_password_file(file))
+    door.guard.use(Sources((passwords,), passwords, None, None))
+    exchanges = []
+    for _ in range(5):
+        exchange = door.guard.scram_exchange()
+        assert exchange is not None
+        first = door.guard.scram_first(exchange, b"n,,n=u,r=nonce", "192.0.2.1")
+        assert isinstance(first, bytes)
+        exchanges.append((exchange, first.partition(b",")[0]))
+    proof = base64.b64encode(bytes(32))
+    reasons = []
+    for exchange, nonce in exchanges:
+        answer = door.guard.scram_final(exchange, b"c=biws," + nonce + b",p=" + proof, "192.0.2.1")
+        assert isinstance(answer, Refusal)
+        reasons.append(answer.reason)
+    assert reasons == [Reason.NOT_AUTHORIZED] * 3 + [Reason.BANNED] * 2
 
 
 def test_a_plug_in_that_raises_lets_nobody_in_and_locks_nobody_out(
