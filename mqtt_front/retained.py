@@ -69,11 +69,6 @@ class RetainedMessages:
         offset = self._offsets.get(topic)
         return None if offset is None else self._by_offset[offset]
 
-    def topic_at(self, offset: int) -> str | None:
-        """The topic of the record at an offset, if it is retained."""
-        message = self._by_offset.get(offset)
-        return None if message is None else message.topic
-
     def put(self, message: RetainedMessage) -> None:
         """Retain a message instead of the one its topic has."""
         self.remove(message.topic)

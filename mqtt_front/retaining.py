@@ -6,7 +6,6 @@ then the logs from there, which a pin keeps until then. So retention may delete 
 """
 
 import functools
-import heapq
 import logging
 import time
 from array import array
@@ -31,6 +30,7 @@ from mqtt_front.retained_document import (
     encode_retained,
 )
 from mqtt_front.retained_pin import PinnedDocuments
+from mqtt_front.schedule import Schedule
 from mqtt_front.write_behind import Documents, WriteBehind
 from timestone.batch import Batch
 from timestone.errors import CorruptRecord, OffsetOutOfRange, StoreClosed
@@ -91,8 +91,8 @@ class Retaining:
         self.expected: dict[str, int] = {}
         """New topics that were admitted and are not in the logs yet, with their sizes."""
         self._expected_bytes = 0
-        self._expiries: list[tuple[int, str, int]] = []
-        """Microseconds since 1970, log, offset."""
+        self._expiries: Schedule[str] = Schedule()
+        """By topic: when its message expires, in microseconds since 1970."""
         self._dirty: dict[str, Dirty] = {}
         self._checkpoint: dict[str, Place] = {}
         self._checkpoint_s = 0.0
@@ -141,9 +141,10 @@ class Retaining:
     def _put(self, messages: RetainedMessages, message: RetainedMessage) -> None:
         messages.put(message)
         expiry_s = stored_headers(message.block).expiry_s
-        if expiry_s is not None:
-            due_us = message.timestamp_us + expiry_s * _MICROSECONDS
-            heapq.heappush(self._expiries, (due_us, messages.log.name, message.offset))
+        if expiry_s is None:
+            self._expiries.call_off(message.topic)
+        else:
+            self._expiries.set(message.topic, message.timestamp_us + expiry_s * _MICROSECONDS)
 
     # Following the logs.
 
@@ -222,6 +223,8 @@ class Retaining:
                 self._elsewhere(messages, record.topic)
             elif not messages.remove(record.topic) and not self._elsewhere(messages, record.topic):
                 continue
+            else:
+                self._expiries.call_off(record.topic)
             self._expected_bytes -= self.expected.pop(record.topic, 0)
             self._dirty.setdefault(record.topic, Dirty(messages.log.name, record.offset))
         messages.position = max(messages.position, batch.next_offset)
@@ -233,14 +236,12 @@ class Retaining:
 
     def expire(self) -> None:
         """Forget the messages whose expiry interval is over."""
-        now_us = int(self._clock() * _MICROSECONDS)
-        while self._expiries and self._expiries[0][0] <= now_us:
-            _, name, offset = heapq.heappop(self._expiries)
-            messages = self._logs[name]
-            topic = messages.topic_at(offset)
-            if topic is not None:
-                messages.remove(topic)
-                self._dirty.setdefault(topic, Dirty(name, offset))
+        for topic in self._expiries.take(self._clock() * _MICROSECONDS):
+            for name, messages in self._logs.items():
+                message = messages.get(topic)
+                if message is not None:
+                    messages.remove(topic)
+                    self._dirty.setdefault(topic, Dirty(name, message.offset))
 
     # Limits.
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _QUANTUM = 32
 """Records that are worth waking another member for."""
+_CLOSED_MAX = 1000
+"""So many acknowledged offsets are kept behind the lowest open one, or as many as are open: one member may take for
+ever with it, while the others go on."""
 
 
 class SharedGroup:
@@ -176,6 +179,8 @@ class SharedGroup:
             if offset not in self._open:
                 self._open.add(offset)
                 heapq.heappush(self._lowest, offset)
+        if len(self._lowest) > 2 * len(self._open) + _CLOSED_MAX:
+            self._lowest = sorted(self._open)
 
     def acknowledged(self, offsets: Iterable[int]) -> None:
         """Nobody has to get these any more."""

@@ -7,7 +7,6 @@ key: at the next start it is looked for from there on, so a kill in the middle d
 """
 
 import functools
-import heapq
 import itertools
 import logging
 import time
@@ -17,6 +16,7 @@ from typing import Protocol
 
 from mqtt_front.codec.packets import Will
 from mqtt_front.loop import Loop
+from mqtt_front.schedule import Schedule
 from mqtt_front.will_document import StoredWill, UnknownWill, decode_will, encode_will
 from mqtt_front.will_records import Place
 from mqtt_front.write_behind import Documents, WriteBehind
@@ -73,8 +73,8 @@ class Wills:
         self._clock = clock
         self._numbers = itertools.count(time.time_ns())  # above those of earlier processes
         self._waiting: dict[str, list[KeptWill]] = {}
-        self._order: list[tuple[float, str, KeptWill]] = []
-        """By due time; the key, which nobody else has, keeps them from being compared."""
+        self._schedule: Schedule[KeptWill] = Schedule()
+        """Those that wait, by due time."""
 
     @property
     def saved(self) -> bool:
@@ -130,6 +130,7 @@ class Wills:
         """The client is back: a delayed will is off, unless its session ended by that [MQTT-3.1.3-9] or its time had
         come before."""
         for kept in self._waiting.pop(client_id, ()):
+            self._schedule.call_off(kept)
             if session_continues and kept.due_s > self._clock():
                 self.revoke(kept)
             else:
@@ -137,19 +138,16 @@ class Wills:
 
     def publish_due(self) -> None:
         """Publish the wills whose time has come."""
-        now = self._clock()
-        while self._order and self._order[0][0] <= now:
-            _, _, kept = heapq.heappop(self._order)
-            waiting = self._waiting.get(kept.client_id, [])
-            if kept in waiting:
-                waiting.remove(kept)
-                if not waiting:
-                    del self._waiting[kept.client_id]
-                self._publish_now(kept)
+        for kept in self._schedule.take(self._clock()):
+            waiting = self._waiting[kept.client_id]
+            waiting.remove(kept)
+            if not waiting:
+                del self._waiting[kept.client_id]
+            self._publish_now(kept)
 
     def _wait(self, kept: KeptWill) -> None:
         self._waiting.setdefault(kept.client_id, []).append(kept)
-        heapq.heappush(self._order, (kept.due_s, kept.key, kept))
+        self._schedule.set(kept, kept.due_s)
 
     def _publish_now(self, kept: KeptWill) -> None:
         if kept.place is None:

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 _NONE_SENT: deque[int] = deque(maxlen=0)
 """What a window begins with: an empty deque of its own would be a tenth of an idle client's memory."""
+_EARLY_MAX = 1000
+"""So many acknowledged offsets are kept behind one that is not, or as many as are left: a client may take for ever with
+one and be quick with a million after it."""
 
 
 class Window:
@@ -45,6 +48,9 @@ class Window:
             if early is None:
                 early = self._early = set()
             early.add(offset)
+            if len(early) > _EARLY_MAX and 2 * len(early) > len(order):
+                self._order = deque(one for one in order if one not in early)
+                early.clear()
             return
         order.popleft()
         while early and order[0] in early:

@@ -184,6 +184,35 @@ def test_a_message_is_forgotten_when_its_time_is_over(store: Store, executor: Th
     assert set(store.documents.items(SPACE)) == {""}
 
 
+def test_a_message_that_is_replaced_or_cleared_does_not_expire(
+    store: Store, executor: ThreadPoolExecutor
+) -> None:
+    parts, log = Parts(store, executor), store.log("mqtt")
+    for topic in "ab":
+        append(log, topic, b"x", block=header_block(Properties(message_expiry_interval=10)))
+    append(log, "a", b"stays")
+    append(log, "b", b"")
+    append(log, "b", b"later", block=header_block(Properties(message_expiry_interval=1000)))
+    assert parts.values() == {"a": b"stays", "b": b"later"}
+    parts.now = log.record(0).timestamp_us / 1e6 + 500
+    parts.retaining.expire()
+    assert parts.values() == {"a": b"stays", "b": b"later"}
+    parts.now += 1000
+    parts.retaining.expire()
+    assert parts.values() == {"a": b"stays"}
+
+
+def test_a_topic_that_is_published_again_and_again_is_looked_at_once(
+    store: Store, executor: ThreadPoolExecutor
+) -> None:
+    parts, log = Parts(store, executor), store.log("mqtt")
+    block = header_block(Properties(message_expiry_interval=10**9))
+    draft = Draft([block + b"x"] * 5000, log.topic_id("a"), flags=3, header_lengths=len(block))
+    log.append_draft(draft, ack="written")
+    assert parts.values() == {"a": b"x"}
+    assert parts.retaining._expiries.held_count < 2000
+
+
 def row(topic: str, payload: bytes = b"x", retain: bool = True) -> PublishRow:
     return PublishRow(0x32 | retain, topic.encode(), b"", payload, b"\x40\x02\0\1")
 

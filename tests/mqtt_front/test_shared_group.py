@@ -90,6 +90,19 @@ def test_the_committed_offset_is_the_lowest_open_one(members: Members) -> None:
     assert members.group.committed >= 39
 
 
+def test_a_member_that_keeps_the_first_does_not_fill_the_memory_while_the_others_go_on(
+    members: Members,
+) -> None:
+    group = members.group
+    group.sent([0])
+    for offset in range(1, 20_000):
+        group.sent([offset])
+        group.acknowledged([offset])
+    assert group.committed == 0 and len(group._lowest) < 2000
+    group.acknowledged([0])
+    assert group.committed == group.seen
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_members_do_every_message_is_acknowledged_once_and_in_order(
     members: Members, seed: int

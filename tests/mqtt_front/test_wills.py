@@ -124,6 +124,16 @@ def test_a_client_that_is_back_in_time_takes_it_back(published: Published) -> No
     assert published.stored() == 0
 
 
+def test_a_client_that_comes_and_goes_does_not_fill_the_memory_with_wills(published: Published) -> None:
+    kept = published.keep("a", will("last", 1000), 1000)
+    for _ in range(5000):
+        published.wills.left(kept, 1000)
+        published.wills.returned("a", session_continues=True)
+    assert published.wills._schedule.held_count < 2000
+    published.pass_time(5000)
+    assert published.topics == []
+
+
 def test_a_client_that_starts_anew_ends_the_session_that_the_will_belongs_to(published: Published) -> None:
     published.left("c", will("a", 5), 100)
     published.wills.returned("c", session_continues=False)

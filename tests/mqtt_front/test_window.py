@@ -17,6 +17,19 @@ def test_acknowledging_5_6_7_without_4_commits_nothing() -> None:
     assert (window.committed, window.in_flight_count) == (8, 0)
 
 
+def test_a_client_that_keeps_the_first_and_acknowledges_all_others_does_not_fill_the_memory() -> None:
+    window = Window(0)
+    window.sent(range(10))
+    for offset in range(1, 20_000):
+        window.sent([offset + 9])
+        window.seen = offset + 10
+        window.acknowledged(offset)
+        assert (window.committed, window.in_flight_count) == (0, 10)
+        assert len(window._order) + len(window._early or ()) < 3000
+    window.acknowledged(0)
+    assert window.committed == 20_000
+
+
 def test_with_nothing_in_flight_everything_seen_is_committed() -> None:
     window = Window(10)
     assert window.committed == 10
