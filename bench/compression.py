@@ -8,12 +8,9 @@ what a slow disk would gain by reading less is not in these figures.
 import argparse
 import json
 import random
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -26,6 +23,7 @@ from timestone import Ack, Compression, Log, Store
 
 from .environment import probe_environment
 from .errors import BenchmarkError
+from .working_directory import working_directory
 
 __all__ = ["BenchmarkError", "add_arguments", "run"]
 
@@ -87,8 +85,8 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
     """Measure and report. Raises BenchmarkError for what is out of range."""
     if min(arguments.repeat, arguments.count) < 1 or not all(1 <= one <= 19 for one in arguments.levels):
         raise BenchmarkError("--repeat and --count begin at 1, --levels go from 1 to 19")
-    environment = probe_environment(arguments.dir)
     rows = measure(arguments.dir, arguments.count, arguments.levels, arguments.repeat, progress)
+    environment = probe_environment(arguments.dir)
     progress("")
     if arguments.json:
         parameters = {name: getattr(arguments, name) for name in ("count", "repeat", "levels")}
@@ -112,7 +110,8 @@ def measure(
     folder: Path, count: int, levels: Sequence[int], repeat: int, progress: Progress
 ) -> list[CompressionRow]:
     """The raw log and one for each level, read in turn."""
-    with _scratch(folder) as path:
+    with working_directory(folder) as directory:
+        path = directory / "store"
         progress("appending")
         names = ["raw", *(f"zstd {level}" for level in levels)]
         spent_s = _prepare(path, count, dict(zip(map(_log_name, names[1:]), levels, strict=True)), progress)
@@ -145,15 +144,6 @@ def _row(store: Store, name: str, figures: dict[str, _Figures], spent_s: float |
             one / two for one, two in zip(mine.single_us, raw.single_us, strict=True)
         ),
     )
-
-
-@contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="timestone-bench-", dir=folder))
-    try:
-        yield path / "store"
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _prepare(path: Path, count: int, levels: dict[str, int], progress: Progress) -> dict[str, float]:

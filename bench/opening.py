@@ -22,7 +22,7 @@ from timestone.inspection import inspect_store
 
 from .environment import probe_environment
 from .errors import BenchmarkError
-from .options import add_directory
+from .options import add_directory, amount
 from .report import add_json, print_report
 from .working_directory import working_directory
 from .workload import Workload
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     parser.description = "Opening a store whose owner was killed."
     parser.add_argument(
-        "--gigabytes", type=float, default=1.0, metavar="N", help="10^9 bytes of records (default: 1)"
+        "--gigabytes", type=amount, default=1.0, metavar="N", help="10^9 bytes of records (default: 1)"
     )
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="opens of each kind (default: 3)")
     add_directory(parser)

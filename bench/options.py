@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import importlib.util
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,17 @@ def positive(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is below 1")
+    return value
+
+
+def amount(text: str) -> float:
+    """The type of an option that measures something: a number from 0 on. Raises ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
     return value
 
 

@@ -9,11 +9,9 @@ before Java has compiled what they need: until then a case is faster each time, 
 import argparse
 import json
 import os
-import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,12 +30,16 @@ from pyspark_timestone.session import spark_session
 from pyspark_timestone.side_file_keeper import SideFileKeeper
 
 from .errors import BenchmarkError
+from .options import add_directory, positive
+from .working_directory import working_directory
 
 __all__ = ["BenchmarkError", "add_arguments", "run"]
 
 LOG = "telemetry"
 TOPIC_COUNT = 1000
 _BATCH = 10_000
+_END = b'"}'
+"""Of a message."""
 _COUNT, _QUICK_COUNT = 1_000_000, 200_000
 _WARM_UP = 20
 """Turns in which Java compiles. After ten a scan still gets a tenth faster, after twenty a fiftieth."""
@@ -76,12 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     parser.description = "Scans of one log by Spark on one core, against Parquet of the same rows."
     parser.add_argument(
-        "--count", type=int, metavar="N", help=f"records (default: {_COUNT}; quick: {_QUICK_COUNT})"
+        "--count", type=positive, metavar="N", help=f"records (default: {_COUNT}; quick: {_QUICK_COUNT})"
     )
     parser.add_argument(
-        "--record-bytes", type=int, default=100, metavar="N", help="size of a record (default: 100)"
+        "--record-bytes", type=positive, default=100, metavar="N", help="size of a record (default: 100)"
     )
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of each row (default: 5)")
+    parser.add_argument(
+        "--repeat", type=positive, default=5, metavar="N", help="runs of each row (default: 5)"
+    )
     parser.add_argument(
         "--warm-up",
         type=int,
@@ -96,26 +100,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="the rows whose names have WORD, and whom they are compared with",
     )
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), metavar="DIR", help="where the data goes (default: .)"
-    )
+    add_directory(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
 
 
 def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
-    """Measure and print; returns the exit code."""
+    """Measure and print; returns the exit code. Raises BenchmarkError, for what is wrong with `arguments` at once."""
     count = arguments.count or (_QUICK_COUNT if arguments.quick else _COUNT)
+    chosen = _chosen(arguments.only)
+    if arguments.warm_up < 0:
+        raise BenchmarkError("--warm-up is not below 0")
+    least = max(len(_unfilled(number)) for number in range(max(0, count - TOPIC_COUNT), count)) + len(_END)
+    if arguments.record_bytes < least:
+        raise BenchmarkError(f"--record-bytes is {least} at least: the messages are JSON")
     # Before Java starts: it takes its number of threads from what it may use, and its children inherit the core.
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})
-    directory = Path(tempfile.mkdtemp(prefix="timestone-bench-", dir=arguments.dir)).absolute()
     try:
-        start_s, rows = _measure(directory, count, arguments, progress)
+        with working_directory(arguments.dir) as directory:
+            start_s, rows = _measure(directory.absolute(), count, chosen, arguments, progress)
     except SparkSourceError as error:
         raise BenchmarkError(str(error)) from error
     finally:
         os.sched_setaffinity(0, before)
-        shutil.rmtree(directory, ignore_errors=True)
     progress("")
     if arguments.json:
         setting = {
@@ -133,27 +140,31 @@ def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
 
 
 def _measure(
-    directory: Path, count: int, arguments: argparse.Namespace, progress: Callable[[str], None]
+    directory: Path,
+    count: int,
+    chosen: Sequence[str],
+    arguments: argparse.Namespace,
+    progress: Callable[[str], None],
 ) -> tuple[float, list[Row]]:
     """Seconds until Spark was there, and the rows."""
     size, repeat, warm_up = arguments.record_bytes, arguments.repeat, arguments.warm_up
-    progress(f"appending {count:,} records")
-    store = directory / "data"
-    fill(store, count, size)
+    # First, because it may not be installed.
     progress("starting Spark")
     started = time.perf_counter()
     spark = spark_session("timestone-bench", master="local[1]", conf={"spark.driver.memory": "2g"})
     start_s = time.perf_counter() - started
     try:
-        cases = _chosen(_cases(spark, directory, store, count), arguments.only)
-        taken: dict[str, list[float]] = {name: [] for name in cases}
-        names = list(cases)
+        progress(f"appending {count:,} records")
+        store = directory / "data"
+        fill(store, count, size)
+        scans = Scans(spark, directory, store, count)
+        taken: dict[str, list[float]] = {name: [] for name in chosen}
         for turn in range(warm_up + repeat):
-            first = turn % len(names)
-            for name in names[first:] + names[:first]:
+            first = turn % len(chosen)
+            for name in (*chosen[first:], *chosen[:first]):
                 progress(f"{name}, run {turn - warm_up + 1} of {repeat}")
                 begun = time.perf_counter()
-                cases[name]().write.format("noop").mode("overwrite").save()
+                CASES[name](scans).write.format("noop").mode("overwrite").save()
                 taken[name].append(time.perf_counter() - begun)
     finally:
         spark.stop()
@@ -165,62 +176,75 @@ def _measure(
     ]
 
 
-def _chosen(cases: Mapping[str, Callable[[], Any]], word: str) -> Mapping[str, Callable[[], Any]]:
-    wanted = {name for name in cases if word in name}
+def _chosen(word: str) -> Sequence[str]:
+    """The cases that have `word` in their names, with those they are compared with."""
+    wanted = {name for name in CASES if word in name}
+    if not wanted:
+        raise BenchmarkError(f"no row has {word!r} in its name; there are {'; '.join(CASES)}")
     while missing := {_PEERS.get(name, _PARQUET) for name in wanted} - wanted:
         wanted |= missing
-    if not wanted:
-        raise BenchmarkError(f"no row has {word!r} in its name; there are {'; '.join(cases)}")
-    return {name: load for name, load in cases.items() if name in wanted}
+    return [name for name in CASES if name in wanted]
 
 
-def _cases(spark: Any, directory: Path, store: Path, count: int) -> Mapping[str, Callable[[], Any]]:
-    """A name, and what loads it anew: Spark keeps the plan of a DataFrame, and planning is part of a scan."""
+class Scans:
+    """The same rows in every shape, and what loads them anew: Spark keeps the plan of a DataFrame, and planning is part
+    of a scan."""
 
-    def log(source: str = "timestone", **options: str) -> Any:
-        return spark.read.format(source).options(**options).load(str(store))
+    def __init__(self, spark: Any, directory: Path, store: Path, count: int) -> None:
+        self.spark, self.store = spark, store
+        self.plain, self.whole, self.packed, self.lines = (
+            str(directory / name) for name in ("plain.parquet", "whole.parquet", "zstd.parquet", "lines")
+        )
+        self.last = f"offset >= {count - count // 100}"
+        self.log().write.option("compression", "uncompressed").parquet(self.whole)
+        self.log(columns=_COLUMNS).write.option("compression", "uncompressed").parquet(self.plain)
+        self.log(columns=_COLUMNS).write.option("compression", "zstd").parquet(self.packed)
+        self.log(columns="value").selectExpr("cast(value as string)").write.text(self.lines)
+        with SideFileKeeper(store) as keeper:
+            keeper.run()
+        spark.dataSource.register(ConstantSource)
 
-    def from_json() -> Any:
+    def log(self, source: str = "timestone", **options: str) -> Any:
+        return self.spark.read.format(source).options(**options).load(str(self.store))
+
+    def history(self) -> Any:
+        return read_history(self.spark, self.store, columns=_COLUMNS)
+
+    def from_json(self) -> Any:
         message = f"from_json(cast(value as string), '{_FIELDS}') as payload"
-        return log(columns="offset,value").selectExpr("offset", message).selectExpr("offset", "payload.*")
+        return (
+            self.log(columns="offset,value").selectExpr("offset", message).selectExpr("offset", "payload.*")
+        )
 
-    def typed() -> Any:
+    def typed(self) -> Any:
         options = {"payload": "json", "payloadSchema": _FIELDS, "columns": "offset,payload"}
-        return log(**options).selectExpr("offset", "payload.*")
+        return self.log(**options).selectExpr("offset", "payload.*")
 
-    def aggregated(frame: Any) -> Any:
-        return frame.groupBy("device").agg({"temperature": "avg", "seq": "max", "offset": "count"})
 
-    plain, whole, packed, lines = (
-        str(directory / name) for name in ("plain.parquet", "whole.parquet", "zstd.parquet", "lines")
-    )
-    log().write.option("compression", "uncompressed").parquet(whole)
-    log(columns=_COLUMNS).write.option("compression", "uncompressed").parquet(plain)
-    log(columns=_COLUMNS).write.option("compression", "zstd").parquet(packed)
-    log(columns="value").selectExpr("cast(value as string)").write.text(lines)
-    with SideFileKeeper(store) as keeper:
-        keeper.run()
-    spark.dataSource.register(ConstantSource)
-    last = f"offset >= {count - count // 100}"
-    return {
-        _PARQUET: lambda: spark.read.parquet(plain),
-        "Parquet, zstd": lambda: spark.read.parquet(packed),
-        "Timestone": lambda: log(columns=_COLUMNS),
-        "constant batches": lambda: log("timestone-constant", columns=_COLUMNS),
-        _ALL: lambda: spark.read.parquet(whole),
-        "Timestone, all columns": lambda: log(),
-        "constant batches, all columns": lambda: log("timestone-constant"),
-        "side files": lambda: read_history(spark, store, columns=_COLUMNS),
-        "Parquet, value only": lambda: spark.read.parquet(plain).select("value"),
-        "Timestone, value only": lambda: log(columns="value"),
-        "Timestone, last hundredth": lambda: log(columns=_COLUMNS).where(last),
-        _SIDE_LAST: lambda: read_history(spark, store, columns=_COLUMNS).where(last),
-        "text": lambda: spark.read.text(lines),
-        _FROM_JSON: from_json,
-        "payload=json": typed,
-        "from_json, aggregated": lambda: aggregated(from_json()),
-        "payload=json, aggregated": lambda: aggregated(typed()),
-    }
+def _aggregated(frame: Any) -> Any:
+    return frame.groupBy("device").agg({"temperature": "avg", "seq": "max", "offset": "count"})
+
+
+CASES: Mapping[str, Callable[[Scans], Any]] = {
+    _PARQUET: lambda on: on.spark.read.parquet(on.plain),
+    "Parquet, zstd": lambda on: on.spark.read.parquet(on.packed),
+    "Timestone": lambda on: on.log(columns=_COLUMNS),
+    "constant batches": lambda on: on.log("timestone-constant", columns=_COLUMNS),
+    _ALL: lambda on: on.spark.read.parquet(on.whole),
+    "Timestone, all columns": lambda on: on.log(),
+    "constant batches, all columns": lambda on: on.log("timestone-constant"),
+    "side files": lambda on: on.history(),
+    "Parquet, value only": lambda on: on.spark.read.parquet(on.plain).select("value"),
+    "Timestone, value only": lambda on: on.log(columns="value"),
+    "Timestone, last hundredth": lambda on: on.log(columns=_COLUMNS).where(on.last),
+    _SIDE_LAST: lambda on: on.history().where(on.last),
+    "text": lambda on: on.spark.read.text(on.lines),
+    _FROM_JSON: lambda on: on.from_json(),
+    "payload=json": lambda on: on.typed(),
+    "from_json, aggregated": lambda on: _aggregated(on.from_json()),
+    "payload=json, aggregated": lambda on: _aggregated(on.typed()),
+}
+"""What is measured, by name."""
 
 
 class ConstantSource(DefaultSource):
@@ -262,9 +286,12 @@ def fill(store: Path, count: int, size: int) -> None:
 
 def message(number: int, size: int) -> bytes:
     """A JSON message that differs from its neighbours, filled up or cut to `size` bytes."""
+    return _unfilled(number).ljust(size - len(_END), b"x")[: size - len(_END)] + _END
+
+
+def _unfilled(number: int) -> bytes:
     device, temperature = f"device-{number % TOPIC_COUNT:04}", 20 + number % 97 / 10
-    text = f'{{"device": "{device}", "seq": {number}, "temperature": {temperature}, "note": "'
-    return text.encode().ljust(size - 2, b"x")[: size - 2] + b'"}'
+    return f'{{"device": "{device}", "seq": {number}, "temperature": {temperature}, "note": "'.encode()
 
 
 def _print(rows: list[Row], count: int, size: int, start_s: float) -> None:
@@ -290,7 +317,11 @@ def main() -> int:
     """`python -m timestone_bench.spark_read`."""
     parser = argparse.ArgumentParser(prog="timestone_bench.spark_read")
     add_arguments(parser)
-    return run(parser.parse_args(), lambda text: None)
+    try:
+        return run(parser.parse_args(), lambda text: None)
+    except BenchmarkError as error:
+        print(error)
+        return 1
 
 
 if __name__ == "__main__":

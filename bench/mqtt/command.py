@@ -17,7 +17,7 @@ from timestone.config import Ack
 
 from ..environment import Environment, probe_environment
 from ..errors import BenchmarkError
-from ..options import plot_writer, positive
+from ..options import amount, plot_writer, positive
 from ..working_directory import working_directory
 from .comparison import Comparison, build_comparison, take_turns
 from .presets import PRESETS
@@ -69,10 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     load.add_argument("--messages", type=positive, metavar="N", help="of all clients together")
     load.add_argument("--window", type=positive, metavar="N", help="unacknowledged messages of each client")
     load.add_argument(
-        "--rate", type=float, metavar="N", help="messages, or connections, a second; 0: flat out"
+        "--rate", type=amount, metavar="N", help="messages, or connections, a second; 0: flat out"
     )
     load.add_argument("--topics", type=positive, metavar="N", help="topics of each client (default: 1)")
-    load.add_argument("--idle", type=float, metavar="SECONDS", help="how long connections are watched idling")
+    load.add_argument(
+        "--idle", type=amount, metavar="SECONDS", help="how long connections are watched idling"
+    )
     load.add_argument("--processes", type=positive, metavar="N", help="that generate the load (default: 1)")
     servers = parser.add_argument_group("servers")
     servers.add_argument("--server", type=_target, metavar="SERVER", help="Timestone, when it runs already")
@@ -197,8 +199,6 @@ def _scenario(name: str, given: dict[str, Any], *, quick: bool) -> Scenario:
 
 
 def _check(scenario: Scenario) -> None:
-    if scenario.rate is not None and scenario.rate < 0:
-        raise BenchmarkError(f"--rate {scenario.rate:g} is below 0")
     if scenario.name == "back-pressure" and scenario.rate is None:
         raise BenchmarkError("back-pressure: flat out there is no latency to compare")
     if scenario.payload_bytes < _MIN_PAYLOAD_BYTES:

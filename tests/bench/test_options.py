@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from timestone_bench.errors import BenchmarkError
-from timestone_bench.options import add_directory, plot_writer, positive
+from timestone_bench.options import add_directory, amount, plot_writer, positive
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", 1), ("20_000", 20_000)])
@@ -18,6 +18,17 @@ def test_what_counts_is_above_zero(text: str, value: int) -> None:
 def test_what_does_not_count_is_refused_in_words(text: str, why: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=why):
         positive(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("1.5", 1.5), ("2e3", 2000.0)])
+def test_an_amount_is_a_number_from_0_on(text: str, value: float) -> None:
+    assert amount(text) == value
+
+
+@pytest.mark.parametrize("text", ["-0.1", "nan", "inf", "1e999", "much"])
+def test_other_amounts_are_refused_in_words(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a number"):
+        amount(text)
 
 
 def test_directory_is_this_one_unless_told_otherwise() -> None:

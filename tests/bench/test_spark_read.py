@@ -1,5 +1,6 @@
 """The benchmark of the Spark source: its data is what it says, and it runs from end to end."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import timestone
-from timestone_bench.spark_read import LOG, TOPIC_COUNT, fill, message
+from timestone_bench.errors import BenchmarkError
+from timestone_bench.spark_read import CASES, LOG, TOPIC_COUNT, add_arguments, fill, message, run
 
 
 @pytest.mark.parametrize("size", [100, 200])
@@ -27,6 +29,36 @@ def test_fill_spreads_the_records_over_the_topics(tmp_path: Path) -> None:
         assert (log.end_offset, len(log.topics)) == (2 * TOPIC_COUNT, TOPIC_COUNT)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "nothing"], "no row has 'nothing' in its name; there are Parquet; "),
+        (["--warm-up", "-1"], "--warm-up is not below 0"),
+        (["--record-bytes", "20"], "--record-bytes is 7. at least"),
+        (["--dir", "missing"], "missing is not a directory"),
+    ],
+)
+def test_what_is_wrong_with_the_arguments_is_said_before_there_is_a_store(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    steps: list[str] = []
+    with pytest.raises(BenchmarkError, match=said):
+        run(parser.parse_args(["--count", "1000", *words]), steps.append)
+    assert (steps, list(tmp_path.iterdir())) == ([], [])
+
+
+@pytest.mark.parametrize("option", ["--count", "--record-bytes", "--repeat"])
+def test_nothing_is_no_count(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args([option, "0"])
+    assert f"{option}: 0 is below 1" in capsys.readouterr().err
+
+
 @pytest.mark.spark
 def test_it_measures_every_case_and_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "timestone_bench.spark_read"]
@@ -35,6 +67,7 @@ def test_it_measures_every_case_and_leaves_nothing_behind(tmp_path: Path) -> Non
     result = json.loads(done.stdout)
     assert result["count"] == 2000
     rows = {row["case"]: row for row in result["rows"]}
+    assert list(rows) == list(CASES)
     assert rows["Parquet"]["ratio"] == 1.0
     assert rows["payload=json"]["peer"] == "from_json"
     assert result["start_s"] > 0
