@@ -13,7 +13,7 @@ from timestone.view import LogView, view_store
 
 from .errors import CommandError, UsageError
 from .log_names import open_log
-from .parser import given_path
+from .parser import given_count, given_path
 from .progress import ProgressLine
 from .quantities import format_bytes, format_count
 
@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("directory", metavar="DIR", type=given_path, help="the store; no process may own it")
     parser.add_argument("log", metavar="LOG", help="the log's name")
-    parser.add_argument("--partition", type=int, default=0, help="its partition (default: %(default)s)")
+    parser.add_argument(
+        "--partition", metavar="N", type=given_count, default=0, help="partition of the log (default: 0)"
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .errors import EXIT_USAGE
+from .quantities import parse_count
 
 
 def given_path(text: str) -> Path:
@@ -16,6 +17,17 @@ def given_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return Path(text)
+
+
+def given_count(text: str) -> int:
+    """The type of an argument that is a whole number from 0 on."""
+    try:
+        value = parse_count(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -7,7 +7,6 @@ them. The file itself is the business of the front; this is the one command that
 import argparse
 import getpass
 import sys
-from pathlib import Path
 
 from mqtt_front.optional import MissingExtra
 from mqtt_front.security.password_file import (
@@ -19,6 +18,7 @@ from mqtt_front.security.password_file import (
 )
 
 from .errors import CommandError, UsageError
+from .parser import given_path
 
 EXAMPLES = """\
 examples:
@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `passwd`."""
     parser.description = "Set the password of a user in a password file, with argon2id."
     parser.epilog = EXAMPLES
-    parser.add_argument("file", metavar="FILE", type=Path, help="the password file; created when missing")
+    parser.add_argument(
+        "file", metavar="FILE", type=given_path, help="the password file; created when missing"
+    )
     parser.add_argument("user", metavar="USER", help="whose password it is")
     parser.add_argument(
         "--scram",

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import timestone
 
 from .errors import CommandError, UsageError
 from .interrupts import Interrupts
+from .parser import given_path
 from .positions import parse_position
 from .quantities import format_count
 
@@ -76,7 +76,8 @@ examples:
   timestone pipeline status
   timestone pipeline status --json | jq '.logs[].lag'
 
-Needs no Java and disturbs nobody. Exit code 1 when the counts of the tables do not add up, and where there are none.
+Needs no Java and disturbs nobody. Exit code 1 when the counts of the tables do not add up, and
+where there are none.
 """
 
 
@@ -128,7 +129,10 @@ def _add(
     parser = verbs.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     parser.epilog = examples
     parser.add_argument(
-        "--config", metavar="FILE", type=Path, help="the settings (default: pipeline.toml, if it is there)"
+        "--config",
+        metavar="FILE",
+        type=given_path,
+        help="the settings (default: pipeline.toml, if it is there)",
     )
     return parser
 

@@ -15,9 +15,8 @@ from timestone.view import LogView
 
 from .interrupts import Interrupts
 from .log_names import open_log
-from .parser import given_path
+from .parser import given_count, given_path
 from .positions import Position, parse_position
-from .quantities import parse_count
 from .record_formats import FORMATS, Formatter, formatter
 
 EXIT_CORRUPT = 3
@@ -48,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("directory", metavar="DIR", type=given_path, help="the store")
     parser.add_argument("log", metavar="LOG", help="the log's name")
     parser.add_argument(
-        "--partition", metavar="N", type=_count, default=0, help="partition of the log (default: 0)"
+        "--partition", metavar="N", type=given_count, default=0, help="partition of the log (default: 0)"
     )
     parser.add_argument(
         "--from", dest="start", metavar="PLACE", type=parse_position, default=Position("earliest"),
@@ -60,23 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic", metavar="FILTER", type=_filter, help="only topics that match this MQTT filter"
     )
-    parser.add_argument("--count", metavar="N", type=_count, help="stop after N records")
+    parser.add_argument("--count", metavar="N", type=given_count, help="stop after N records")
     parser.add_argument("--follow", action="store_true", help="wait for more at the end; Ctrl-C ends it")
     parser.add_argument(
         "--format", choices=FORMATS, default="json",
         help="json (default): everything, a line a record; raw: the values back to back; text: a value a line; "
         "hex: a value a line in hexadecimal",
     )  # fmt: skip
-
-
-def _count(text: str) -> int:
-    try:
-        value = parse_count(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return value
 
 
 def _filter(text: str) -> str:

@@ -20,7 +20,7 @@ EXAMPLES = """\
 examples:
   timestone salvage data rescued        a new store in ./rescued; the report is in salvage.json
   timestone salvage data rescued --json | jq '.logs[].lost'
-  timestone inspect rescued --deep            is the copy sound? (it is)
+  timestone inspect rescued --deep      is the copy sound? (it is)
 
 Reads every byte of the store and keeps each record whose index entry and bytes hold, also
 from the .lost files that a recovery has put aside. Offsets, times, topics and headers stay as

@@ -27,6 +27,7 @@ from .configuration import read_configuration
 from .errors import CommandError
 from .fronts import installed_fronts
 from .metrics import MetricsPage
+from .parser import given_path
 from .quantities import format_count
 from .serve_settings import ServeSettings, catalogue, front_settings, serve_settings, store_config
 from .server import Server, Service
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "timestone serve [--data DIR] [--mqtt HOST:PORT] [--ack LEVEL] [--config FILE] [options]"
     parser.description = "Own a store and let clients in, through every front that is installed."
     parser.epilog = EXAMPLES
-    parser.add_argument("--config", metavar="FILE", type=Path, help="read settings from this TOML file")
+    parser.add_argument("--config", metavar="FILE", type=given_path, help="read settings from this TOML file")
     for heading, settings in catalogue(installed_fronts()).items():
         group = parser.add_argument_group(heading)
         for setting in settings:

@@ -1,4 +1,4 @@
-"""Starts fronts on an open store, waits for a signal, stops them and closes the store.
+"""Starts services on an open store, waits for a signal, stops them and closes the store.
 
 Runs inside the event loop that `serve` makes; it must not know where settings come from.
 """
@@ -36,11 +36,11 @@ class Service(Protocol):
 
 
 class Server:
-    """Fronts on one store, from their start to the closed store."""
+    """Services on one store, from their start to the closed store."""
 
-    def __init__(self, store: Store, fronts: Sequence[Service], *, stop_timeout_s: float) -> None:
+    def __init__(self, store: Store, services: Sequence[Service], *, stop_timeout_s: float) -> None:
         self._store = store
-        self._fronts = fronts
+        self._services = services
         self._stop_timeout_s = stop_timeout_s
         self._stopping = asyncio.Event()
         self._reload_lock = asyncio.Lock()
@@ -48,9 +48,9 @@ class Server:
         self._terminals = [fd for fd in (0, 1, 2) if _is_terminal(fd)]
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Serve until a signal. Calls `ready` when every front listens; closes the store, also when it raises.
+        """Serve until a signal. Calls `ready` when every service has started; closes the store, also when it raises.
 
-        Raises CommandError when a front cannot start; those that did are stopped first.
+        Raises CommandError when a service cannot start; those that did are stopped first.
         """
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
@@ -58,16 +58,16 @@ class Server:
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         started: list[Service] = []
         try:
-            for front in self._fronts:
-                await self._start(front)
-                started.append(front)
+            for service in self._services:
+                await self._start(service)
+                started.append(service)
             with _collector_spared():
                 ready()
                 await self._stopping.wait()
         finally:
-            # Fronts first: they release what waits for the store, and nothing may append to a closed one.
-            for front in reversed(started):
-                await self._finish(front)
+            # Services first: fronts release what waits for the store, and nothing may append to a closed one.
+            for service in reversed(started):
+                await self._finish(service)
             # In a thread, because it syncs and seals: the second signal has to be heard meanwhile.
             await loop.run_in_executor(None, self._store.close)
 
@@ -84,7 +84,7 @@ class Server:
         gone = [fd for fd in self._terminals if not _is_terminal(fd)]
         if gone:
             _write_nowhere(gone)
-        if gone or not any(isinstance(front, Reloadable) for front in self._fronts):
+        if gone or not any(isinstance(service, Reloadable) for service in self._services):
             self._stop(signal.SIGHUP)
         elif not self._stopping.is_set():
             task = asyncio.get_running_loop().create_task(self._reload())
@@ -93,31 +93,29 @@ class Server:
 
     async def _reload(self) -> None:
         async with self._reload_lock:
-            for front in self._fronts:
-                if not isinstance(front, Reloadable):
+            for service in self._services:
+                if not isinstance(service, Reloadable):
                     continue
                 try:
-                    await front.reload()
+                    await service.reload()
                 except (OSError, ValueError, TimestoneError) as error:
-                    _log.error("%s: nothing was reloaded: %s", front.name, error)
+                    _log.error("%s: nothing was reloaded: %s", service.name, error)
                 else:
-                    _log.info("%s: reloaded", front.name)
+                    _log.info("%s: reloaded", service.name)
 
-    async def _start(self, front: Service) -> None:
+    async def _start(self, service: Service) -> None:
         try:
-            await front.start()
+            await service.start()
         except (OSError, ValueError, TimestoneError) as error:
-            raise CommandError(f"{front.name}: {getattr(error, 'strerror', None) or error}") from error
+            raise CommandError(f"{service.name}: {getattr(error, 'strerror', None) or error}") from error
 
-    async def _finish(self, front: Service) -> None:
+    async def _finish(self, service: Service) -> None:
         try:
-            await asyncio.wait_for(front.stop(), self._stop_timeout_s)
+            await asyncio.wait_for(service.stop(), self._stop_timeout_s)
         except TimeoutError:
-            _log.warning(
-                "the %s front did not stop within %g s and is abandoned", front.name, self._stop_timeout_s
-            )
+            _log.warning("%s: did not stop within %g s and is abandoned", service.name, self._stop_timeout_s)
         except Exception:
-            _log.exception("the %s front failed while stopping", front.name)
+            _log.exception("%s: failed while stopping", service.name)
 
 
 @contextmanager

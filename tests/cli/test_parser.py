@@ -3,7 +3,7 @@ import argparse
 import pytest
 
 from timestone_cli.errors import EXIT_USAGE
-from timestone_cli.parser import CommandParser, given_path
+from timestone_cli.parser import CommandParser, given_count, given_path
 
 
 def parser_of(filled: list[str]) -> CommandParser:
@@ -60,3 +60,10 @@ def test_a_mistake_is_one_line_with_the_nearest_right_option(
         parser_of([]).parse_args(words)
     assert stop.value.code == EXIT_USAGE
     assert capsys.readouterr().err == complaint + "\n"
+
+
+def test_count_is_a_whole_number_from_0_on() -> None:
+    assert [given_count(text) for text in ("0", "12", "1_000")] == [0, 12, 1000]
+    for text, reason in (("-1", "-1 is below 0"), ("x", "'x' is not a number"), ("1.5", "'1.5' is not a whole")):
+        with pytest.raises(argparse.ArgumentTypeError, match=reason):
+            given_count(text)

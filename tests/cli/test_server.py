@@ -63,7 +63,7 @@ def test_the_garbage_collector_is_spared_while_it_serves_and_only_then(tmp_path:
 def test_a_front_that_does_not_stop_is_abandoned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, _ = serve(tmp_path, LineSettings(stop_delay_ms=60_000), stop_timeout_s=0.05)
     assert is_closed(store)
-    assert "the line front did not stop within 0.05 s" in caplog.text
+    assert "line: did not stop within 0.05 s" in caplog.text
 
 
 def test_a_front_that_fails_to_stop_keeps_nobody_else_from_stopping(
@@ -71,7 +71,7 @@ def test_a_front_that_fails_to_stop_keeps_nobody_else_from_stopping(
 ) -> None:
     store, _ = serve(tmp_path, LineSettings(), LineSettings(stop_fails=True))
     assert is_closed(store)
-    assert "the line front failed while stopping" in caplog.text
+    assert "line: failed while stopping" in caplog.text
 
 
 def test_a_front_that_cannot_start_stops_the_others_and_closes_the_store(tmp_path: Path) -> None:
