@@ -64,6 +64,10 @@ def test_a_mistake_is_one_line_with_the_nearest_right_option(
 
 def test_count_is_a_whole_number_from_0_on() -> None:
     assert [given_count(text) for text in ("0", "12", "1_000")] == [0, 12, 1000]
-    for text, reason in (("-1", "-1 is below 0"), ("x", "'x' is not a number"), ("1.5", "'1.5' is not a whole")):
+    for text, reason in (
+        ("-1", "-1 is below 0"),
+        ("x", "'x' is not a number"),
+        ("1.5", "'1.5' is not a whole"),
+    ):
         with pytest.raises(argparse.ArgumentTypeError, match=reason):
             given_count(text)
