@@ -125,6 +125,8 @@ def _save(
 def _welcome(broker: "Broker", link: Link, session: Session, packet: Connect, answer: Connack) -> None:
     """The client is in: tell it so, and begin to deliver."""
     link.send(answer)
+    if link.closing:  # there was no room for the answer in what it takes
+        return
     link.welcomed()
     identity, keep_alive_s = link.identity, answer.properties.server_keep_alive
     assert identity is not None

@@ -25,9 +25,9 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
     admission.check(broker, link, packet)
     if method != METHOD:
         raise ProtocolViolation(f"authentication method {method[:40]!r}", Reason.BAD_AUTHENTICATION_METHOD)
-    _begin(broker, link, packet, packet.properties)
     link.awaited = "AUTH"
     link.connection.authenticate()
+    _begin(broker, link, packet, packet.properties)
 
 
 def authenticate(broker: "Broker", link: Link, packet: Auth) -> None:

@@ -55,7 +55,7 @@ class Hold(enum.Flag):
     """Why nothing is read from a client."""
 
     UNDECIDED = enum.auto()
-    """Its CONNECT is not answered yet."""
+    """Its CONNECT is not answered yet, or where a replay that it asks for begins is being looked up."""
     UNSETTLED = enum.auto()
     """The disk has not settled enough of its publishes, or it is others' turn."""
     UNREAD = enum.auto()
@@ -326,8 +326,16 @@ class Link:
     # What the broker, the ingest and the delivery call.
 
     def send(self, packet: Packet) -> None:
-        """Send one packet."""
-        self.deliver(encode_packet(packet, self.connection.level), 1)
+        """Send one packet. For one that is larger than the client takes, and that it waits for, the connection ends
+        [MQTT-3.1.2-24]."""
+        data = encode_packet(packet, self.connection.level)
+        if len(data) <= self.target.packet_bytes:
+            self.deliver(data, 1)
+            return
+        message = (
+            f"{type(packet).__name__.upper()} has {len(data)} bytes, and it takes {self.target.packet_bytes}"
+        )
+        self.end(Reason.PACKET_TOO_LARGE, message)
 
     def deliver(self, data: bytes, count: int = 0) -> None:
         """Send packets that are bytes already. Dropped when the link is closing. `count` of them are not counted
@@ -431,7 +439,7 @@ class Link:
         elif not self.connected:
             self.broker.over["connect_timeout_ms"] += 1
             self.end(Reason.KEEP_ALIVE_TIMEOUT, f"no {self.awaited} in time")
-        elif Hold.UNSETTLED in self.holds:
+        elif self.holds & (Hold.UNSETTLED | Hold.UNDECIDED):
             # It may have sent a PINGREQ: we are the ones who do not listen, because the disk is slow.
             self.last_seen = self.broker.deadlines.now
             self.broker.deadlines.watch(self)

@@ -74,6 +74,10 @@ class WriteBehind:
                 self._pending = items | self._pending
                 self._loop.call_later(_RETRY_S, self._start)
             for then in waiting:
-                then()
+                try:
+                    then()
+                except Exception:
+                    # A fault of ours about one client: the others wait for the disk, too, and so does what comes next.
+                    self._log.exception("going on after a save failed")
             if error is None and self._pending:
                 self._start()

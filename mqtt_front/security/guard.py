@@ -167,7 +167,11 @@ class Guard:
             self._waiting -= 1
             outcome = self._in_force(found)
             self._count(outcome)
-            decided(outcome)
+            try:
+                decided(outcome)
+            except Exception:
+                # A fault of ours about one client: it will be too late for its deadline, and the others go on.
+                self._log.exception("going on after a login failed")
 
     def _in_force(self, outcome: Identity | Refusal) -> Identity | Refusal:
         """What was found out with the sources that were in force when it began, with those of now."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqtt_front.codec import packets
-from mqtt_front.codec.packets import Connack, Connect, Disconnect, Packet, Puback, Publish
+from mqtt_front.codec.packets import Connack, Connect, Disconnect, Packet, Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
@@ -182,6 +182,21 @@ def test_a_session_expires(tmp_path: Path) -> None:
         wait_for(lambda: server.status()["sessions"] == 0)
         with RawClient(server.address, 5) as client:
             assert not client.connect("short", clean=False).session_present
+
+
+@pytest.mark.parametrize(("room", "told"), [(4, None), (6, 0x95)])
+def test_a_client_that_takes_no_packet_as_large_as_our_answer_does_not_get_it(
+    server: MqttServer, room: int, told: int | None
+) -> None:
+    asked = Properties(maximum_packet_size=room, session_expiry_interval=60)
+    with RawClient(server.address, 5) as client:
+        client.send(Connect("small", 5, False, will=Will("small", b"x"), properties=asked))
+        if told is not None:
+            assert client.expect(Connack) == Connack(False, told)
+        client.expect_closed()
+    with RawClient(server.address, 5) as client:
+        assert client.connect("small", clean=False).session_present, "it is not connected any more"
+        client.expect_silence()
 
 
 def test_over_the_connection_limit_clients_are_told_and_others_undisturbed(tmp_path: Path) -> None:

@@ -207,6 +207,15 @@ def test_a_client_that_we_do_not_listen_to_because_the_disk_is_slow_is_not_silen
     assert linked.transport.ended is not None
 
 
+def test_nor_is_one_that_waits_for_what_is_looked_up_on_the_disk(linked: Linked) -> None:
+    linked.link.wait("answer about where its replay begins")
+    linked.link.overdue()
+    assert linked.broker.told[-1] == "watched" and linked.transport.ended is None
+    linked.link.go_on(lambda: None)
+    linked.link.overdue()
+    assert linked.transport.ended is not None
+
+
 def test_what_a_refused_client_is_told_depends_on_the_reason() -> None:
     told = {}
     for reason in (
@@ -235,6 +244,15 @@ def test_the_reason_is_not_explained_to_a_client_that_takes_no_packet_of_that_si
     linked.link.target = Target(5, 10)
     linked.link.end(Reason.PROTOCOL_ERROR, "a long story")
     assert linked.written == [Disconnect(Reason.PROTOCOL_ERROR)]
+
+
+def test_an_answer_that_is_too_large_for_the_client_is_not_sent_and_ends_the_connection() -> None:
+    linked = Linked(5).connected()
+    linked.link.target = Target(5, 10)
+    linked.link.send(packets.Suback(7, (0,) * 5))
+    linked.link.send(packets.Suback(7, (0,) * 6))
+    assert linked.written == [packets.Suback(7, (0,) * 5), Disconnect(Reason.PACKET_TOO_LARGE)]
+    assert "gone: SUBACK has 11 bytes, and it takes 10 (PACKET_TOO_LARGE)" in linked.broker.told
 
 
 def test_a_portion_is_all_that_is_read_and_then_it_is_others_turn(linked: Linked) -> None:

@@ -72,3 +72,20 @@ def test_after_the_executor_has_ended_nothing_is_written_and_nothing_breaks() ->
     writer.write("a", b"1")
     loop.settle()
     assert disk.transactions == []
+
+
+def test_one_that_was_told_and_failed_holds_up_neither_the_others_nor_what_comes_next(
+    executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk, loop, called = Disk(), ManualLoop(), list[str]()
+    writer = WriteBehind(disk, "mqtt.thing", loop, executor, log=logging.getLogger("test"))
+
+    def fail() -> None:
+        writer.write("b", b"2", lambda: called.append("next"))
+        raise RuntimeError("a fault of ours")
+
+    writer.write("a", b"1", fail)
+    writer.write("a", b"1", lambda: called.append("other"))
+    loop.run_until(lambda: len(called) == 2)
+    assert called == ["other", "next"] and disk.transactions == [{"a": b"1"}, {"b": b"2"}]
+    assert "a fault of ours" in caplog.text

@@ -1,4 +1,5 @@
 import base64
+import functools
 import logging
 import threading
 from collections.abc import Iterator
@@ -59,6 +60,10 @@ class Door:
     def knock(self, user: str | None = "u", password: bytes | None = None, **more: str) -> None:
         credentials = Credentials("c", user, password, "192.0.2.1", **more)
         self.guard.admit(credentials, self.outcomes.append, allow_anonymous=False)
+
+    def has(self, count: int) -> bool:
+        """Are so many logins decided?"""
+        return len(self.outcomes) == count
 
     def login(self, password: bytes) -> Identity | Refusal:
         count = len(self.outcomes)
@@ -173,6 +178,24 @@ def test_more_logins_than_can_be_checked_are_told_to_come_back(
     door.known.free.set()
     door.loop.run_until(lambda: len(door.outcomes) == 7)
     assert door.login(b"right") == Identity("u")
+
+
+def test_a_login_whose_client_cannot_be_served_takes_no_place_from_others(
+    door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(outcome: Identity | Refusal) -> None:
+        door.outcomes.append(outcome)
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(module, "WAITING_MAX", 3)
+    for count in (3, 6):
+        door.known.free.clear()
+        for decided in (fail, fail, door.outcomes.append):
+            door.guard.admit(Credentials("c", "u", b"right"), decided, allow_anonymous=False)
+        door.known.free.set()
+        door.loop.run_until(functools.partial(door.has, count))
+    assert door.outcomes == [Identity("u")] * 6
+    assert "a fault of ours" in caplog.text
 
 
 def test_a_client_that_says_nothing_is_let_in_where_that_is_allowed(door: Door) -> None:
