@@ -15,6 +15,7 @@ from mqtt_front.rate import Rate
 from mqtt_front.retaining import has_retained
 from mqtt_front.session import Session
 from mqtt_front.settings import MqttSettings
+from timestone.record import FLAG_RETAIN
 
 if TYPE_CHECKING:
     from mqtt_front.broker import Broker
@@ -127,7 +128,11 @@ def publish_will(
         return
     # Acknowledged whatever its QoS: what is kept of the will goes when its record is durable.
     row = PublishRow(0x30 | will.qos << 1 | will.retain, will.topic.encode(), block, will.payload, _PUBACK)
-    broker.ingest.add(_Departed(client_id, done), Publishes.of([row]))
+    run = Publishes.of([row])
+    if broker.retaining.over_limit(run):
+        broker.log.warning("will of client %r is published, but there is no room to retain it", client_id)
+        run = Publishes.of([row._replace(first=row.first & ~FLAG_RETAIN)])
+    broker.ingest.add(_Departed(client_id, done), run)
 
 
 class _Departed:

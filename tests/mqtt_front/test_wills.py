@@ -320,6 +320,17 @@ def test_connack_waits_until_the_will_is_durable(tmp_path: Path) -> None:
         assert store.log("mqtt").end_offset == 1
 
 
+def test_one_that_there_is_no_room_to_retain_is_published_all_the_same(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path, retained_count=1) as server, RawClient(server.address, 5) as watcher:
+        watcher.connect("watcher")
+        watcher.subscribe("will/#")
+        for number in range(3):
+            with RawClient(server.address, 5) as client:
+                client.connect(f"c{number}", will=Will(f"will/{number}", b"x", 1, True))
+            assert watcher.receive(1)[0].topic == f"will/{number}"
+        wait_for(lambda: (server.status()["retained"], server.status()["retained_refused"]) == (1, 2))
+
+
 def test_whoever_was_never_let_in_leaves_no_will(store: Store) -> None:
     """Two connections of one client at the same moment: the first may be taken over before its CONNACK."""
     with mqtt_server(Path(), store=store) as server:
