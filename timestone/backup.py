@@ -4,6 +4,7 @@
     each segment     both its files are opened before they are copied, so what is deleted or rewritten meanwhile is
                      copied to its end; the index first, so every entry that is copied has its bytes
     topics           last: each topic that an entry uses is known
+    next offsets     of logs that have no segment: the catalogue as it was first may know less
 
 So the copy of a log is the log as of some moment of the backup, as if its owner had been killed there. The original is
 only read, and its owner notices nothing.
@@ -11,7 +12,7 @@ only read, and its owner notices nothing.
 
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +64,11 @@ def back_up_store(
         copied = [
             _LogCopy(files, source / folder, unfinished / folder, progress).run() for folder in sorted(logs)
         ]
+        _copy_next_offsets(
+            source / names.CATALOG_NAME,
+            unfinished / names.CATALOG_NAME,
+            [one.folder for one in copied if not one.segments],
+        )
         files.unlink(unfinished / _MARK_NAME)
         files.sync_directory(unfinished)
         files.rename(unfinished, target)
@@ -114,6 +120,25 @@ def _copy_catalog(files: Files, source: Path, target: Path) -> set[str]:
         copy.close()
 
 
+def _copy_next_offsets(source: Path, target: Path, folders: Sequence[str]) -> None:
+    """Take over where logs without a segment go on: retention may have emptied them since the catalogue was copied, and
+    notes it before it does."""
+    if not folders or not target.exists():
+        return
+    catalog = Catalog(source, read_only=True)
+    try:
+        rows = catalog.logs([])
+    finally:
+        catalog.close()
+    copy = Catalog(target)
+    try:
+        for log, row in rows.items():
+            if names.log_folder(*log) in folders:
+                copy.put_log(*log, row.config, row.next_offset, row.epoch)
+    finally:
+        copy.close()
+
+
 class _LogCopy:
     """The copy of one log's folder."""
 
@@ -127,9 +152,8 @@ class _LogCopy:
 
     def run(self) -> LogBackup:
         self._files.make_directory(self._target)
-        for base in base_offsets(self._files, self._source)[0]:
-            if not self._copy_segment(base):
-                break
+        while not self._copy_segments():
+            self._remove_segments()
         for name in self._files.names(self._source):
             if (
                 name == names.TOPICS_NAME
@@ -140,14 +164,33 @@ class _LogCopy:
         self._files.sync_directory(self._target)
         return LogBackup(self._source.name, len(self._copied), sum(self._copied.values()))
 
+    def _copy_segments(self) -> bool:
+        """Copy the segments that there are now; False when one was gone before its turn: retention has overtaken the copy,
+        and what was copied is gone as well, or a failed flush or a recovery has moved records to other segments."""
+        for base in base_offsets(self._files, self._source)[0]:
+            if not self._copy_segment(base):
+                bases, _ = base_offsets(self._files, self._source)
+                if base not in bases:
+                    return False
+                if base != bases[-1]:
+                    path = names.index_path(self._source, base)
+                    raise CorruptLog(path, "it is missing: `timestone salvage` copies what is left")
+                break  # it is only being made
+        return True
+
+    def _remove_segments(self) -> None:
+        for name in self._files.names(self._target):
+            self._files.unlink(self._target / name)
+        self._copied.clear()
+
     def _copy_segment(self, base: int) -> bool:
-        """Copy a segment as it is now; False for one that is only being made, which is the last."""
+        """Copy a segment as it is now; False for one without an index."""
         path = names.index_path(self._source, base)
         while True:
             try:
                 index = self._files.open(path)
             except FileNotFoundError:
-                return self._without_index(base)
+                return False
             try:
                 if self._copy_pair(base, index):
                     return True
@@ -155,7 +198,7 @@ class _LogCopy:
                 if self._files.inode(index) == self._files.stat(path).st_ino:
                     raise CorruptLog(path, "its segment is missing: `timestone salvage` copies what is left")
             except FileNotFoundError:
-                return self._without_index(base)
+                return False
             finally:
                 self._files.close(index)
 
@@ -187,18 +230,3 @@ class _LogCopy:
             return Trailer.decode(end, names.index_path(self._source, base)).generation
         except DamagedIndex:
             return 0  # of one that is growing
-
-    def _without_index(self, base: int) -> bool:
-        """Why is there none? Retention deletes from the front: what was copied before is then gone as well."""
-        bases, _ = base_offsets(self._files, self._source)
-        if base in bases:
-            if base == bases[-1]:
-                return False
-            path = names.index_path(self._source, base)
-            raise CorruptLog(path, "it is missing: `timestone salvage` copies what is left")
-        for copied in self._copied:
-            for name in self._files.names(self._target):
-                if names.parse_pair_base(name) == copied:
-                    self._files.unlink(self._target / name)
-        self._copied.clear()
-        return True

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import timestone
-from tests.support.waiting import wait_for_seals
+from tests.support.faulty_files import FaultyFiles
+from tests.support.waiting import wait_for, wait_for_seals
 from timestone import LogConfig, ReaderId
 from timestone.backup import back_up_store
 from timestone.errors import CorruptLog, NotAStore
@@ -111,6 +112,46 @@ def test_what_retention_deletes_meanwhile_is_in_no_part_there(tmp_path: Path) ->
         start = log.start_offset
     assert inspect_store(tmp_path / "backup", deep=True).exit_code in (0, 1)
     assert payloads(tmp_path / "backup") == numbered(start, 50)
+
+
+def test_segment_that_never_got_a_record_and_goes_meanwhile_takes_no_other_with_it(tmp_path: Path) -> None:
+    """The backup had no record at all then, and said nothing."""
+    disk = FaultyFiles()
+    with timestone.open(tmp_path / "data", min_free_bytes=0, files=disk) as store:
+        log = store.log("a", config=LogConfig(segment_entries=10))
+        log.append_many(numbered(0, 10))
+        log.append_many(numbered(10, 20))
+        disk.fail("pwrite", errno.ENOSPC, path=f"{20:020d}.segment")
+        with pytest.raises(OSError, match="No space"):
+            log.append(b"20")
+        last = tmp_path / "data" / "a-0" / f"{20:020d}.index"
+        assert last.exists()
+
+        def roll_in_front_of_the_last(path: Path) -> None:
+            if path == last:
+                log.roll()
+
+        back_up_store(tmp_path / "data", tmp_path / "backup", files=Watched(roll_in_front_of_the_last))
+        assert not last.exists()
+    assert payloads(tmp_path / "backup") == numbered(0, 20)
+
+
+def test_log_that_retention_empties_meanwhile_goes_on_behind_what_it_had(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0, delete_delay_ms=0) as store:
+        log = store.log("a")
+        log.append_many(numbered(0, 10))
+        log.roll()
+        wait_for_seals(log)
+
+        def empty_behind_the_catalogue(path: Path) -> None:
+            if path.name == "catalog.db" and path.parent.name == "backup.partial":
+                log.configure(retention_ms=1)
+                wait_for(lambda: log.apply_retention() or log.start_offset == 10)
+
+        back_up_store(tmp_path / "data", tmp_path / "backup", files=Watched(empty_behind_the_catalogue))
+        assert log.start_offset == 10
+    with timestone.open(tmp_path / "backup", min_free_bytes=0) as store:
+        assert store.log("a", create=False).append(b"10") == 10
 
 
 def test_segment_that_is_rewritten_meanwhile_is_copied_as_it_is_then(tmp_path: Path) -> None:
