@@ -252,7 +252,9 @@ class Appender:
         """Note that the flush succeeded. Raises OSError, after which only `rescue` helps."""
         writers = self._writers()
         for mark in marks:
-            if mark.writer in writers:  # else it was given up meanwhile
+            if (
+                mark.writer in writers and mark.entry_count <= mark.writer.count
+            ):  # else it was given up or cut meanwhile
                 mark.writer.note_synced(mark.entry_count, mark.size_bytes)
         self.synced_offset = max(self.synced_offset, end_offset)
         while self._unsynced_runs and self._unsynced_runs[0].base_offset < self.synced_offset:
@@ -310,7 +312,8 @@ class Appender:
             _LOGGER.warning("%s: a superseded segment stays for now: %s", self._place.folder, error)
 
     def _take_over(self, poisoned: list[SegmentWriter], fresh: SegmentWriter) -> None:
-        """Let the new segment serve what the poisoned ones did."""
+        """Let the new segment serve what the poisoned ones did. One that has durable records in front of those is sealed
+        with them."""
         base = fresh.base_offset
         kept = [segment for segment in self.history.segments if segment.end_offset <= base and segment.count]
         given_up = [segment for segment in self.history.segments if segment.end_offset > base]
@@ -324,12 +327,24 @@ class Appender:
         self.history = History([*kept, rewritten], self.history.missing)
         for segment in given_up:
             self._place.open_segments.forget(segment)
-        self._rolled = [writer for writer in self._rolled if writer not in poisoned]
-        self._given_up += poisoned
+        cut = [writer for writer in poisoned if writer.base_offset < base and self._cut(writer, base)]
+        self._rolled = [*(writer for writer in self._rolled if writer not in poisoned), *cut]
+        self._given_up += [writer for writer in poisoned if writer not in cut]
         self._writer = fresh
         self._unsynced_runs.clear()
         self.epoch = fresh.header.epoch
         self.synced_offset = self.next_offset
+
+    def _cut(self, writer: SegmentWriter, end_offset: int) -> bool:
+        try:
+            writer.cut(end_offset)
+        except OSError as error:
+            # The next open does it, as with what is not put aside.
+            _LOGGER.warning(
+                "%s: a segment that was cut stays unsealed for now: %s", self._place.folder, error
+            )
+            return False
+        return True
 
     # Sealing.
 
@@ -347,11 +362,11 @@ class Appender:
         blocks of the growing index, which takes 20 ms of a large one."""
         if writer not in self._rolled:
             return  # poisoned meanwhile: what it held is served by another segment
-        self._rolled.remove(writer)
         old = next(segment for segment in self.history.segments if segment.base_offset == writer.base_offset)
         self.history = self.history.replaced(
             old, self._place.segment(old.base_offset, old.epoch, trailer=trailer)
         )
+        self._rolled.remove(writer)  # not before: `release` closes it if this has failed
         self._place.open_segments.forget(old)
 
     def give_up(self) -> list[SegmentWriter]:

@@ -361,6 +361,8 @@ class Log(ReadableLog):
     def abandon(self) -> None:
         """Refuse everything from now on, without touching the disk: this is the copy in a forked child."""
         self._closed = True
+        # Threads that there are no more may have held them.
+        self._write_lock, self._sync_lock = threading.Lock(), threading.Lock()
 
     def release(self) -> None:
         """Let go of all files. After `close` and the last seal."""
@@ -479,6 +481,7 @@ class Log(ReadableLog):
             if ended_s - began_s > SLOW_S:
                 writes.was_slow(began_s, ended_s)
         if appender.epoch != epoch:  # the growing segment is another one
+            self._store.sealer.expect(self)
             self.retention.expect()
         return run.base_offset
 
@@ -560,6 +563,7 @@ class Log(ReadableLog):
             self._appender.doubt()
             renew_topics()
             self._appender.rescue(cause)
+            self._store.sealer.expect(self)
             self._appender.trust()
         except (OSError, RescueFailed) as error:
             raise self._fail_locked(error) from error
@@ -641,7 +645,7 @@ class Log(ReadableLog):
             self.settle()
         while self._failure is None and (writer := self._appender.oldest_rolled()) is not None:
             with self._sync_lock:
-                if writer.synced_count < writer.count:
+                if self.synced_offset < writer.end_offset:
                     self._flush()
             if writer is not self._appender.oldest_rolled():
                 continue  # its flush failed, and another segment has its records now

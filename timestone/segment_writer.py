@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
+
 from timestone import kernel, names
 from timestone.draft import Draft
-from timestone.entries import ENTRY_BYTES
+from timestone.entries import ENTRY, ENTRY_BYTES
 from timestone.entry_seal import EntrySeal
 from timestone.files import Files
 from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader, Trailer, entry_position
@@ -64,6 +66,7 @@ class SegmentWriter:
         self.size_bytes = 0
         self.checkpoint = Checkpoint(1, 0, 0, header.base_offset + RESERVE_OFFSETS)
         self.synced_count = 0
+        self._is_cut = False
         self._files = files
         self._is_plain = type(files) is Files  # tests put others in its place, which see each system call
         self._folder = folder
@@ -239,15 +242,25 @@ class SegmentWriter:
         with the next flush, so it never claims more than the disk has."""
         self._next_checkpoint(count, size_bytes, self.checkpoint.ceiling)
 
+    def cut(self, end_offset: int) -> None:
+        """Keep the records below `end_offset`, one at least, which are durable: another segment has what comes behind them.
+        Raises OSError; nothing has changed then."""
+        count = end_offset - self.base_offset
+        raw = self._files.pread(self._index_fd, ENTRY_BYTES, entry_position(count - 1))
+        last = np.frombuffer(raw, dtype=ENTRY)[0]
+        self.count = self.synced_count = count
+        self.size_bytes = int(last["position"]) + int(last["length"])
+        self._is_cut = True
+
     def seal_files(self, now_us: int) -> Trailer:
         """Flush and seal a segment that takes no more appends and has at least one record.
 
         When it returns the sealed segment is durable; on OSError it is as unsealed as before and can be tried
         again."""
         self._ahead = _NEVER
-        self._files.truncate(
-            self._segment_fd, self.size_bytes
-        )  # drop what a failed append left behind the last record
+        # Drop what a failed append left behind the last record; but what was cut off may just be read.
+        size_bytes = self._files.size(self._segment_fd) if self._is_cut else self.size_bytes
+        self._files.truncate(self._segment_fd, size_bytes)
         self.flush(self.count)
         return seal_index(
             self._files,

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
@@ -28,6 +29,7 @@ from timestone import (
     TimestoneError,
     TopicLimit,
 )
+from timestone.files import Data, Files
 
 pytestmark = pytest.mark.faults
 
@@ -222,6 +224,46 @@ def test_forked_child_cannot_write_and_takes_nothing_from_its_parent(quick_direc
     os.close(let_go)
     os.close(hold)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+class HeldFiles(Files):
+    """Writes wait while they are held."""
+
+    def __init__(self) -> None:
+        self.held = threading.Event()
+        self.let_go = threading.Event()
+        self.let_go.set()
+
+    def pwrite(self, fd: int, data: Data, position: int) -> int:
+        if not self.let_go.is_set():
+            self.held.set()
+            self.let_go.wait()
+        return super().pwrite(fd, data, position)
+
+
+def test_child_that_is_forked_in_the_middle_of_an_append_is_refused_and_does_not_wait(
+    quick_directory: Path,
+) -> None:
+    """The thread that has the lock does not exist in the child: it waited for ever."""
+    files = HeldFiles()
+    with timestone.open(quick_directory / "store", config=CONFIG, files=files) as store:
+        log = store.log(LOG_NAME)
+        log.append(b"before", ack=Ack.WRITTEN)
+        files.let_go.clear()
+        thread = threading.Thread(target=log.append, args=(b"held",), kwargs={"ack": Ack.WRITTEN})
+        thread.start()
+        assert files.held.wait(60)
+
+        def append(_: int) -> None:
+            signal.alarm(60)
+            with pytest.raises(StoreClosed):
+                log.append(b"child", ack=Ack.WRITTEN)
+
+        status, _ = in_child(append)
+        files.let_go.set()
+        thread.join()
+    assert status == 0
+    assert payloads(quick_directory / "store") == [b"before", b"held"]
 
 
 def test_process_that_ends_without_closing_keeps_what_was_written(quick_directory: Path) -> None:

@@ -7,7 +7,10 @@ import pytest
 
 import timestone
 from tests.support.faulty_files import FaultyFiles
+from tests.support.waiting import wait_for
 from timestone import LogFailed
+from timestone.files import Data, Files
+from timestone.inspection import EXIT_CLEAN, inspect_store
 
 
 def opened(path: Path) -> tuple[timestone.Store, FaultyFiles]:
@@ -34,11 +37,47 @@ def test_unsynced_records_survive_a_failed_flush_in_a_new_segment(tmp_path: Path
     view = timestone.view(tmp_path / "data").log("a")
     assert payloads(view) == [b"1", b"2", b"3", b"4"]
     assert view.epoch == log.epoch == 1
+    wait_for(lambda: [segment.end_offset for segment in log.history.sealed()] == [2])
+    assert payloads(view) == [b"1", b"2", b"3", b"4"]
     log.append(b"5")
     store.close()
-    with timestone.open(tmp_path / "data") as again:
+    with timestone.open(tmp_path / "data", recovery="strict") as again:
         assert payloads(again.log("a")) == [b"1", b"2", b"3", b"4", b"5"]
         assert again.log("a").append(b"6") == 5
+
+
+class InterruptedFiles(Files):
+    """The next write is interrupted once it has happened, when told so."""
+
+    interrupts = False
+
+    def pwrite(self, fd: int, data: Data, position: int) -> int:
+        written = super().pwrite(fd, data, position)
+        if self.interrupts:
+            self.interrupts = False
+            raise KeyboardInterrupt
+        return written
+
+
+@pytest.mark.parametrize("unsynced", [0, 4])
+def test_what_an_interrupted_append_cuts_off_is_sealed(tmp_path: Path, unsynced: int) -> None:
+    """It stayed unsealed: nothing behind it was deleted or compressed, and strict recovery refused a store that was
+    closed."""
+    files = InterruptedFiles()
+    with timestone.open(tmp_path / "data", files=files, ack="written", sync_interval_ms=10**6) as store:
+        log = store.log("a")
+        log.append_many([b"durable"] * 5, ack="synced")
+        log.append_many([b"written"] * unsynced)
+        files.interrupts = True
+        with pytest.raises(KeyboardInterrupt):
+            log.append_many([b"interrupted"] * 3)
+        wait_for(lambda: [segment.end_offset for segment in log.history.sealed()] == [5])
+        log.append(b"later")
+    kept = [b"durable"] * 5 + [b"written"] * unsynced + [b"later"]
+    with timestone.open(tmp_path / "data", recovery="strict") as store:
+        assert payloads(store.log("a")) == kept
+        assert store.recoveries == ()
+    assert inspect_store(tmp_path / "data", deep=True).exit_code == EXIT_CLEAN
 
 
 def test_first_flush_that_fails_moves_the_whole_segment(tmp_path: Path) -> None:
