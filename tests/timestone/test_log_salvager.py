@@ -32,7 +32,8 @@ def test_records_written_again_after_a_failed_flush_are_saved_once(tmp_path: Pat
         log = store.log("a")
         log.append_many([b"1", b"2"], ack="synced")
         log.append(b"3")
-        files.fail("truncate", errno.EIO, forever=True)  # so the segment that is cut stays unsealed, as after a kill
+        # So the segment that is cut stays unsealed, as after a kill.
+        files.fail("truncate", errno.EIO, forever=True)
         files.fail("fdatasync", errno.EIO, path=".segment")
         log.append(b"4", ack="synced")
         assert log.epoch == 1
