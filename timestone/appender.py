@@ -312,8 +312,8 @@ class Appender:
             _LOGGER.warning("%s: a superseded segment stays for now: %s", self._place.folder, error)
 
     def _take_over(self, poisoned: list[SegmentWriter], fresh: SegmentWriter) -> None:
-        """Let the new segment serve what the poisoned ones did. One that has durable records in front of those is sealed
-        with them."""
+        """Let the new segment serve what the poisoned ones did. One that has durable records in front of those is
+        sealed with them."""
         base = fresh.base_offset
         kept = [segment for segment in self.history.segments if segment.end_offset <= base and segment.count]
         given_up = [segment for segment in self.history.segments if segment.end_offset > base]

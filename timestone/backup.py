@@ -165,8 +165,8 @@ class _LogCopy:
         return LogBackup(self._source.name, len(self._copied), sum(self._copied.values()))
 
     def _copy_segments(self) -> bool:
-        """Copy the segments that there are now; False when one was gone before its turn: retention has overtaken the copy,
-        and what was copied is gone as well, or a failed flush or a recovery has moved records to other segments."""
+        """Copy the segments that there are now; False when one was gone before its turn: retention has overtaken the
+        copy, and what was copied is gone as well, or a failed flush or a recovery has moved records elsewhere."""
         for base in base_offsets(self._files, self._source)[0]:
             if not self._copy_segment(base):
                 bases, _ = base_offsets(self._files, self._source)

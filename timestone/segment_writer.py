@@ -243,8 +243,8 @@ class SegmentWriter:
         self._next_checkpoint(count, size_bytes, self.checkpoint.ceiling)
 
     def cut(self, end_offset: int) -> None:
-        """Keep the records below `end_offset`, one at least, which are durable: another segment has what comes behind them.
-        Raises OSError; nothing has changed then."""
+        """Keep the records below `end_offset`, one at least, which are durable: another segment has what comes behind
+        them. Raises OSError; nothing has changed then."""
         count = end_offset - self.base_offset
         raw = self._files.pread(self._index_fd, ENTRY_BYTES, entry_position(count - 1))
         last = np.frombuffer(raw, dtype=ENTRY)[0]
