@@ -66,7 +66,7 @@ def format_bytes(count: int) -> str:
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
-            return f"{count:,} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+            return format_count(count, "byte") if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:,.1f} TiB"
 

@@ -109,5 +109,7 @@ def _built(kind: type, section: str, given: Configuration, **fields: Any) -> Any
     except ValueError as error:
         where = sorted({source for key, source in given.sources.items() if key.startswith(f"{section}.")})
         raise UsageError(
-            f"{section or 'serve'}: {error}" + (f" (from {', '.join(where)})" if where else "")
+            (f"{section}: " if section else "")
+            + str(error)
+            + (f" (from {', '.join(where)})" if where else "")
         ) from None

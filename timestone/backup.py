@@ -54,7 +54,7 @@ def back_up_store(
     logs = {names.log_folder(*log) for log in logs_of_store(files, source)}
     if target.resolve().is_relative_to(source.resolve()):
         raise ValueError(f"{target} is in {source}: a backup never changes what it reads")
-    if target.exists():
+    if target.exists() or target.is_symlink():  # also one that points nowhere: no folder can be renamed to it
         raise FileExistsError(errno.EEXIST, "is already there", str(target))
     files.make_directories(target.parent)
     unfinished = target.with_name(target.name + _PARTIAL_SUFFIX)

@@ -77,6 +77,7 @@ def test_counts(text: str, value: int | None) -> None:
 @pytest.mark.parametrize(
     ("count", "text"),
     [
+        (1, "1 byte"),
         (0, "0 bytes"),
         (1023, "1,023 bytes"),
         (1024, "1.0 KiB"),

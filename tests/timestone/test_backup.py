@@ -198,15 +198,17 @@ def test_places_that_will_not_do(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
         store.log("a").append(b"0")
         (tmp_path / "there").mkdir()
-        with pytest.raises(FileExistsError):
-            back_up_store(tmp_path / "data", tmp_path / "there")
+        (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+        for name in ("there", "link"):
+            with pytest.raises(FileExistsError, match="already there"):
+                back_up_store(tmp_path / "data", tmp_path / name)
         with pytest.raises(ValueError, match="a backup never changes what it reads"):
             back_up_store(tmp_path / "data", tmp_path / "data" / "backup")
         with pytest.raises(NotAStore, match="neither logs nor"):
             back_up_store(tmp_path / "there", tmp_path / "backup")
         with pytest.raises(NotAStore, match="does not exist"):
             back_up_store(tmp_path / "nowhere", tmp_path / "backup")
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "there"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "link", "there"]
 
 
 def test_backup_that_was_killed_makes_room_for_the_next_and_one_that_runs_does_not(tmp_path: Path) -> None:
