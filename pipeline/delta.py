@@ -40,16 +40,27 @@ class DeltaLogs:
         self._tables = tables
 
     def publish(self, state: State) -> None:
-        """Raises PipelineError for a schema that a Delta table cannot be changed to."""
+        """Raises PipelineError for a schema that a Delta table cannot be changed to, a damaged Delta log, and another
+        writer of it that came in between. The next commit brings what is missing."""
         for table in self._tables:
-            files = {one.path: one for one in state.of(table.name)}
             folder = self._root / table.name
-            known = deltalake.DeltaTable(folder) if deltalake.DeltaTable.is_deltatable(str(folder)) else None
-            if known is None:
-                if files:
-                    self._create(table, folder, files, state.number)
-            elif (known.transaction_version(APP_ID) or 0) < state.number:
-                self._update(known, table, folder, files, state.number)
+            try:
+                self._publish(table, folder, state)
+            except deltalake.exceptions.DeltaError as error:
+                # Behind the first line is where it happened, in a language of its own.
+                reason = str(error).partition("\n")[0]
+                raise PipelineError(
+                    f"{folder / '_delta_log'}: commit {state.number} is in the ledger and not in Delta: {reason}"
+                ) from error
+
+    def _publish(self, table: Table, folder: Path, state: State) -> None:
+        files = {one.path: one for one in state.of(table.name)}
+        known = deltalake.DeltaTable(folder) if deltalake.DeltaTable.is_deltatable(str(folder)) else None
+        if known is None:
+            if files:
+                self._create(table, folder, files, state.number)
+        elif (known.transaction_version(APP_ID) or 0) < state.number:
+            self._update(known, table, folder, files, state.number)
 
     def _create(self, table: Table, folder: Path, files: dict[str, DataFile], number: int) -> None:
         deltalake.transaction.create_table_with_add_actions(

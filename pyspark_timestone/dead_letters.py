@@ -3,16 +3,22 @@
 A file is named for the log and the offsets of its task. A task that runs again writes the same file again, so each bad
 record is there once as long as the folder belongs to one query."""
 
+import contextlib
 import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from pyspark_timestone.offsets import OffsetRange
 from timestone.arrow import SCHEMA, columns
 from timestone.batch import Batch
+from timestone.files import Files
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _NAMES = ("log", "partition", "offset", "timestamp", "topic", "value")
 _SCHEMA = pa.schema(
@@ -21,30 +27,42 @@ _SCHEMA = pa.schema(
 
 
 class DeadLetters:
-    """The bad records of one task."""
+    """The bad records of one task. They go to the disk as they come: all records of a task may be bad."""
 
     def __init__(self, folder: Path, task: OffsetRange) -> None:
         self._path = folder / str(task.log) / f"{task.start:020}-{task.end:020}.parquet"
-        self._batches: list[pa.RecordBatch] = []
+        # Hidden from Spark and from other readers of folders until it is whole.
+        self._unfinished = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
+        self._writer: pq.ParquetWriter | None = None
 
     def add(self, batch: Batch, bad: Mapping[int, str]) -> None:
-        """Take the bad records of a batch, by their numbers in it, with the reasons."""
+        """Take the bad records of a batch, by their numbers in it, with the reasons. Raises OSError."""
+        if self._writer is None:
+            # Takes as long to import as all of the source, in each worker, and is hardly ever needed.
+            import pyarrow.parquet as pq  # noqa: PLC0415
+
+            Files().make_directories(self._path.parent)
+            self._writer = pq.ParquetWriter(self._unfinished, _SCHEMA)
         made = columns(batch)
         numbers = pa.array(list(bad))
         arrays = [made[name]().take(numbers) for name in _NAMES]
-        self._batches.append(pa.record_batch([*arrays, pa.array(list(bad.values()))], schema=_SCHEMA))
+        self._writer.write_batch(pa.record_batch([*arrays, pa.array(list(bad.values()))], schema=_SCHEMA))
 
     def write(self) -> None:
-        """Make the file, if there is anything for it; it is there whole or not at all. Raises OSError."""
-        if not self._batches:
+        """Make the file, if there is anything for it. It is on the disk when this returns. Raises OSError."""
+        if self._writer is None:
             return
-        # Takes as long to import as all of the source, in each worker, and is hardly ever needed.
-        import pyarrow.parquet as pq  # noqa: PLC0415
-
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Hidden from Spark and from other readers of folders until it is whole.
-        unfinished = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
-        pq.write_table(pa.Table.from_batches(self._batches), unfinished)
-        with unfinished.open("rb") as written:
+        self._writer.close()
+        with self._unfinished.open("rb") as written:
             os.fsync(written.fileno())
-        unfinished.rename(self._path)
+        self._unfinished.rename(self._path)
+        Files().sync_directory(self._path.parent)
+        self._writer = None
+
+    def discard(self) -> None:
+        """Forget what was not made a file: the task has failed, or nobody wants the rest of it."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError):
+                self._writer.close()  # which writes once more: on a full disk that fails again
+            self._unfinished.unlink(missing_ok=True)
+            self._writer = None

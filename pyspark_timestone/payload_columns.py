@@ -52,3 +52,8 @@ class PayloadColumns:
         """Keep the dead letters of the task. Raises OSError."""
         if self._dead_letters is not None:
             self._dead_letters.write()
+
+    def close(self) -> None:
+        """Forget the dead letters of a task that did not come to its end."""
+        if self._dead_letters is not None:
+            self._dead_letters.discard()

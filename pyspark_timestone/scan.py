@@ -3,6 +3,7 @@
 A task yields exactly the records it was planned for or fails: fewer rows than planned would be a silent loss.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -83,15 +84,16 @@ def scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa
             continuity.lost(f"{key}: the log was deleted and made again while it was read")
             return
         payloads = None if options.payload is None else PayloadColumns(options.payload, schema, task.range)
-        for part in _present(log, task.range, continuity):
-            for batch in _batches(log, part, options.topics, continuity):
-                batch, added = (batch, {}) if payloads is None or not batch else payloads.of(batch)
-                if options.kafka_layout:
-                    added = kafka_columns(batch, schema.names)
-                if batch:
-                    yield record_batch(batch, schema, added)
-        if payloads is not None:
-            payloads.finish()
+        with contextlib.nullcontext() if payloads is None else contextlib.closing(payloads):
+            for part in _present(log, task.range, continuity):
+                for batch in _batches(log, part, options.topics, continuity):
+                    batch, added = (batch, {}) if payloads is None or not batch else payloads.of(batch)
+                    if options.kafka_layout:
+                        added = kafka_columns(batch, schema.names)
+                    if batch:
+                        yield record_batch(batch, schema, added)
+            if payloads is not None:
+                payloads.finish()
 
 
 def _present(log: LogView, wanted: OffsetRange, continuity: Continuity) -> list[OffsetRange]:

@@ -93,3 +93,30 @@ def test_without_the_library_the_message_says_what_to_install(
     with pytest.raises(PipelineError, match=r"pip install 'timestone\[delta\]'"):
         opened(tmp_path)
     opened(tmp_path, "parquet")
+
+
+def test_a_damaged_delta_log_is_named_and_what_was_committed_comes_when_it_is_repaired(
+    tmp_path: Path,
+) -> None:
+    warehouse = opened(tmp_path)
+    add(warehouse, pa.table({"messages": [1]}))
+    (path,) = (tmp_path / TABLE.name / "_delta_log").glob("*.json")
+    whole = path.read_bytes()
+    path.write_bytes(b"garbage")
+    with pytest.raises(
+        PipelineError, match=r"_delta_log: commit 2 is in the ledger and not in Delta: .*Json error[^\n]*$"
+    ):
+        add(warehouse, pa.table({"messages": [2]}))
+    path.write_bytes(whole)
+    add(opened(tmp_path), pa.table({"messages": [3]}))
+    assert rows(tmp_path) == [(1, 1), (2, 1), (3, 1)]
+
+
+def test_what_another_writer_has_made_of_a_table_is_undone(tmp_path: Path) -> None:
+    """The ledger is the one truth."""
+    warehouse = opened(tmp_path)
+    add(warehouse, pa.table({"messages": [1]}))
+    deltalake.DeltaTable(tmp_path / TABLE.name).delete("messages = 1")
+    assert rows(tmp_path) == []
+    add(warehouse, pa.table({"messages": [2]}))
+    assert rows(tmp_path) == [(1, 1), (2, 1)]
