@@ -42,9 +42,16 @@ def _within_bytes(
     last = {key: _bytes_below(sizes[key], end[key]) for key in end}
     shares = limited(first, last, most_bytes)
     near = {key: _offset_at(sizes[key], start[key], end[key], share) for key, share in shares.items()}
-    if near == dict(start):
-        # The next record of each is larger than its share.
-        return limited(start, end, 1)
+    # The next record of these is larger than their share. One of them gets it all the same, each in turn, the others
+    # as long as there are bytes that rounding left over.
+    short = [key for key in sorted(end) if near[key] == start[key] < end[key]]
+    turn = sum(start.values()) % len(short) if short else 0
+    left = most_bytes - sum(_bytes_below(sizes[key], near[key]) - first[key] for key in near)
+    for place, key in enumerate([*short[turn:], *short[:turn]]):
+        size = _bytes_below(sizes[key], start[key] + 1) - first[key]
+        if size <= left or place == 0:
+            near[key] += 1
+            left -= size
     return near
 
 

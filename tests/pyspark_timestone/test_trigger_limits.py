@@ -38,6 +38,21 @@ def test_bytes_are_shared_among_partitions_and_none_starves() -> None:
     assert reached == {A: 50, B: 50}
 
 
+def test_shares_that_are_smaller_than_a_record_are_put_together() -> None:
+    logs = [LogPartition("a", number) for number in range(100)]
+    reached = TriggerLimits(most_bytes=1000).reached(
+        dict.fromkeys(logs, 0), dict.fromkeys(logs, 10), {key: [(0, 10, 200)] for key in logs}
+    )
+    assert sum(reached.values()) == 50
+
+
+def test_large_records_are_read_beside_a_log_that_always_has_more() -> None:
+    start, sizes = {A: 0, B: 0}, {A: [(0, 3, 3000)], B: [(0, 10_000, 10_000)]}
+    for _ in range(3):
+        start = TriggerLimits(most_bytes=800).reached(start, {A: 3, B: start[B] + 5000}, sizes)
+    assert start[A] == 3
+
+
 @given(
     start=st.integers(0, 199),
     count=st.integers(1, 200),
