@@ -131,9 +131,8 @@ class Sessions:
         """The session's client is connected."""
         self.connected[session.client_id] = session
         self.connected_maximum = max(self.connected_maximum, len(self.connected))
-        if session.documented:
-            self.changed(session)  # one that is to end with this connection: `save` takes its document away
-        elif session.expiry_s:
+        if session.expiry_s:  # of one that is to end with this connection, `save` takes the document away
+            # At once: the document says when its time is over, and after a kill that must not be counted from before.
             self._writer.write(session.client_id, encode_session(session, 0, self._receipts))
             session.documented = True
 

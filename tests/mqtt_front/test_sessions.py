@@ -129,6 +129,17 @@ def test_a_connected_session_survives_the_death_of_the_server(parts: Parts) -> N
     assert again.take("a", parts.restore) is not None, "its time begins when the server is back"
 
 
+def test_a_session_that_is_taken_up_late_is_not_over_when_the_server_dies_at_once(parts: Parts) -> None:
+    visit(parts, "a", 100)
+    parts.clock.now += 99
+    session = parts.sessions.take("a", parts.restore)
+    assert session is not None
+    parts.sessions.connect(session)
+    parts.saved()
+    parts.clock.now += 2
+    assert parts.restarted().take("a", parts.restore) is not None, "its client was there two seconds ago"
+
+
 def test_a_server_that_dies_again_and_again_does_not_keep_a_session_for_ever(parts: Parts) -> None:
     parts.sessions.connect(Session("a", 100))
     parts.saved()
