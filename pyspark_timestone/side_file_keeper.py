@@ -118,8 +118,7 @@ class SideFileKeeper:
         """Bring the side files of one log in order; False when `stop` says so before that is done."""
         folder = log_folder(self._store, log.name, log.partition)
         folder.mkdir(exist_ok=True)
-        for path in folder.glob(f"*{names.TEMPORARY_SUFFIX}"):
-            path.unlink()
+        _clear_unfinished(folder)
         for segment in sealed_segments(log):
             if stop():
                 return False
@@ -138,6 +137,7 @@ class SideFileKeeper:
         for folder in (self._store / FOLDER).iterdir():
             key = names.parse_log_folder(folder.name)
             if key is not None and key not in present:
+                _clear_unfinished(folder)
                 removed += self._remove_others(folder, set())
         return removed
 
@@ -203,6 +203,12 @@ class SideFileKeeper:
                 note.unlink()
                 removed += 1
         return removed
+
+
+def _clear_unfinished(folder: Path) -> None:
+    """Remove what a keeper that was killed has not finished."""
+    for path in folder.glob(f"*{names.TEMPORARY_SUFFIX}"):
+        path.unlink()
 
 
 def _log_of(view: StoreView, name: str, partition: int) -> LogView | None:

@@ -65,6 +65,16 @@ def test_log_that_is_deleted_meanwhile_is_passed_over_and_its_files_go_later(tmp
     assert not list((tmp_path / "parquet").rglob("*.parquet"))
 
 
+def test_what_a_killed_keeper_has_left_of_a_deleted_log_is_cleared_away(tmp_path: Path) -> None:
+    fill(tmp_path, 10)
+    unfinished = tmp_path / "parquet" / "gone-0" / "00000000000000000000-00000000.parquet.tmp"
+    unfinished.parent.mkdir(parents=True)
+    unfinished.write_text("half")
+    with SideFileKeeper(tmp_path) as keeper:
+        keeper.run()
+    assert not unfinished.exists()
+
+
 def test_files_of_deleted_segments_go_after_a_while(tmp_path: Path) -> None:
     fill(tmp_path, 3000)
     look(tmp_path)
