@@ -21,9 +21,14 @@ def test_the_first_signal_asks_and_the_second_interrupts(number: signal.Signals,
 
 
 def test_before_a_command_has_begun_the_system_ends_it() -> None:
-    with unprepared():
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # In a process in which Spark has been it has one of its own.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with unprepared():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_who_ignores_interrupts_goes_on_ignoring_them() -> None:
