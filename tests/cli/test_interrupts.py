@@ -1,5 +1,8 @@
 import os
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -20,23 +23,26 @@ def test_the_first_signal_asks_and_the_second_interrupts(number: signal.Signals,
     assert signal.getsignal(number) is before
 
 
-def test_before_a_command_has_begun_the_system_ends_it() -> None:
-    # In a process in which Spark has been it has one of its own.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+@contextmanager
+def interrupts_handled_by(handler: signal.Handlers | Callable[..., Any]) -> Iterator[None]:
+    """Whoever handles them in this process otherwise: one in which Spark has been has a handler of Spark's."""
+    before = signal.signal(signal.SIGINT, handler)
     try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_before_a_command_has_begun_the_system_ends_it() -> None:
+    with interrupts_handled_by(signal.default_int_handler):
         with unprepared():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def test_who_ignores_interrupts_goes_on_ignoring_them() -> None:
     """As a command that a shell has put into the background."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with interrupts_handled_by(signal.SIG_IGN):
         with unprepared():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
