@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from timestone.address import is_loopback, parse_address
 from timestone.config import LogConfig, StoreConfig
+from timestone.declared import Declared, setting
 from timestone.front import Front
 
 from .configuration import Configuration
@@ -20,7 +21,7 @@ _ACK_HELP = "what has happened to a record that is acknowledged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings:
+class ServeSettings(Declared):
     """What the command itself can be told."""
 
     data: Path = field(
@@ -32,24 +33,19 @@ class ServeSettings:
             "help": "written once clients can connect and removed at stop: JSON with pid and addresses"
         },
     )
-    log_level: Literal["debug", "info", "warning", "error"] = field(
-        default="info", metadata={"help": "what is logged to standard error"}
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "what is logged to standard error"
     )
-    metrics: str | None = field(
-        default=None,
-        metadata={
-            "help": "HOST:PORT where Prometheus finds /metrics; port 0 takes a free one; none: nowhere"
-        },
+    metrics: str | None = setting(
+        None, "HOST:PORT where Prometheus finds /metrics; port 0 takes a free one; none: nowhere"
     )
-    metrics_allow_remote: bool = field(
-        default=False,
-        metadata={"help": "have metrics beyond loopback, although nobody has to say who it is there"},
+    metrics_allow_remote: bool = setting(
+        False, "have metrics beyond loopback, although nobody has to say who it is there"
     )
-    stop_timeout_ms: int = field(
-        default=10_000, metadata={"help": "what a front may take to stop before it is abandoned", "low": 1}
-    )
+    stop_timeout_ms: int = setting(10_000, "what a front may take to stop before it is abandoned", low=1)
 
     def __post_init__(self) -> None:
+        Declared.__post_init__(self)
         address = self.metrics_address
         if address is not None and not is_loopback(address[0]) and not self.metrics_allow_remote:
             raise ValueError(
@@ -77,10 +73,8 @@ def catalogue(fronts: Mapping[str, type[Front]]) -> dict[str, list[Setting]]:
     }
     for name, front in fronts.items():
         groups[f"{name} front"] = [
-            dataclasses.replace(setting, aliases=(f"--{name}",))
-            if setting.key == f"{name}.{_LISTEN}"
-            else setting
-            for setting in settings_of(front.settings(), name)
+            dataclasses.replace(each, aliases=(f"--{name}",)) if each.key == f"{name}.{_LISTEN}" else each
+            for each in settings_of(front.settings(), name)
         ]
     return groups
 
