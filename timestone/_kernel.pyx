@@ -302,17 +302,16 @@ def gathered(payloads not None, Py_ssize_t apart_bytes):
 
 def pwritev(int fd, tuple pieces not None, int64_t position):
     cdef Py_ssize_t count = PyTuple_GET_SIZE(pieces)
-    cdef iovec vectors[IOV_MOST]
+    cdef PyObject **items = &(<PyTupleObject *>pieces).ob_item[0]
     cdef Py_ssize_t number
     cdef ssize_t done
     if count > IOV_MOST:
         raise ValueError(f"{count} pieces for one system call")
     for number in range(count):
-        vectors[number].iov_base = bytes_in(piece_of(pieces, number))
-        vectors[number].iov_len = size_of(piece_of(pieces, number))
+        piece_of(pieces, number)
     while True:
         with nogil:
-            done = system_pwritev(fd, vectors, <int>count, position)
+            done = pieces_written(fd, items, count, position)
         if done >= 0:
             return done
         if errno != EINTR:
@@ -434,12 +433,19 @@ cdef inline uint32_t tag_of(Py_hash_t hashed) noexcept nogil:
     return <uint32_t>(<uint64_t>hashed >> 32)
 
 
+cdef struct Target:  # where records and their entries are written
+    int segment_fd
+    int index_fd
+    int64_t index_position
+    bint whole  # both were
+
+
 def fill_entries(
     tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position, int64_t timestamp_us, ordinal,
     uint32_t salt_crc, data_crcs=b""
 ):
     return filled(
-        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc, data_crcs
+        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc, data_crcs, NULL
     )
 
 
@@ -447,34 +453,20 @@ def write_records(
     int segment_fd, int index_fd, tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position,
     int64_t timestamp_us, ordinal, uint32_t salt_crc, int64_t index_position, data_crcs=b""
 ):
-    cdef bytes entries = filled(
-        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc, data_crcs
+    cdef Target target
+    target.segment_fd, target.index_fd, target.index_position = segment_fd, index_fd, index_position
+    entries = filled(
+        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc, data_crcs, &target
     )
-    if PyTuple_GET_SIZE(pieces) != 1:
-        return entries, False
-    cdef PyObject *piece = PyTuple_GET_ITEM(pieces, 0)
-    cdef int64_t start = position
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(entries)
-    cdef const char *at = PyBytes_AS_STRING(entries)
-    cdef bint whole
-    if size_of(piece) + size < LONG_WRITE_BYTES:
-        whole = written(segment_fd, bytes_in(piece), size_of(piece), start)
-        whole = whole and written(index_fd, at, size, index_position)
-    else:
-        with nogil:
-            whole = written(segment_fd, bytes_in(piece), size_of(piece), start)
-            whole = whole and written(index_fd, at, size, index_position)
-    return entries, whole
-
-
-cdef inline bint written(int fd, const char *data, Py_ssize_t size, int64_t position) noexcept nogil:
-    return system_pwrite(fd, data, size, position) == size
+    return entries, target.whole
 
 
 cdef bytes filled(
     tuple pieces, lengths, topic_ids, header_lengths, flags, position, int64_t timestamp_us, ordinal, uint32_t salt_crc,
-    data_crcs
+    data_crcs, Target *target
 ):
+    """The entries; they and their records are written where there is a target. Both in one go without the GIL: each time
+    it is let go of, it has to be asked for again."""
     cdef View length_view = View(lengths)
     cdef Py_ssize_t count = length_view.count(4)
     cdef View crc_view = View(data_crcs)
@@ -486,8 +478,8 @@ cdef bytes filled(
     cdef uint32_t first = last_ordinal_fits(count, ordinal)
     cdef uint64_t total = sum_of(length_view.data, count)
     cdef uint64_t data_bytes = 0
-    cdef Py_ssize_t number
-    for number in range(PyTuple_GET_SIZE(pieces)):
+    cdef Py_ssize_t number, piece_count = PyTuple_GET_SIZE(pieces)
+    for number in range(piece_count):
         data_bytes += <uint64_t>PyBytes_GET_SIZE(<object>piece_of(pieces, number))
     if total != data_bytes:
         raise ValueError(f"{data_bytes} bytes with lengths that add up to {total}")
@@ -498,21 +490,54 @@ cdef bytes filled(
     cdef uint8_t *entries = <uint8_t *>PyBytes_AS_STRING(result)
     # The pieces are bytes in a tuple, which nobody changes; `pieces` keeps them.
     cdef PyObject **items = &(<PyTupleObject *>pieces).ob_item[0]
+    cdef const uint8_t *crcs = crc_view.data if crc_view.size else NULL
     cdef int64_t missing
-    if total + count * ENTRY_BYTES < LONG_BYTES:
+    if total + count * ENTRY_BYTES < <uint64_t>(LONG_BYTES if target == NULL else LONG_WRITE_BYTES):
         missing = fill(
-            entries, count, items, length_view.data, topics, headers, flag_column,
-            crc_view.data if crc_view.size else NULL, start, timestamp_us, first, salt_crc,
+            entries, count, items, length_view.data, topics, headers, flag_column, crcs, start, timestamp_us, first,
+            salt_crc,
         )
+        if target != NULL:
+            target.whole = missing == 0 and written(target, items, piece_count, start, total, entries, count)
     else:
         with nogil:
             missing = fill(
-                entries, count, items, length_view.data, topics, headers, flag_column,
-                crc_view.data if crc_view.size else NULL, start, timestamp_us, first, salt_crc,
+                entries, count, items, length_view.data, topics, headers, flag_column, crcs, start, timestamp_us, first,
+                salt_crc,
             )
+            if target != NULL:
+                target.whole = missing == 0 and written(target, items, piece_count, start, total, entries, count)
     if missing:
         raise ValueError(f"a record has {missing} bytes less in its piece than its length says")
     return result
+
+
+cdef bint written(
+    const Target *target, PyObject **pieces, Py_ssize_t piece_count, int64_t position, Py_ssize_t size,
+    const uint8_t *entries, Py_ssize_t count
+) noexcept nogil:
+    """Write the records, then their entries. False when not all of both was."""
+    cdef ssize_t done
+    if piece_count == 1:
+        done = system_pwrite(target.segment_fd, bytes_in(pieces[0]), size, position)
+    else:
+        done = pieces_written(target.segment_fd, pieces, piece_count, position)
+    if done != size:
+        return False
+    size = count * ENTRY_BYTES
+    return system_pwrite(target.index_fd, entries, size, target.index_position) == size
+
+
+cdef ssize_t pieces_written(int fd, PyObject **pieces, Py_ssize_t count, int64_t position) noexcept nogil:
+    """How much of the pieces one system call has written; -1: nothing, or there are too many of them for one."""
+    cdef iovec vectors[IOV_MOST]
+    cdef Py_ssize_t number
+    if count > IOV_MOST:
+        return -1
+    for number in range(count):
+        vectors[number].iov_base = bytes_in(pieces[number])
+        vectors[number].iov_len = size_of(pieces[number])
+    return system_pwritev(fd, vectors, <int>count, position)
 
 
 cdef uint64_t sum_of(const uint8_t *lengths, Py_ssize_t count) noexcept nogil:
@@ -760,6 +785,8 @@ cdef class OpenRecords:
 
     def show(self, SegmentRecords records not None):
         cdef SegmentRecords one
+        if records.end_offset == records.base_offset:
+            return
         kept = [one for one in self.segments if one.end_offset > one.base_offset]
         kept = [one for one in kept if one.base_offset != records.base_offset]
         self.segments = sorted([*kept, records], key=base_of)

@@ -8,10 +8,12 @@ method except `flush` and `seal`."""
 import collections
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from timestone import names
 from timestone.config import LogConfig
 from timestone.doubt import clear_doubt, mark_doubt
 from timestone.draft import Draft
@@ -24,7 +26,7 @@ from timestone.leftovers import Leftovers
 from timestone.open_files import OpenSegments
 from timestone.rescue import put_pair_aside, rewrite
 from timestone.segment import Segment
-from timestone.segment_writer import FailedFlush, HalfWritten, SegmentWriter
+from timestone.segment_writer import FailedFlush, HalfWritten, SegmentWriter, remove_unborn
 from timestone.tail import TailRun
 
 _LOGGER = logging.getLogger("timestone")
@@ -206,6 +208,12 @@ class Appender:
         while runs and runs[0].base_offset < self.synced_offset:
             runs.popleft()
         self.next_offset = end_offset
+        if end_offset not in [writer.base_offset for writer in self._writers()]:
+            with suppress(OSError):  # then the next open does it
+                # Of a segment that was made, and of which nobody had been told.
+                folder = self._place.folder
+                paths = names.index_path(folder, end_offset), names.segment_path(folder, end_offset)
+                remove_unborn(self._place.files, *paths)
         begins, ends = [run.base_offset for run in runs], [run.end_offset for run in runs]
         return self._leftovers is None and [self.synced_offset, *ends] == [*begins, end_offset]
 

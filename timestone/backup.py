@@ -6,8 +6,8 @@
     topics           last: each topic that an entry uses is known
     next offsets     of logs that have no segment: the catalogue as it was first may know less
 
-So the copy of a log is the log as of some moment of the backup, as if its owner had been killed there. The original is
-only read, and its owner notices nothing.
+So the copy of a log is the log as of some moment of the backup, as if its owner had been killed there. One that is
+deleted meanwhile is deleted in the copy, too. The original is only read, and its owner notices nothing.
 """
 
 import errno
@@ -18,10 +18,13 @@ from pathlib import Path
 
 from timestone import names
 from timestone.catalog import Catalog
+from timestone.clock import Clock
 from timestone.errors import CorruptLog
 from timestone.files import Files
 from timestone.folder_listing import base_offsets
+from timestone.identity import HEADER_BYTES
 from timestone.index import TRAILER_BYTES, DamagedIndex, Trailer
+from timestone.log_deletion import DeletedLogs
 from timestone.store_listing import logs_of_store
 
 Progress = Callable[[str, int], None]
@@ -38,6 +41,8 @@ class LogBackup:
     folder: str
     segments: int
     bytes: int
+    is_deleted: bool = False
+    """It was deleted during the backup: nothing of it is there."""
 
 
 def back_up_store(
@@ -45,13 +50,13 @@ def back_up_store(
 ) -> list[LogBackup]:
     """Copy the store in `source`, whoever owns it, to `target`, which must not exist. It appears there when it is
     complete and durable. Every record that was there when the backup began is in it, but for those that retention
-    deletes meanwhile.
+    deletes meanwhile, and logs that are deleted.
 
     Raises NotAStore, FileExistsError, ValueError for a target within the source, CorruptLog for a log that lacks a file
     (`timestone salvage` copies what is left of it), and OSError; nothing is left of the copy then. While it is written
     it is `<target>.partial`, and of one that was killed the next to the same target removes that."""
     files = files or Files()
-    logs = {names.log_folder(*log) for log in logs_of_store(files, source)}
+    listed = [names.log_folder(*log) for log in logs_of_store(files, source)]
     if target.resolve().is_relative_to(source.resolve()):
         raise ValueError(f"{target} is in {source}: a backup never changes what it reads")
     if target.exists() or target.is_symlink():  # also one that points nowhere: no folder can be renamed to it
@@ -60,14 +65,16 @@ def back_up_store(
     unfinished = target.with_name(target.name + _PARTIAL_SUFFIX)
     mark = _claim(files, unfinished)
     try:
-        logs |= _copy_catalog(files, source / names.CATALOG_NAME, unfinished / names.CATALOG_NAME)
-        copied = [
-            _LogCopy(files, source / folder, unfinished / folder, progress).run() for folder in sorted(logs)
-        ]
+        copies = {name: _LogCopy(files, source / name, unfinished / name, progress) for name in listed}
+        for name in _copy_catalog(files, source / names.CATALOG_NAME, unfinished / names.CATALOG_NAME):
+            if name not in copies:
+                copies[name] = _LogCopy(files, source / name, unfinished / name, progress)
+        copied = [copies[name].run() for name in sorted(copies)]
+        _delete(files, unfinished, [one.folder for one in copied if one.is_deleted])
         _copy_next_offsets(
             source / names.CATALOG_NAME,
             unfinished / names.CATALOG_NAME,
-            [one.folder for one in copied if not one.segments],
+            [one.folder for one in copied if not one.segments and not one.is_deleted],
         )
         files.unlink(unfinished / _MARK_NAME)
         files.sync_directory(unfinished)
@@ -120,6 +127,22 @@ def _copy_catalog(files: Files, source: Path, target: Path) -> set[str]:
         copy.close()
 
 
+def _delete(files: Files, store: Path, folders: Sequence[str]) -> None:
+    """Delete logs in the copy, of which nothing but what the catalogue knows is there."""
+    if not folders or not (store / names.CATALOG_NAME).exists():
+        return
+    catalog = Catalog(store / names.CATALOG_NAME)
+    try:
+        deleted = DeletedLogs(files, store, catalog)
+        for folder in folders:
+            log = names.parse_log_folder(folder)
+            assert log is not None
+            deleted.note(*log, Clock().now_us())
+        assert not list(deleted.finish()), "they have no folders"
+    finally:
+        catalog.close()
+
+
 def _copy_next_offsets(source: Path, target: Path, folders: Sequence[str]) -> None:
     """Take over where logs without a segment go on: retention may have emptied them since the catalogue was copied, and
     notes it before it does."""
@@ -140,17 +163,52 @@ def _copy_next_offsets(source: Path, target: Path, folders: Sequence[str]) -> No
 
 
 class _LogCopy:
-    """The copy of one log's folder."""
+    """The copy of the log that a folder holds now."""
 
     def __init__(self, files: Files, source: Path, target: Path, progress: Progress | None) -> None:
+        """Raises OSError when there is no such folder."""
         self._files = files
         self._source = source
         self._target = target
         self._progress = progress
         self._copied: dict[int, int] = {}
         """The bytes of each segment that was copied, by base offset."""
+        self._log = self._log_there()
 
     def run(self) -> LogBackup:
+        """Copy the log, unless it is deleted meanwhile."""
+        try:
+            if not self._is_deleted():
+                self._copy_all()
+        except (FileNotFoundError, CorruptLog):
+            if not self._is_deleted():
+                raise
+        if self._is_deleted():
+            shutil.rmtree(self._target, ignore_errors=True)  # it may not be there
+            return LogBackup(self._source.name, 0, 0, is_deleted=True)
+        return LogBackup(self._source.name, len(self._copied), sum(self._copied.values()))
+
+    def _is_deleted(self) -> bool:
+        """There may be another log of its name by now."""
+        try:
+            return self._log_there() != self._log
+        except FileNotFoundError:
+            return True
+
+    def _log_there(self) -> bytes:
+        """What tells the log that is there from others of its name, if its topic dictionary still does. Raises
+        FileNotFoundError when there is none."""
+        try:
+            fd = self._files.open(self._source / names.TOPICS_NAME)
+        except FileNotFoundError:
+            self._files.stat(self._source)
+            return b""
+        try:
+            return self._files.pread(fd, HEADER_BYTES, 0)
+        finally:
+            self._files.close(fd)
+
+    def _copy_all(self) -> None:
         self._files.make_directory(self._target)
         while not self._copy_segments():
             self._remove_segments()
@@ -162,7 +220,6 @@ class _LogCopy:
             ):
                 self._files.copy_file(self._source / name, self._target / name)
         self._files.sync_directory(self._target)
-        return LogBackup(self._source.name, len(self._copied), sum(self._copied.values()))
 
     def _copy_segments(self) -> bool:
         """Copy the segments that there are now; False when one was gone before its turn: retention has overtaken the

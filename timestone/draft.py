@@ -126,9 +126,7 @@ class Draft:
     def check(self, record_bytes: int, topic_count: int) -> None:
         """Raise RecordTooLarge when a record is over the limit, ValueError when one has a topic id that its log, with
         so many topics, has not given out: recovery would take it for a torn write. Nothing was written then."""
-        ids = self.topic_ids
-        highest = ids if isinstance(ids, int) else int(ids.max(initial=0))
-        if highest >= topic_count and (unknown := self._unknown_topic(topic_count)) is not None:
+        if (unknown := self._unknown_topic(topic_count)) is not None:
             raise ValueError(
                 f"topic id {unknown} is none of this log's, which has {topic_count}: see Log.topic_id"
             )
@@ -136,7 +134,11 @@ class Draft:
             raise RecordTooLarge(longest, record_bytes)
 
     def _unknown_topic(self, topic_count: int) -> int | None:
-        ids = np.atleast_1d(np.asarray(self.topic_ids))
+        ids = self.topic_ids
+        if isinstance(ids, int):  # most drafts; numpy would take as long as a short write
+            return ids if ids >= topic_count and ids != NO_TOPIC else None
+        if int(ids.max(initial=0)) < topic_count:
+            return None
         unknown = ids[(ids >= topic_count) & (ids != NO_TOPIC)]
         return int(unknown[0]) if len(unknown) else None
 

@@ -256,6 +256,10 @@ class Files:
     def make_directories(self, path: Path) -> None:
         """A directory, with those above it that are missing, durably. Fine when it is there."""
         missing = [one for one in (path, *path.parents) if not one.exists()]
+        there = missing[-1].parent if missing else path
+        # Whoever made that one may not have come to it: another process, just now, one that was killed, or `mkdir`.
+        with suppress(OSError):  # it may be a mount point, in what nobody may read or sync
+            self.sync_directory(there.parent)
         for one in reversed(missing):
             with suppress(FileExistsError):  # somebody else wants it, too
                 self.make_directory(one)

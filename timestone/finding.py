@@ -79,6 +79,30 @@ class Finding:
         """Of its header; 0 without one."""
         return self.header.epoch if self.header else 0
 
+    def trailer_for_readers(self, log_id: int) -> Trailer | None:
+        """The trailer; of a segment that was rewritten and whose own does not hold, what readers have to know of it:
+        then its topics are not known, and any of its records may have been removed."""
+        if self.trailer is not None or not self.generation:
+            return self.trailer
+        return Trailer(
+            log_id=log_id,
+            base_offset=self.base_offset,
+            entry_count=self.count,
+            segment_bytes=self.segment_bytes,
+            first_timestamp_us=self.first_timestamp_us,
+            last_timestamp_us=self.last_timestamp_us,
+            sealed_us=0,
+            summary_count=0,
+            summary_crc=_NO_SUMMARY,
+            entries_crc=0,
+            headed_count=self.count,
+            stored_bytes=self.segment_file_bytes,
+            generation=self.generation,
+            frames=self.frames,
+            removed_count=self.count,
+            recovered=True,
+        )
+
     def lost_range(self, following: int) -> tuple[int, int] | None:
         """The offsets [first, end) that damage has taken as a whole, so that no single record of them can be said to be
         corrupt; `following`: where the next segment begins, or the log goes on."""
@@ -107,6 +131,10 @@ class Finding:
             if self.checkpoint
             else 0
         )
+
+
+_NO_SUMMARY = 1
+"""No bytes at all have the checksum 0, so this makes an empty summary a damaged one, by which nothing is left out."""
 
 
 def describe(finding: Finding) -> str:

@@ -94,6 +94,8 @@ class History:
         """The offsets [first, following) that no segment has, of those from `offset` to `end`, and whether the segments
         around them are of one epoch."""
         place = max(0, bisect.bisect_right(self._bases, offset) - 1)
+        while place and not self.segments[place].count:
+            place -= 1  # of one that has lost all its records, the gap begins behind the one in front
         before: Segment | None = None
         while place < len(self._bases) and (before is None or before.end_offset < end):
             segment = self.segments[place]

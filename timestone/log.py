@@ -363,6 +363,7 @@ class Log(ReadableLog):
         self._closed = True
         # Threads that there are no more may have held them.
         self._write_lock, self._sync_lock = threading.Lock(), threading.Lock()
+        self.topics.abandon()
 
     def release(self) -> None:
         """Let go of all files. After `close` and the last seal."""
@@ -409,28 +410,35 @@ class Log(ReadableLog):
         return self._write_prepared_locked(draft, began_s)
 
     def _written_locked(self, submission: Submission, first: int) -> None:
-        submission.offsets = range(first, first + submission.draft.count)
-        if submission.ack is Ack.SYNCED:
+        """It lies there. Told again, nothing changes."""
+        if submission.ack is Ack.SYNCED and not submission.offsets:
             self._unsynced.append(submission)
             self.flush_groups.written(submission.memory_bytes)
-        else:
+        submission.offsets = range(first, first + submission.draft.count)
+        if submission.ack is not Ack.SYNCED:
             submission.resolve()
 
     def _write_queued_locked(self) -> None:
         """Write what was submitted: neighbours together, one system call for records and one for entries."""
         for group in self._queue.groups():
+            first = None
             try:
                 first = self._write_locked(Draft.joined([submission.draft for submission in group]))
+                self._written_group_locked(group, first)
             except BaseException as error:
+                if first is not None:  # Ctrl-C, in the middle of telling those who wait
+                    self._written_group_locked(group, first)
+                    raise
                 failure = error if isinstance(error, Exception) else InterruptedError(_INTERRUPTED)
                 for submission in group:
                     submission.resolve(failure)
                 if not isinstance(error, Exception):
                     raise
-                continue
-            for submission in group:
-                self._written_locked(submission, first)
-                first = submission.offsets.stop
+
+    def _written_group_locked(self, group: Iterable[Submission], first: int) -> None:
+        for submission in group:
+            self._written_locked(submission, first)
+            first = submission.offsets.stop
 
     def _write_locked(self, draft: Draft) -> int:
         """Write and publish a draft; returns its first offset."""
@@ -584,15 +592,21 @@ class Log(ReadableLog):
         _wake(self.wakeups.wake_all(self._end_offset))
 
     def _resolve_synced(self) -> None:
-        synced = []
-        with self._write_lock:
-            while self._unsynced and self._unsynced[0].offsets.stop <= self.synced_offset:
-                synced.append(self._unsynced.popleft())
-            if synced:
-                answered_bytes = sum(submission.memory_bytes for submission in synced)
-                self.flush_groups.answered(answered_bytes, self._queue.queued_bytes)
-        for submission in synced:
-            submission.resolve()
+        synced: list[Submission] = []
+        try:
+            with self._write_lock:
+                while self._unsynced and self._unsynced[0].offsets.stop <= self.synced_offset:
+                    synced.append(self._unsynced[0])
+                    self._unsynced.popleft()
+                if synced:
+                    answered_bytes = sum(submission.memory_bytes for submission in synced)
+                    self.flush_groups.answered(answered_bytes, self._queue.queued_bytes)
+            for submission in synced:
+                submission.resolve()
+        except BaseException:  # Ctrl-C, in the middle of telling those who wait
+            for submission in synced:
+                submission.resolve()
+            raise
 
     # Failing and sealing.
 

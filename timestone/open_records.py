@@ -42,25 +42,24 @@ class SegmentRecords:
             raise ValueError(f"no entries of the offsets {base_offset} to {end_offset} in {len(index)} bytes")
         self.base_offset = base_offset
         self.end_offset = end_offset
-        self._index = index
         self._salt_crc = salt_crc
         self._pread = pread
         self._fd = fd
-        self._keeper = keeper
+        self._open: tuple[mmap | bytes, object] | None = (index, keeper)
 
     def close(self) -> None:
         """There is nothing more to be had: the files are to be closed."""
         self.end_offset = self.base_offset
-        self._index, self._keeper = b"", None
+        self._open = None
 
     def stored(self, offset: int) -> tuple[int, int, int, bytes] | None:
         """Timestamp, topic id, flags and payload of a record; None when it is not here, has a header block, was
         removed, or when its entry or its bytes do not hold. Raises what `pread` does."""
-        keeper, ordinal = self._keeper, offset - self.base_offset
-        if keeper is None or not 0 <= ordinal < self.end_offset - self.base_offset:
+        opened, ordinal = self._open, offset - self.base_offset  # kept here, whoever closes it meanwhile
+        if opened is None or not 0 <= ordinal < self.end_offset - self.base_offset:
             return None
         place = entry_position(ordinal)
-        entry = self._index[place : place + ENTRY_BYTES]
+        entry = opened[0][place : place + ENTRY_BYTES]
         position, length, timestamp_us, topic, header_length, flags, data_crc = _UNSEALED.unpack_from(entry)
         entry_crc = crc32c(entry[: _UNSEALED.size], crc32c(_U32.pack(ordinal), self._salt_crc))
         if timestamp_us <= 0 or entry_crc != _U32.unpack_from(entry, _UNSEALED.size)[0]:
@@ -91,6 +90,8 @@ class OpenRecords:
 
     def show(self, records: SegmentRecords) -> None:
         """Have records at hand from now on, instead of others of the same segment. Closed ones are forgotten."""
+        if records.end_offset == records.base_offset:
+            return  # closed meanwhile, because another thread has had newer ones made
         kept = [one for one in self._segments if one.end_offset > one.base_offset]
         kept = [one for one in kept if one.base_offset != records.base_offset]
         self._segments = sorted([*kept, records], key=lambda one: one.base_offset)

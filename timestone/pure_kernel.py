@@ -34,6 +34,7 @@ assert array("I").itemsize == 4  # everywhere that Python runs today
 _UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc
 _PLACE = struct.Struct("<II")  # the first two columns of an entry: position, length
 _U32 = struct.Struct("<I")
+_PIECES_MOST = 1024  # UIO_MAXIOV of Linux
 
 
 def gathered(
@@ -181,10 +182,10 @@ def write_records(
     data_crcs: Buffer = b"",
 ) -> tuple[bytes, bool]:
     """What `fill_entries` returns, and whether the records are in their segment and the entries in their index: the two
-    system calls of a small append without what is done when one fails. After False either file may have some of it, as
-    after an error of `Files.write_all`: write both again, which takes the same error to whoever knows what to do.
+    system calls of an append without what is done when one fails. After False either file may have some of it, as after
+    an error of `Files.write_all`: write both again, which takes the same error to whoever knows what to do.
 
-    Records in several pieces are not written. For a segment of the plain `Files` only."""
+    Records in more than 1,024 pieces are not written. For a segment of the plain `Files` only."""
     entries = fill_entries(
         pieces,
         lengths,
@@ -198,13 +199,13 @@ def write_records(
         data_crcs=data_crcs,
     )
     _check_i64(index_position)
-    whole = len(pieces) == 1 and _written(segment_fd, pieces[0], position)
-    return entries, whole and _written(index_fd, entries, index_position)
+    whole = len(pieces) <= _PIECES_MOST and _written(segment_fd, pieces, position)
+    return entries, whole and _written(index_fd, (entries,), index_position)
 
 
-def _written(fd: int, data: bytes, position: int) -> bool:
+def _written(fd: int, pieces: tuple[bytes, ...], position: int) -> bool:
     try:
-        return os.pwrite(fd, data, position) == len(data)
+        return os.pwritev(fd, pieces, position) == sum(map(len, pieces))
     except OSError:
         return False
 

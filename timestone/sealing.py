@@ -29,8 +29,9 @@ from timestone.index import (
 )
 from timestone.record import FLAG_REMOVED
 
-_CHUNK_ENTRIES = 1 << 13
-"""256 KiB: stays in the caches, and in memory that is used again."""
+_CHUNK_ENTRIES = 1 << 15
+"""1 MiB: stays in the caches, and in memory that is used again. Each takes the interpreter from the appends that go on
+meanwhile some twenty times, whatever its size."""
 
 
 def read_entries(files: Files, index_fd: int, count: int) -> Iterator[Entries]:
@@ -74,8 +75,7 @@ def seal_index(
         pass
     source = files.open(path)
     try:
-        target = files.create(temporary)
-        try:
+        with files.new_file(temporary) as target:
             chunks = read_entries(files, source, count)
             plain = write_entries(
                 files, target, header, chunks, count, segment_bytes, last, now_us, recovered=recovered
@@ -87,12 +87,6 @@ def seal_index(
                 frames=frames,
             )
             files.write_all(target, trailer.encode(), trailer.file_bytes - TRAILER_BYTES)
-            files.fdatasync(target)
-        except BaseException:
-            files.unlink(temporary)
-            raise
-        finally:
-            files.close(target)
     finally:
         files.close(source)
     files.rename(temporary, path)

@@ -81,9 +81,8 @@ class OpenPair:
         except BaseException:
             files.close(segment_fd)
             raise
-        self.segment_fd = (
-            segment_fd  # not before: `__del__` would close it a second time, by then another file
-        )
+        # Not before: `__del__` would close it a second time, by then another file.
+        self.segment_fd = segment_fd
         room = (size - HEADER_BYTES) // ENTRY_BYTES
         self.entry_room = min(room, trailer.entry_count) if trailer else room
         self._framed: FramedBytes | None = None
@@ -197,13 +196,13 @@ class Segment:
         )
         # Copied as bytes: numpy would copy a record array field by field.
         entries = np.frombuffer(pair.index_map[place : place + count * ENTRY_BYTES], dtype=ENTRY)
-        if count > 1 and self._verified[0] <= ordinal and ordinal + count <= self._verified[1]:
+        if count > 1 and self._is_verified(ordinal, ordinal + count):
             return Run(ordinal, entries, pair.read(position, length_bytes), position)
         return self._checked(pair, ordinal, entries)
 
     def records(self, end_offset: int) -> kernel.SegmentRecords | None:
-        """Its published records below an offset one by one, until it lets go of its files; None when they are not open,
-        or compressed."""
+        """Its published records below an offset one by one, until it lets go of its files, or is asked again; None when
+        they are not open, or compressed."""
         pair = self._pair
         if pair is None or pair.framed:
             return None
@@ -216,10 +215,11 @@ class Segment:
             pair.segment_fd,
             pair,
         )
-        self._records = records
-        if (
-            self._pair is not pair
-        ):  # let go of meanwhile: whoever did that may have come too early to see ours
+        with self._lock:
+            earlier, self._records = self._records, records
+        if earlier is not None:
+            earlier.close()  # only one is closed when the files are let go of
+        if self._pair is not pair:  # let go of meanwhile, by somebody who may have come too early to see ours
             records.close()
         return records
 
@@ -263,12 +263,13 @@ class Segment:
         while ordinal < count:
             last, size = min(ordinal + size, count), _RUN_RECORDS
             entries = self.mapped_entries(pair, ordinal, last)
-            places = np.flatnonzero((entries["flags"] & FLAG_REMOVED) == 0)
-            if len(places):
-                return ordinal + int(places[0])
-            if (good := self.seal.valid_count(entries, ordinal)) < len(entries):
-                return ordinal + good
-            ordinal = last
+            removed = (entries["flags"] & FLAG_REMOVED) != 0
+            passed = len(entries) if removed.all() else int(removed.argmin())
+            # What is passed over has to prove that it was removed: a single flipped bit says so, too.
+            proven = self.seal.valid_count(entries[:passed], ordinal) if passed else 0
+            ordinal += proven
+            if proven < len(entries):
+                return ordinal
         return ordinal
 
     def timestamp_at(self, ordinal: int) -> int:
@@ -357,16 +358,11 @@ class Segment:
         first, last = entries[0], entries[-1]
         position = int(first["position"])
         end = int(last["position"]) + int(last["length"])
-        return Run(ordinal, entries, self.read_bytes(pair, position, end - position), position)
-
-    def read_bytes(self, pair: OpenPair, position: int, length_bytes: int) -> bytes:
-        """Bytes of the records, as appended; short when the file is."""
-        return pair.read(position, length_bytes)
+        return Run(ordinal, entries, pair.read(position, end - position), position)
 
     def _valid_count(self, ordinal: int, entries: Entries) -> int:
         """How many entries at the front hold. Raises CorruptRecord for none."""
-        lo, hi = self._verified
-        if lo <= ordinal and ordinal + len(entries) <= hi:
+        if self._is_verified(ordinal, ordinal + len(entries)):
             return len(entries)
         good = self.seal.valid_count(entries, ordinal)
         if good == 0 and len(entries):
@@ -386,6 +382,10 @@ class Segment:
             why = pair.damage_in(position, length) or why
             raise CorruptRecord(self.segment_path, self.base_offset + run.base_ordinal, why)
         return good
+
+    def _is_verified(self, first: int, last: int) -> bool:
+        lo, hi = self._verified  # looked at once: another thread may put others in their place
+        return lo <= first and last <= hi
 
     def _note_verified(self, first: int, last: int) -> None:
         lo, hi = self._verified

@@ -28,7 +28,9 @@ _RESERVE_MOST_BYTES = 1024 * 1024
 """More at once would be more that a single flush has to carry."""
 _RESERVE_AHEAD_BYTES = 16 * 1024 * 1024
 """Of index at most, when a flush begins: what comes during one of 64 MiB, in records of 100 bytes."""
-_ZEROS = bytes(_RESERVE_FIRST_BYTES)
+_ZEROS = bytes(256 * 1024)
+"""As much at once gets as large a block of the page cache. In larger ones each write of a few entries takes longer, and
+smaller ones are more calls."""
 _AHEAD_FIRST_BYTES = 1024 * 1024
 """Smaller segments get no blocks ahead: a store with many idle logs does not pay for busy ones."""
 _AHEAD_MOST_BYTES = 64 * 1024 * 1024
@@ -48,6 +50,14 @@ class HalfWritten(Exception):
 
 class FailedFlush(Exception):
     """An fdatasync failed: nobody knows what the disk holds, and asking again proves nothing."""
+
+
+def remove_unborn(files: Files, index_path: Path, segment_path: Path) -> None:
+    """Remove the files of a segment that never held a record, as far as they are there. Raises OSError."""
+    # The index first: a segment without one never held a record, an index without a segment may have.
+    for path in (index_path, segment_path):
+        with suppress(FileNotFoundError):
+            files.unlink(path)
 
 
 class SegmentWriter:
@@ -102,11 +112,8 @@ class SegmentWriter:
             yield
         except BaseException:
             with suppress(OSError):  # then the next try does it
-                # The index first: a segment without one never held a record, an index without a segment may have.
-                if self._index_fd >= 0:
-                    self._files.unlink(self.index_path)
-                if self._segment_fd >= 0:
-                    self._files.unlink(self.segment_path)
+                # Both, also without a descriptor: Ctrl-C may have come before it was put down.
+                remove_unborn(self._files, self.index_path, self.segment_path)
             self.close()
             raise
 
@@ -261,7 +268,8 @@ class SegmentWriter:
         # Drop what a failed append left behind the last record; but what was cut off may just be read.
         size_bytes = self._files.size(self._segment_fd) if self._is_cut else self.size_bytes
         self._files.truncate(self._segment_fd, size_bytes)
-        self.flush(self.count)
+        if self.synced_count < self.count:  # else only what counts for nothing is not durable
+            self.flush(self.count)
         return seal_index(
             self._files,
             self.header,
@@ -282,8 +290,7 @@ class SegmentWriter:
         """Delete the pair of a segment that never got a record."""
         assert self.count == 0
         self.close()
-        self._files.unlink(self.index_path)
-        self._files.unlink(self.segment_path)
+        remove_unborn(self._files, self.index_path, self.segment_path)
 
     def _next_checkpoint(self, count: int, size_bytes: int, ceiling: int) -> None:
         # A slot that has not been flushed yet is written again in its place, so one of the two is whole on
@@ -319,7 +326,7 @@ class SegmentWriter:
             self._allocate(end)
         if start:
             for position in range(start, end, len(_ZEROS)):
-                self._files.write_all(self._index_fd, _ZEROS, position)
+                self._files.write_all(self._index_fd, _ZEROS[: end - position], position)
         self._reserved = end
 
     def _allocate(self, end: int) -> None:

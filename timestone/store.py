@@ -271,15 +271,14 @@ class Store:
         self._lock.abandon()
 
     def _prepare_directory(self, create: bool) -> None:
-        if self.path.is_dir():
-            if not create and not (self.path / names.CATALOG_NAME).exists():
-                raise NotAStore(self.path, f"it has no {names.CATALOG_NAME}")
+        if (self.path / names.CATALOG_NAME).exists():
             return
-        if self.path.exists():
+        is_there = self.path.exists()
+        if is_there and not self.path.is_dir():
             raise NotAStore(self.path, "it is not a directory")
         if not create:
-            raise NotAStore(self.path, "it does not exist")
-        self.files.make_directories(self.path)
+            raise NotAStore(self.path, f"it has no {names.CATALOG_NAME}" if is_there else "it does not exist")
+        self.files.make_directories(self.path)  # also one that is there: its name may not be durable
 
     def _open_logs(self, opening: OpeningProgress) -> None:
         rows = self._catalog.logs()
@@ -384,14 +383,15 @@ class Store:
         )
 
     def _segment(self, folder: Path, topics: TopicDictionary, finding: Finding) -> Segment:
+        log_id = topics.identity.log_id
         return Segment(
             self.files,
             folder,
             finding.base_offset,
-            topics.identity.log_id,
+            log_id,
             self.open_segments,
             count=finding.count,
-            trailer=finding.trailer,
+            trailer=finding.trailer_for_readers(log_id),
             epoch=finding.header.known_epoch if finding.header else None,
         )
 
@@ -416,11 +416,12 @@ class Store:
     ) -> bool:
         """What recovery calls: while the log is opened, or later, when its settings may be others."""
         log = self._logs.get((name, partition))
-        return self._remember(name, partition, log.config if log else config, next_offset, epoch)
+        row = CatalogRow(log.config if log else config, next_offset, epoch)
+        return self._remember({(name, partition): row})
 
-    def _remember(self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int) -> bool:
+    def _remember(self, rows: Mapping[tuple[str, int], CatalogRow]) -> bool:
         try:
-            self._catalog.put_log(name, partition, config, next_offset, epoch)
+            self._catalog.put_logs(rows)
         except (OSError, CorruptLog) as error:
             _LOGGER.warning("%s: the catalogue cannot be written: %s", self.path, error)
             return False
@@ -431,10 +432,12 @@ class Store:
         self.committer.stop()
         self.sealer.stop()
         self.deleted_files.unlink_all()
-        for (name, partition), log in self._logs.items():
+        for log in self._logs.values():
             log.release()
-            # What it says counts for a log without segments, and was written when it lost its last.
-            self._remember(name, partition, log.config, log.end_offset, log.epoch)
+        # What it says counts for a log without segments, and was written when it lost its last.
+        self._remember(
+            {name: CatalogRow(log.config, log.end_offset, log.epoch) for name, log in self._logs.items()}
+        )
         self.open_segments.clear()
         self.tail_budget.close()
         kernel.drop_spare()

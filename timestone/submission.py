@@ -46,22 +46,22 @@ class Submission:
         return self.draft.size_bytes + self.draft.count * ENTRY_BYTES + _OBJECTS_BYTES
 
     def resolve(self, error: Exception | None = None) -> None:
-        """The level is reached, or never will be. Called by the engine."""
+        """The level is reached, or never will be. Called by the engine; again, if a Ctrl-C came in between."""
         with self._lock:
-            if self.resolved:
-                if error is not None:
-                    _LOGGER.error(
-                        "%d records acknowledged at level %s are lost: %s", self.draft.count, self.ack, error
-                    )
+            if not self.resolved:
+                self.error, self.resolved = error, True
+            elif error is not None:
+                _LOGGER.error(
+                    "%d records acknowledged at level %s are lost: %s", self.draft.count, self.ack, error
+                )
                 return
-            self.error = error
-            self.resolved = True
             event = self._event
         if event is not None:
             event.set()
-        if self._done is not None:
+        done, self._done = self._done, None  # once; and nothing between the two that Ctrl-C could cut
+        if done is not None:
             try:
-                self._done(self)
+                done(self)
             except Exception:
                 # A caller's mistake must not end the thread that everybody's acks come from.
                 _LOGGER.exception("the `done` of a submission raised")

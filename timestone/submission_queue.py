@@ -3,7 +3,6 @@
 An event loop hands drafts over without waiting for anything, so a disk that is slower than the network would fill
 the memory. Beyond the bound nothing is taken: the caller decides what that means for its clients."""
 
-import collections
 import threading
 from collections.abc import Iterator
 
@@ -20,7 +19,7 @@ class SubmissionQueue:
     def __init__(self, log: str, limit_bytes: int) -> None:
         self._log = log
         self._limit_bytes = limit_bytes
-        self._waiting: collections.deque[Submission] = collections.deque()
+        self._waiting: list[Submission] = []
         self._lock = threading.Lock()
         self.queued_bytes = 0
         """What waits or is just being written, as memory."""
@@ -38,14 +37,24 @@ class SubmissionQueue:
         """Take out everything that waits, neighbours together; a group counts as queued until the next is asked
         for."""
         while self._waiting:
-            group, size_bytes = [self._waiting.popleft()], 0
-            while self._waiting and (size_bytes := size_bytes + group[-1].draft.size_bytes) < _COMBINED_BYTES:
-                group.append(self._waiting.popleft())
+            group = self._front()
+            memory_bytes = sum(submission.memory_bytes for submission in group)
+            # Nothing is taken out before it is dealt with, and then all at once: Ctrl-C may come at any call.
             try:
                 yield group
             finally:
                 with self._lock:
-                    self.queued_bytes -= sum(submission.memory_bytes for submission in group)
+                    del self._waiting[: len(group)]
+                    self.queued_bytes -= memory_bytes
+
+    def _front(self) -> list[Submission]:
+        group, size_bytes = [], 0
+        for submission in self._waiting:
+            group.append(submission)
+            size_bytes += submission.draft.size_bytes
+            if size_bytes >= _COMBINED_BYTES:
+                break
+        return group
 
     def fail(self, error: Exception) -> None:
         """Nothing of what waits will ever be written."""

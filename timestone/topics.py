@@ -245,6 +245,10 @@ class TopicDictionary:
             if missing > 0:
                 self._names += [None] * missing
 
+    def abandon(self) -> None:
+        """This is the copy in a forked child: a thread that there is no more may have held the lock."""
+        self._lock = threading.Lock()
+
     def close(self) -> None:
         fd, self._fd = self._fd, None
         if fd is not None:

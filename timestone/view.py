@@ -32,7 +32,7 @@ from timestone.errors import (
     TimestoneError,
     UnknownLog,
 )
-from timestone.examination import read_trailer
+from timestone.examination import examine, read_trailer
 from timestone.files import Files
 from timestone.folder_listing import base_offsets, known_missing, listed_bases
 from timestone.history import History
@@ -381,6 +381,8 @@ class LogView(ReadableLog):
             if (header.log_id, header.base_offset) != (self.id, base):
                 return None
             trailer = read_trailer(self._files, fd, path, self.id, base, self._files.size(fd))
+            if trailer is None:
+                trailer = self._trailer_of_rewritten(base)
             if trailer is not None:
                 if known is None or trailer != known.trailer:
                     known = self._segment(base, trailer, header.known_epoch)
@@ -392,6 +394,20 @@ class LogView(ReadableLog):
             return _Look(segment, epoch, base + min(durable, segment.count))
         finally:
             self._files.close(fd)
+
+    def _trailer_of_rewritten(self, base: int) -> Trailer | None:
+        """For a segment that was rewritten and whose own trailer does not hold: that alone names the file it lies in.
+        None for any other."""
+        try:
+            self._files.stat(names.segment_path(self.folder, base))
+            return None
+        except FileNotFoundError:
+            pass
+        try:
+            finding = examine(self._files, self.folder, base, self.id)
+        except FileNotFoundError:
+            return None  # it is being deleted
+        return finding.trailer_for_readers(self.id) if finding.serves else None
 
     def _segment(self, base: int, trailer: Trailer | None, epoch: int | None) -> Segment:
         opened = self._store.open_segments

@@ -9,6 +9,7 @@ append that was to be synced waited for ever. Now nothing that an append waits f
 """
 
 import random
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ import pytest
 import timestone
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone import LogConfig, StoreConfig
+from timestone.entries import NO_TOPIC
 from timestone.inspection import EXIT_CLEAN, inspect_store
+from timestone.submission import Submission
 
 pytestmark = pytest.mark.crash
 
@@ -86,11 +89,12 @@ def check(found: list[int], acked: dict[int, int], last: int) -> None:
 
 
 class Interruption:
-    """Raises once, at the nth point at which the interpreter looks for signals while code of the engine runs: where a
-    function begins and where one that is not Python's own returns."""
+    """Raises once, at the nth point at which the interpreter looks for signals while code of these modules runs: where
+    a function begins and behind the call of one, in front of what is done with its result."""
 
-    def __init__(self, point: int) -> None:
+    def __init__(self, point: int, modules: str = "timestone.") -> None:
         self._left = point
+        self._modules = modules
         self.raised = False
 
     def __enter__(self) -> None:
@@ -100,7 +104,8 @@ class Interruption:
         sys.setprofile(None)
 
     def _look(self, frame: FrameType, event: str, _: object) -> None:
-        if event in ("call", "c_return") and frame.f_globals.get("__name__", "").startswith("timestone."):
+        module = frame.f_globals.get("__name__", "")
+        if event in ("call", "return", "c_return") and module.startswith(self._modules):
             self._left -= 1
             if self._left == 0:
                 sys.setprofile(None)
@@ -142,3 +147,72 @@ def test_append_that_is_interrupted_anywhere_is_whole_or_was_not_called(ack: str
     assert inspect_store(root, deep=True).exit_code == EXIT_CLEAN
     assert 1 < whole < point, "some of either kind"
     print(f"{point - 1} points")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_store_that_is_closed_after_an_interrupt_is_as_any_that_was_closed(tmp_path: Path) -> None:
+    """A segment that was just being made stayed as an empty file, or an empty pair of them, and `strict` refused it."""
+    config = StoreConfig(min_free_bytes=0, sync_interval_ms=10**9, log=LogConfig(segment_entries=3))
+    point, interrupted = 0, True
+    while interrupted:
+        point += 1
+        root, kept = tmp_path / str(point), [b"0", b"1", b"2", b"3", b"4"]
+        interruption = Interruption(point, "timestone.segment_writer")
+        with timestone.open(root, config=config) as store:
+            log = store.log("a")
+            for payload in kept:
+                log.append(payload, ack="written")
+            try:
+                with interruption:
+                    log.append_many([b"5", b"6"], ack="written")
+            except Interrupted:
+                pass
+            interrupted = interruption.raised
+            kept += [b"5", b"6"] if log.end_offset > 5 else []
+        with timestone.open(root, config=config, recovery="strict") as store:
+            assert [record.payload for record in store.log("a").reader("earliest")] == kept, (
+                f"at point {point}"
+            )
+        shutil.rmtree(root)
+    assert point > 20
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_whoever_waits_for_what_an_interrupted_thread_was_doing_for_him_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C behind the write of what others had submitted, or behind the flush, left them waiting for ever."""
+    point, interrupted = 0, True
+    with timestone.open(tmp_path / "store", config=CONFIG) as store:
+        log = store.log("a")
+        log.append(b"first")
+        while interrupted:
+            point += 1
+            told: list[Submission] = []
+            with monkeypatch.context() as patched:
+                patched.setattr(store.committer, "expect_write", lambda log: None)  # this thread does it
+                submitted = [
+                    log.submit(
+                        timestone.Draft([b"%d of %d" % (number, point)], NO_TOPIC),
+                        ack="written" if number % 2 else "synced",
+                        done=told.append,
+                    )
+                    for number in range(5)
+                ]
+            interruption = Interruption(point)
+            try:
+                with interruption:
+                    log.sync()
+            except Interrupted:
+                pass
+            interrupted = interruption.raised
+            log.sync()
+            assert all(one.resolved for one in submitted), f"at point {point}"
+            found = {record.payload: record.offset for record in log.reader("earliest")}
+            for number, one in enumerate(submitted):
+                if one.error is None:
+                    assert one.wait(0) == range(one.offsets.start, one.offsets.start + 1)
+                    assert found[b"%d of %d" % (number, point)] == one.offsets.start, f"at point {point}"
+                assert told.count(one) == 1, f"at point {point}"
+    assert point > 20

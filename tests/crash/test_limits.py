@@ -266,6 +266,36 @@ def test_child_that_is_forked_in_the_middle_of_an_append_is_refused_and_does_not
     assert payloads(quick_directory / "store") == [b"before", b"held"]
 
 
+def test_child_that_is_forked_while_topics_are_added_is_refused_and_does_not_wait(
+    quick_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of the topic dictionary was forgotten when those of the log were seen to."""
+    held, let_go = threading.Event(), threading.Event()
+
+    def hold(names: list[str]) -> None:
+        held.set()
+        let_go.wait()
+
+    with timestone.open(quick_directory / "store", config=CONFIG) as store:
+        log = store.log(LOG_NAME)
+        with monkeypatch.context() as patched:
+            patched.setattr("timestone.topics.validate_topics", hold)
+            thread = threading.Thread(target=log.append_many, args=([b"held"],), kwargs={"topics": ["new"]})
+            thread.start()
+            assert held.wait(60)
+
+            def append(_: int) -> None:
+                signal.alarm(60)
+                with pytest.raises(StoreClosed):
+                    log.append(b"child", topic="of the child")
+
+            status, _ = in_child(append)
+            let_go.set()
+            thread.join()
+    assert status == 0
+    assert payloads(quick_directory / "store") == [b"held"]
+
+
 def test_process_that_ends_without_closing_keeps_what_was_written(quick_directory: Path) -> None:
     program = (
         "import sys, timestone\n"

@@ -1,6 +1,7 @@
 """A segment that is gone as a whole is told to whoever reads over it, by its offsets; what is meant to be missing is
 not."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import timestone
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
 from timestone import CorruptLog, Log, LogConfig, LogView, OffsetsLost, Reader
 from timestone.config import Ack
+from timestone.entries import ENTRY_BYTES
+from timestone.index import HEADER_BYTES
 from timestone.inspection import inspect_store
 
 pytestmark = pytest.mark.crash
@@ -89,6 +92,20 @@ def test_segment_lost_in_the_middle_is_told_once_to_every_reader(root: Path, wha
                 store.log(NAME).record(25)
         with timestone.view(root) as after:
             check(after.log(NAME), lost, ["devices/0"])
+
+
+@pytest.mark.parametrize("left_bytes", [0, HEADER_BYTES, HEADER_BYTES + ENTRY_BYTES - 1])
+def test_index_without_entries_is_told_to_who_begins_there_and_to_who_filters(
+    root: Path, left_bytes: int
+) -> None:
+    """Without an owner who has put it aside, its name stands in the list of segments."""
+    os.truncate(file(root, 20, "index"), left_bytes)
+    with timestone.view(root) as view:
+        log = view.log(NAME)
+        for topics in (None, ["devices/0"]):
+            check(log, [(20, 30)], topics)
+        for start in (20, 23):
+            assert read_over(log.reader(start)) == (list(range(30, COUNT)), [(start, 30)])
 
 
 def test_who_steps_behind_the_first_lost_offset_is_told_once(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -152,6 +153,50 @@ def test_log_that_retention_empties_meanwhile_goes_on_behind_what_it_had(tmp_pat
         assert log.start_offset == 10
     with timestone.open(tmp_path / "backup", min_free_bytes=0) as store:
         assert store.log("a", create=False).append(b"10") == 10
+
+
+@pytest.mark.parametrize("place", ["a-0", "b-0"])
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "another one has its name"])
+def test_log_that_is_deleted_meanwhile_is_left_out(tmp_path: Path, place: str, again: bool) -> None:
+    """The backup failed: another owner's log had taken all others with it."""
+    with timestone.open(tmp_path / "data", min_free_bytes=0, delete_delay_ms=0) as store:
+        store.log("a").append(b"other")
+        log = store.log("b", config=LogConfig(segment_entries=10))
+        for number in range(3):
+            log.append_many(numbered(number * 10, number * 10 + 10))
+        store.commit_readers({ReaderId("b", 0, "billing"): 7})
+        deleted: list[Path] = []
+
+        def delete_in_front_of_the_last(path: Path) -> None:
+            if path.parent == tmp_path / "data" / place and path.suffix == ".index" and not deleted:
+                deleted.append(path)
+                store.delete_log("b")
+                store.deleted_files.unlink_due()
+                if again:
+                    store.log("b").append(b"another")
+
+        copied = back_up_store(
+            tmp_path / "data", tmp_path / "backup", files=Watched(delete_in_front_of_the_last)
+        )
+    assert deleted
+    assert [(one.folder, one.segments, one.is_deleted) for one in copied] == [
+        ("a-0", 1, False),
+        ("b-0", 0, True),
+    ]
+    assert inspect_store(tmp_path / "backup", deep=True).exit_code in (0, 1)
+    with timestone.open(tmp_path / "backup", min_free_bytes=0) as store:
+        assert store.log_names() == [("a", 0)]
+        assert store.readers() == {}
+        assert store.log("b").append(b"goes on") == 0
+
+
+def test_log_of_the_catalogue_whose_folder_is_lost_was_not_deleted(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        store.log("a").append(b"0")
+        store.log("b").append(b"0")
+    shutil.rmtree(tmp_path / "data" / "b-0")
+    with pytest.raises(FileNotFoundError, match="b-0"):
+        back_up_store(tmp_path / "data", tmp_path / "backup")
 
 
 def test_segment_that_is_rewritten_meanwhile_is_copied_as_it_is_then(tmp_path: Path) -> None:

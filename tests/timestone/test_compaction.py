@@ -11,58 +11,28 @@ import pytest
 
 import timestone
 from tests.support.compacted import Appended, append, check, shown
-from tests.support.faulty_files import FaultyFiles
-from tests.support.step_clock import StepClock
-from tests.support.waiting import wait_for_seals
-from timestone import Draft, Log, LogConfig, OffsetOutOfRange, Store
+from tests.support.expiring_store import HOUR_MS, ExpiringStore
+from timestone import CorruptRecord, Draft, Log, OffsetOutOfRange
 from timestone.compaction import SPACE, LatestOffsets, Progress
 from timestone.entries import ENTRY
+from timestone.index import entry_position
 from timestone.inspection import EXIT_CLEAN, inspect_store
 from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
 
-HOUR_MS = 3_600_000
 
-
-class Place:
-    """A store that does nothing by itself, and a log with segments of four records."""
+class Place(ExpiringStore):
+    """And it remembers what was appended."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.clock = StepClock()
+        # The background gets no further than a slice until it is stopped.
+        super().__init__(path, delete_delay_ms=0, compact_bytes_per_s=1)
         self.appended: list[Appended] = []
-        self.store = self._opened()
-
-    def _opened(self) -> Store:
-        self.files = FaultyFiles()
-        store = timestone.open(
-            self.path,
-            ack="written",
-            files=self.files,
-            clock=self.clock,
-            min_free_bytes=0,
-            delete_delay_ms=0,
-            compact_bytes_per_s=1,  # the background gets no further than a slice until it is stopped
-        )
-        store.maintenance.stop()
-        return store
 
     def log(self, **settings: Any) -> Log:
-        return self.store.log(
-            "a",
-            config=LogConfig(**{"segment_entries": 4, "compact": True, "tombstone_ms": HOUR_MS, **settings}),
-        )
-
-    def reopened(self) -> Log:
-        self.store.close()
-        self.store = self._opened()
-        return self.store.log("a", create=False)
+        return super().log(**{"compact": True, "tombstone_ms": HOUR_MS, **settings})
 
     def append(self, log: Log, *records: tuple[str | None, bytes]) -> None:
         append(log, self.appended, *records)
-
-    def seal(self, log: Log) -> None:
-        log.roll()
-        wait_for_seals(log)
 
 
 @pytest.fixture
@@ -88,7 +58,7 @@ def test_last_record_of_each_topic_stays_at_its_offset(place: Place) -> None:
     place.seal(log)
     assert log.apply_compaction() == 1
     assert topics(log) == [(3, None), (4, "c"), (5, "a"), (6, "b")]
-    log = place.reopened()
+    log = place.reopen()
     assert topics(log) == [(3, None), (4, "c"), (5, "a"), (6, "b")]
     assert place.store.recoveries == ()
     assert place.store.scrub() == []
@@ -119,7 +89,7 @@ def test_reads_of_every_kind_cope_with_gaps(place: Place) -> None:
     for number in range(60):
         place.append(log, (f"t/{number % 3 if number < 50 else number}", b"%d" % number))
     place.seal(log)
-    log = place.reopened()
+    log = place.reopen()
     log.apply_compaction()
     found = check(log, place.appended)
     offsets = [47, 48, 49, *range(50, 60)]
@@ -159,7 +129,7 @@ def test_segment_that_lost_all_its_records_is_a_gap(place: Place) -> None:
     log = place.log()
     place.append(log, *[("a", bytes(100))] * 12, ("a", b"last"))
     place.seal(log)
-    log = place.reopened()
+    log = place.reopen()
     assert log.apply_compaction() == 12
     assert [segment.segment_path.stat().st_size for segment in log.history.segments] == [0, 0, 0, 4]
     batch = log.read(0)
@@ -197,7 +167,7 @@ def test_tombstone_stays_for_its_time_after_the_older_records_are_gone(place: Pl
     place.clock.advance(HOUR_MS // 2)
     log.apply_compaction()
     assert topics(log) == [(2, "a"), (3, "b")]
-    log = place.reopened()
+    log = place.reopen()
     assert log.apply_compaction() == 0, "a clock that is far ahead at an open is not believed for an hour"
     place.clock.advance(3 * HOUR_MS)
     assert log.apply_compaction() == 1
@@ -249,7 +219,7 @@ def test_tombstone_stays_while_a_damaged_segment_keeps_the_older_record(place: P
     place.append(log, ("a", b"1"), ("b", b"2"), ("c", b"3"), ("c", b"4"))
     place.append(log, ("a", b""), ("b", b"5"), ("c", b"6"), ("d", b"7"))
     place.seal(log)
-    log = place.reopened()
+    log = place.reopen()
     path = log.history.segments[0].segment_path
     whole = path.read_bytes()
     path.write_bytes(whole[:3] + b"X")  # the second record of c
@@ -269,7 +239,7 @@ def test_record_whose_bytes_do_not_hold_lets_nothing_older_go(place: Place) -> N
     place.append(log, ("a", b"1"), ("b", b"2"), ("c", b"3"), ("c", b"4"))
     place.append(log, ("a", b"5"), ("b", b"6"))
     place.seal(log)
-    log = place.reopened()
+    log = place.reopen()
     log.history.segments[1].segment_path.write_bytes(b"X6")
     log.configure(compact=True)
     assert log.apply_compaction() == 2
@@ -301,6 +271,25 @@ def test_background_begins_when_half_is_new_and_goes_on_a_slice_at_a_time(place:
     place.seal(log)
     assert until_done() > 0
     assert len(check(log, place.appended)) == 10
+
+
+def test_damaged_record_that_looks_removed_is_an_error_and_no_gap(place: Place) -> None:
+    """A single bit makes an entry say that its record was removed; its checksum says otherwise."""
+    log = place.log()
+    place.append(log, ("a", b"1"), ("a", b"2"), ("b", b"3"), ("a", b"4"))
+    place.seal(log)
+    log.apply_compaction()
+    assert topics(log) == [(2, "b"), (3, "a")]
+    index = next(log.folder.glob("*.index"))
+    content = bytearray(index.read_bytes())
+    content[entry_position(2) + 22] ^= FLAG_REMOVED
+    index.write_bytes(content)
+    log = place.reopen()
+    for start in (0, 1, 2):
+        with pytest.raises(CorruptRecord) as caught:
+            log.read(start)
+        assert caught.value.offset == 2
+    assert log.read(3).offsets.tolist() == [3]
 
 
 def test_pass_that_is_broken_off_leaves_no_trace(place: Place) -> None:
@@ -363,7 +352,7 @@ def test_random_histories_keep_their_last_states(quick_directory: Path) -> None:
             if rng.random() < 0.6:
                 log.apply_compaction()
             if rng.random() < 0.3:
-                log = place.reopened()
+                log = place.reopen()
             check(log, place.appended)
         assert place.store.scrub() == []
         place.store.close()

@@ -364,9 +364,30 @@ def test_new_file_that_cannot_be_written_is_not_there(path: Path, operation: str
 def test_directories_are_made_from_the_top_and_each_is_durable_before_the_next(quick_directory: Path) -> None:
     files = FaultyFiles()
     path = quick_directory / "a" / "b" / "c"
-    for _ in range(2):
-        files.make_directories(path)
+    files.make_directories(path)
     made = [path.parents[1], path.parents[0], path]
     assert files.calls == [
-        call for one in made for call in (("make_directory", str(one)), ("sync_directory", str(one.parent)))
+        ("sync_directory", str(quick_directory.parent)),
+        *(
+            call
+            for one in made
+            for call in (("make_directory", str(one)), ("sync_directory", str(one.parent)))
+        ),
     ]
+
+
+def test_directory_that_somebody_else_has_made_is_made_durable_as_well(quick_directory: Path) -> None:
+    """He may be killed before he comes to that, and what others have been told is in it gone with the power."""
+    files = FaultyFiles()
+    path = quick_directory / "a" / "b"
+    path.parent.mkdir()
+    files.make_directories(path.parent)
+    files.make_directories(path)
+    there = ("sync_directory", str(quick_directory))
+    assert files.calls == [there, there, ("make_directory", str(path)), ("sync_directory", str(path.parent))]
+
+
+def test_directory_that_is_there_may_be_in_one_that_nobody_can_make_durable(quick_directory: Path) -> None:
+    files = FaultyFiles()
+    files.fail("sync_directory", errno.EINVAL)
+    files.make_directories(quick_directory)

@@ -1,3 +1,4 @@
+from timestone.crc import crc32c
 from timestone.finding import Finding, State
 from timestone.index import Checkpoint, Trailer
 
@@ -29,3 +30,17 @@ def test_what_a_power_loss_may_take_is_not_lost_to_damage() -> None:
     assert behind.lost_range(1100) is None
     again = Finding(1000, State.ORPHAN, "segment 900 has its records", superseded=True)
     assert again.lost_range(1100) is None
+
+
+def test_readers_of_a_rewritten_segment_are_told_its_file_and_nothing_that_is_not_known() -> None:
+    finding = Finding(1000, State.DAMAGED, count=7, segment_bytes=70, segment_file_bytes=33)
+    assert finding.trailer_for_readers(77) is None, "it lies in the file of its name"
+    finding.generation = 2
+    trailer = finding.trailer_for_readers(77)
+    assert trailer is not None
+    assert (trailer.log_id, trailer.base_offset, trailer.generation) == (77, 1000, 2)
+    assert (trailer.entry_count, trailer.segment_bytes, trailer.stored_bytes) == (7, 70, 33)
+    assert trailer.removed_count == trailer.headed_count == 7, "any may have been removed, or have headers"
+    assert trailer.summary_crc != crc32c(b""), "its topics are not known"
+    finding.trailer = Trailer(77, 1000, 7, *(0,) * 9)
+    assert finding.trailer_for_readers(77) is finding.trailer

@@ -215,14 +215,19 @@ def test_bad_batches_are_refused_alike(
 @needs_native
 @pytest.mark.skipif(sys.platform != "linux", reason="the device that is always full is Linux's")
 @given(
-    st.binary(max_size=40), st.booleans(), st.booleans(), st.integers(0, 2**13), st.sampled_from([0, 20_000])
+    st.binary(max_size=40),
+    st.booleans(),
+    st.sampled_from([1, 2, 1024, 1025]),
+    st.integers(0, 2**13),
+    st.sampled_from([0, 20_000]),
 )
 def test_records_are_written_alike(
-    data: bytes, whole: bool, apart: bool, position: int, more_bytes: int
+    data: bytes, whole: bool, piece_count: int, position: int, more_bytes: int
 ) -> None:
-    """Both files, or what became of them when one takes nothing."""
-    data += bytes(more_bytes)
-    pieces = (data[:1], data[1:]) if apart and len(data) > 1 else (data,)
+    """Both files, or what became of them when one takes nothing; neither when there are more pieces than a system call
+    takes."""
+    pieces = (data + bytes(more_bytes), *(b"x",) * (piece_count - 1))
+    data = b"".join(pieces)
     lengths = np.array(list(map(len, pieces)), dtype="<u4")
     outcomes = []
     for twin in (pure_kernel, native):
@@ -242,11 +247,12 @@ def test_records_are_written_alike(
                 salt_crc=3,
                 index_position=2**15,
             )
-            outcomes.append((made, os.pread(segment.fileno(), 2**16, 0)))
+            outcomes.append((made, os.pread(segment.fileno(), 2**17, 0)))
     assert outcomes[0] == outcomes[1]
     (entries, written), stored = outcomes[0]
-    assert written is (whole and len(pieces) == 1)
-    assert stored[position : position + len(data)] == (data if len(pieces) == 1 else b"")
+    fits = piece_count <= 1024
+    assert written is (whole and fits)
+    assert stored[position : position + len(data)] == (data if fits else b"")
     assert stored[2**15 :] == (entries if written else b"")
 
 

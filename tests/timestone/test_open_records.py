@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.interleaved import interleaved
 from timestone import open_records, pure_kernel
 from timestone.entries import ENTRY_BYTES, NO_TOPIC
 from timestone.index import HEADER_BYTES
@@ -170,6 +171,20 @@ def test_a_read_under_way_keeps_the_files_open(twin: Any) -> None:
     assert records.record(BASE) is None
 
 
+def test_closed_at_any_moment_of_a_read_it_is_there_or_takes_the_long_way() -> None:
+    """Of the twin in Python: another thread runs between any two of its instructions."""
+    disk = Disk()
+    found = list(
+        interleaved(
+            open_records,
+            lambda: segment(open_records, index_of(), disk),
+            lambda one: one.stored(BASE + 2),
+            lambda one: one.close(),
+        )
+    )
+    assert set(found) == {None, (99, 2, 0, PAYLOADS[2])}
+
+
 def test_a_segment_is_shown_once_and_forgotten_when_it_is_closed(twin: Any) -> None:
     disks = [Disk([payload] * 3) for payload in (b"old", b"new", b"far")]
     old, new = (
@@ -185,6 +200,15 @@ def test_a_segment_is_shown_once_and_forgotten_when_it_is_closed(twin: Any) -> N
     assert [records.record(BASE + number) is None for number in (2, 3, 10)] == [False, True, False]
     records.clear()
     assert [records.record(BASE + number) is None for number in (2, 3, 10)] == [True] * 3
+
+
+def test_closed_one_takes_the_place_of_no_other(twin: Any) -> None:
+    disk = Disk()
+    closed = segment(twin, index_of(), disk)
+    records = shown(twin, segment(twin, index_of(), disk))
+    closed.close()
+    records.show(closed)
+    assert records.record(BASE).payload == b"zero"
 
 
 @pytest.mark.parametrize(

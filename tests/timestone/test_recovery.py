@@ -13,8 +13,9 @@ from tests.support.child_process import in_child
 from tests.support.faulty_files import FaultyFiles
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, TOPICS, Specimen, look, make_specimen
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
+from tests.support.waiting import wait_for_seals
 from timestone import segment_writer
-from timestone.config import LogConfig, Recovery
+from timestone.config import Compression, LogConfig, Recovery
 from timestone.errors import CorruptLog, LogFailed
 from timestone.index import entry_position
 from timestone.segment_writer import RESERVE_OFFSETS
@@ -335,6 +336,38 @@ def test_what_is_served_unsealed_was_flushed_because_it_counts_as_durable(
         assert log.history.segments[0].trailer is None
         flushed = [Path(path).name for operation, path in files.calls if operation == "fdatasync"]
         assert {INDEX.name, SEGMENT.name} <= set(flushed)
+
+
+def test_compressed_segment_whose_trailer_is_damaged_is_served_where_nothing_can_be_written(
+    quick_directory: Path,
+) -> None:
+    """Without the trailer, the records were looked for in the file that compression has replaced."""
+    root = quick_directory / "data"
+    config = LogConfig(segment_entries=3, compression=Compression.ZSTD)
+    with timestone.open(root, min_free_bytes=0, delete_delay_ms=0) as store:
+        log = store.log("a", config=config)
+        log.append_many([b"%d" % number * 50 for number in range(6)], topic="t")
+        log.roll()
+        wait_for_seals(log)
+        log.apply_compression()
+        store.deleted_files.unlink_all()
+    for index in (root / "a-0").glob("*.index"):
+        content = bytearray(index.read_bytes())
+        content[-60] ^= 1
+        index.write_bytes(content)
+    files = FaultyFiles()
+    files.fail("create", errno.ENOSPC, path=".index", forever=True)
+    with timestone.open(root, files=files, min_free_bytes=0) as store:
+        log = store.log("a")
+        for topics in (None, "t"):
+            assert [record.payload[:1] for record in log.reader("earliest", topics=topics)] == [
+                b"%d" % number for number in range(6)
+            ]
+        assert log.record(4).payload == b"4" * 50
+    with timestone.open(root, min_free_bytes=0) as store:
+        assert len(list(store.log("a").reader("earliest"))) == 6
+        assert all(segment.trailer is not None for segment in store.log("a").history.segments)
+        assert store.recoveries, "it was sealed anew"
 
 
 def test_what_cannot_be_flushed_is_not_served_as_durable(specimen: Specimen, quick_directory: Path) -> None:

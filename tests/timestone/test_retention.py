@@ -155,7 +155,7 @@ def test_reader_with_open_files_keeps_them(place: ExpiringStore) -> None:
     assert log.apply_retention() == 2
     place.store.deleted_files.unlink_all()
     assert not segment.segment_path.exists()
-    assert segment.read_bytes(pair, 0, 100) == bytes(100)
+    assert pair.read(0, 100) == bytes(100)
     assert len(segment.mapped_entries(pair, 0, 4)) == 4
 
 

@@ -9,12 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.interleaved import interleaved
 from tests.support.quick_directory import open_below
-from tests.support.segments import make_segment
+from tests.support.segments import LOG_ID, make_segment
 from timestone import kernel
+from timestone import segment as segments
 from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptRecord
+from timestone.files import Files
 from timestone.index import HEADER_BYTES, entry_position
+from timestone.open_files import OpenSegments
 from timestone.segment import Segment
 
 PAYLOADS = [b"zero", b"", b"two" * 100, b"three", b"", b"five", b"six"]
@@ -102,6 +106,24 @@ def test_single_record_is_checked_each_time_it_is_read(segment: Segment) -> None
         read(segment, 0, max_records=1)
 
 
+def test_what_another_thread_reads_meanwhile_verifies_nothing_else(quick_directory: Path) -> None:
+    made = make_segment(quick_directory, [b"%d" % number for number in range(9)], sealed=False)
+    damage(made.segment_path, 3)
+
+    def partly_read() -> Segment:
+        segment = Segment(Files(), quick_directory, 0, LOG_ID, OpenSegments(1), count=9)
+        segment.read(0, max_records=2, max_bytes=10**6)
+        return segment
+
+    for found in interleaved(
+        segments,
+        partly_read,
+        lambda segment: read(segment, 2, max_records=2),
+        lambda segment: segment.read(5, max_records=4, max_bytes=10**6),
+    ):
+        assert found == [b"2"], "the third one is damaged"
+
+
 def test_records_of_open_files_are_at_hand_until_it_lets_go_of_them(segment: Segment) -> None:
     assert segment.records(600) is None, "the files are not open"
     read(segment, 0)
@@ -121,6 +143,23 @@ def test_records_of_open_files_are_at_hand_until_it_lets_go_of_them(segment: Seg
     assert at_hand.record(500 + len(PAYLOADS) - 1) is None
     segment.release()
     assert at_hand.record(501) is None
+
+
+def test_records_that_two_threads_have_made_are_let_go_of_whoever_shows_his_last(
+    segment: Segment, quick_directory: Path
+) -> None:
+    """Of a segment that compaction has replaced or retention has deleted, nothing may be served any more."""
+    read(segment, 0)
+    at_hand = kernel.OpenRecords([])
+    earlier, later = segment.records(600), segment.records(600)
+    assert earlier is not None and later is not None
+    at_hand.show(later)
+    at_hand.show(earlier)
+    assert at_hand.record(500) is not None
+    del earlier, later
+    segment.release()
+    assert at_hand.record(500) is None
+    assert open_below(quick_directory) == []
 
 
 @pytest.mark.parametrize(("below", "end"), [(0, 500), (500, 500), (503, 503), (600, 507)])
@@ -204,4 +243,4 @@ def test_reader_in_the_middle_keeps_its_files_when_they_are_let_go(segment: Segm
     pair = segment.pair()
     segment.release()
     os.unlink(segment.segment_path)
-    assert segment.read_bytes(pair, 0, 4) == b"zero"
+    assert pair.read(0, 4) == b"zero"

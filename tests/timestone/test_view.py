@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,6 +267,38 @@ def test_segment_file_that_is_missing_is_told_by_its_name(root: Path) -> None:
         with pytest.raises(CorruptLog, match=f"{10:020d}.segment.* missing"):
             other.read(10)
         assert other.record(9).payload == b"9"
+
+
+@pytest.mark.parametrize("rewritten", [{"compression": "zstd"}, {"compact": True}], ids=str)
+def test_rewritten_segment_whose_trailer_is_damaged_is_read_all_the_same(
+    root: Path, rewritten: dict[str, Any]
+) -> None:
+    """The trailer alone says which file its records lie in; the owner mends it when he opens the store again."""
+    settings: Any = {"min_free_bytes": 0, "compact_bytes_per_s": 1, "delete_delay_ms": 0}
+    config = LogConfig(segment_entries=5, **rewritten)
+    with timestone.open(root, ack="written", **settings) as store:
+        log = store.log("a", config=config)
+        for number in range(20):
+            log.append(b"%d" % number * 20, topic=f"t/{max(number, 3)}")
+        log.roll()
+        wait_for_seals(log)
+        log.apply_compaction()
+        log.apply_compression()
+        expected = [record.offset for record in log.reader("earliest")]
+        store.deleted_files.unlink_all()
+    for index in (root / "a-0").glob("*.index"):
+        content = bytearray(index.read_bytes())
+        content[-60] ^= 1
+        index.write_bytes(content)
+    with timestone.view(root) as view:
+        other = view.log("a")
+        for _ in range(2):
+            for topics in (None, "t/+"):
+                assert [record.offset for record in other.reader("earliest", topics=topics)] == expected
+            assert other.record(expected[-1]).payload == b"19" * 20
+            other.refresh()
+    with timestone.open(root, **settings) as store:
+        assert [record.offset for record in store.log("a").reader("earliest")] == expected
 
 
 def test_epoch_is_that_of_the_newest_segment_whose_header_holds(root: Path) -> None:
