@@ -59,6 +59,9 @@ cdef enum:
     ROUND = 32  # topics that are looked up side by side
     # Letting go of the interpreter lock and asking for it back is worth it for what takes some ten microseconds.
     LONG_BYTES = 65536
+    AHEAD_BYTES = 1024  # so much of where payloads go is on its way from memory, where the tail let go of it long ago
+    SHORTEST = 5  # bytes of the shortest PUBLISH
+    UNKNOWN = 0xFFFFFFFF  # in place of a topic's id
 
 assert (RUN_PACKETS, RUN_TOPICS) == (PACKETS, TOPICS)
 cdef Py_ssize_t LONGEST = VARINT_MAX
@@ -86,8 +89,12 @@ cdef struct Run:
     Py_ssize_t properties_count
     Py_ssize_t position
     uint8_t firsts  # all first bytes, or-ed
+    int64_t log  # of the topics, where they were looked up
+    bint unknown  # some of them are not known
 
-# What a call of `scan_publishes` works with. Only one runs at a time: the interpreter lock is held throughout.
+# What a call of `scan_publishes` works with. Only one runs at a time: the interpreter lock is held throughout, and while
+# they are in use nothing is made that the garbage collector counts. Before Python 3.12 it might begin right there, and
+# with it whatever a finalizer does, other threads included.
 cdef Packet *packets = NULL
 cdef Py_ssize_t packet_room = 0
 cdef Topic topics[TOPICS]
@@ -244,8 +251,10 @@ def scan_publishes(bytes data not None, Py_ssize_t position, Py_ssize_t end, int
         raise ValueError(f"bytes {position} to {end} of {len(data)}")
     cdef Run run
     cdef Py_ssize_t number, limit
+    cdef list names = []
+    cdef dict properties = {}
     memset(&run, 0, sizeof(run))
-    make_room(&packets, &packet_room, min((end - position) // 5, PACKETS))
+    make_room(&packets, &packet_room, min((end - position) // SHORTEST, PACKETS))
     run.packets = packets
     limit = end if size_limit > end else max(size_limit, 0)
     scan(<const uint8_t *>PyBytes_AS_STRING(data), position, end, level == 5, limit, True, &run)
@@ -263,8 +272,8 @@ def scan_publishes(bytes data not None, Py_ssize_t position, Py_ssize_t end, int
         <uint8_t *>PyBytes_AS_STRING(lengths),
         <uint8_t *>PyBytes_AS_STRING(answers),
     )
-    names = [topics[number].name[: topics[number].size] for number in range(run.topic_count)]
-    properties = {}
+    for number in range(run.topic_count):
+        names.append(topics[number].name[: topics[number].size])
     if run.properties_count:
         for number in range(run.count):
             if packets[number].properties_bytes:
@@ -321,6 +330,7 @@ cdef class KnownTopics:
     cdef Slot *slots
     cdef Py_ssize_t size  # a power of two
     cdef Py_ssize_t count
+    cdef bint in_use  # without the interpreter lock, so nobody may change it
 
     def __cinit__(self):
         self.size = 16
@@ -353,6 +363,8 @@ cdef class KnownTopics:
         cdef uint64_t hashed = hash_of(topic.name, topic.size)
         cdef Slot *slot
         cdef Known *known
+        if self.in_use:
+            raise RuntimeError("known topics are used by two threads at once")
         if 2 * (self.count + 1) > self.size:
             self.grow()
         slot = self.slot_of(hashed, topic)
@@ -401,6 +413,51 @@ cdef class KnownTopics:
         return 0
 
 
+cdef bint look_up(KnownTopics table, Run *run) noexcept nogil:
+    """Give each packet found the id of its topic. False when some are not known, or not all are in the run's log, which
+    is that of the first if it is negative."""
+    cdef uint64_t hashes[ROUND]
+    cdef Py_ssize_t first = 0, number, last
+    cdef int64_t code = -1
+    cdef bint apart = False
+    cdef Packet *packet
+    cdef Known *known
+    # Slots, then names, lie anywhere in memory: those of a round are under way from there at once.
+    while first < run.count:
+        last = min(run.count, first + ROUND)
+        for number in range(first, last):
+            packet = &run.packets[number]
+            # A device publishes to the topic it has just published to.
+            packet.number = number > 0 and same(&packet.topic, &run.packets[number - 1].topic)
+            if not packet.number:
+                hashes[number - first] = hash_of(packet.topic.name, packet.topic.size)
+                prefetch(table.first_slot(hashes[number - first]))
+        for number in range(first, last):
+            if not run.packets[number].number:
+                known = table.first_slot(hashes[number - first]).known
+                if known != NULL:
+                    prefetch(known)
+                    prefetch(name_in(known) + run.packets[number].topic.size)
+        for number in range(first, last):
+            packet = &run.packets[number]
+            if not packet.number:
+                known = table.slot_of(hashes[number - first], &packet.topic).known
+                code = UNKNOWN if known == NULL else known.code
+                if known == NULL:
+                    run.unknown = True
+                elif run.log < 0:
+                    run.log = code >> 32
+                apart |= code >> 32 != run.log
+            packet.number = <uint32_t>code
+        first = last
+    return not apart and not run.unknown
+
+
+cdef inline Py_ssize_t grown(Py_ssize_t room, Py_ssize_t wanted) noexcept nogil:
+    """The room to make: what there is if that is enough, else twice as much or what is wanted."""
+    return room if wanted <= room else max(wanted, 2 * room)
+
+
 cdef struct Ack:  # one that is due, and to whom
     uint32_t place
     uint8_t packet_id[2]
@@ -413,8 +470,6 @@ cdef class Gathering:
     cdef Py_ssize_t packet_bytes
     cdef Packet *packets
     cdef Py_ssize_t packet_room
-    cdef bint alone  # without the interpreter lock, at something that nobody may change meanwhile
-    cdef dict unknown  # topics that the last run has and `known` has not, as its keys
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size_bytes
     cdef public bint paused
@@ -433,7 +488,7 @@ cdef class Gathering:
     cdef list ack_counts
 
     def __cinit__(self, KnownTopics known not None, packet_bytes):
-        self.known, self.unknown = known, {}
+        self.known = known
         self.packet_bytes = min(max(packet_bytes, 0), LONGEST + 5)
         self.clear()
 
@@ -450,39 +505,48 @@ cdef class Gathering:
         self.log = -1
         self.places, self.sizes, self.ack_counts = {}, [], []
 
-    cdef int make_room(self, Run *run) except -1:
-        cdef Py_ssize_t wanted = self.count + run.count
+    cdef int have_room(self, Py_ssize_t records, Py_ssize_t answers, Py_ssize_t data_bytes) except -1:
+        """Have room for so many in all."""
         cdef void *larger
-        if wanted > self.record_room:
-            wanted = max(wanted, 2 * self.record_room)
-            larger = realloc(self.lengths, 4 * wanted)
+        if records > self.record_room:
+            larger = realloc(self.lengths, 4 * records)
             if larger == NULL:
                 raise MemoryError()
             self.lengths = <uint32_t *>larger
-            larger = realloc(self.ids, 4 * wanted)
+            larger = realloc(self.ids, 4 * records)
             if larger == NULL:
                 raise MemoryError()
             self.ids = <uint32_t *>larger
-            larger = realloc(self.flags, wanted)
+            larger = realloc(self.flags, records)
             if larger == NULL:
                 raise MemoryError()
             self.flags = <uint8_t *>larger
-            self.record_room = wanted
-        wanted = self.answer_count + run.answer_count
-        if wanted > self.ack_room:
-            wanted = max(wanted, 2 * self.ack_room)
-            larger = realloc(self.acks, wanted * sizeof(Ack))
+            self.record_room = records
+        if answers > self.ack_room:
+            larger = realloc(self.acks, answers * sizeof(Ack))
             if larger == NULL:
                 raise MemoryError()
-            self.acks, self.ack_room = <Ack *>larger, wanted
-        wanted = self.data_bytes + run.data_bytes
+            self.acks, self.ack_room = <Ack *>larger, answers
         if self.data == NULL:
-            self.data = new_bytes(NULL, wanted)
+            self.data = new_bytes(NULL, data_bytes)
             if self.data == NULL:
                 raise MemoryError()
-        elif wanted > PyBytes_GET_SIZE(<object>self.data):
-            resize_bytes(&self.data, max(wanted, 2 * PyBytes_GET_SIZE(<object>self.data)))
+        elif data_bytes > PyBytes_GET_SIZE(<object>self.data):
+            resize_bytes(&self.data, data_bytes)
         return 0
+
+    cdef int make_room(self, const Run *run) except -1:
+        """Have room for a run behind what is there, and for more of its kind when there is none."""
+        cdef Py_ssize_t data_room = 0 if self.data == NULL else PyBytes_GET_SIZE(<object>self.data)
+        return self.have_room(
+            grown(self.record_room, self.count + run.count),
+            grown(self.ack_room, self.answer_count + run.answer_count),
+            grown(data_room, self.data_bytes + run.data_bytes),
+        )
+
+    cdef int make_room_for_wire(self, Py_ssize_t size) except -1:
+        """Have room for whatever so many bytes from the wire hold, in all."""
+        return self.have_room(size // SHORTEST, size // SHORTEST, size)
 
     def take(self, source, bytearray buffer not None, Py_ssize_t position, Py_ssize_t end, int level, int64_t room):
         if not 0 <= position <= end <= PyByteArray_GET_SIZE(buffer):
@@ -493,60 +557,75 @@ cdef class Gathering:
     cdef Py_ssize_t take_run(
         self, source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room
     ) except -1:
-        self.check_alone()
-        cdef Py_ssize_t behind = self.take_known(source, data, position, end, level, room)
-        if self.unknown:
-            topics, self.unknown = list(self.unknown), {}
-            # Once more from the start: the answer may have come from somewhere that has taken more.
-            if source.bring(topics):
-                behind = self.take_known(source, data, position, end, level, room)
-                self.unknown = {}
-        return behind
-
-    cdef Py_ssize_t take_known(
-        self, source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room
-    ) except -1:
+        self.check_unused()
+        cdef Py_ssize_t behind
         cdef Run run
-        cdef Py_ssize_t number, taken, place
-        cdef PyObject *found
-        cdef int64_t log = self.log
-        cdef bint with_properties = level == 5
-        memset(&run, 0, sizeof(run))
-        make_room(&self.packets, &self.packet_room, (end - position) // 5)
-        run.packets = self.packets
+        if not self.take_known(source, data, position, end, level, room, &run):
+            # Once more from the start: the answer may have come from somewhere that has taken more.
+            if not run.unknown or not source.bring(self.unknown_of(&run)):
+                return position
+            if not self.take_known(source, data, position, end, level, room, &run):
+                return position
+        return run.position
+
+    cdef bint take_known(
+        self, source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room, Run *run
+    ) except -1:
+        cdef KnownTopics known = self.known
+        cdef uint32_t place
+        cdef bint found
+        make_room(&self.packets, &self.packet_room, (end - position) // SHORTEST)
         if end - position < LONG_BYTES:
-            scan(data, position, end, with_properties, self.packet_bytes, False, &run)
+            found = self.find(known, data, position, end, level, room, run)
         else:
-            self.alone = True
+            known.in_use = True
             with nogil:
-                scan(data, position, end, with_properties, self.packet_bytes, False, &run)
-            self.alone = False
+                found = self.find(known, data, position, end, level, room, run)
+            known.in_use = False
+        if not found:
+            return False
+        self.make_room(run)
+        place = self.place_of(source)
+        if run.data_bytes < LONG_BYTES:
+            self.copy_run(run, place)
+        else:
+            known.in_use = True
+            with nogil:
+                self.copy_run(run, place)
+            known.in_use = False
+        self.charge(source, place, run, run.position - position)
+        return True
+
+    cdef bint find(
+        self, KnownTopics known, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room,
+        Run *run,
+    ) noexcept nogil:
+        """Find the publishes, and the ids of their topics. False when they are not to be taken."""
+        memset(run, 0, sizeof(Run))
+        run.packets, run.log = self.packets, self.log
+        scan(data, position, end, level == 5, self.packet_bytes, False, run)
         if run.count == 0 or run.properties_count or run.answer_count > room or run.firsts & 5:  # RETAIN or QoS 2
-            return position
-        if not self.look_up(run.count, &log):
-            return position
-        found = PyDict_GetItemWithError(self.places, source)
-        place = len(self.sizes) if found == NULL else <object>found
-        self.make_room(&run)
-        taken = run.position - position
-        source.submitted_bytes += taken
-        if found == NULL:
+            return False
+        return look_up(known, run)
+
+    cdef uint32_t place_of(self, source) except? 0xFFFFFFFF:
+        """Where a source stands among those whose publishes were taken, or will stand."""
+        cdef PyObject *found = PyDict_GetItemWithError(self.places, source)
+        return <uint32_t>len(self.sizes) if found == NULL else <object>found
+
+    cdef int charge(self, source, uint32_t place, const Run *run, Py_ssize_t size_bytes) except -1:
+        """A run of this source was taken, so many bytes on the wire."""
+        source.submitted_bytes += size_bytes
+        if place == len(self.sizes):
             self.places[source] = place
-            self.sizes.append(taken)
+            self.sizes.append(size_bytes)
             self.ack_counts.append(run.answer_count)
         else:
-            self.sizes[place] += taken
+            self.sizes[place] += size_bytes
             self.ack_counts[place] += run.answer_count
-        if run.data_bytes < LONG_BYTES:
-            self.copy_run(&run, <uint32_t>place)
-        else:
-            self.alone = True
-            with nogil:
-                self.copy_run(&run, <uint32_t>place)
-            self.alone = False
-        self.log = log
-        self.size_bytes += taken
-        return run.position
+        self.log = run.log
+        self.size_bytes += size_bytes
+        return 0
 
     cdef void copy_run(self, const Run *run, uint32_t place) noexcept nogil:
         """Put the packets found, whose numbers are their topics' ids, behind what is there; there is room for them."""
@@ -556,6 +635,8 @@ cdef class Gathering:
         cdef Ack *ack
         for number in range(run.count):
             packet = &run.packets[number]
+            prefetch(at + AHEAD_BYTES)
+            prefetch(at + AHEAD_BYTES + 64)
             memcpy(at, packet.payload, packet.payload_bytes)
             at += packet.payload_bytes
             self.lengths[self.count + number] = packet.payload_bytes
@@ -569,53 +650,24 @@ cdef class Gathering:
         self.count += run.count
         self.data_bytes += run.data_bytes
 
-    cdef int check_alone(self) except -1:
-        if self.alone:
+    cdef int check_unused(self) except -1:
+        if self.known.in_use:
             raise RuntimeError("a gathering is used by two threads at once")
         return 0
 
-    cdef bint look_up(self, Py_ssize_t count, int64_t *log) except -1:
-        """Give each packet found the id of its topic. False when some are not known, or not all are in `log`, which is
-        that of the first if it is negative."""
-        cdef KnownTopics table = self.known
-        cdef dict unknown = self.unknown
-        cdef uint64_t hashes[ROUND]
-        cdef Py_ssize_t first, number, last
-        cdef int64_t code = -1
-        cdef bint apart = False
-        cdef Packet *packet
-        cdef Known *known
-        # Slots, then names, lie anywhere in memory: those of a round are under way from there at once.
-        for first in range(0, count, ROUND):
-            last = min(count, first + ROUND)
-            for number in range(first, last):
-                packet = &self.packets[number]
-                # A device publishes to the topic it has just published to.
-                packet.number = number > 0 and same(&packet.topic, &self.packets[number - 1].topic)
-                if not packet.number:
-                    hashes[number - first] = hash_of(packet.topic.name, packet.topic.size)
-                    prefetch(table.first_slot(hashes[number - first]))
-            for number in range(first, last):
-                if not self.packets[number].number:
-                    known = table.first_slot(hashes[number - first]).known
-                    if known != NULL:
-                        prefetch(known)
-                        prefetch(name_in(known) + self.packets[number].topic.size)
-            for number in range(first, last):
-                packet = &self.packets[number]
-                if not packet.number:
-                    known = table.slot_of(hashes[number - first], &packet.topic).known
-                    code = -1 if known == NULL else known.code
-                    if known == NULL:
-                        unknown[packet.topic.name[: packet.topic.size]] = None
-                    elif log[0] < 0:
-                        log[0] = code >> 32
-                    apart |= code >> 32 != log[0]
-                packet.number = <uint32_t>code
-        return not apart and not unknown
+    cdef list unknown_of(self, const Run *run):
+        """The topics of a run that were not known, each once."""
+        cdef dict topics = {}
+        cdef Py_ssize_t number
+        cdef const Topic *topic
+        for number in range(run.count):
+            if run.packets[number].number == UNKNOWN:
+                topic = &run.packets[number].topic
+                topics[topic.name[: topic.size]] = None
+        return list(topics)
 
     def finish(self):
-        self.check_alone()
+        self.check_unused()
         cdef bytes data
         if self.data == NULL:
             data = b""
@@ -827,26 +879,21 @@ cdef class Sockets:
 
     cdef Py_ssize_t read(self, Socket one, link, now) except -1:
         cdef Py_ssize_t front = self.front, room = PyByteArray_GET_SIZE(self.memory) - front, got
-        cdef Py_ssize_t at
         cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(self.memory)
         cdef int fd = one.fd
+        if one.bulky and one.between and not self.gathering.paused and is_plain(link):
+            return self.read_bulk(one, link, now)
         if one.bulky:
             with nogil:
                 got = socket_receive(fd, data + front, room)
         else:
             got = socket_receive(fd, data + front, room)
         if got <= 0:
-            if got < 0 and (errno == EAGAIN or errno == EINTR):
-                return 0
-            error = None if got == 0 else system_error()
-            self.remove(one)
-            link.reading_ended(error)
+            self.nothing_read(one, link, got)
             return 0
         one.bulky = got >= BULKY_BYTES
         if one.between and are_pubacks(data + front, got):
-            link.last_seen = now
-            self.plain_bytes += got
-            link.take_pubacks([data[at] << 8 | data[at + 1] for at in range(front + 2, front + got, 4)])
+            self.take_pubacks(link, data + front, got, now)
         elif one.between and not self.gathering.paused and is_plain(link):
             link.last_seen = now
             self.plain_bytes += got
@@ -856,12 +903,78 @@ cdef class Sockets:
             self.look(one)
         return got
 
+    cdef Py_ssize_t read_bulk(self, Socket one, link, now) except -1:
+        """Read a plain link that has much to read: its publishes are received, found and copied in one go without the
+        interpreter lock, which another thread would want back as often as it is let go of."""
+        cdef Gathering gathering = self.gathering
+        cdef KnownTopics known = gathering.known
+        cdef Py_ssize_t front = self.front, size = PyByteArray_GET_SIZE(self.memory) - front, got
+        cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(self.memory)
+        cdef Py_ssize_t answers = gathering.answer_count, behind = front
+        cdef int64_t room = self.room_of(one)
+        cdef int fd = one.fd, level = one.level
+        cdef uint32_t place = gathering.place_of(link)
+        cdef bint found = False
+        cdef Run run
+        gathering.check_unused()
+        make_room(&gathering.packets, &gathering.packet_room, size // SHORTEST)
+        gathering.make_room_for_wire(max(self.piece_bytes, gathering.size_bytes) + size)
+        known.in_use = True
+        with nogil:
+            got = socket_receive(fd, data + front, size)
+            if got > 0:
+                found = gathering.find(known, data, front, front + got, level, room, &run)
+                if found:
+                    gathering.copy_run(&run, place)
+        known.in_use = False
+        if got <= 0:
+            self.nothing_read(one, link, got)
+            return 0
+        one.bulky = got >= BULKY_BYTES
+        if found:
+            behind = run.position
+            gathering.charge(link, place, &run, behind - front)
+        elif run.unknown:
+            behind = gathering.take_run(link, data, front, front + got, level, room)
+        elif are_pubacks(data + front, got):
+            self.take_pubacks(link, data + front, got, now)
+            return got
+        link.last_seen = now
+        self.plain_bytes += got
+        self.taken(one, link, answers, front, behind, front + got)
+        return got
+
+    cdef int take_pubacks(self, link, const uint8_t *data, Py_ssize_t size, now) except -1:
+        cdef Py_ssize_t at
+        link.last_seen = now
+        self.plain_bytes += size
+        link.take_pubacks([data[at] << 8 | data[at + 1] for at in range(2, size, 4)])
+        return 0
+
+    cdef int nothing_read(self, Socket one, link, Py_ssize_t got) except -1:
+        """Its end, an error, or nothing there yet."""
+        if got < 0 and (errno == EAGAIN or errno == EINTR):
+            return 0
+        error = None if got == 0 else system_error()
+        self.remove(one)
+        link.reading_ended(error)
+        return 0
+
     cdef int take(self, Socket one, link, const uint8_t *data, Py_ssize_t position, Py_ssize_t end) except -1:
         """What `Link.buffer_updated` does with bytes that begin a packet."""
+        cdef Py_ssize_t answers = self.gathering.answer_count
+        cdef Py_ssize_t behind = self.gathering.take_run(link, data, position, end, one.level, self.room_of(one))
+        return self.taken(one, link, answers, position, behind, end)
+
+    cdef int64_t room_of(self, Socket one) except -1:
+        """How many of its publishes may still be to be acknowledged."""
+        return NO_LIMIT if one.level < 5 else one.connection.room
+
+    cdef int taken(
+        self, Socket one, link, Py_ssize_t answers, Py_ssize_t position, Py_ssize_t behind, Py_ssize_t end
+    ) except -1:
+        """Bytes from `position` to `behind` were gathered; there were so many `answers` before. The link has the rest."""
         cdef Gathering gathering = self.gathering
-        cdef Py_ssize_t answers = gathering.answer_count, behind
-        cdef int64_t room = NO_LIMIT if one.level < 5 else one.connection.room
-        behind = gathering.take_run(link, data, position, end, one.level, room)
         if gathering.answer_count > answers:
             one.connection.unacknowledged += gathering.answer_count - answers
         if behind > position and (
@@ -990,6 +1103,7 @@ cdef struct Delivery:
     uint8_t first
     uint16_t packet_id
 
+# What a call of `frame_records` works with, as `scan_publishes` does.
 cdef Delivery *deliveries = NULL
 cdef Py_ssize_t delivery_room = 0
 cdef Shape *shapes = NULL
@@ -1018,7 +1132,9 @@ cdef int take_form(object form, Shape *shape) except -1:
     shape.wanted = form is not None
     if form is None:
         return 0
-    head, block, qos, retain, first_offset = form
+    if not isinstance(form, tuple):
+        raise TypeError(f"a form is {type(form).__name__}, not a tuple")
+    head, block, qos, retain, first_offset = <tuple>form  # an iterator would be something for the garbage collector
     if head is None or block is None or not 0 <= qos <= 2:
         raise ValueError(f"no form: {form}")
     shape.head, shape.head_bytes = <const uint8_t *>PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)

@@ -27,6 +27,7 @@ from mqtt_front.ingest import Appended, Ingest
 from mqtt_front.link import FRONT_BYTES, Link
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.poller import Poller, PollingLoop
 from mqtt_front.rate import BURST_S, Rate
 from mqtt_front.retaining import Retaining
@@ -98,10 +99,13 @@ class Broker:
             Rate(settings.connects_per_s, self.deadlines.now) if settings.connects_per_s else None
         )
         self.receipts = Receipts(router.logs)
-        self.sessions = Sessions(documents, loop, save_executor, self.receipts, groups=router.groups, log=log)
+        self.time = PassingTime()
+        self.sessions = Sessions(
+            documents, loop, save_executor, self.receipts, groups=router.groups, log=log, time=self.time
+        )
         self._read_executor = read_executor
         self._reads: Mailbox[Callable[[], None]] = Mailbox(loop, _call_all)
-        self.delivery = Delivery(loop, read_executor, self.complaints, self.sessions)
+        self.delivery = Delivery(loop, read_executor, self.complaints, self.sessions, self.time)
         self.ingest = Ingest(
             router,
             loop,
@@ -125,6 +129,7 @@ class Broker:
             count_limit=settings.retained_count,
             bytes_limit=settings.retained_bytes,
             log=log,
+            time=self.time,
         )
         self.wills = Wills(
             functools.partial(publishing.publish_will, self),
@@ -133,6 +138,7 @@ class Broker:
             loop,
             save_executor,
             log=log,
+            time=self.time,
         )
         self.links: dict[Link, None] = {}
         self.lingering: set[Link] = set()
@@ -152,6 +158,7 @@ class Broker:
         )
         self.stopping = False
         self.deadlines.on_tick += [
+            self.time.look,
             self.sessions.expire,
             self.wills.publish_due,
             self.retaining.expire,

@@ -6,7 +6,6 @@ must not wait for a disk. A slow client's feed is blocked and costs nothing unti
 """
 
 import functools
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -19,6 +18,7 @@ from mqtt_front.feed import Cursor, Feed, FeedState, OnWake
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
 from mqtt_front.packing import Packed, pack, pack_single
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.session import Client, Session
 from timestone.batch import Batch
 from timestone.draft import Draft
@@ -75,12 +75,15 @@ class _Step(NamedTuple):
 class Delivery:
     """Serves the feeds of connected sessions. All methods but `wake` belong to the event loop's thread."""
 
-    def __init__(self, loop: Loop, executor: Executor, complaints: Complaints, sessions: Saver) -> None:
+    def __init__(
+        self, loop: Loop, executor: Executor, complaints: Complaints, sessions: Saver, time: PassingTime
+    ) -> None:
         """`executor` runs reads that touch the disk."""
         self._loop = loop
         self._executor = executor
         self._complaints = complaints
         self._sessions = sessions
+        self._time = time
         self._ready: deque[Feed] = deque()
         self._scheduled = False
         self._wakes: Mailbox[tuple[Feed, Cursor]] = Mailbox(loop, self._woken)
@@ -263,7 +266,7 @@ class Delivery:
             feed.window.seen = max(seen, batch.next_offset)
             self._go_on(step)
             return
-        packed = pack(feed, batch, client.target, time.time_ns() // 1000)
+        packed = pack(feed, batch, client.target, self._time)
         feed.gave(batch)
         self._send(step, client, packed)
 

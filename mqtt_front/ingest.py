@@ -146,6 +146,7 @@ class _Turn:
 
     __slots__ = (
         "answers",
+        "calls",
         "columns",
         "ends",
         "errors",
@@ -163,6 +164,8 @@ class _Turn:
         self.answers: list[tuple[Source, bytes, int]] = []
         """Source, acknowledgements, and the log that the publishes went to, or minus the reason they did not;
         in the order of arrival."""
+        self.calls: list[Callable[[], None]] = []
+        """What waited for it, and for all before it."""
         self.sizes: dict[Source, int] = {}
         self.size_bytes = 0 if gathered is None else gathered.size_bytes
         self.open_count = 0
@@ -276,6 +279,13 @@ class Ingest:
         """Acknowledge publishes at QoS 2 that came before: after all that is not settled yet."""
         answers = frame_acknowledgements(_PUBREC, packet_ids)
         self._open_turn().answers.append((source, answers, _NO_LOG))
+
+    def once_settled(self, then: Callable[[], None]) -> None:
+        """Call this when everything that was published so far is settled; at once if it is."""
+        if self.settled:
+            then()
+        else:
+            self._open_turn().calls.append(then)
 
     def refuse(self, source: Source, row: PublishRow, reason: Reason) -> None:
         """Answer a publish that is not appended, and say so in the log."""
@@ -484,6 +494,8 @@ class Ingest:
             for source, size_bytes in turn.all_sizes():
                 source.submitted_bytes -= size_bytes
             self.room_bytes += turn.size_bytes
+            for call in turn.calls:
+                call()
         if done:
             self._appended(appended)
         self._shares.settled(self.submitted_bytes)

@@ -15,6 +15,7 @@ from mqtt_front.codec.packets import MQTT_5
 from mqtt_front.feed import Feed
 from mqtt_front.headers import NO_HEADERS, StoredHeaders, stored_headers
 from mqtt_front.kernel import frame_record, frame_records
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.places import Places, frame_placed
 from mqtt_front.session import InFlight, Target
 from mqtt_front.subscription import Grant
@@ -39,17 +40,17 @@ class Packed(NamedTuple):
     another packet id."""
 
 
-def pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
+def pack(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:
     """The packets for the records of `batch`; the feed's window and the session's packet ids move on.
 
     The caller has seen to it that the batch has no more records than there is room for in flight.
     """
     naming = _naming_count(feed, batch, target)
     if not 0 < naming < len(batch):
-        return _pack(feed, batch, target, now_us)
+        return _pack(feed, batch, target, time)
     after = np.arange(len(batch)) >= naming
-    named = _pack(feed, batch.select(~after), target, now_us)
-    return _joined(named, _pack(feed, batch.select(after), target, now_us))
+    named = _pack(feed, batch.select(~after), target, time)
+    return _joined(named, _pack(feed, batch.select(after), target, time))
 
 
 def pack_single(feed: Feed, record: SingleRecord, target: Target) -> bytes | None:
@@ -106,14 +107,14 @@ def _joined(one: Packed, other: Packed) -> Packed:
     )
 
 
-def _pack(feed: Feed, batch: Batch, target: Target, now_us: int) -> Packed:
+def _pack(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:
     first, plain = 0, Packed(b"", 0, 0, 0)
     places = Places(feed.log.name) if target.level == MQTT_5 and feed.tells_place else None
     if batch.plain and not feed.replaying and feed.gap is None:
         first, plain = _pack_plain(feed, batch, target, places)
     if first < len(batch):
         rest = batch.select(np.arange(len(batch)) >= first) if first else batch
-        plain = _joined(plain, _pack_each(feed, rest, target, now_us, places))
+        plain = _joined(plain, _pack_each(feed, rest, target, time, places))
     feed.window.seen = max(feed.window.seen, batch.next_offset)
     return plain
 
@@ -179,11 +180,13 @@ def _forget_forms(feed: Feed, topic_ids: Iterable[int]) -> None:
                 other.forms.pop(topic_id, None)
 
 
-def _pack_each(feed: Feed, batch: Batch, target: Target, now_us: int, places: Places | None = None) -> Packed:
+def _pack_each(
+    feed: Feed, batch: Batch, target: Target, time: PassingTime, places: Places | None = None
+) -> Packed:
     """One by one: records with header blocks, those sent before a reconnect, and what is special about a client."""
     told = 0 if target.aliases is None else target.aliases.told_count
     rows = _Rows(feed, target, places)
-    rows.gather(batch, feed.window.seen if feed.replaying else 0, now_us)
+    rows.gather(batch, feed.window.seen if feed.replaying else 0, time)
     if target.aliases is not None and target.aliases.told_count > told:
         _forget_forms(feed, set(batch.topic_ids.tolist()))
     rows.number()
@@ -213,7 +216,7 @@ class _Rows:
         self.oversize_count = 0
         self.expired_count = 0
 
-    def gather(self, batch: Batch, replay_until: int, now_us: int) -> None:
+    def gather(self, batch: Batch, replay_until: int, time: PassingTime) -> None:
         """Take the deliveries that the records come to."""
         feed, client_id = self.feed, self.feed.session.client_id
         columns = zip(
@@ -224,7 +227,7 @@ class _Rows:
             stored = stored_headers(batch.header_block(number))
             left_s = None
             if stored.expiry_s is not None:
-                left_s = stored.expiry_s - (now_us - timestamp_us) // _MICROSECONDS
+                left_s = stored.expiry_s - time.age_us(timestamp_us) // _MICROSECONDS
             grant = feed.grant(topic_id)
             if grant is not None and offset < grant.plain_from:
                 grant = grant.at(offset, stored.publisher == client_id)

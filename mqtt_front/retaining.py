@@ -7,9 +7,8 @@ then the logs from there, which a pin keeps until then. So retention may delete 
 
 import functools
 import logging
-import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +18,7 @@ from mqtt_front.events import Publishes
 from mqtt_front.headers import stored_headers
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.retained import RetainedMessage, RetainedMessages
 from mqtt_front.retained_document import (
     CHECKPOINT_KEY,
@@ -74,7 +74,7 @@ class Retaining:
         count_limit: int,
         bytes_limit: int,
         log: logging.Logger,
-        clock: Callable[[], float] = time.time,
+        time: PassingTime,
     ) -> None:
         self._logs = {one.log.name: one for one in logs}
         for one in logs:
@@ -85,14 +85,14 @@ class Retaining:
         self._count_limit = count_limit
         self._bytes_limit = bytes_limit
         self._log = log
-        self._clock = clock
+        self._time = time
         self._reads: Mailbox[tuple[RetainedMessages, Batch | Exception]] = Mailbox(loop, self._read)
         self._reading: set[str] = set()
         self.expected: dict[str, int] = {}
         """New topics that were admitted and are not in the logs yet, with their sizes."""
         self._expected_bytes = 0
         self._expiries: Schedule[str] = Schedule()
-        """By topic: when its message expires, in microseconds since 1970."""
+        """By topic: when its message expires, by `PassingTime`."""
         self._dirty: dict[str, Dirty] = {}
         self._checkpoint: dict[str, Place] = {}
         self._checkpoint_s = 0.0
@@ -144,7 +144,8 @@ class Retaining:
         if expiry_s is None:
             self._expiries.call_off(message.topic)
         else:
-            self._expiries.set(message.topic, message.timestamp_us + expiry_s * _MICROSECONDS)
+            age_s = self._time.age_us(message.timestamp_us) / _MICROSECONDS
+            self._expiries.set(message.topic, self._time.now_s() + expiry_s - age_s)
 
     # Following the logs.
 
@@ -236,7 +237,7 @@ class Retaining:
 
     def expire(self) -> None:
         """Forget the messages whose expiry interval is over."""
-        for topic in self._expiries.take(self._clock() * _MICROSECONDS):
+        for topic in self._expiries.take(self._time.now_s()):
             for name, messages in self._logs.items():
                 message = messages.get(topic)
                 if message is not None:
@@ -285,7 +286,7 @@ class Retaining:
 
     def save(self) -> None:
         """Begin to bring documents up to date, the oldest changes first."""
-        now = self._clock()
+        now = self._time.now_s()
         if not self._writer.saved or (not self._dirty and now < self._checkpoint_s + _CHECKPOINT_PERIOD_S):
             return
         chosen = list(self._dirty)[:_SAVED_AT_A_TIME]

@@ -39,10 +39,12 @@ class Lifetime(NamedTuple):
     expiry_s: int
     ended_s: float
 
-    def expires_s(self, started_s: float) -> float | None:
-        """Seconds since 1970; None for never. One that was connected when the server died counts from
-        `started_s`."""
-        return None if self.expiry_s == NEVER_S else (self.ended_s or started_s) + self.expiry_s
+    def left_s(self, wall_s: float) -> float | None:
+        """Seconds that it has left at this time since 1970; None for ever. No more than all of them: the clock may have
+        been set back since it ended. One that was connected when the server died has all of them."""
+        if self.expiry_s == NEVER_S:
+            return None
+        return min(0.0, self.ended_s - wall_s) + self.expiry_s if self.ended_s else self.expiry_s
 
 
 def encode_session(session: Session, ended_s: float, receipts: Receipts) -> bytes:

@@ -7,7 +7,6 @@ own: the event loop never waits for the disk.
 import heapq
 import json
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 from mqtt_front.exactly_once import Receipts
 from mqtt_front.groups import KEY_PREFIX, Groups
 from mqtt_front.loop import Loop
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.session import Session
 from mqtt_front.session_document import (
     UnknownSession,
@@ -36,6 +36,7 @@ _CHECKPOINT_PERIOD_S = 10.0
 class _Stored(NamedTuple):
     document: bytes
     expires_s: float | None
+    """By `PassingTime`; None for never."""
 
 
 class Sessions:
@@ -50,7 +51,7 @@ class Sessions:
         *,
         groups: Groups | None = None,
         log: logging.Logger,
-        clock: Callable[[], float] = time.time,
+        time: PassingTime,
     ) -> None:
         """`groups` are saved together with the sessions, and told when one ends."""
         self._documents = documents
@@ -61,7 +62,7 @@ class Sessions:
         self._checkpoint_count = 0
         self._checkpoint_s = 0.0
         self._log = log
-        self._clock = clock
+        self._time = time
         self._writer = WriteBehind(documents, SPACE, loop, executor, log=log)
         self.connected: dict[str, Session] = {}
         self._away: dict[str, _Stored] = {}
@@ -81,21 +82,21 @@ class Sessions:
     def load(self) -> None:
         """Read what an earlier process left, in its documents and in the logs, and note that this is done. Touches the
         disk: call it before the loop serves anybody."""
-        now = self._clock()
+        wall_s = self._time.wall_s()
         documents = self._documents.items(SPACE)
         checkpoint = documents.pop(_CHECKPOINT_KEY, None)
         groups = {key: documents.pop(key) for key in list(documents) if key.startswith(KEY_PREFIX)}
         self._receipts.recover(json.loads(checkpoint) if checkpoint is not None else {})
         written: dict[str, bytes | None] = {_CHECKPOINT_KEY: json.dumps(self._receipts.settled).encode()}
         for client_id, document in documents.items():
-            known = ended_at(with_found_receipts(client_id, document, self._receipts), now)
+            known = ended_at(with_found_receipts(client_id, document, self._receipts), wall_s)
             if known is not document:
                 documents[client_id] = written[client_id] = known
         self._documents.put_many(SPACE, written)
         self._checkpoint = dict(self._receipts.settled)
         for client_id, document in documents.items():
             try:
-                self._put_away(client_id, document, session_lifetime(document).expires_s(now))
+                self._put_away(client_id, document)
             except UnknownSession as error:
                 self._log.error("session of %r is left alone: %s", client_id, error)
         logs = {log.name: log for log in self._receipts.logs}
@@ -107,7 +108,7 @@ class Sessions:
         stored = self._away.get(client_id)
         if stored is None:
             return None
-        if stored.expires_s is not None and stored.expires_s <= self._clock():
+        if stored.expires_s is not None and stored.expires_s <= self._time.now_s():
             self.discard(client_id)
             return None
         del self._away[client_id]
@@ -146,9 +147,8 @@ class Sessions:
             else:
                 self._groups.session_ended(session.client_id)
             return
-        now = self._clock()
-        document = encode_session(session, now, self._receipts)
-        self._put_away(session.client_id, document, session_lifetime(document).expires_s(now))
+        document = encode_session(session, self._time.wall_s(), self._receipts)
+        self._put_away(session.client_id, document)
         self._save_groups()
         self._writer.write(session.client_id, document)
 
@@ -205,7 +205,7 @@ class Sessions:
 
     def expire(self) -> None:
         """Drop the sessions whose time is over."""
-        now = self._clock()
+        now = self._time.now_s()
         while self._expiries and self._expiries[0][0] <= now:
             looked_at_s, client_id = heapq.heappop(self._expiries)
             if self._scheduled.get(client_id) == looked_at_s:
@@ -219,7 +219,9 @@ class Sessions:
                 self.discard(client_id)
                 self.expired_count += 1
 
-    def _put_away(self, client_id: str, document: bytes, expires_s: float | None) -> None:
+    def _put_away(self, client_id: str, document: bytes) -> None:
+        left_s = session_lifetime(document).left_s(self._time.wall_s())
+        expires_s = None if left_s is None else self._time.now_s() + left_s
         self._away[client_id] = _Stored(document, expires_s)
         if expires_s is not None:
             self._schedule(client_id, expires_s)
@@ -234,7 +236,7 @@ class Sessions:
     def _save_checkpoint(self) -> None:
         """Say, in the same transaction as the sessions, up to where they know about the logs: that far a start need not
         look for packet ids. Now and then is enough while nobody publishes at QoS 2."""
-        settled, count, now = dict(self._receipts.settled), self._receipts.count, self._clock()
+        settled, count, now = dict(self._receipts.settled), self._receipts.count, self._time.now_s()
         if settled == self._checkpoint:
             return
         if count == self._checkpoint_count and now < self._checkpoint_s + _CHECKPOINT_PERIOD_S:
@@ -243,7 +245,7 @@ class Sessions:
         self._writer.write(_CHECKPOINT_KEY, json.dumps(settled).encode())
 
     def _save_groups(self, then: Callable[[], None] | None = None) -> None:
-        documents, readers = self._groups.changes(int(self._clock() * 1_000_000))
+        documents, readers = self._groups.changes(int(self._time.wall_s() * 1_000_000))
         for key, document in documents.items():
             self._writer.write(key, document, then)
             then = None

@@ -9,13 +9,13 @@ key: at the next start it is looked for from there on, so a kill in the middle d
 import functools
 import itertools
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
 from mqtt_front.codec.packets import Will
 from mqtt_front.loop import Loop
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.schedule import Schedule
 from mqtt_front.will_document import StoredWill, UnknownWill, decode_will, encode_will
 from mqtt_front.will_records import Place
@@ -38,14 +38,16 @@ class Records(Protocol):
 class KeptWill:
     """A will that is kept: of one stay of one client."""
 
-    __slots__ = ("client_id", "due_s", "key", "place", "will")
+    __slots__ = ("client_id", "due_s", "due_wall_s", "key", "place", "will")
 
     def __init__(self, key: str, client_id: str, will: Will) -> None:
         self.key = key
         self.client_id = client_id
         self.will = will
         self.due_s = 0.0
-        """Seconds since 1970; 0 while the client is connected."""
+        """By `PassingTime`."""
+        self.due_wall_s = 0.0
+        """The same on the disk: seconds since 1970; 0 while the client is connected."""
         self.place: Place | None = None
         """Where its record is, once it may have been published."""
 
@@ -62,7 +64,7 @@ class Wills:
         executor: Executor,
         *,
         log: logging.Logger,
-        clock: Callable[[], float] = time.time,
+        time: PassingTime,
     ) -> None:
         self._publish = publish
         self._records = records
@@ -70,8 +72,8 @@ class Wills:
         self._writer = WriteBehind(documents, SPACE, loop, executor, log=log)
         self._loop = loop
         self._log = log
-        self._clock = clock
-        self._numbers = itertools.count(time.time_ns())  # above those of earlier processes
+        self._time = time
+        self._numbers = itertools.count(int(time.wall_s() * 1e9))  # above those of earlier processes
         self._waiting: dict[str, list[KeptWill]] = {}
         self._schedule: Schedule[KeptWill] = Schedule()
         """Those that wait, by due time."""
@@ -92,16 +94,21 @@ class Wills:
                 self._log.error("will %r is left alone: %s", key, error)
                 continue
             kept = KeptWill(key, stored.client_id, stored.will)
-            kept.due_s, kept.place = stored.due_s, stored.place
+            kept.due_wall_s, kept.place = stored.due_s, stored.place
+            delay_s = _delay_s(stored.will, stored.session_expiry_s)
+            left_s: float = min(
+                delay_s, stored.due_s - self._time.wall_s()
+            )  # the clock may have been set back
             if kept.place is not None:
                 if self._records.holds(kept.place, stored.will.topic, key):
                     changed[key] = None
                     continue
-                kept.due_s = self._clock()
+                left_s = 0
             elif not stored.due_s:
-                kept.due_s = self._clock() + _delay_s(stored.will, stored.session_expiry_s)
-                changed[key] = encode_will(stored._replace(due_s=kept.due_s))
-            self._wait(kept)
+                left_s = delay_s
+                kept.due_wall_s = self._time.wall_s() + delay_s
+                changed[key] = encode_will(stored._replace(due_s=kept.due_wall_s))
+            self._wait(kept, left_s)
         if changed:
             self._documents.put_many(SPACE, changed)
 
@@ -122,30 +129,31 @@ class Wills:
         if delay_s == 0:
             self._publish_now(kept)
             return
-        kept.due_s = self._clock() + delay_s
+        kept.due_wall_s = self._time.wall_s() + delay_s
         self._writer.write(kept.key, _document(kept, session_expiry_s))
-        self._wait(kept)
+        self._wait(kept, delay_s)
 
     def returned(self, client_id: str, *, session_continues: bool) -> None:
         """The client is back: a delayed will is off, unless its session ended by that [MQTT-3.1.3-9] or its time had
         come before."""
         for kept in self._waiting.pop(client_id, ()):
             self._schedule.call_off(kept)
-            if session_continues and kept.due_s > self._clock():
+            if session_continues and kept.due_s > self._time.now_s():
                 self.revoke(kept)
             else:
                 self._publish_now(kept)
 
     def publish_due(self) -> None:
         """Publish the wills whose time has come."""
-        for kept in self._schedule.take(self._clock()):
+        for kept in self._schedule.take(self._time.now_s()):
             waiting = self._waiting[kept.client_id]
             waiting.remove(kept)
             if not waiting:
                 del self._waiting[kept.client_id]
             self._publish_now(kept)
 
-    def _wait(self, kept: KeptWill) -> None:
+    def _wait(self, kept: KeptWill, left_s: float) -> None:
+        kept.due_s = self._time.now_s() + left_s
         self._waiting.setdefault(kept.client_id, []).append(kept)
         self._schedule.set(kept, kept.due_s)
 
@@ -169,4 +177,4 @@ def _delay_s(will: Will, session_expiry_s: int) -> int:
 
 
 def _document(kept: KeptWill, session_expiry_s: int) -> bytes:
-    return encode_will(StoredWill(kept.client_id, kept.will, session_expiry_s, kept.due_s, kept.place))
+    return encode_will(StoredWill(kept.client_id, kept.will, session_expiry_s, kept.due_wall_s, kept.place))

@@ -10,8 +10,9 @@ Installed (`pip install ./examples/authenticator`), it is there under the name o
     timeout_ms = "2000"
 
 The service gets a POST with a JSON object (client_id, user, password, address) and answers 200 with another: `user`,
-and if it likes `publish` and `subscribe`, lists of topic filters in which %c and %u stand for client id and user. It
-answers 403 to turn the client away and 404 when it does not know the user, who is then asked of the next authenticator.
+and if it likes `publish` and `subscribe`, lists of topic filters in which %c and %u stand for client id and user. With
+one of the lists nothing else is allowed, with neither the access file decides. It answers 403 to turn the client away
+and 404 when it does not know the user, who is then asked of the next authenticator.
 """
 
 import json
@@ -57,14 +58,19 @@ class WebServiceLogin:
             if error.code == 403:
                 return Refusal(f"the web service turns user {credentials.user!r} away")
             return Refusal(f"the web service answers {error.code}", Reason.SERVER_UNAVAILABLE)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             # Not "wrong password": the client should come back, and must not be locked out for our trouble.
             return Refusal(f"the web service cannot be asked: {error}", Reason.SERVER_UNAVAILABLE)
 
-    def _identity(self, answer: Mapping[str, object]) -> Identity:
-        rules: list[Rule] | None = None
+    def _identity(self, answer: object) -> Identity:
+        """Who the service says it is. ValueError for an answer that is not understood: never "may do everything"."""
+        if not isinstance(answer, dict) or not isinstance(answer.get("user"), str):
+            raise ValueError("its answer names no user")
+        rules: list[Rule] = []
         for word, access in (("publish", Access.WRITE), ("subscribe", Access.READ)):
-            filters = answer.get(word)
-            if isinstance(filters, list):
-                rules = [*(rules or []), *(Rule(str(each), access) for each in filters)]
-        return Identity(str(answer["user"]), "web-service", None if rules is None else tuple(rules))
+            filters = answer.get(word, [])
+            if not isinstance(filters, list) or not all(isinstance(each, str) for each in filters):
+                raise ValueError(f"{word} in its answer is no list of topic filters")
+            rules += (Rule(each, access) for each in filters)
+        limited = "publish" in answer or "subscribe" in answer
+        return Identity(answer["user"], "web-service", tuple(rules) if limited else None)

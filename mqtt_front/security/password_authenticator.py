@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.security.password_hash import PasswordHash
 from mqtt_front.security.scram import ScramExchange
+from mqtt_front.security.scram_decoys import ScramDecoys
 from mqtt_front.security.scram_hash import ScramSha256
 
 
@@ -24,6 +25,7 @@ class PasswordAuthenticator:
         self._key = secrets.token_bytes(32)
         self._proved: dict[str, bytes] = {}
         self._scram = {user: each for user, each in hashes.items() if isinstance(each, ScramSha256)}
+        self._decoys = ScramDecoys(self._scram.values()) if self._scram else None
 
     def authenticate(self, credentials: Credentials) -> Identity | Refusal | None:
         """None for a user who is not in the file."""
@@ -42,11 +44,7 @@ class PasswordAuthenticator:
 
     def scram_exchange(self) -> ScramExchange | None:
         """The server's side of a new SCRAM exchange; None when the file has no user who could take part in one."""
-        if not self._scram:
-            return None
-        # From the file, so that the salt of a user who does not exist stays what it was, as a real one does.
-        decoy_key = next(iter(self._scram.values())).server_key
-        return ScramExchange(self._scram.get, decoy_key)
+        return None if self._decoys is None else ScramExchange(self._scram.get, self._decoys)
 
     def take_time(self, password: bytes | None) -> None:
         """Spend what a wrong password costs, for a user whom nobody knows: the time of a refusal tells no names."""

@@ -12,7 +12,8 @@ import re
 import secrets
 from collections.abc import Callable
 
-from mqtt_front.security.scram_hash import ITERATIONS, ScramSha256
+from mqtt_front.security.scram_decoys import ScramDecoys
+from mqtt_front.security.scram_hash import ScramSha256
 
 _MESSAGE_BYTES_MAX = 4096
 _NONCE_BYTES = 18
@@ -32,12 +33,12 @@ class ScramExchange:
     def __init__(
         self,
         find: Callable[[str], ScramSha256 | None],
-        decoy_key: bytes,
+        decoys: ScramDecoys,
         nonce: Callable[[], str] = lambda: secrets.token_urlsafe(_NONCE_BYTES),
     ) -> None:
-        """`find` knows the users; `decoy_key` makes up a salt for those it does not know, the same each time."""
+        """`find` knows the users; `decoys` are for those it does not know."""
         self._find = find
-        self._decoy_key = decoy_key
+        self._decoys = decoys
         self._make_nonce = nonce
         self._record: ScramSha256 | None = None
         self._gs2 = self._nonce = self._spoken = ""
@@ -56,7 +57,7 @@ class ScramExchange:
         self._gs2, self._nonce = found["gs2"], found["nonce"] + self._make_nonce()
         self._record = self._find(self.user)
         if self._record is None:
-            salt, iterations = hmac.digest(self._decoy_key, self.user.encode(), "sha256")[:16], ITERATIONS
+            salt, iterations = self._decoys.of(self.user)
         else:
             salt, iterations = self._record.salt, self._record.iterations
         answer = f"r={self._nonce},s={base64.b64encode(salt).decode()},i={iterations}"

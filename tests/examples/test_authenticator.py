@@ -10,6 +10,9 @@ import pytest
 
 from examples.authenticator.web_service_login import WebServiceLogin
 from mqtt_front.codec.packets import Connack, Connect
+from mqtt_front.codec.reasons import Reason
+from mqtt_front.security.identity import Credentials, Identity, Refusal
+from mqtt_front.security.rules import Access, Rule
 from tests.cli.processes import Running
 from tests.house.tree import ROOT
 from tests.support.mqtt_clients import RawClient
@@ -18,15 +21,20 @@ FOLDER = ROOT / "examples" / "authenticator"
 
 
 class Service(BaseHTTPRequestHandler):
-    """Knows alice, has banned mallory, is broken for bob and has never heard of others."""
+    """Knows alice, has banned mallory, is broken for bob, repeats what odd says and has never heard of others."""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        codes = {"alice": 200 if asked["password"] == "secret" else 403, "mallory": 403, "bob": 500}
-        answer = {"user": "alice", "publish": ["own/%c/#"], "subscribe": ["#"]}
+        codes = {
+            "alice": 200 if asked["password"] == "secret" else 403,
+            "mallory": 403,
+            "bob": 500,
+            "odd": 200,
+        }
+        answer = json.dumps({"user": "alice", "publish": ["own/%c/#"], "subscribe": ["#"]})
         self.send_response(codes.get(asked["user"], 404))
         self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
+        self.wfile.write((asked["password"] if asked["user"] == "odd" else answer).encode())
 
     def log_message(self, *words: object) -> None:
         """Quiet."""
@@ -83,6 +91,30 @@ def test_the_server_asks_it_about_every_login(tmp_path: Path, url: str, installe
         code, _, errors = running.stop()
         assert code == 0
         assert "secret" not in errors and "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("answer", "rules"),
+    [
+        ('{"user": "odd"}', None),
+        ('{"user": "odd", "publish": ["a/%u"]}', (Rule("a/%u", Access.WRITE),)),
+        ('{"user": "odd", "subscribe": []}', ()),
+    ],
+)
+def test_without_lists_the_access_file_decides_and_with_one_nothing_else(
+    url: str, answer: str, rules: tuple[Rule, ...] | None
+) -> None:
+    identity = WebServiceLogin({"url": url}).authenticate(Credentials("dev", "odd", answer.encode(), "::1"))
+    assert identity == Identity("odd", "web-service", rules)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["", "[]", "{}", '{"user": 7}', '{"user": "odd", "publish": "a/#"}', '{"user": "odd", "subscribe": [7]}'],
+)
+def test_an_answer_that_is_not_understood_lets_nobody_in(url: str, answer: str) -> None:
+    refusal = WebServiceLogin({"url": url}).authenticate(Credentials("dev", "odd", answer.encode(), "::1"))
+    assert isinstance(refusal, Refusal) and refusal.reason == Reason.SERVER_UNAVAILABLE
 
 
 def test_options_that_cannot_be_meant_are_refused() -> None:

@@ -2,7 +2,6 @@
 covers which statement."""
 
 import time
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from mqtt_front.codec.packets import (
     Unsuback,
 )
 from mqtt_front.codec.properties import Properties
+from mqtt_front.passing_time import PassingTime
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer
 from tests.support.waiting import wait_for
@@ -105,19 +105,6 @@ def test_a_session_with_little_time_is_kept_while_its_client_is_connected(server
             assert again.connect("short", clean=False, properties=short).session_present
 
 
-class LaterTime:
-    """The module `time`, so many seconds ahead."""
-
-    def __init__(self, seconds: int) -> None:
-        self.seconds = seconds
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
-    def time_ns(self) -> int:
-        return time.time_ns() + self.seconds * 1_000_000_000
-
-
 def test_what_was_sent_before_it_expired_is_sent_again_after_it(
     server: MqttServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +114,7 @@ def test_what_was_sent_before_it_expired_is_sent_again_after_it(
             Publish("expiring", b"x", 1, packet_id=1, properties=Properties(message_expiry_interval=1000))
         )
         (first,) = [one for one in (client.next_packet(), client.next_packet()) if isinstance(one, Publish)]
-    monkeypatch.setattr("mqtt_front.delivery.time", LaterTime(1001))
+    monkeypatch.setattr(PassingTime, "age_us", lambda self, timestamp_us: 1_001_000_000)
     with RawClient(server.address, 5) as client:
         assert client.connect("late", clean=False, properties=LASTING).session_present
         (again,) = client.receive(1)

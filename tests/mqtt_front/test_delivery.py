@@ -12,6 +12,7 @@ import timestone
 from mqtt_front.complaints import Complaints
 from mqtt_front.delivery import Delivery
 from mqtt_front.feed import Feed, FeedState, LogSource
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.session import Session
 from mqtt_front.subscription import Subscription
 from tests.support.manual_loop import ManualLoop
@@ -31,7 +32,9 @@ class Parts:
         self.loop = ManualLoop()
         self.changes: list[Session] = []
         self.saves: list[Callable[[], None]] = []
-        self.delivery = Delivery(self.loop, executor, Complaints(logging.getLogger("test")), self)
+        self.delivery = Delivery(
+            self.loop, executor, Complaints(logging.getLogger("test")), self, PassingTime()
+        )
         self.source = LogSource.of(log)
 
     def changed(self, session: Session) -> None:

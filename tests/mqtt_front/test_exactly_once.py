@@ -1,22 +1,28 @@
 """What was received before is known, also from the log alone."""
 
+import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 import timestone
-from mqtt_front.codec.packets import Publish, Pubrec
+from mqtt_front.codec.packets import MQTT_5, Connack, Connect, Publish, Pubrec
 from mqtt_front.codec.properties import Properties
 from mqtt_front.errors import ProtocolViolation
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.exactly_once import Receipts, has_qos_2, received_since
 from mqtt_front.session import Session
+from mqtt_front.sessions import SPACE
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
+from tests.support.mqtt_server import mqtt_server
 from tests.support.waiting import wait_for
 from timestone.batch import Batch
+from timestone.config import StoreConfig
 from timestone.draft import Draft
 from timestone.errors import OffsetOutOfRange
+from timestone.files import Files
 from timestone.log import Log
 from timestone.record import HeaderKind, decode_headers
 from timestone.store import Store
@@ -152,3 +158,45 @@ def test_killed_between_pubrec_and_the_next_save_a_repetition_is_still_known(
     with timestone.open(tmp_path) as store:
         payloads = [record.payload for record in store.log("mqtt").reader()]
     assert payloads.count(b"once") == 1 and payloads.count(b"twice") == 1
+
+
+class StalledDisk(Files):
+    """A disk whose flushes take as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.flowing = threading.Event()
+        self.flowing.set()
+
+    def fdatasync(self, fd: int) -> None:
+        assert self.flowing.wait(60)
+        super().fdatasync(fd)
+
+
+def test_a_client_that_starts_anew_may_use_an_id_again_whose_publish_was_still_on_its_way(
+    tmp_path: Path,
+) -> None:
+    """The publish was settled after the new session was on the disk, the server was killed, and took the next message
+    under that id, of the new session, for a repetition."""
+    disk, lasting = StalledDisk(), Properties(session_expiry_interval=100)
+    with (
+        timestone.Store(tmp_path / "store", StoreConfig(), files=disk) as store,
+        mqtt_server(tmp_path, store=store, session_save_ms=3_600_000) as server,
+        RawClient(server.address, 5) as old,
+        RawClient(server.address, 5) as new,
+    ):
+        old.connect("c", clean=True, properties=lasting)
+        old.publish("t", b"first")
+        before = store.documents.items(SPACE)["c"]
+        disk.flowing.clear()
+        old.send(Publish("t", b"old", 2, packet_id=7))
+        wait_for(lambda: store.log("mqtt").end_offset == 2)
+        new.send(Connect("c", MQTT_5, clean_start=True, properties=lasting))
+        wait_for(lambda: store.documents.items(SPACE)["c"] != before)
+        disk.flowing.set()
+        assert not new.expect(Connack).session_present
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+    with mqtt_server(tmp_path / "killed") as server, RawClient(server.address, 5) as client:
+        assert client.connect("c", clean=False, properties=lasting).session_present
+        client.send(Publish("t", b"new", 2, packet_id=7))
+        assert client.expect(Pubrec) == Pubrec(7)
+        assert [record.payload for record in server.store.log("mqtt").reader()] == [b"first", b"old", b"new"]

@@ -153,6 +153,28 @@ def test_what_was_appended_is_told_and_whether_any_of_it_is_to_be_retained(parts
     ]
 
 
+def test_whoever_waits_for_what_was_published_before_hears_when_the_log_knows_it(parts: Parts) -> None:
+    known: list[dict[str, int]] = []
+
+    def ask() -> None:
+        parts.ingest.once_settled(lambda: known.append(dict(parts.settled)))
+
+    ask()
+    assert known == [{}], "nothing was"
+    parts.ingest.add(Source(), run(("t", b"1", 1)))
+    ask()
+    parts.ingest.flush()
+    ask()
+    assert len(known) == 1
+    parts.settle()
+    assert known[1:] == [{"mqtt": 1}, {"mqtt": 1}]
+    assert parts.gather(Source(), Publish("t", b"2")) == 1
+    ask()
+    assert len(known) == 3
+    parts.settle()
+    assert known[3:] == [{"mqtt": 2}]
+
+
 def test_one_turn_of_all_connections_is_one_draft_a_log(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

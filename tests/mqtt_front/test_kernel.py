@@ -1,8 +1,11 @@
 """The compiled loops of the front against their twins, on inputs nobody thought of."""
 
+import gc
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -152,3 +155,59 @@ def test_a_single_record_is_framed_alike(
 @needs_native
 def test_what_is_no_form_frames_no_single_record() -> None:
     assert_same(frame_record, NATIVE.frame_record, Form(b"", b"", 3, False, 0), 0, 0, 0, b"", 1 << 20)
+
+
+@contextmanager
+def meanwhile(act: Callable[[], object]) -> Iterator[None]:
+    """Inside, the garbage collector comes as often as it can, and `act` is called then. Up to Python 3.11 that is also
+    where a compiled function makes a list; a finalizer there may let other threads run."""
+    held: list[list[list[object]]] = []
+
+    def collected(phase: str, details: dict[str, int]) -> None:
+        if phase == "stop":
+            act()
+            held.append([[] for _ in range(300)])  # more than Python keeps in stock, and than the threshold
+
+    before = gc.get_threshold()
+    gc.collect()
+    gc.callbacks.append(collected)
+    try:
+        gc.set_threshold(1)
+        yield
+    finally:
+        gc.callbacks.remove(collected)
+        gc.set_threshold(*before)
+
+
+def _publishes(name: bytes, count: int) -> bytes:
+    return b"".join(
+        bytes((0x30, 6 + len(name), 0, 4 + len(name))) + b"%b%04d" % (name, one) for one in range(count)
+    )
+
+
+@needs_native
+def test_a_scan_is_not_disturbed_by_one_that_begins_in_the_middle_of_it() -> None:
+    ours, others = _publishes(b"a", 9), _publishes(b"others", 9999)
+    expected = scan_publishes(ours, 0, len(ours), 4, 1 << 20)
+    with meanwhile(lambda: NATIVE.scan_publishes(others, 0, len(others), 4, 1 << 20)):
+        found = [NATIVE.scan_publishes(ours, 0, len(ours), 4, 1 << 20) for _ in range(20)]
+    assert found == [expected] * 20
+
+
+def _records(payload: bytes, count: int) -> tuple[Records, dict[int, Form]]:
+    zeros = np.zeros(count, dtype=np.uint16)
+    offsets, lengths = np.arange(count, dtype=np.int64), np.full(count, len(payload), dtype=np.uint32)
+    form = Form(text("topic"), b"", 0, False, 0)
+    columns = Records(
+        payload * count, offsets, offsets.astype(np.uint32), zeros, offsets * len(payload), lengths
+    )
+    return columns, dict.fromkeys(range(count), form)
+
+
+@needs_native
+def test_framing_is_not_disturbed_by_framing_that_begins_in_the_middle_of_it() -> None:
+    (ours, our_forms), (others, their_forms) = _records(b"ours", 9), _records(b"others", 9999)
+    expected = frame_records(ours, 0, our_forms, [], 0, 1 << 20)
+    with meanwhile(lambda: NATIVE.frame_records(others, 0, their_forms, [], 0, 1 << 20)):
+        found = [NATIVE.frame_records(ours, 0, our_forms, [], 0, 1 << 20) for _ in range(20)]
+    assert found == [expected] * 20

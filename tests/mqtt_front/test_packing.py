@@ -8,9 +8,11 @@ from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.feed import Feed, LogSource
 from mqtt_front.headers import header_block
 from mqtt_front.packing import Packed, pack, pack_single
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.session import Session, Target
 from mqtt_front.subscription import Subscription
 from tests.support.mqtt_clients import parse
+from tests.support.step_clock import StepClock
 from timestone.draft import Draft
 from timestone.log import Log
 from timestone.record import Header, HeaderKind, encode_headers
@@ -66,7 +68,7 @@ def packed(feed: Feed, target: Target = V3, now_us: int | None = None) -> tuple[
             continue
         batch = feed.reader.read()
         clock_us = int(batch.timestamps_us[-1]) + (now_us or 0) if len(batch) else 0
-        result = pack(feed, batch, target, clock_us)
+        result = pack(feed, batch, target, PassingTime(StepClock(clock_us)))
         packets, rest = parse(result.data, target.level)
         assert rest == b""
         assert len(packets) == result.delivered_count
@@ -231,7 +233,7 @@ def test_a_resend_that_became_too_large_counts_as_delivered(log: Log) -> None:
 def test_nothing_is_made_of_nothing(log: Log) -> None:
     feed = subscribed(log, Subscription("t", 1))
     assert feed.reader is not None
-    assert pack(feed, feed.reader.read(), V3, 0) == Packed(b"", 0, 0, 0)
+    assert pack(feed, feed.reader.read(), V3, PassingTime()) == Packed(b"", 0, 0, 0)
 
 
 @pytest.mark.parametrize("target", [V3, V5, Target(5, 60)], ids=["3", "5", "5 with small packets"])
@@ -262,7 +264,7 @@ def test_records_framed_as_a_run_are_what_they_would_be_one_by_one(
     for feed, one_by_one in zip(feeds, (False, True), strict=True):
         assert feed.reader is not None
         batch = feed.reader.read()
-        result = packing._pack_each(feed, batch, target, 0) if one_by_one else pack(feed, batch, target, 0)
+        result = (packing._pack_each if one_by_one else pack)(feed, batch, target, PassingTime())
         in_flight = {packet_id: (one.offset, one.qos) for packet_id, one in feed.session.in_flight.items()}
         outcomes.append((result, in_flight, feed.session.outstanding, feed.session.packet_ids.last))
     assert outcomes[0] == outcomes[1]

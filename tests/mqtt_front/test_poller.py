@@ -7,7 +7,7 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -22,6 +22,7 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Puback, Publish
 from mqtt_front.codec.properties import Properties
+from mqtt_front.gathering import Gathered
 from mqtt_front.link import FRONT_BYTES
 from mqtt_front.poller import Poller
 from tests.support.mqtt_clients import RawClient
@@ -33,6 +34,9 @@ READERS = [pytest.param("poller", marks=needs_kernel), "transports"]
 PIECE_BYTES = 4096
 MODEST_BYTES = 1000
 PUBLISH = encode_packet(Publish("t", b"payload", 1, packet_id=7), 4)
+PLAIN = Publish("t", b"payload", 1, packet_id=7)
+MUCH: list[Publish | bytes] = [PLAIN] * 2000
+"""So much that the next read goes without the interpreter lock."""
 TURN = (5, 1 << 20, 1 << 20)
 
 
@@ -227,6 +231,10 @@ def polls() -> list[str]:
 # The kernel alone, with links that count what they are called for.
 
 
+def wire(sent: Iterable[Publish | bytes], level: int) -> bytes:
+    return b"".join(one if isinstance(one, bytes) else encode_packet(one, level) for one in sent)
+
+
 class Link:
     """A link whose connection is between two packets whenever the kernel asks."""
 
@@ -254,6 +262,14 @@ class Link:
 
     def take_pubacks(self, packet_ids: list[int]) -> None:
         self.calls.append(("pubacks", packet_ids))
+
+    def bring(self, topics: list[bytes]) -> bool:
+        self.calls.append(("bring", topics))
+        if b"refused" in topics:
+            return False
+        for topic in topics:
+            self.parts.known.add(topic, 9)
+        return True
 
     def reading_ended(self, error: OSError | None) -> None:
         self.calls.append(("ended", None if error is None else type(error)))
@@ -285,21 +301,24 @@ class Parts:
 
     def __init__(self) -> None:
         self.memory = bytearray(FRONT_BYTES + 65_536)
-        known = kernel.KnownTopics()
-        known.add(b"t", 0)
-        self.gathering = kernel.Gathering(known, 1 << 20)
+        self.known = kernel.KnownTopics()
+        self.known.add(b"t", 0)
+        self.gathering = kernel.Gathering(self.known, 1 << 20)
         self.room_bytes = 1 << 20
         self.sockets = kernel.Sockets(
             self.gathering, self, self.memory, FRONT_BYTES, MODEST_BYTES, PIECE_BYTES
         )
         self.links: list[Link] = []
         self.told: list[Any] = []
+        self.flushed: list[Gathered] = []
 
     def charged(self, link: Link) -> None:
         self.told.append(("charged", link.name))
 
     def flush(self) -> None:
-        self.told.append(("flush", self.gathering.finish().record_count))
+        gathered = self.gathering.finish()
+        self.flushed.append(gathered._replace(sources=[]))
+        self.told.append(("flush", gathered.record_count))
 
     def failed(self, link: Link, error: Exception) -> None:
         self.told.append((link.name, str(error)))
@@ -318,16 +337,18 @@ class Parts:
         count: int = self.sockets.receive(*TURN, self.failed)
         return count
 
+    def close(self) -> None:
+        self.sockets.close()
+        for link in self.links:
+            link.close()
+
 
 @pytest.fixture
 def parts() -> Iterator[Parts]:
     if kernel.Sockets is None:
         pytest.skip("the compiled kernel or epoll is not there")
-    made = Parts()
-    yield made
-    made.sockets.close()
-    for link in made.links:
-        link.close()
+    with contextlib.closing(Parts()) as made:
+        yield made
 
 
 def test_a_turn_of_many_plain_publishers_calls_none_of_them(parts: Parts) -> None:
@@ -423,6 +444,61 @@ def test_a_publisher_of_version_5_is_taken_up_to_its_receive_maximum(parts: Part
     link.peer.send(three)
     parts.turn()
     assert link.calls == [("rest", three)]
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    "received",
+    [
+        MUCH,
+        [*MUCH, b"\x32"],
+        [*MUCH, b"\xc0\0", PLAIN],
+        [*MUCH, Publish("t", b"kept", retain=True)],
+        [*MUCH, Publish("new", b"x"), PLAIN],
+        [*MUCH, Publish("refused", b"x"), PLAIN],
+        [PLAIN],
+        [b"\xc0\0"],
+        [b"\x40\2\0\7" * 5000],
+        [],
+    ],
+    ids=[
+        "much",
+        "cut off",
+        "a ping in between",
+        "retained",
+        "a new topic",
+        "a topic that is refused",
+        "little",
+        "a ping",
+        "acknowledgements",
+        "the end",
+    ],
+)
+@pytest.mark.parametrize(("level", "room"), [(4, 0), (5, 1 << 32), (5, 1000)])
+def test_a_socket_that_had_much_to_read_is_read_as_any_other(
+    received: list[Publish | bytes], level: int, room: int
+) -> None:
+    outcomes = []
+    for before in ([PLAIN], MUCH):
+        with contextlib.closing(Parts()) as parts:
+            link = parts.link(known=False)
+            link.connection.level = level
+            for sent in ([b"\xc0\0"], before):
+                link.peer.send(wire(sent, level))
+                parts.turn()
+            parts.flush()
+            link.submitted_bytes = link.connection.unacknowledged = 0
+            for told in (link.calls, parts.told, parts.flushed):
+                told.clear()
+            link.connection.room = room
+            link.peer.send(wire(received, level))
+            if not received:
+                link.peer.shutdown(socket.SHUT_WR)
+            count = parts.turn()
+            parts.flush()
+            counts = (count, link.submitted_bytes, link.connection.unacknowledged, link.last_seen)
+            outcomes.append((counts, link.calls, parts.told, parts.flushed))
+    assert outcomes[0] == outcomes[1]
 
 
 def test_a_paused_socket_is_not_read_until_it_is_resumed(parts: Parts) -> None:

@@ -11,11 +11,14 @@ from mqtt_front.codec.properties import Properties
 from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.headers import header_block
 from mqtt_front.ingest import Appended
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.retained import RetainedMessages
 from mqtt_front.retained_document import decode_checkpoint
 from mqtt_front.retaining import SPACE, Retaining, has_retained
 from tests.support.manual_loop import ManualLoop
+from tests.support.step_clock import StepClock
 from timestone.batch import Batch
+from timestone.clock import Clock
 from timestone.draft import Draft
 from timestone.errors import OffsetOutOfRange
 from timestone.log import Log
@@ -32,12 +35,12 @@ class Parts:
     """The retained messages of a store's logs, turned by hand; several one after the other are restarts."""
 
     def __init__(self, store: Store, executor: ThreadPoolExecutor, *names: str, **limits: int) -> None:
-        self.store, self.loop, self.now = store, ManualLoop(), 1e9
+        self.store, self.loop, self.clock = store, ManualLoop(), StepClock(Clock().now_us())
         self.logs = [RetainedMessages(store.log(name)) for name in names or ("mqtt",)]
         bounds: dict[str, Any] = {"count_limit": 1000, "bytes_limit": 1 << 20, **limits}
         self.retaining = Retaining(
             self.logs, store.documents, self.loop, executor, executor, log=logging.getLogger("test"),
-            clock=lambda: self.now, **bounds,
+            time=PassingTime(self.clock), **bounds,
         )  # fmt: skip
         self.retaining.load()
 
@@ -175,13 +178,25 @@ def test_a_message_is_forgotten_when_its_time_is_over(store: Store, executor: Th
     parts, log = Parts(store, executor), store.log("mqtt")
     append(log, "a", b"x", block=header_block(Properties(message_expiry_interval=10)))
     assert parts.values() == {"a": b"x"}
-    appended_s = log.record(0).timestamp_us / 1e6
-    for after_s, left in ((9.9, 1), (10.1, 0)):
-        parts.now = appended_s + after_s
+    for passed_ms, left in ((9_000, 1), (2_000, 0)):
+        parts.clock.advance(passed_ms)
         parts.retaining.expire()
         assert parts.retaining.count == left
     parts.save()
     assert set(store.documents.items(SPACE)) == {""}
+
+
+def test_a_clock_that_is_set_a_day_ahead_costs_no_message(store: Store, executor: ThreadPoolExecutor) -> None:
+    parts, log = Parts(store, executor), store.log("mqtt")
+    append(log, "a", b"x", block=header_block(Properties(message_expiry_interval=3600)))
+    assert parts.values() == {"a": b"x"}
+    parts.clock.step(86_400_000)
+    parts.retaining.expire()
+    assert parts.values() == {"a": b"x"}
+    parts.clock.step(-2 * 86_400_000)
+    parts.clock.advance(3_601_000)
+    parts.retaining.expire()
+    assert parts.values() == {}, "nor does one that is set back keep it"
 
 
 def test_a_message_that_is_replaced_or_cleared_does_not_expire(
@@ -194,10 +209,10 @@ def test_a_message_that_is_replaced_or_cleared_does_not_expire(
     append(log, "b", b"")
     append(log, "b", b"later", block=header_block(Properties(message_expiry_interval=1000)))
     assert parts.values() == {"a": b"stays", "b": b"later"}
-    parts.now = log.record(0).timestamp_us / 1e6 + 500
+    parts.clock.advance(500_000)
     parts.retaining.expire()
     assert parts.values() == {"a": b"stays", "b": b"later"}
-    parts.now += 1000
+    parts.clock.advance(1_000_000)
     parts.retaining.expire()
     assert parts.values() == {"a": b"stays"}
 

@@ -129,6 +129,7 @@ def test_what_was_not_settled_counts_in_its_own_process_only(source: LogSource) 
 
 def test_the_lifetime_is_known_without_reading_the_rest() -> None:
     assert session_lifetime(GOLDEN) == Lifetime(3600, 3000.0)
-    assert Lifetime(10, 100.0).expires_s(500.0) == 110.0
-    assert Lifetime(10, 0).expires_s(500.0) == 510.0, "it was connected when the server died"
-    assert Lifetime(NEVER_S, 100.0).expires_s(500.0) is None
+    assert Lifetime(10, 100.0).left_s(103.0) == 7.0
+    assert Lifetime(10, 100.0).left_s(50.0) == 10.0, "the clock was set back"
+    assert Lifetime(10, 0).left_s(500.0) == 10.0, "it was connected when the server died"
+    assert Lifetime(NEVER_S, 100.0).left_s(500.0) is None

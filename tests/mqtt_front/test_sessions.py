@@ -8,19 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mqtt_front.exactly_once import Receipts
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.session import Session
 from mqtt_front.session_document import NEVER_S, decode_session
 from mqtt_front.sessions import SPACE, Sessions
 from tests.support.manual_loop import ManualLoop
+from tests.support.step_clock import StepClock
 from timestone.store import Store
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class SlowDocuments:
@@ -47,7 +41,7 @@ class SlowDocuments:
 
 class Parts:
     def __init__(self, store: Store, executor: ThreadPoolExecutor) -> None:
-        self.loop, self.clock, self.documents = ManualLoop(), Clock(), SlowDocuments(store)
+        self.loop, self.clock, self.documents = ManualLoop(), StepClock(), SlowDocuments(store)
         self.executor = executor
         self.logs = [store.log("mqtt")]
         self.receipts = Receipts(self.logs)
@@ -62,7 +56,7 @@ class Parts:
             self.executor,
             self.receipts,
             log=logging.getLogger("test"),
-            clock=self.clock,
+            time=PassingTime(self.clock),
         )
         sessions.load()
         return sessions
@@ -73,6 +67,9 @@ class Parts:
     def stored(self) -> set[str]:
         """The clients of whom there is a document."""
         return {client_id for client_id in self.documents.items(SPACE) if client_id}
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(int(seconds * 1000))
 
     def saved(self) -> None:
         self.loop.run_until(lambda: self.sessions.saved)
@@ -124,19 +121,19 @@ def test_a_connected_session_survives_the_death_of_the_server(parts: Parts) -> N
     parts.sessions.connect(session)
     parts.sessions.save_changed()
     parts.saved()
-    parts.clock.now += 99_999
+    parts.pass_time(99_999)
     again = parts.restarted()
     assert again.take("a", parts.restore) is not None, "its time begins when the server is back"
 
 
 def test_a_session_that_is_taken_up_late_is_not_over_when_the_server_dies_at_once(parts: Parts) -> None:
     visit(parts, "a", 100)
-    parts.clock.now += 99
+    parts.pass_time(99)
     session = parts.sessions.take("a", parts.restore)
     assert session is not None
     parts.sessions.connect(session)
     parts.saved()
-    parts.clock.now += 2
+    parts.pass_time(2)
     assert parts.restarted().take("a", parts.restore) is not None, "its client was there two seconds ago"
 
 
@@ -144,9 +141,9 @@ def test_a_server_that_dies_again_and_again_does_not_keep_a_session_for_ever(par
     parts.sessions.connect(Session("a", 100))
     parts.saved()
     parts.restarted()
-    parts.clock.now += 60
+    parts.pass_time(60)
     parts.restarted()
-    parts.clock.now += 60
+    parts.pass_time(60)
     assert parts.restarted().take("a", parts.restore) is None, "its client left 120 seconds ago"
 
 
@@ -170,11 +167,11 @@ def test_sessions_end_when_their_time_is_over(parts: Parts) -> None:
     visit(parts, "short", 10)
     visit(parts, "long", 1000)
     visit(parts, "for ever", NEVER_S)
-    parts.clock.now += 10
+    parts.pass_time(10)
     parts.sessions.expire()
     assert len(parts.sessions) == 2
     assert parts.sessions.expired_count == 1
-    parts.clock.now += 1e9
+    parts.pass_time(1e9)
     parts.sessions.expire()
     parts.saved()
     assert parts.stored() == {"for ever"}
@@ -182,22 +179,44 @@ def test_sessions_end_when_their_time_is_over(parts: Parts) -> None:
 
 def test_an_expired_session_is_not_given_out_even_before_it_is_swept(parts: Parts) -> None:
     visit(parts, "a", 10)
-    parts.clock.now += 11
+    parts.pass_time(11)
     assert parts.sessions.take("a", parts.restore) is None
     parts.saved()
     assert parts.stored() == set()
+
+
+def test_a_clock_that_is_set_a_day_ahead_ends_no_session(parts: Parts) -> None:
+    visit(parts, "a", 3600)
+    visit(parts, "b", 3600)
+    parts.clock.step(86_400_000)
+    parts.sessions.expire()
+    assert parts.sessions.take("a", parts.restore) is not None
+    parts.pass_time(3601)
+    parts.sessions.expire()
+    assert len(parts.sessions) == 0
+
+
+def test_a_clock_that_is_set_back_keeps_no_session_longer(parts: Parts) -> None:
+    visit(parts, "here", 3600)
+    parts.saved()
+    parts.clock.step(-86_400_000)
+    again = parts.restarted()
+    parts.pass_time(3601)
+    for sessions in (parts.sessions, again):
+        sessions.expire()
+        assert len(sessions) == 0
 
 
 def test_a_client_that_comes_and_goes_is_looked_at_once(parts: Parts) -> None:
     for _ in range(100):
         parts.sessions.take("a", parts.restore)
         visit(parts, "a", 1000)
-        parts.clock.now += 1
+        parts.pass_time(1)
     assert len(parts.sessions._expiries) == 1
-    parts.clock.now += 950
+    parts.pass_time(950)
     parts.sessions.expire()
     assert len(parts.sessions) == 1, "the time counts from the last visit"
-    parts.clock.now += 60
+    parts.pass_time(60)
     parts.sessions.expire()
     assert len(parts.sessions) == 0
 
@@ -205,7 +224,7 @@ def test_a_client_that_comes_and_goes_is_looked_at_once(parts: Parts) -> None:
 def test_abandoned_sessions_in_numbers_are_reclaimed(parts: Parts) -> None:
     for number in range(20_000):
         visit(parts, f"client-{number}", 60)
-    parts.clock.now += 61
+    parts.pass_time(61)
     parts.sessions.expire()
     assert len(parts.sessions) == 0 and parts.sessions._expiries == []
     parts.saved()

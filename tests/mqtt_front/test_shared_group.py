@@ -10,6 +10,7 @@ import pytest
 from mqtt_front.complaints import Complaints
 from mqtt_front.delivery import Delivery
 from mqtt_front.feed import LogSource
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.session import Session
 from mqtt_front.subscription import Subscription
 from tests.support.manual_loop import ManualLoop
@@ -26,7 +27,9 @@ class Members:
 
     def __init__(self, log: Log, executor: ThreadPoolExecutor) -> None:
         self.log, self.loop = log, ManualLoop()
-        self.delivery = Delivery(self.loop, executor, Complaints(logging.getLogger("test")), self)
+        self.delivery = Delivery(
+            self.loop, executor, Complaints(logging.getLogger("test")), self, PassingTime()
+        )
         self.source = LogSource.of(log)
         self.group = self.source.groups.get(log, FILTER)
 

@@ -11,6 +11,7 @@ import pytest
 import timestone
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Will
 from mqtt_front.codec.properties import Properties
+from mqtt_front.passing_time import PassingTime
 from mqtt_front.will_document import decode_will
 from mqtt_front.will_records import Place
 from mqtt_front.wills import SPACE, KeptWill, Wills
@@ -18,6 +19,7 @@ from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
+from tests.support.step_clock import StepClock
 from tests.support.waiting import wait_for
 from timestone.store import Store
 
@@ -29,7 +31,7 @@ class Published:
     """Wills over a real store, with what they published."""
 
     def __init__(self, store: Store, executor: ThreadPoolExecutor) -> None:
-        self.now = 1_000_000.0
+        self.clock = StepClock()
         self._topics: list[str] = []
         self.in_log: list[str] = []
         """Keys of wills that an earlier process has published."""
@@ -41,7 +43,7 @@ class Published:
         """As after a kill: only what is on the disk is left."""
         wills = Wills(
             self._publish, self, self.store.documents, self.loop, self.executor,
-            log=logging.getLogger("test"), clock=lambda: self.now,
+            log=logging.getLogger("test"), time=PassingTime(self.clock),
         )  # fmt: skip
         wills.load()
         self.wills = wills
@@ -79,7 +81,7 @@ class Published:
         self.wills.left(self.keep(client_id, will, expiry_s), expiry_s)
 
     def pass_time(self, seconds: float) -> None:
-        self.now += seconds
+        self.clock.advance(int(seconds * 1000))
         self.wills.publish_due()
 
     def stored(self) -> int:
@@ -143,7 +145,7 @@ def test_a_client_that_starts_anew_ends_the_session_that_the_will_belongs_to(pub
 
 def test_a_client_that_is_back_too_late_takes_nothing_back(published: Published) -> None:
     published.left("c", will("a", 5), 100)
-    published.now += 6
+    published.clock.advance(6_000)
     published.wills.returned("c", session_continues=True)
     assert published.topics == ["a"]
 
@@ -171,9 +173,32 @@ def test_a_delay_that_ran_goes_on_after_a_restart(published: Published) -> None:
     published.left("c", will("a", 5), 100)
     published.left("back", will("b", 5), 100)
     published.stored()
-    published.now += 4
+    published.clock.advance(4_000)
     published.restarted().returned("back", session_continues=True)
     published.pass_time(1)
+    assert published.topics == ["a"]
+
+
+def test_a_clock_that_is_set_neither_ends_a_delay_nor_draws_it_out(published: Published) -> None:
+    published.left("c", will("a", 5), 100)
+    published.left("back", will("b", 5), 100)
+    published.clock.step(86_400_000)
+    published.pass_time(4)
+    published.wills.returned("back", session_continues=True)
+    assert published.topics == []
+    published.clock.step(-2 * 86_400_000)
+    published.pass_time(1)
+    assert published.topics == ["a"]
+
+
+def test_a_clock_that_is_behind_at_a_restart_draws_a_delay_out_by_no_more_than_all_of_it(
+    published: Published,
+) -> None:
+    published.left("c", will("a", 5), 100)
+    published.stored()
+    published.clock.step(-86_400_000)
+    published.restarted()
+    published.pass_time(5)
     assert published.topics == ["a"]
 
 

@@ -1,4 +1,4 @@
-"""A store with a clock of its own that deletes what has expired only when it is asked to."""
+"""A store with a clock of its own that deletes, compacts and compresses only when it is asked to."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,8 +30,9 @@ class CountingFiles(FaultyFiles):
 class ExpiringStore:
     """The store, and its log with small segments."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **settings: Any) -> None:
         self.path = path
+        self.settings = {"delete_delay_ms": 10**9, **settings}
         self.clock = StepClock()
         self.files = CountingFiles()
         self.store: Store = self._opened()
@@ -43,7 +44,7 @@ class ExpiringStore:
             files=self.files,
             clock=self.clock,
             min_free_bytes=0,
-            delete_delay_ms=10**9,
+            **self.settings,
         )
         store.maintenance.stop()  # whatever the background would do, the tests ask for
         return store

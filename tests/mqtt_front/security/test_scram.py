@@ -3,6 +3,7 @@ import base64
 import pytest
 
 from mqtt_front.security.scram import ScramExchange, ScramRefused
+from mqtt_front.security.scram_decoys import ScramDecoys
 from mqtt_front.security.scram_hash import ScramSha256, hash_scram
 from tests.support.scram_client import ScramClient
 
@@ -10,13 +11,15 @@ USERS = {"user": ScramSha256(hash_scram(b"pencil")), "a,b=c": ScramSha256(hash_s
 
 
 def exchange() -> ScramExchange:
-    return ScramExchange(USERS.get, b"decoy")
+    return ScramExchange(USERS.get, ScramDecoys(USERS.values()))
 
 
 def test_the_example_of_rfc_7677() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     record = ScramSha256(hash_scram(b"pencil", salt=salt, iterations=4096))
-    server = ScramExchange({"user": record}.get, b"", nonce=lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    server = ScramExchange(
+        {"user": record}.get, ScramDecoys([record]), nonce=lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    )
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     first = server.first(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     assert first == f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
@@ -50,8 +53,12 @@ def test_a_wrong_password_is_refused() -> None:
 
 
 def test_a_user_nobody_knows_looks_like_one_until_the_end() -> None:
-    salts = {exchange().first(ScramClient("nobody", "x").first()).split(b",")[1] for _ in range(3)}
-    assert len(salts) == 1, "a salt that changed would tell"
+    answers = {exchange().first(ScramClient("nobody", "x").first()).partition(b",")[2] for _ in range(3)}
+    assert len(answers) == 1, "a salt that changed would tell"
+    record = ScramSha256(hash_scram(b"pencil", iterations=5000))
+    alone = ScramExchange({"user": record}.get, ScramDecoys([record]))
+    answer = alone.first(ScramClient("nobody", "x").first())
+    assert answer.endswith(b",i=5000"), "and so would iterations that no user of the file has"
     assert refusal(exchange(), ScramClient("nobody", "x")) == "nobody knows user 'nobody'"
 
 
