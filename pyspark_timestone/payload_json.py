@@ -1,7 +1,8 @@
 """Payloads that are JSON objects, parsed a batch at a time by Arrow.
 
 Strict: a payload is one object, and each of its fields in the schema has the type that the schema says, or is null or
-missing. Fields that the schema does not have are passed over.
+missing. Fields that the schema does not have are passed over. Of a time, what is less than a microsecond is cut off,
+and of one where a date is wanted all but the day.
 
 All payloads of a batch are parsed as one text, a line each. A row is of its own payload, whatever somebody sends: each
 payload begins with a brace and ends with one. What follows an object that was left open behind its closing brace is a
@@ -25,6 +26,8 @@ _OPEN, _CLOSE = ord("{"), ord("}")
 _CHUNK = 512
 """Where a batch has bad payloads, it is parsed in pieces: those without bad ones are done at once."""
 _ROW = re.compile(r" in row (\d+)$")
+_NANOSECONDS = re.compile(r"couldn't parse:.*\.\d{7,9}(?!\d)")
+"""The parser stopped at a time with more digits than a microsecond has. Go writes nine."""
 
 
 def spark_type(options: PayloadOptions) -> StructType | str:
@@ -48,9 +51,9 @@ class JsonPayload:
     def __init__(self, type: pa.StructType) -> None:
         """Raises InvalidOption."""
         self._type = type
-        self._options = pj.ParseOptions(
-            explicit_schema=pa.schema(list(type)), unexpected_field_behavior="ignore"
-        )
+        self._cast = pc.CastOptions(type, allow_time_truncate=True)
+        # To the nanosecond there is no time after 2262.
+        self._parsed, self._parsed_finer = _parsed(type, "us"), _parsed(type, "ns")
         try:
             self._parse(pa.array([b"{}"], pa.binary()))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -107,18 +110,43 @@ class JsonPayload:
 
     def _parse(self, values: pa.BinaryArray) -> pa.StructArray:
         """The rows of payloads that all begin with a brace. Raises ArrowInvalid or ValueError when one is bad."""
+        try:
+            return self._parse_as(self._parsed, values)
+        except pa.ArrowInvalid as error:
+            if not _NANOSECONDS.search(str(error)):
+                raise
+            try:
+                return self._parse_as(self._parsed_finer, values)
+            except (pa.ArrowInvalid, ValueError):
+                raise error from None
+
+    def _parse_as(self, parsed: pa.StructType, values: pa.BinaryArray) -> pa.StructArray:
         # Arrow trusts the bytes of JSON strings; the check costs little beside the parser.
         values.cast(pa.string())
         lines = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
         text = pc.binary_join(lines, b"\n")[0].as_buffer()
         # One block, or Arrow would cut the text at a line end, which may be inside a payload.
         read = pj.ReadOptions(use_threads=False, block_size=text.size + 1)
-        table = pj.read_json(pa.BufferReader(text), read_options=read, parse_options=self._options)
+        schema = pj.ParseOptions(explicit_schema=pa.schema(list(parsed)), unexpected_field_behavior="ignore")
+        table = pj.read_json(pa.BufferReader(text), read_options=read, parse_options=schema)
         if table.num_rows != len(values):
             raise ValueError("more than one JSON object")
-        columns = [table.column(field.name).combine_chunks() for field in self._type]
+        columns = [table.column(field.name).combine_chunks() for field in parsed]
         columns = [one.chunk(0) if isinstance(one, pa.ChunkedArray) else one for one in columns]
-        return pa.StructArray.from_arrays(columns, fields=list(self._type))
+        made = pa.StructArray.from_arrays(columns, fields=list(parsed))
+        return made if parsed == self._type else pc.cast(made, options=self._cast)
+
+
+def _parsed(kind: pa.DataType, unit: str) -> pa.DataType:
+    """What Arrow is to parse for a type: a time in `unit`, and a date as one, because of a date it knows only the
+    number."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_parsed(field.type, unit)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_parsed(kind.value_type, unit)))
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(unit, kind.tz)
+    return pa.timestamp(unit) if pa.types.is_date(kind) else kind
 
 
 def _objects(values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], dict[int, str]]:

@@ -37,19 +37,22 @@ def payload_format(options: PayloadOptions, type: pa.StructType) -> RowPayload:
 
 
 def _check(value: Any, kind: pa.DataType, name: str) -> None:
-    """Raise ValueError where Arrow would change a value silently: 1.5 into an integer, bytes into a string, true into
-    a number."""
+    """Raise ValueError where Arrow would change a value silently: 1.5 into an integer, bytes into a string or a list,
+    true into a number."""
     if value is None:
         return
-    if pa.types.is_struct(kind):
-        if isinstance(value, dict):
-            for field in kind:
-                _check(value.get(field.name), field.type, f"{name}.{field.name}")
-    elif pa.types.is_list(kind):
-        for item in value if isinstance(value, list) else ():
-            _check(item, kind.value_type, name)
-    elif not _fits(value, kind):
+    if not _fits(value, kind):
         raise ValueError(f"{name} is {value!r:.40}, not {kind}")
+    if pa.types.is_struct(kind):
+        for field in kind:
+            _check(value.get(field.name), field.type, f"{name}.{field.name}")
+    elif pa.types.is_list(kind):
+        for item in value:
+            _check(item, kind.value_type, name)
+    elif pa.types.is_map(kind):
+        for key, item in value.items():
+            _check(key, kind.key_type, name)
+            _check(item, kind.item_type, name)
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:
@@ -61,6 +64,10 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
         return isinstance(value, str)
     if pa.types.is_binary(kind):
         return isinstance(value, bytes)
+    if pa.types.is_list(kind):
+        return isinstance(value, list)
+    if pa.types.is_map(kind) or pa.types.is_struct(kind):
+        return isinstance(value, dict)
     if pa.types.is_temporal(kind):
         return not isinstance(value, (int, float))
     return True

@@ -2,9 +2,11 @@
 only."""
 
 import os
+import signal
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,13 +84,24 @@ def spark_session(
         gateway = SparkContext._gateway or _start_java(settings)
         if settings.get("spark.master", "").startswith("local"):
             settings = {**_sockets_of_its_own(gateway), **settings}
-        SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
+        with _interrupts_as_decided():
+            SparkContext(conf=SparkConf().setAll(list(settings.items())), gateway=gateway)
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     _register(session)
     return session
+
+
+@contextmanager
+def _interrupts_as_decided() -> Iterator[None]:
+    """PySpark puts a handler of its own in the place of whatever one is there. A program that has decided what Ctrl-C
+    means keeps it; one that has not gets PySpark's, which cancels the jobs that run."""
+    decided = signal.getsignal(signal.SIGINT)
+    yield
+    if decided not in (signal.default_int_handler, None) and signal.getsignal(signal.SIGINT) is not decided:
+        signal.signal(signal.SIGINT, decided)
 
 
 def _settings(app_name: str, master: str | None, conf: Mapping[str, Any]) -> dict[str, str]:

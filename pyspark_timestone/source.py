@@ -47,8 +47,12 @@ class DefaultSource(DataSource):
     def schema(self) -> "StructType | str":
         """The columns; fewer with the options `columns` and `includeHeaders`, others with `payload`."""
         from pyspark_timestone.options import schema_option
+        from pyspark_timestone.worker_heap import freeze_worker_heap
 
-        return schema_option(self.options)
+        schema = schema_option(self.options)
+        # Once more: the engine has come with the options.
+        freeze_worker_heap()
+        return schema
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """For `spark.read`. Raises InvalidOption, SchemaMismatch."""

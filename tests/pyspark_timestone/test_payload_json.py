@@ -1,7 +1,7 @@
 """JSON payloads: typed rows, each of its own payload, and a reason for each one that is bad."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +56,47 @@ def test_what_is_no_such_object_is_bad_for_a_reason_among_good_ones(payload: byt
     good = {"device": None, "seq": 1, "ts": None, "temperature": None}
     payloads = [b'{"seq": 1}', payload, b'{"seq": 1}']
     assert rows(JsonPayload(TELEMETRY), payloads) == [good, reason, good]
+
+
+DAYS = pa.struct(
+    [
+        pa.field("day", pa.date32()),
+        pa.field("shifts", pa.list_(pa.struct([pa.field("day", pa.date32()), TELEMETRY.field("ts")]))),
+    ]
+)
+
+
+def test_a_date_is_text_and_never_a_number_of_days() -> None:
+    payloads = [
+        b'{"day": "2026-01-31", "shifts": [{"day": "0001-01-01"}, {}, null]}',
+        b'{"day": 20484}',
+        b'{"day": "2026-02-30"}',
+        b'{"day": "2026-01-31T23:00:00-02:00"}',
+    ]
+    none = {"day": None, "ts": None}
+    assert rows(JsonPayload(DAYS), payloads) == [
+        {"day": date(2026, 1, 31), "shifts": [none | {"day": date(1, 1, 1)}, none, None]},
+        "Column(/day) changed from string to number",
+        "Failed to convert JSON to timestamp[us], couldn't parse:2026-02-30",
+        {"day": date(2026, 2, 1), "shifts": None},
+    ]
+
+
+def test_a_time_may_have_nine_digits_beside_others_that_only_a_microsecond_can_hold() -> None:
+    """Go writes nine. Times to the nanosecond end in 2262."""
+    payloads = [
+        b'{"ts": "2026-01-31T12:00:00.123456789Z"}',
+        b'{"ts": "9999-12-31T00:00:00Z"}',
+        b'{"ts": "2026-01-31T12:00:00.1234567890Z"}',
+    ]
+    assert [row if isinstance(row, str) else row["ts"] for row in rows(JsonPayload(TELEMETRY), payloads)] == [
+        datetime(2026, 1, 31, 12, 0, 0, 123456, UTC),
+        datetime(9999, 12, 31, tzinfo=UTC),
+        "Failed to convert JSON to timestamp[us, tz=UTC], couldn't parse:2026-01-31T12:00:00.1234567890Z",
+    ]
+    nested = b'{"shifts": [{"ts": "2026-01-31T12:00:00.123456789Z"}]}'
+    (row,) = rows(JsonPayload(DAYS), [nested])
+    assert row["shifts"] == [{"day": None, "ts": datetime(2026, 1, 31, 12, 0, 0, 123456, UTC)}]
 
 
 def alone(payload: bytes) -> Any:

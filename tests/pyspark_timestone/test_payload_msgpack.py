@@ -12,7 +12,12 @@ from pyspark_timestone.payload_rows import RowPayload
 from tests.support.payloads import TELEMETRY, options_of, rows
 
 NESTED = pa.struct(
-    [pa.field("list", pa.list_(pa.int64())), pa.field("inner", pa.struct([pa.field("b", pa.binary())]))]
+    [
+        pa.field("list", pa.list_(pa.int64())),
+        pa.field("words", pa.list_(pa.string())),
+        pa.field("map", pa.map_(pa.string(), pa.int32())),
+        pa.field("inner", pa.struct([pa.field("b", pa.binary())])),
+    ]
 )
 
 
@@ -27,8 +32,8 @@ def test_maps_become_rows() -> None:
         {"device": "d1", "seq": 7, "ts": moment, "temperature": 2.0},
         {"device": None, "seq": None, "ts": None, "temperature": None},
     ]
-    nested = {"list": [1, None], "inner": {"b": b"\xff"}}
-    assert rows(decoder(NESTED), [msgpack.packb(nested)]) == [nested]
+    nested = {"list": [1, None], "words": ["a"], "map": {"a": 1, "b": None}, "inner": {"b": b"\xff"}}
+    assert rows(decoder(NESTED), [msgpack.packb(nested)]) == [nested | {"map": [("a", 1), ("b", None)]}]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +74,20 @@ def test_bytes_that_are_no_message_are_bad(payload: bytes) -> None:
     assert [isinstance(one, str) for one in found] == [False, True, False]
 
 
-def test_values_inside_of_others_are_looked_at_too() -> None:
-    (found,) = rows(decoder(NESTED), [msgpack.packb({"list": [1, 2.5]})])
-    assert "payload.list is 2.5, not int64" in found
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"list": [1, 2.5]}, "payload.list is 2.5, not int64"),
+        ({"list": b"ab"}, "payload.list is b'ab', not list"),
+        ({"words": "ab"}, "payload.words is 'ab', not list"),
+        ({"map": {"a": 1.5}}, "payload.map is 1.5, not int32"),
+        ({"map": {1: 1}}, "payload.map is 1, not string"),
+        ({"map": [["a", 1]]}, "payload.map is [['a', 1]], not map"),
+        ({"inner": {"b": "text"}}, "payload.inner.b is 'text', not binary"),
+        ({"inner": [1]}, "payload.inner is [1], not struct"),
+    ],
+    ids=str,
+)
+def test_values_inside_of_others_are_not_bent_either(value: Any, reason: str) -> None:
+    (found,) = rows(decoder(NESTED), [msgpack.packb(value)])
+    assert reason in found

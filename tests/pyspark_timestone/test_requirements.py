@@ -34,6 +34,21 @@ def test_the_python_of_the_workers_is_asked_itself(tmp_path: Path) -> None:
             require_in(str(command), "json")
 
 
+@pytest.mark.parametrize(("said", "version"), [("2.7 pyarrow", "2.7"), ("", "unknown")])
+def test_workers_of_another_version_are_refused_whatever_they_have(
+    tmp_path: Path, said: str, version: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {said}\n", "ascii")
+    python.chmod(0o755)
+    with pytest.raises(MissingRequirement) as caught:
+        require_in(str(python), "pyarrow")
+    assert str(caught.value) == (
+        f"PYSPARK_PYTHON is {python}, whose version is {version}, and this Python is "
+        f"{sys.version_info.major}.{sys.version_info.minor}: name one of the same version, or unset it"
+    )
+
+
 class PathWithoutArrow:
     """Finds modules as Python does, but for Arrow."""
 

@@ -1,5 +1,7 @@
 """The class that Spark finds."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,22 @@ def test_the_format_is_called_timestone() -> None:
     assert DefaultSource.name() == "timestone"
     # What Spark looks for: a class of this name in a module that begins with `pyspark_`.
     assert pyspark_timestone.DefaultSource is DefaultSource
+
+
+LOOK = """
+from importlib import import_module
+from pkgutil import iter_modules
+found = [import_module(one.name) for one in iter_modules() if one.name.startswith("pyspark_")]
+print([one.DefaultSource.name() for one in found])
+"""
+
+
+def test_spark_finds_it_from_any_folder(tmp_path: Path) -> None:
+    """Spark looks among the modules in folders, which those of an editable install are not: there `make` adds one."""
+    looked = subprocess.run(
+        [sys.executable, "-c", LOOK], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "'timestone'" in looked.stdout
 
 
 def columns(**options: str) -> list[str]:
