@@ -3,10 +3,14 @@
     python -m examples.cooling_job DATA CHECKPOINT
 
 Reads `devices/<id>/telemetry` from the log of a running server, and writes `devices/<id>/cmd` into it. The server
-sends that to whoever subscribes. What a batch has sent is not sent again, whatever dies when.
+sends that to whoever subscribes. What a batch has sent is not sent again, whatever dies when: also not by a server that
+was killed, to devices that subscribe at QoS 2. Each report gets its command; a device that reports at QoS 1 may send
+one twice.
 """
 
 import argparse
+import signal
+import threading
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -43,10 +47,23 @@ def start(spark: SparkSession, store: Path, checkpoint: Path, *, once: bool = Fa
         .option("startingOffsets", "earliest")
         .load(str(store))
     )
-    writer = commands(reports).writeStream.format("timestone").option("log", LOG)
+    writer = commands(reports).writeStream.format("timestone").option("log", LOG).option("qos", 2)
     if once:
         writer = writer.trigger(availableNow=True)
     return writer.option("checkpointLocation", str(checkpoint)).start(str(store))
+
+
+def run(query: StreamingQuery) -> None:
+    """Wait until the query fails, which raises, or Ctrl-C, which ends it. Spark's own handler would print two pages of
+    where Python and Java were."""
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
+    try:
+        while not interrupted.is_set() and not query.awaitTermination(1):
+            pass
+        query.stop()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def main() -> None:
@@ -58,7 +75,7 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path, help="where Spark notes how far it is")
     arguments = parser.parse_args()
     with spark_session("cooling") as spark:
-        start(spark, arguments.data, arguments.checkpoint).awaitTermination()
+        run(start(spark, arguments.data, arguments.checkpoint))
 
 
 if __name__ == "__main__":

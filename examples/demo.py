@@ -30,6 +30,8 @@ from timestone_pipeline import run as run_pipeline
 
 LOG = "mqtt"
 """Where the server puts what no other log was configured for."""
+SERVER_LOG = "server.log"
+"""In the directory of a demo, which is known by it."""
 PROCESS_COUNT = 2
 """Processes for the simulated devices; the server has one of its own."""
 SHOWN_ROWS = 8
@@ -41,36 +43,49 @@ class Mismatch(Exception):
     """Two counts that should be equal are not."""
 
 
-class Busy(Exception):
-    """Another demo uses the directory."""
+class NotOurs(Exception):
+    """The directory is not to be deleted: another demo uses it, or it holds what no demo has made."""
 
 
 @contextmanager
 def alone_in(directory: Path) -> Iterator[None]:
-    """Keep a second demo from deleting the directory under this one. Raises Busy."""
+    """Keep a second demo from deleting the directory under this one. Raises NotOurs."""
+    directory = directory.absolute()
+    if directory.exists() and any(directory.iterdir()) and not (directory / SERVER_LOG).exists():
+        raise NotOurs(f"{directory} has files that no demo has made; choose another --directory")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with directory.with_name(directory.name + ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(f"another demo runs in {directory}; wait, or choose another --directory") from None
+            raise NotOurs(f"another demo runs in {directory}; wait, or choose another --directory") from None
         yield
 
 
 def main(words: list[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(prog="demo", description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--messages", type=int, default=100_000, help="how many messages altogether (100000)")
-    parser.add_argument("--devices", type=int, default=200, help="how many devices send them (200)")
     parser.add_argument(
-        "--directory", type=Path, default=Path("build/demo"), help="made anew at each run (build/demo)"
+        "--messages", type=int, default=100_000, metavar="N", help="how many messages altogether (100000)"
+    )
+    parser.add_argument(
+        "--devices", type=int, default=200, metavar="N", help="how many devices send them (200)"
+    )
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        default=Path("build/demo"),
+        metavar="DIR",
+        help="made anew at each run (build/demo)",
     )
     arguments = parser.parse_args(words)
+    if min(arguments.messages, arguments.devices) < 1:
+        parser.error("--messages and --devices are 1 at least")
     console = Console(highlight=False)
     try:
         with alone_in(arguments.directory):
             run(console, arguments.directory, arguments.devices, arguments.messages)
-    except (Busy, Mismatch, DeviceError, ServerError) as error:
+    except (NotOurs, Mismatch, DeviceError, ServerError) as error:
         console.print(f"demo: {error}", style="bold red", soft_wrap=True, markup=False)
         return 1
     return 0
@@ -83,7 +98,7 @@ def run(console: Console, directory: Path, device_count: int, message_count: int
     data, tables = directory / "data", directory / "tables"
     started = time.monotonic()
 
-    with Server(data, directory / "server.log") as server:
+    with Server(data, directory / SERVER_LOG) as server:
         say(console, "serve", f"timestone serve --data {data} --mqtt {server.host}:{server.port}")
         if reason := server.slow_because():
             say(console, "slow", reason)

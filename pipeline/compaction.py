@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from .config import PipelineConfig
 from .data_file import DataFile, naming
 from .errors import PipelineError
-from .ledger import Commit
+from .ledger import COMPACTION, Commit
 from .tables import Table, tables_of
 from .warehouse import MAINTENANCE, Warehouse
 
@@ -46,7 +46,7 @@ def compact(
             if work.rows(table) != sum(one.rows for group in groups for one in group):
                 raise PipelineError(f"{table.name}: rows were lost on the way; nothing was committed")
             removed = [(one.table, one.path) for group in groups for one in group]
-            compacted(warehouse.commit("compaction", [work], removed=removed))
+            compacted(warehouse.commit(COMPACTION, [work], removed=removed))
     warehouse.sweep()
 
 

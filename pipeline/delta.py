@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from .data_file import DataFile
 from .errors import PipelineError
-from .ledger import State
+from .ledger import COMPACTION, Commit, State
 from .tables import Table
 
 APP_ID = "timestone-pipeline"
@@ -60,13 +60,13 @@ class DeltaLogs:
             if files:
                 self._create(table, folder, files, state.number)
         elif (known.transaction_version(APP_ID) or 0) < state.number:
-            self._update(known, table, folder, files, state.number)
+            self._update(known, table, folder, files, state)
 
     def _create(self, table: Table, folder: Path, files: dict[str, DataFile], number: int) -> None:
         deltalake.transaction.create_table_with_add_actions(
             str(folder),
             deltalake.Schema.from_arrow(_schema(table, folder, files)),
-            [_added(one) for one in files.values()],
+            [_added(one, data_change=True) for one in files.values()],
             partition_by=[table.partition_column] if table.partition_column else [],
             commit_properties=_of_commit(number),
         )
@@ -77,7 +77,7 @@ class DeltaLogs:
         table: Table,
         folder: Path,
         files: dict[str, DataFile],
-        number: int,
+        state: State,
     ) -> None:
         there = {path: size for path, size in _active(known)}
         new = [one for path, one in files.items() if path not in there]
@@ -86,23 +86,25 @@ class DeltaLogs:
             return
         if new:
             self._widen(known, _schema(table, folder, {one.path: one for one in new}))
+        # Whoever follows the Delta table must not be given the rows of merged files once more.
+        changed = not _only_merged(state.newest, table, new, gone)
         now_ms = time.time_ns() // 1_000_000
         removed = [
             RemoveAction(
                 path=path,
                 deletion_timestamp=now_ms,
-                data_change=True,
+                data_change=changed,
                 partition_values=_values(path),
                 size=there[path],
             )
             for path in gone
         ]
         known.create_write_transaction(
-            [*(_added(one) for one in new), *removed],
+            [*(_added(one, data_change=changed) for one in new), *removed],
             mode="append",
             schema=known.schema(),
             partition_by=known.metadata().partition_columns,
-            commit_properties=_of_commit(number),
+            commit_properties=_of_commit(state.number),
         )
 
     def _widen(self, known: "deltalake.DeltaTable", schema: pa.Schema) -> None:
@@ -140,13 +142,22 @@ def _schema(table: Table, folder: Path, files: dict[str, DataFile]) -> pa.Schema
     return pa.schema(fields)
 
 
-def _added(one: DataFile) -> "AddAction":
+def _only_merged(commit: Commit | None, table: Table, new: Sequence[DataFile], gone: Sequence[str]) -> bool:
+    """Are these files all that a compaction has changed, and nothing that came in between?"""
+    if commit is None or commit.action != COMPACTION:
+        return False
+    added = {one.path for one in commit.added if one.table == table.name}
+    removed = {path for name, path in commit.removed if name == table.name}
+    return added == {one.path for one in new} and removed == set(gone)
+
+
+def _added(one: DataFile, *, data_change: bool) -> "AddAction":
     return AddAction(
         path=one.path,
         size=one.bytes,
         partition_values=_values(one.path),
         modification_time=time.time_ns() // 1_000_000,
-        data_change=True,
+        data_change=data_change,
         stats=json.dumps({"numRecords": one.rows}),
     )
 

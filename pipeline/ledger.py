@@ -31,6 +31,9 @@ _COMMIT = re.compile(r"(\d{12})\.json")
 _SNAPSHOT = re.compile(r"(\d{12})\.snapshot\.json")
 _DRAFT = ".draft"
 
+COMPACTION = "compaction"
+"""The action of a commit that has the same rows in fewer files."""
+
 FileKey = tuple[str, str]
 """Table and path of a data file."""
 
@@ -88,6 +91,8 @@ class State:
     replaced: Mapping[FileKey, int] = field(default_factory=dict)
     """Files that are not part of a table any more, and since when (µs)."""
     progress: Progress = field(default_factory=Progress)
+    newest: Commit | None = field(default=None, compare=False)
+    """The newest commit itself; None when a snapshot has taken its place."""
 
     def of(self, table: str) -> list[DataFile]:
         """The files of one table, oldest first."""
@@ -102,7 +107,8 @@ class State:
                     raise DamagedLedger(f"commit {commit.number} removes {'/'.join(key)}, which is not there")
                 replaced[key] = commit.time_us
             files.update(((one.table, one.path), one) for one in commit.added)
-            state = State(commit.number, commit.time_us, files, replaced, commit.progress or state.progress)
+            progress = commit.progress or state.progress
+            state = State(commit.number, commit.time_us, files, replaced, progress, commit)
         return state
 
     def to_json(self) -> dict[str, Any]:

@@ -97,6 +97,6 @@ def _records(config: PipelineConfig, spark: SparkSession, warehouse: Warehouse) 
 def _told(error: Exception) -> PipelineError:
     if isinstance(error, PipelineError):
         return error
-    if isinstance(error, SparkSourceError | OSError):
+    if isinstance(error, SparkSourceError | OSError) and not isinstance(error, ConnectionError):
         return PipelineError(str(error))
     return in_one_line(error)

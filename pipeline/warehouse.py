@@ -72,7 +72,7 @@ class Warehouse:
         with exclusively(self.root / "_ledger" / f"{name.upper()}.lock", wait=False, busy=busy):
             shutil.rmtree(self._work(name), ignore_errors=True)
             with self.ledger.writing() as state:
-                self._sweep(state)
+                self._sweep(state, self._horizon())
                 self._publish(state)
             yield
             shutil.rmtree(self._work(name), ignore_errors=True)
@@ -135,8 +135,10 @@ class Warehouse:
     def sweep(self) -> None:
         """Delete what was replaced long enough ago, and shorten the ledger."""
         with self.ledger.writing() as state:
-            self._sweep(state)
-            self._publish(self.ledger.write_snapshot(self._horizon()))
+            # Once: what the ledger forgets has to be what was deleted.
+            horizon = self._horizon()
+            self._sweep(state, horizon)
+            self._publish(self.ledger.write_snapshot(horizon))
 
     def _adopt(self, number: int, place: int, work: "Work", file: DataFile) -> DataFile:
         name = f"{number:012}-{place:03}.parquet"
@@ -151,8 +153,7 @@ class Warehouse:
         for publisher in self._publishers:
             publisher.publish(state)
 
-    def _sweep(self, state: State) -> None:
-        horizon = self._horizon()
+    def _sweep(self, state: State, horizon: int) -> None:
         wanted = {key for key in state.files} | {key for key, at in state.replaced.items() if at >= horizon}
         for table in self.tables:
             base = self.root / "_files" / table.name

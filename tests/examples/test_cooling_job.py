@@ -1,15 +1,19 @@
 """Devices report over MQTT, a query answers through the sink, and each device gets each answer once."""
 
 import json
+import os
 import queue
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.cooling_job import start
+from examples.cooling_job import run, start
 from examples.server import Server
 from tests.support.paho_client import PahoClient
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 
@@ -29,7 +33,7 @@ def answers(device: PahoClient, count: int) -> list[int]:
 
 @pytest.mark.timeout(200)
 def test_each_device_gets_each_command_once_also_when_a_batch_is_run_again(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
     with (
@@ -40,7 +44,7 @@ def test_each_device_gets_each_command_once_also_when_a_batch_is_run_again(
         devices = dict(zip(DEVICES, (kiln, oven), strict=True))
         for name, device in devices.items():
             assert device.connect((server.host, server.port)) == 0
-            device.subscribe(f"devices/{name}/cmd", 1)
+            device.subscribe(f"devices/{name}/cmd", 2)
             for sequence, temperature in enumerate(TEMPERATURES):
                 report(device, name, sequence, temperature)
         start(spark, server.data, checkpoint, once=True).awaitTermination()
@@ -58,4 +62,22 @@ def test_each_device_gets_each_command_once_also_when_a_batch_is_run_again(
         with pytest.raises(queue.Empty):
             oven.messages.get(timeout=1)
         assert kiln.messages.empty()
+
+        query = start(spark, server.data, checkpoint)
+        report(kiln, "kiln", 5, 99.0)
+
+        def interrupt() -> None:
+            try:
+                wait_for(lambda: not kiln.messages.empty())
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with ThreadPoolExecutor(1) as beside:
+            interrupting = beside.submit(interrupt)
+            run(query)
+            interrupting.result()
+        assert not query.isActive
+        command = kiln.messages.get()
+        assert (json.loads(command.payload)["seq"], command.qos) == (5, 2)
+        assert caplog.text == ""
         server.stop()

@@ -23,6 +23,7 @@ DEVICES = 12
 def test_demo_finds_every_count_equal_also_where_a_demo_ran_before(tmp_path: Path) -> None:
     (tmp_path / "demo" / "data" / "mqtt-0").mkdir(parents=True)
     (tmp_path / "demo" / "tables" / "_ledger").mkdir(parents=True)
+    (tmp_path / "demo" / "server.log").touch()
     done = subprocess.run(
         [
             *[sys.executable, "-m", "examples.demo", "--messages", str(MESSAGES)],
@@ -37,6 +38,13 @@ def test_demo_finds_every_count_equal_also_where_a_demo_ran_before(tmp_path: Pat
     assert done.returncode == 0, done.stdout
     assert f"messages in Parquet = {MESSAGES:,}" in done.stdout.splitlines()[-1]
     assert "device-0000" in done.stdout, "the first rows of the report"
+
+
+@pytest.mark.parametrize("option", ["--messages", "--devices"])
+def test_nothing_to_send_and_nobody_to_send_it_is_a_mistake(option: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([option, "0"])
+    assert caught.value.code == 2
 
 
 def test_unequal_counts_are_named() -> None:
@@ -74,6 +82,17 @@ def test_second_demo_in_the_same_directory_is_refused(
     with alone_in(tmp_path / "demo"):
         assert main(["--directory", str(tmp_path / "demo")]) == 1
     assert "another demo runs in" in capsys.readouterr().out
+
+
+def test_directory_with_something_else_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for directory in (str(tmp_path), "."):
+        assert main(["--directory", directory]) == 1
+        assert "has files that no demo has made" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [tmp_path / "data"]
 
 
 def test_server_without_its_compiled_parts_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

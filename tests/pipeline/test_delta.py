@@ -1,5 +1,6 @@
 """The same files as Delta tables: each commit once, whoever was killed between."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,10 +9,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from timestone_pipeline import PipelineConfig, PipelineError, TablesConfig, Warehouse, delta, open_tables
+from timestone_pipeline import (
+    PipelineConfig,
+    PipelineError,
+    TablesConfig,
+    Warehouse,
+    compact,
+    delta,
+    open_tables,
+)
 from timestone_pipeline.delta import APP_ID
 from timestone_pipeline.tables import tables_of
-from timestone_pipeline.warehouse import STREAM
+from timestone_pipeline.warehouse import MAINTENANCE, STREAM
 
 TABLE = tables_of(PipelineConfig()).windows
 
@@ -61,6 +70,31 @@ def test_a_replaced_file_is_gone_from_delta_and_there_for_readers_of_the_version
     assert rows(tmp_path, version=1) == [(1, 1), (2, 1)]
     add(warehouse, pa.table({"messages": [3]}))
     assert rows(tmp_path) == [(3, 1), (12, 1)]
+
+
+def changes(root: Path) -> list[bool]:
+    """Of the files in the newest Delta commit: do they change the table's data?"""
+    newest = max((root / TABLE.name / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in newest.read_text("utf-8").splitlines()]
+    return [one[kind]["dataChange"] for one in actions for kind in ("add", "remove") if kind in one]
+
+
+def test_a_compaction_gives_no_row_again_to_whoever_follows_the_delta_table(tmp_path: Path) -> None:
+    warehouse = opened(tmp_path)
+    for number in range(2):
+        add(warehouse, pa.table({"messages": [number]}))
+    assert changes(tmp_path) == [True]
+    with warehouse.role(MAINTENANCE):
+        compact(PipelineConfig(), warehouse)
+    assert changes(tmp_path) == [False, False, False]
+    # One that is published together with what came before it does, because Delta gets both as one change.
+    plain = opened(tmp_path, "parquet")
+    add(plain, pa.table({"messages": [2]}))
+    with plain.role(MAINTENANCE):
+        compact(PipelineConfig(), plain)
+    with opened(tmp_path).role(STREAM):
+        assert changes(tmp_path) == [True, True]
+    assert rows(tmp_path) == [(0, 1), (1, 1), (2, 1)]
 
 
 def test_commits_that_a_killed_process_has_left_out_come_with_the_next(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from timestone_pipeline.errors import QueryFailed
@@ -29,6 +32,31 @@ def test_what_is_not_ours_is_cut_to_its_innermost_reason() -> None:
     text = "Job aborted\nCaused by: java.io.IOException: No space left on device\n\tat x"
     assert "No space left on device" in str(in_one_line(RuntimeError(text)))
     assert "\n" not in str(in_one_line(RuntimeError("a\nb")))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        Py4JNetworkError("Answer from Java side is empty"),
+        Py4JError("An error occurred while calling o1125.parquet"),
+    ],
+)
+def test_the_end_of_java_is_told_as_such(error: Exception) -> None:
+    with pytest.raises(QueryFailed, match="Spark's Java has ended"), told_in_one_line():
+        raise error
+
+
+@pytest.mark.spark
+def test_a_file_from_before_the_type_of_a_field_was_changed_is_told_with_what_to_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "_files" / "clean"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"seq": [1, 2]}), folder / "1.parquet")
+    told = r"^table clean: column 'seq' is INT64 in its files and string in the settings; give tables\.path another"
+    with pytest.raises(QueryFailed, match=told), told_in_one_line():
+        spark.read.schema("seq string").parquet(str(folder)).collect()
 
 
 @pytest.mark.spark

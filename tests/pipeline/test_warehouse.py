@@ -1,5 +1,6 @@
 """Files become part of a table at once, stay readable for a while after they were replaced, and leave no rests."""
 
+import itertools
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,6 +90,20 @@ def test_a_replaced_file_stays_for_those_who_have_it_in_their_list(tmp_path: Pat
     opened(tmp_path, keep_s=0).sweep()
     assert not any(Path(path).exists() for path in paths)
     assert listed(opened(tmp_path)) == [12]
+
+
+def test_the_ledger_remembers_what_a_sweep_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to delete the files: what grows old enough meanwhile is the next sweep's."""
+    warehouse = opened(tmp_path, keep_s=600)
+    add(warehouse, 1)
+    replaced = list(warehouse.ledger.state().files)
+    add(warehouse, 2, removed=replaced)
+    (replaced_us,) = warehouse.ledger.state().replaced.values()
+    clock = itertools.count(replaced_us + 600_000_000)
+    monkeypatch.setattr("timestone_pipeline.warehouse.now_us", lambda: next(clock))
+    warehouse.sweep()
+    assert (tmp_path / "_files").joinpath(*replaced[0]).exists()
+    assert list(warehouse.ledger.state().replaced) == replaced
 
 
 def test_what_was_not_committed_leaves_nothing(tmp_path: Path) -> None:
