@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+SEEN_BY_SPARK := $(VENV)/.seen-by-spark
 PYTEST := $(BIN)/python -m pytest
 DEMO_MESSAGES ?= 100000
 KERNELS := $(wildcard timestone/*.pyx timestone/*.h mqtt_front/*.pyx mqtt_front/*.h)
@@ -89,12 +90,21 @@ wheel: $(INSTALLED) ## build dist/timestone-*.whl
 
 install: $(INSTALLED) ## make or refresh .venv
 
-# The first install downloads Spark, half a gigabyte: pip's own progress is left visible.
-$(INSTALLED): pyproject.toml setup.py $(KERNELS)
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Timestone needs Python 3.11 or newer. Name one: make PYTHON=/path/to/python3.12"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+# Spark looks for data sources among the modules that lie in folders. Those of an editable install do not.
+$(SEEN_BY_SPARK): | $(BIN)/python
+	@folder=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	  echo 'from pyspark_timestone import DefaultSource' > "$$folder/pyspark_timestone_editable.py"
+	@touch $@
+
+# The first install downloads Spark, half a gigabyte: pip's own progress is left visible.
+$(INSTALLED): pyproject.toml setup.py $(KERNELS) | $(SEEN_BY_SPARK)
 	@echo "Installing Timestone and what it needs into $(VENV) (the first time this takes some minutes)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --disable-pip-version-check --timeout 120 --editable '.[dev]'

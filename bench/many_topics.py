@@ -8,6 +8,7 @@ again and read through filters.
 import argparse
 import functools
 import random
+import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -170,4 +171,4 @@ def _scan(log: Log, topics: str | None) -> int:
 
 def _memory_mb() -> float:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 1e6
+    return pages * resource.getpagesize() / 1e6

@@ -100,6 +100,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="the rows whose names have WORD, and whom they are compared with",
     )
+    parser.add_argument(
+        "--java",
+        metavar="OPTIONS",
+        default="",
+        help="options of Java, for example --java=-Xms2g (default: none)",
+    )
     add_directory(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
 
@@ -131,6 +137,7 @@ def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
             "repeat": arguments.repeat,
             "warm_up": arguments.warm_up,
             "cores": 1,
+            "java": arguments.java,
             "start_s": start_s,
         }
         Console().print_json(json.dumps(setting | {"rows": [asdict(row) for row in rows]}))
@@ -151,7 +158,8 @@ def _measure(
     # First, because it may not be installed.
     progress("starting Spark")
     started = time.perf_counter()
-    spark = spark_session("timestone-bench", master="local[1]", conf={"spark.driver.memory": "2g"})
+    conf = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": arguments.java}
+    spark = spark_session("timestone-bench", master="local[1]", conf=conf)
     start_s = time.perf_counter() - started
     try:
         progress(f"appending {count:,} records")
@@ -311,18 +319,3 @@ def _print(rows: list[Row], count: int, size: int, start_s: float) -> None:
             row.peer,
         )
     Console().print(table)
-
-
-def main() -> int:
-    """`python -m timestone_bench.spark_read`."""
-    parser = argparse.ArgumentParser(prog="timestone_bench.spark_read")
-    add_arguments(parser)
-    try:
-        return run(parser.parse_args(), lambda text: None)
-    except BenchmarkError as error:
-        print(error)
-        return 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,7 +1,6 @@
 """How long until `timestone --help` has answered and `timestone serve` is ready, beside a Python that does nothing?"""
 
 import argparse
-import signal
 import statistics
 import subprocess
 import sys
@@ -67,29 +66,18 @@ def _command_s(command: list[str]) -> float:
 def _ready_s(root: Path) -> float:
     """Until the file that says so is there, in a directory that was used before."""
     ready = root / "ready.json"
+    words = ["serve", "--mqtt", "127.0.0.1:0", "--ready-file", str(ready), "--data", str(root / "data")]
     start = time.perf_counter()
-    server = subprocess.Popen(
-        [
-            *_COMMAND,
-            "serve",
-            "--mqtt",
-            "127.0.0.1:0",
-            "--ready-file",
-            str(ready),
-            "--data",
-            str(root / "data"),
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        while not ready.exists():
-            if server.poll() is not None:
-                raise BenchmarkError(f"the server did not start: {server.communicate()[1].decode().strip()}")
-            if time.perf_counter() - start > _READY_WITHIN_S:
-                raise BenchmarkError(f"the server was not ready after {_READY_WITHIN_S:.0f} s")
-            time.sleep(0.001)
-        return time.perf_counter() - start
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.communicate()
+    with subprocess.Popen([*_COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as server:
+        assert server.stderr is not None
+        try:
+            while not ready.exists():
+                if server.poll() is not None:
+                    raise BenchmarkError(f"the server did not start: {server.stderr.read().decode().strip()}")
+                if time.perf_counter() - start > _READY_WITHIN_S:
+                    raise BenchmarkError(f"the server was not ready after {_READY_WITHIN_S:.0f} s")
+                time.sleep(0.001)
+            return time.perf_counter() - start
+        finally:
+            server.terminate()
+            server.wait()

@@ -19,8 +19,9 @@ examples:
   timestone serve --data backup-monday     it is a store like any other
 
 Every record that was there when the backup began is in it, with settings, sessions and named
-readers. The owner of the store notices nothing. OUT appears when it is complete; until then it
-is called OUT.partial. What a backup that was killed left there, the next one to OUT replaces.
+readers, but for what is deleted meanwhile. The owner of the store notices nothing. OUT appears
+when it is complete; until then it is called OUT.partial. What a backup that was killed left
+there, the next one to OUT replaces.
 """
 
 
@@ -46,6 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     for log in logs:
+        if log.is_deleted:
+            print(f"{log.folder}: left out, it was deleted meanwhile")
+            continue
         print(f"{log.folder}: {format_count(log.segments, 'segment')}, {format_bytes(log.bytes)}")
     print(f"complete: {arguments.target}")
     return 0

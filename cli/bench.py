@@ -28,6 +28,10 @@ BENCHMARKS = {
     "mqtt": ("timestone_bench.mqtt.command", "MQTT under load: Timestone, and other servers beside it"),
     "peers": ("timestone_bench.peers", "MQTT beside mosquitto and nats-server, where they are installed"),
     "startup": ("timestone_bench.startup", "how soon commands answer and the server is ready"),
+    "system-calls": (
+        "timestone_bench.system_calls",
+        "sendmsg, sendfile, splice and io_uring beside the calls that are used",
+    ),
     "kernels": ("timestone_bench.kernels", "the compiled per-record loops against their twins in Python"),
 }
 

@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM mean to a command: before it has begun, and while it is at work."""
+"""What Ctrl-C and SIGTERM mean to a command: while it has nothing to bring in order, and while it is at work."""
 
 import signal
 import threading
@@ -11,9 +11,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def unprepared() -> Iterator[None]:
-    """While entered, Ctrl-C ends the process at once and without a word, as it ends one in C: nothing has begun, and
-    a traceback out of the middle of an import tells nobody anything."""
+def killable() -> Iterator[None]:
+    """While entered, Ctrl-C ends the process at once and without a word, as it ends one in C and as SIGTERM does:
+    nothing has begun, or nothing is lost, and a traceback out of the middle of it tells nobody anything."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from .errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
-from .interrupts import unprepared
+from .interrupts import killable
 from .parser import CommandParser
 
 
@@ -71,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     name = next((word for word in words if not word.startswith("-")), None)
     try:
-        with unprepared():
+        with killable():
             module = _load(name) if name is not None else None
             parser = _parser(name, module)
             arguments = parser.parse_args(words)

@@ -74,22 +74,28 @@ class MetricsPage:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._answers) >= _MOST_AT_ONCE:
-            next(iter(self._answers)).cancel()
+            oldest = next(iter(self._answers))
+            del self._answers[oldest]  # at once: many may come before the loop gets to it
+            oldest.cancel()
         # Not left to asyncio: Python 3.11 logs a traceback for each of its own that is cancelled.
         answer = asyncio.get_running_loop().create_task(self._answer(reader, writer))
         self._answers[answer] = None
-        answer.add_done_callback(self._answers.pop)
+        answer.add_done_callback(lambda done: self._end(done, writer))
+
+    def _end(self, answer: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
+        """Also of an answer that was cancelled before it began. Whoever has not taken it by now, never does."""
+        self._answers.pop(answer, None)
+        writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_REQUEST_S):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(await self._response(head.split(b"\r\n", 1)[0].decode("ascii", "replace")))
-                await writer.drain()
+                writer.close()
+                await writer.wait_closed()  # until the system has all of it
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # whoever asked has left, or never asked
-        finally:
-            writer.close()
 
     async def _response(self, request: str) -> bytes:
         method, _, rest = request.partition(" ")

@@ -12,7 +12,7 @@ from timestone.config import MIB
 
 from .errors import CommandError
 from .interrupts import Interrupts
-from .parser import given_path
+from .parser import given_count, given_path
 from .quantities import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -46,15 +46,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep",
         dest="keep_s",
         metavar="SECONDS",
-        type=float,
-        default=600.0,
+        type=given_count,
+        default=600,
         help="how long a file that is not needed any more stays for queries that run (default: 600)",
     )
     parser.add_argument(
         "--min-free",
         dest="min_free_mib",
         metavar="MIB",
-        type=int,
+        type=given_count,
         default=64,
         help="write nothing that would leave less space than this (default: 64)",
     )

@@ -8,14 +8,14 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import timestone
 
 from .errors import CommandError, UsageError
-from .interrupts import Interrupts
+from .interrupts import Interrupts, killable
 from .parser import given_path
 from .positions import parse_position
 from .quantities import format_count
@@ -257,10 +257,21 @@ def _status(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
     return 0 if found.exact else 1
 
 
-def _spark(config: "PipelineConfig") -> "SparkSession":
+@contextmanager
+def _spark(config: "PipelineConfig") -> Iterator["SparkSession"]:
+    """A session that Ctrl-C may end at any moment: the tables are right whenever their process is killed, and Java ends
+    with it. Stopping Spark in order takes longer and leaves the same."""
     from timestone_pipeline import session_of
+    from timestone_pipeline.failure import SPARK_ERRORS, silence_java
 
-    return session_of(config)
+    silence_java()
+    with killable():
+        spark = session_of(config)
+        try:
+            yield spark
+        finally:
+            with suppress(*SPARK_ERRORS):  # Java is gone, and that has been told
+                spark.stop()
 
 
 def _say_commit(commit: "Commit | None") -> None:

@@ -7,6 +7,7 @@ an error at any time. `crew` is on the other side.
 import gc
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,8 @@ from .traffic import Traffic
 def main() -> int:
     """One job from standard input."""
     # To save power the system may sleep 50 us longer than asked for: as long as some latencies that are measured here.
-    slack = Path("/proc/self/timerslack_ns")
-    if slack.exists():
-        slack.write_text("1")
+    with suppress(OSError):  # not on every system, and not where /proc is read-only
+        Path("/proc/self/timerslack_ns").write_text("1")
     try:
         document = json.loads(sys.stdin.readline())
         {"connect": _run_connecting, "disturb": _run_disturbing, "traffic": _run_traffic}[

@@ -13,6 +13,8 @@ import timestone
 from timestone_bench.errors import BenchmarkError
 from timestone_bench.spark_read import CASES, LOG, TOPIC_COUNT, add_arguments, fill, message, run
 
+COMMAND = [sys.executable, "-m", "timestone_cli", "bench", "spark"]
+
 
 @pytest.mark.parametrize("size", [100, 200])
 def test_messages_have_the_size_and_differ(size: int) -> None:
@@ -60,12 +62,20 @@ def test_nothing_is_no_count(option: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.spark
+def test_java_is_started_with_the_options_that_it_is_given(tmp_path: Path) -> None:
+    # More than the benchmark lets it have in all: Java says so, and ends.
+    words = ["--java=-Xms3g", "--count", "1000", "--repeat", "1", "--warm-up", "0", "--dir", str(tmp_path)]
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "Spark did not start" in done.stderr
+
+
+@pytest.mark.spark
 def test_it_measures_every_case_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "timestone_bench.spark_read"]
     words = ["--count", "2000", "--repeat", "1", "--warm-up", "1", "--json", "--dir", str(tmp_path)]
-    done = subprocess.run([*command, *words], stdout=subprocess.PIPE, text=True, check=True, env=os.environ)
+    done = subprocess.run([*COMMAND, *words], stdout=subprocess.PIPE, text=True, check=True, env=os.environ)
     result = json.loads(done.stdout)
-    assert result["count"] == 2000
+    assert (result["count"], result["java"]) == (2000, "")
     rows = {row["case"]: row for row in result["rows"]}
     assert list(rows) == list(CASES)
     assert rows["Parquet"]["ratio"] == 1.0

@@ -20,6 +20,12 @@ def test_commands_and_the_server_are_timed_beside_a_bare_python(capsys: pytest.C
     assert 0 < result["python_s"] < result["serve_s"], "the server is a Python, too"
 
 
+def test_server_that_does_not_start_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIMESTONE_ACK", "nonsense")
+    with pytest.raises(BenchmarkError, match=r"did not start: .*TIMESTONE_ACK"):
+        run("--repeat", "1")
+
+
 def test_no_repeats_are_refused() -> None:
     with pytest.raises(BenchmarkError):
         run("--repeat", "0")

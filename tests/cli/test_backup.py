@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 import timestone
+from cli.main import main
+from cli.progress import ProgressLine
 from tests.cli.processes import timestone as command
 
 
@@ -13,6 +17,25 @@ def test_backup_beside_the_owner(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["a-0: 1 segment, 2.0 KiB", "complete: copy"]
     assert command("read", "copy", "a", "--format", "raw", cwd=tmp_path).stdout == "x" * 2000
+
+
+def test_log_that_is_deleted_meanwhile_is_said_to_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        for name in "ab":
+            store.log(name).append(b"x")
+
+        def delete_behind_the_first(line: ProgressLine, text: str) -> None:
+            if text.startswith("a-0"):
+                store.delete_log("b")
+
+        monkeypatch.setattr(ProgressLine, "show", delete_behind_the_first)
+        assert main(["backup", str(tmp_path / "data"), str(tmp_path / "copy")]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "a-0: 1 segment, 1 byte",
+        "b-0: left out, it was deleted meanwhile",
+    ]
 
 
 def test_what_cannot_be_done_is_one_line(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from timestone_cli.interrupts import Interrupts, unprepared
+from timestone_cli.interrupts import Interrupts, killable
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -35,7 +35,7 @@ def interrupts_handled_by(handler: signal.Handlers | Callable[..., Any]) -> Iter
 
 def test_before_a_command_has_begun_the_system_ends_it() -> None:
     with interrupts_handled_by(signal.default_int_handler):
-        with unprepared():
+        with killable():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -43,6 +43,6 @@ def test_before_a_command_has_begun_the_system_ends_it() -> None:
 def test_who_ignores_interrupts_goes_on_ignoring_them() -> None:
     """As a command that a shell has put into the background."""
     with interrupts_handled_by(signal.SIG_IGN):
-        with unprepared():
+        with killable():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

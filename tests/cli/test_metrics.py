@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -139,6 +140,26 @@ def test_requests_that_never_end_keep_nobody_out_and_end_with_the_page(
 
     on_page(tmp_path, visit)
     assert caplog.text == ""
+
+
+def test_however_many_come_at_once_a_hundred_stay(tmp_path: Path) -> None:
+    async def visit(page: MetricsPage) -> None:
+        host, _, port = page.address.rpartition(":")
+        before = len(os.listdir("/proc/self/fd"))
+        asked = []
+        for _ in range(3):  # the system takes a hundred connections that nobody has accepted yet
+            for _ in range(100):
+                asked.append(socket.create_connection((host, int(port))))
+            assert (await ask(page, b"GET /metrics HTTP/1.1\r\n\r\n"))[0] == "HTTP/1.1 200 OK"
+        async with asyncio.timeout(60):
+            while len(os.listdir("/proc/self/fd")) - before - len(asked) > 100:
+                await asyncio.sleep(0.01)
+        for number, one in enumerate(asked):
+            one.settimeout(30)
+            assert number >= 200 or one.recv(1) == b"", "the oldest made room"
+            one.close()
+
+    on_page(tmp_path, visit)
 
 
 def test_store_that_cannot_say_all_says_the_rest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -44,6 +44,8 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path) -> None:
         (["nothing"], 1, "does not exist"),
         (["data", "--min-free", "999999999"], 1, "No space left on device"),
         (["data", "--keep", "soon"], 64, "--keep"),
+        (["data", "--keep", "nan"], 64, "--keep"),
+        (["data", "--min-free", "-1"], 64, "--min-free"),
     ):
         done = command("parquet", *words, cwd=tmp_path)
         assert done.returncode == code

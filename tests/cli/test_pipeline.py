@@ -1,13 +1,18 @@
 """`timestone pipeline` as a user types it, from an empty folder."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 import timestone as engine
-from tests.cli.processes import timestone
+from pyspark_timestone.java import find_java
+from tests.cli.processes import Running, timestone
 from tests.support.plant import LOG, message
+from tests.support.waiting import wait_for
+from timestone_pipeline.ledger import Ledger
 
 CONFIG = """
 [source]
@@ -23,6 +28,66 @@ def fill(folder: Path, *payloads: bytes) -> None:
         store.log(LOG).append_many(list(payloads), topic="site/1")
 
 
+class HeldJava:
+    """A JAVA_HOME whose Java waits at one of its two starts, the launcher's and the driver's, until it is let go."""
+
+    def __init__(self, home: Path, start: str) -> None:
+        self.home = home
+        self._held, self._gate = home / "held", home / "gate"
+        java = home / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        os.mkfifo(self._gate)
+        real = find_java().command
+        java.write_text(f"""#!/bin/sh
+case "$*" in
+*-version) "{real}" "$@" 2>&1 | sed 's|java.home = .*|java.home = {home}|' >&2; exit;;
+*launcher.Main*) start=launcher;;
+*) start=driver;;
+esac
+if [ $start = {start} ]; then : >"{self._held}"; read go <"{self._gate}"; fi
+exec "{real}" "$@"
+""")
+        java.chmod(0o755)
+
+    def wait(self) -> None:
+        wait_for(self._held.exists, timeout_s=120)
+
+    def let_go(self) -> None:
+        self._gate.write_text("go\n")
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("start", ["launcher", "driver"])
+def test_ctrl_c_while_spark_starts_ends_both_at_once_and_in_silence(tmp_path: Path, start: str) -> None:
+    (tmp_path / "pipeline.toml").write_text(CONFIG)
+    fill(tmp_path, message("d", 1))
+    java = HeldJava(tmp_path / "java", start)
+    environment = {"JAVA_HOME": str(java.home), "TMPDIR": str(tmp_path)}
+    with Running("pipeline", "run", cwd=tmp_path, environment=environment) as running:
+        java.wait()
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(120) == -signal.SIGINT
+        java.let_go()
+        # The pipes end with the last who holds them, which is Java.
+        assert running.process.communicate(timeout=120) == (b"", b"")
+
+
+def ctrl_c_while_all_is_parsed_again(folder: Path) -> None:
+    java = HeldJava(folder / "java", "launcher")
+    environment = {"JAVA_HOME": str(java.home)}
+    with Running("pipeline", "reprocess", "--all", cwd=folder, environment=environment) as running:
+        java.wait()
+        # However slow this test is, what it interrupts cannot be done before: it cannot commit.
+        with Ledger(folder / "tables" / "_ledger").writing():
+            java.let_go()
+            work = folder / "tables" / "_work" / "maintenance"
+            wait_for(lambda: any(work.glob("*/clean")), timeout_s=120)
+            code, out, errors = running.stop(signal.SIGINT, timeout_s=120)
+    assert (code, out) == (-signal.SIGINT, "")
+    assert "Traceback" not in errors, "Java may tell of the job that ended with it"
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
@@ -33,6 +98,7 @@ def test_from_a_log_to_tables_and_back_to_good_order(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("batch 1: bronze 1,501, clean 1,500, dead_letters 1")
 
+    ctrl_c_while_all_is_parsed_again(tmp_path)
     fill(tmp_path, message("d", 9000, at_s=3))
     found = json.loads(timestone("pipeline", "status", "--json", cwd=tmp_path).stdout)
     assert (found["exact"], found["late"], found["logs"][0]["lag"]) == (True, 0, 1)

@@ -1,0 +1,55 @@
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from timestone_bench import system_calls
+from timestone_bench.errors import BenchmarkError
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    system_calls.add_arguments(parser)
+    return system_calls.run(parser.parse_args(list(words)), lambda text: None)
+
+
+def test_each_way_stands_beside_the_one_that_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    assert run("--repeat", "1", "--quick", "--json", "--dir", str(tmp_path)) == 0
+    answers = json.loads(capsys.readouterr().out)["result"]["answers"]
+    ways: dict[str, list[str]] = {}
+    for one in answers:
+        ways.setdefault(one["question"], []).append(one["way"])
+        assert one["wall_us"] > 0
+    assert all(len(each) == len(set(each)) for each in ways.values())
+    assert {way for each in ways.values() for way in each} >= {
+        "sendmsg",
+        "sendfile",
+        "splice twice",
+        "two threads",
+    }
+    assert [one["wall_ratio"] for one in answers if one["way"] == ways[one["question"]][0]] == [1.0] * len(
+        ways
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_table_says_when_there_is_no_io_uring(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "liburing", None)
+    assert run("--repeat", "1", "--quick", "--dir", str(tmp_path)) == 0
+    told = capsys.readouterr().out
+    assert "join, send" in told
+    assert "io_uring was left out" in told
+
+
+def test_it_needs_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match="not a directory"):
+        run("--dir", str(tmp_path / "none"))
