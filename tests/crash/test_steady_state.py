@@ -7,12 +7,14 @@ import gc
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import timestone
 from tests.support.seeds import rounds
+from tests.support.waiting import wait_for
 from timestone import LogConfig, OffsetOutOfRange, StoreConfig
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
@@ -20,6 +22,8 @@ pytestmark = [pytest.mark.crash, pytest.mark.slow]
 SECONDS = rounds(3, "TIMESTONE_SOAK_SECONDS")
 RATE_PER_S = 4000
 BATCH = 40
+PARTS = 12
+"""After each of which this process is looked at."""
 CONFIG = StoreConfig(
     min_free_bytes=0, sync_interval_ms=100, tail_bytes=1 << 20, delete_delay_ms=50, open_segment_count=4,
     log=LogConfig(segment_entries=500, retention_bytes=400_000),
@@ -35,32 +39,42 @@ def usage() -> tuple[int, int, int]:
     return resident, len(os.listdir("/proc/self/fd")), maps
 
 
+def size_of(directory: Path) -> int:
+    """Bytes of the files in it that nobody removes meanwhile."""
+    size = 0
+    for path in directory.rglob("*"):
+        with suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
+
+
 @pytest.mark.timeout(0)
 def test_nothing_grows_while_records_come_and_go(quick_directory: Path) -> None:
+    seen: list[tuple[int, int, int]] = []
     with timestone.open(quick_directory / "store", config=CONFIG) as store:
         log = store.log("a")
         behind, ahead = log.reader("earliest"), log.reader("latest")
         began, appended, read = time.monotonic(), 0, 0
-        seen: list[tuple[int, int, int]] = []
-        while (elapsed := time.monotonic() - began) < SECONDS:
-            while appended < elapsed * RATE_PER_S:
-                topics = [f"devices/{number % 500}" for number in range(appended, appended + BATCH)]
-                log.append_many([bytes(100)] * BATCH, topics=topics, ack="written")
-                appended += BATCH
-            try:
-                read += len(ahead.read())
-                behind.read(max_records=100)
-            except OffsetOutOfRange:  # on a busy machine retention passes the one that should be ahead, too
-                ahead, behind = log.reader("latest"), log.reader("earliest")
-            if elapsed > (len(seen) + 1) * SECONDS / 12:
-                seen.append(usage())
-            time.sleep(0.005)
-        assert log.start_offset > appended / 2, "most of it has come and gone"
-        size = sum(path.stat().st_size for path in (quick_directory / "store").rglob("*") if path.is_file())
-        assert size < 5 * CONFIG.log.retention_bytes
+        for part in range(1, PARTS + 1):
+            while appended < part * SECONDS * RATE_PER_S / PARTS:
+                while appended < (time.monotonic() - began) * RATE_PER_S:
+                    topics = [f"devices/{number % 500}" for number in range(appended, appended + BATCH)]
+                    log.append_many([bytes(100)] * BATCH, topics=topics, ack="written")
+                    appended += BATCH
+                try:
+                    read += len(ahead.read())
+                    behind.read(max_records=100)
+                except OffsetOutOfRange:  # on a busy machine retention passes both of them
+                    ahead, behind = log.reader("latest"), log.reader("earliest")
+                time.sleep(0.005)
+            seen.append(usage())
+        wait_for(lambda: log.start_offset > appended / 2)  # most of it has come and gone
+        wait_for(lambda: size_of(quick_directory / "store") < 5 * CONFIG.log.retention_bytes)
+    # What sealing and retention have not come to yet is held a while longer, so single samples differ; what is never
+    # given back is in the least of the late ones, too.
     warm, late = seen[2:6], seen[-4:]
-    growth = max(resident for resident, _, _ in late) - max(resident for resident, _, _ in warm)
-    assert growth < 6 << 20, f"resident memory grew by {growth} bytes: {seen}"
-    assert max(fds for _, fds, _ in late) <= max(fds for _, fds, _ in warm) + 4, seen
-    assert max(maps for _, _, maps in late) <= CONFIG.open_segment_count + 2, seen
+    growth = min(resident for resident, _, _ in late) - max(resident for resident, _, _ in warm)
+    assert growth < 2 << 20, f"resident memory grew by {growth} bytes: {seen}"
+    assert min(fds for _, fds, _ in late) <= max(fds for _, fds, _ in warm), seen
+    assert min(maps for _, _, maps in late) <= CONFIG.open_segment_count + 2, seen
     assert read
