@@ -131,7 +131,8 @@ class Files:
             raise _named(OSError(number, os.strerror(number)), fd)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Only for files that nobody maps. Gives back blocks behind `size`, also when the file has that size."""
+        """Nobody may look behind `size` in a mapping of the file. Gives back blocks behind it, also when the file has
+        that size."""
         try:
             os.ftruncate(fd, size)
         except OSError as error:
@@ -212,7 +213,8 @@ class Files:
 
     def map(self, fd: int, length_bytes: int) -> mmap.mmap:
         """A read-only shared mapping of the first bytes of a file. Read-only because a store through a
-        mapping on a full disk is SIGBUS, which no Python program survives."""
+        mapping on a full disk is SIGBUS, which no Python program survives. Raises ValueError for a file that is
+        shorter."""
         try:
             return mmap.mmap(fd, length_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         except OSError as error:

@@ -290,21 +290,40 @@ class TopicCounts:
     def add(self, topic_ids: npt.NDArray[np.uint32], first_ordinal: int) -> None:
         """Count a chunk whose first record has this ordinal. Damaged records may be left out: the first
         ordinal of a topic is then a lower bound, never too high."""
-        ordinals = np.arange(first_ordinal, first_ordinal + len(topic_ids), dtype=np.uint32)
-        near = topic_ids < _NEAR_IDS
-        if not near.all():
-            self._add_others(topic_ids[~near], ordinals[~near])
-            topic_ids, ordinals = topic_ids[near], ordinals[near]
         if len(topic_ids) == 0:
             return
-        self._make_room(int(topic_ids.max()) + 1)
+        topic_ids = np.ascontiguousarray(topic_ids)
+        highest = int(topic_ids.max())
+        if highest >= _NEAR_IDS:
+            near = topic_ids < _NEAR_IDS
+            self._add_others(topic_ids[~near], first_ordinal + np.flatnonzero(~near))
+            self._add_near(topic_ids[near], first_ordinal + np.flatnonzero(near))
+            return
+        self._make_room(highest + 1)
+        if highest > len(topic_ids) * _SPARSE:
+            self._add_near(topic_ids, first_ordinal + np.arange(len(topic_ids)))
+            return
+        counts = np.bincount(topic_ids)
+        topics = np.flatnonzero(counts)
+        if not self._counts[topics].all():
+            self._note_firsts(topic_ids, first_ordinal + np.arange(len(topic_ids)))
+        self._counts[topics] += counts[topics].astype(np.uint32)
+
+    def _add_near(self, topic_ids: npt.NDArray[np.uint32], ordinals: npt.NDArray[np.int64]) -> None:
+        """Those that have a place each, however far apart."""
+        if len(topic_ids):
+            self._make_room(int(topic_ids.max()) + 1)
+            self._note_firsts(topic_ids, ordinals)
+            topics, counts = np.unique(topic_ids, return_counts=True)
+            self._counts[topics] += counts.astype(np.uint32)
+
+    def _note_firsts(self, topic_ids: npt.NDArray[np.uint32], ordinals: npt.NDArray[np.int64]) -> None:
+        """Where those that were not counted before come first."""
         new = self._counts[topic_ids] == 0
         # Backwards, so that of all records of a topic the first one's ordinal stays.
         self._firsts[topic_ids[new][::-1]] = ordinals[new][::-1]
-        topics, counts = np.unique(topic_ids, return_counts=True)
-        self._counts[topics] += counts.astype(np.uint32)
 
-    def _add_others(self, topic_ids: npt.NDArray[np.uint32], ordinals: npt.NDArray[np.uint32]) -> None:
+    def _add_others(self, topic_ids: npt.NDArray[np.uint32], ordinals: npt.NDArray[np.int64]) -> None:
         """Those without a topic, and ids that are too high for a place each."""
         topics, places, counts = np.unique(topic_ids, return_index=True, return_counts=True)
         firsts = ordinals[places].tolist()
@@ -333,3 +352,5 @@ class TopicCounts:
 
 _NEAR_IDS = 1 << 22
 """Topics with ids below it are counted in a place each: 32 MiB at the most, whatever the ids of a segment are."""
+_SPARSE = 8
+"""With the highest id this many times as high as there are records in a chunk, they are sorted instead of counted."""

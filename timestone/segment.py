@@ -68,10 +68,9 @@ class OpenPair:
         try:
             index_fd = files.open(index_path)
             try:
-                size = files.size(index_fd)
-                # Never beyond the file: touching a page behind its end is SIGBUS, which no program survives.
-                self.index_map: mmap = files.map(index_fd, size)
-                if _generation(self.index_map, index_path) not in (
+                self.index_map: mmap = _mapped(files, index_fd)
+                size = len(self.index_map)
+                if _generation(files, index_fd, size, index_path) not in (
                     None,
                     trailer.generation if trailer else 0,
                 ):
@@ -392,10 +391,20 @@ class Segment:
         self._verified = (min(lo, first), max(hi, last)) if first <= hi and lo <= last else (first, last)
 
 
-def _generation(index_map: mmap, path: Path) -> int | None:
+def _mapped(files: Files, index_fd: int) -> mmap:
+    """All of an index. Touching a page behind the end of its file is SIGBUS, which no program survives, and a growing
+    index is cut behind its entries when it is sealed: nothing but entries that were published is looked at in here."""
+    try:
+        return files.map(index_fd, files.size(index_fd))
+    except ValueError:  # it was sealed in between, which happens once
+        return files.map(index_fd, files.size(index_fd))
+
+
+def _generation(files: Files, index_fd: int, size_bytes: int, path: Path) -> int | None:
     """Which generation of the segment file an index means; None for one that is not sealed, or damaged."""
     try:
-        return Trailer.decode(index_map[-TRAILER_BYTES:], path).generation
+        raw = files.pread(index_fd, TRAILER_BYTES, max(size_bytes - TRAILER_BYTES, 0))
+        return Trailer.decode(raw, path).generation
     except DamagedIndex:
         return None
 

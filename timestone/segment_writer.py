@@ -20,7 +20,7 @@ from timestone.entries import ENTRY, ENTRY_BYTES
 from timestone.entry_seal import EntrySeal
 from timestone.files import Files
 from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader, Trailer, entry_position
-from timestone.sealing import seal_index
+from timestone.sealing import seal_in_place, seal_index
 from timestone.stored_bytes import StoredBytes
 
 _RESERVE_FIRST_BYTES = 64 * 1024
@@ -270,13 +270,24 @@ class SegmentWriter:
         self._files.truncate(self._segment_fd, size_bytes)
         if self.synced_count < self.count:  # else only what counts for nothing is not durable
             self.flush(self.count)
-        return seal_index(
+        if self._is_cut:
+            # Behind its last entry are those that another segment has now. They stay whole until they are gone.
+            return seal_index(
+                self._files,
+                self.header,
+                self._folder,
+                count=self.count,
+                segment_bytes=self.size_bytes,
+                last=self.checkpoint,
+                now_us=now_us,
+            )
+        self._next_checkpoint(self.count, self.size_bytes, max(self.checkpoint.ceiling, self.end_offset))
+        return seal_in_place(
             self._files,
+            self._index_fd,
             self.header,
-            self._folder,
             count=self.count,
             segment_bytes=self.size_bytes,
-            last=self.checkpoint,
             now_us=now_us,
         )
 

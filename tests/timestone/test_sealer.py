@@ -34,7 +34,7 @@ def test_seal_that_failed_is_tried_again_with_the_next_roll(
         quick_directory / "data", min_free_bytes=0, files=files, log=LogConfig(segment_entries=1)
     ) as store:
         log = store.log("a")
-        fault = files.fail("create", 28, path=".index.tmp")
+        fault = files.fail("truncate", 28, path=".index")
         with caplog.at_level(logging.ERROR, "timestone"):
             log.append(b"x")
             log.append(b"x")
@@ -46,17 +46,16 @@ def test_seal_that_failed_is_tried_again_with_the_next_roll(
 
 
 def test_append_goes_on_while_the_files_of_a_sealed_segment_are_closed(quick_directory: Path) -> None:
-    """The growing index has lost its name by then, so closing it frees its blocks: 20 ms, and all appends waited."""
-    renamed, appended, closed_meanwhile = threading.Event(), threading.Event(), list[bool]()
+    """Giving back the blocks of a large file takes 20 ms, and all appends waited."""
+    cut, appended, closed_meanwhile = threading.Event(), threading.Event(), list[bool]()
 
     class SlowToClose(FaultyFiles):
-        def rename(self, source: Path, target: Path) -> None:
-            super().rename(source, target)
-            if target.suffix == ".index":
-                renamed.set()
+        def truncate(self, fd: int, size: int) -> None:
+            super().truncate(fd, size)
+            cut.set()
 
         def close(self, fd: int) -> None:
-            if renamed.is_set() and threading.current_thread().name == "timestone-sealer":
+            if cut.is_set() and threading.current_thread().name == "timestone-sealer":
                 closed_meanwhile.append(appended.wait(60))
             super().close(fd)
 
@@ -67,7 +66,7 @@ def test_append_goes_on_while_the_files_of_a_sealed_segment_are_closed(quick_dir
         log = store.log("a")
         log.append_many([b"x"] * 2, ack="written")
         log.append(b"rolls", ack="written")
-        assert renamed.wait(60)
+        assert cut.wait(60)
         wait_until_sealed(log, 1)
         log.append(b"goes on", ack="written")
         appended.set()

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from mmap import mmap
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,14 @@ from tests.support.quick_directory import open_below
 from tests.support.segments import LOG_ID, make_segment
 from timestone import kernel
 from timestone import segment as segments
+from timestone.draft import Draft
 from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptRecord
 from timestone.files import Files
-from timestone.index import HEADER_BYTES, entry_position
+from timestone.index import HEADER_BYTES, IndexHeader, Trailer, entry_position
 from timestone.open_files import OpenSegments
 from timestone.segment import Segment
+from timestone.segment_writer import SegmentWriter
 
 PAYLOADS = [b"zero", b"", b"two" * 100, b"three", b"", b"five", b"six"]
 
@@ -244,3 +247,26 @@ def test_reader_in_the_middle_keeps_its_files_when_they_are_let_go(segment: Segm
     segment.release()
     os.unlink(segment.segment_path)
     assert pair.read(0, 4) == b"zero"
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_segment_that_is_sealed_while_it_is_being_opened_is_read(quick_directory: Path, moment: str) -> None:
+    """Its index gets shorter by that: a mapping of what it was is refused, and in one that was made just before, the
+    end must not be touched."""
+
+    class SealedMeanwhile(Files):
+        def map(self, fd: int, length_bytes: int) -> mmap:
+            if moment == "before" and not trailers:
+                trailers.append(writer.seal_files(2000))
+            index_map = super().map(fd, length_bytes)
+            if not trailers:
+                trailers.append(writer.seal_files(2000))
+            return index_map
+
+    trailers: list[Trailer] = []
+    writer = SegmentWriter(Files(), quick_directory, IndexHeader(LOG_ID, 0, 1, 0, bytes(16)))
+    writer.write_draft(Draft([b"x"] * 10, NO_TOPIC), 1000)
+    segment = Segment(SealedMeanwhile(), quick_directory, 0, LOG_ID, OpenSegments(8), count=10)
+    assert len(segment.read(0, max_records=10, max_bytes=100).entries) == 10
+    assert len(trailers) == 1
+    writer.close()

@@ -386,7 +386,7 @@ def test_store_is_closed_with_two_flushes_a_log_and_one_transaction(root: Path) 
     files.calls.clear()
     store.close()
     flushes = [operation for operation, _ in files.calls if "sync" in operation]
-    assert Counter(flushes) == {"fdatasync": 20, "sync_directory": 20}
+    assert Counter(flushes) == {"fdatasync": 40}
     assert len(transactions) == 1
     with timestone.open(root, config=settings(), recovery="strict") as again:
         assert all(again.log(f"log-{number}").end_offset == 1 for number in range(20))
