@@ -75,12 +75,14 @@ class Fleet:
         deadline = time.monotonic() + timeout_s
         for process in self._processes:
             process.join(max(0.0, deadline - time.monotonic()))
+        # Looked at first: a process complains before it ends.
+        ended = [process.exitcode == 0 for process in self._processes]
         for process, complaints in zip(self._processes, self._complaints, strict=True):
             if complaint := _complaint(complaints):
                 raise DeviceError(complaint)
             if process.exitcode:
                 raise DeviceError(f"a process of simulated devices ended with exit code {process.exitcode}")
-        return all(process.exitcode == 0 for process in self._processes)
+        return all(ended)
 
 
 def _complaint(complaints: Connection) -> str | None:
