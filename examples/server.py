@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-START_S = 30.0
-STOP_S = 30.0
+START_S = 60.0
+STOP_S = 60.0
 
 
 class ServerError(Exception):

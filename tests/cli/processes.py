@@ -19,7 +19,7 @@ def timestone(
     stdin: bytes = b"",
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    timeout_s: float = 60,
+    timeout_s: float = 300,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; its output as text."""
     done = subprocess.run(
@@ -82,7 +82,7 @@ class Running:
                 raise AssertionError("\n".join([*lines, self.process.stderr.read().decode()]))
         return lines
 
-    def wait_for_json(self, path: Path, timeout_s: float = 60) -> dict[str, Any]:
+    def wait_for_json(self, path: Path, timeout_s: float = 120) -> dict[str, Any]:
         """The object in a file that it writes; AssertionError with its complaints when it ends before."""
         deadline = time.monotonic() + timeout_s
         while not path.exists():
@@ -94,7 +94,7 @@ class Running:
         found: dict[str, Any] = json.loads(path.read_text("utf-8"))
         return found
 
-    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 20) -> tuple[int, str, str]:
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 120) -> tuple[int, str, str]:
         """Send a signal and wait; exit code and the rest of its output."""
         self.process.send_signal(number)
         out, err = self.process.communicate(timeout=timeout_s)

@@ -41,7 +41,7 @@ def test_whoever_sits_at_a_terminal_is_asked(data: Path, tmp_path: Path, typed: 
     with OnTerminal([*COMMAND, "delete", "data", "telemetry"], tmp_path) as terminal:
         terminal.wait_for("type telemetry-0 to delete it:")
         terminal.type(f"{typed}\n")
-        assert terminal.process.wait(30) == (0 if left == 1 else 1)
+        assert terminal.process.wait(60) == (0 if left == 1 else 1)
     assert len(logs(data)) == left
 
 

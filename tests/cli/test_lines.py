@@ -71,8 +71,9 @@ def test_fast_input_comes_in_large_lists(pipe: tuple[int, int]) -> None:
     lines = [b"%07d" % number for number in range(200_000)]
 
     def write() -> None:
-        os.write(pipe[1], b"\n".join(lines))
-        os.close(pipe[1])
+        # Not `os.write`, which a signal in the middle ends early.
+        with os.fdopen(pipe[1], "wb") as end:
+            end.write(b"\n".join(lines))
 
     writer = threading.Thread(target=write)
     writer.start()

@@ -60,7 +60,7 @@ def test_a_typed_password_is_asked_for_twice_and_never_shown(tmp_path: Path, sec
         terminal.wait_for(
             "alice is new" if second == "hunter2" else "the passwords differ; nothing was changed"
         )
-        assert terminal.process.wait(20) == (0 if second == "hunter2" else 1)
+        assert terminal.process.wait(60) == (0 if second == "hunter2" else 1)
         assert "hunter" not in terminal.shown
     assert (tmp_path / "passwords").exists() is (second == "hunter2")
 

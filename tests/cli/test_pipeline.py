@@ -50,14 +50,14 @@ exec "{real}" "$@"
         java.chmod(0o755)
 
     def wait(self) -> None:
-        wait_for(self._held.exists, timeout_s=120)
+        wait_for(self._held.exists, timeout_s=300)
 
     def let_go(self) -> None:
         self._gate.write_text("go\n")
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("start", ["launcher", "driver"])
 def test_ctrl_c_while_spark_starts_ends_both_at_once_and_in_silence(tmp_path: Path, start: str) -> None:
     (tmp_path / "pipeline.toml").write_text(CONFIG)
@@ -67,10 +67,10 @@ def test_ctrl_c_while_spark_starts_ends_both_at_once_and_in_silence(tmp_path: Pa
     with Running("pipeline", "run", cwd=tmp_path, environment=environment) as running:
         java.wait()
         running.process.send_signal(signal.SIGINT)
-        assert running.process.wait(120) == -signal.SIGINT
+        assert running.process.wait(300) == -signal.SIGINT
         java.let_go()
         # The pipes end with the last who holds them, which is Java.
-        assert running.process.communicate(timeout=120) == (b"", b"")
+        assert running.process.communicate(timeout=300) == (b"", b"")
 
 
 def ctrl_c_while_all_is_parsed_again(folder: Path) -> None:
@@ -82,19 +82,19 @@ def ctrl_c_while_all_is_parsed_again(folder: Path) -> None:
         with Ledger(folder / "tables" / "_ledger").writing():
             java.let_go()
             work = folder / "tables" / "_work" / "maintenance"
-            wait_for(lambda: any(work.glob("*/clean")), timeout_s=120)
-            code, out, errors = running.stop(signal.SIGINT, timeout_s=120)
+            wait_for(lambda: any(work.glob("*/clean")), timeout_s=300)
+            code, out, errors = running.stop(signal.SIGINT, timeout_s=300)
     assert (code, out) == (-signal.SIGINT, "")
     assert "Traceback" not in errors, "Java may tell of the job that ended with it"
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_from_a_log_to_tables_and_back_to_good_order(tmp_path: Path) -> None:
     (tmp_path / "pipeline.toml").write_text(CONFIG)
     fill(tmp_path, *[message("d", number, at_s=number) for number in range(1500)], b"broken")
-    done = timestone("pipeline", "run", "--once", "--final", cwd=tmp_path, timeout_s=200)
+    done = timestone("pipeline", "run", "--once", "--final", cwd=tmp_path, timeout_s=400)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("batch 1: bronze 1,501, clean 1,500, dead_letters 1")
 

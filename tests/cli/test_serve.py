@@ -34,7 +34,7 @@ def serve(tmp_path: Path, environment: dict[str, str], *words: str) -> Running:
 
 def say(port: int, line: bytes) -> int:
     """Send a line to the line front; returns the offset that it answers."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(line + b"\n")
         return int(connection.makefile().readline())
 
@@ -90,14 +90,15 @@ def test_a_signal_stops_it_and_leaves_a_clean_store(
 def test_a_second_signal_stops_at_once_and_loses_nothing_acknowledged(
     tmp_path: Path, line_front: dict[str, str]
 ) -> None:
-    with serve(tmp_path, line_front, "--line-stop-delay-ms", "60 s", "--ready-file", "ready.json") as running:
+    words = ("--line-stop-delay-ms", "600 s", "--stop-timeout-ms", "600 s", "--ready-file", "ready.json")
+    with serve(tmp_path, line_front, *words) as running:
         port = running.wait_for_json(tmp_path / "ready.json")["fronts"]["line"]["port"]
         say(port, b"kept")
         running.process.send_signal(signal.SIGTERM)
         while running.line() != "stopping (SIGTERM); a second signal stops at once":
             pass
-        code, _, errors = running.stop(signal.SIGTERM, timeout_s=5)
-        assert code == 128 + signal.SIGTERM
+        code, _, errors = running.stop(signal.SIGTERM)
+        assert code == 128 + signal.SIGTERM, "it did not wait for the front"
         assert errors.endswith("stopped at once by the second signal\n")
     with timestone.open(tmp_path / "timestone-data") as store:
         assert store.log("lines", create=False).record(0).payload == b"kept"
@@ -293,5 +294,5 @@ def test_closing_the_terminal_stops_it(tmp_path: Path) -> None:
         os.kill(terminal.process.pid, signal.SIGHUP)
         terminal.wait_for("mqtt: reloaded")
         terminal.close()
-        assert terminal.process.wait(20) == 0
+        assert terminal.process.wait(60) == 0
     assert command("inspect", "timestone-data", cwd=tmp_path).returncode == 0

@@ -13,7 +13,7 @@ def listener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[s
     """A socket as systemd listens on, and what it calls it."""
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
-        listening.settimeout(20)
+        listening.settimeout(60)
         listening.bind(path if request.param == "in the file system" else "\0" + path)
         yield listening, path if request.param == "in the file system" else "@" + path
 

@@ -28,10 +28,10 @@ def report(device: PahoClient, name: str, sequence: int, temperature: float) -> 
 
 def answers(device: PahoClient, count: int) -> list[int]:
     """The reports that the next `count` commands answer."""
-    return [json.loads(device.messages.get(timeout=30).payload)["seq"] for _ in range(count)]
+    return [json.loads(device.messages.get(timeout=120).payload)["seq"] for _ in range(count)]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_each_device_gets_each_command_once_also_when_a_batch_is_run_again(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -65,10 +65,13 @@ def test_each_device_gets_each_command_once_also_when_a_batch_is_run_again(
 
         query = start(spark, server.data, checkpoint)
         report(kiln, "kiln", 5, 99.0)
+        before = signal.getsignal(signal.SIGINT)
 
         def interrupt() -> None:
+            # Before `run` has begun, it would interrupt the tests.
+            wait_for(lambda: signal.getsignal(signal.SIGINT) is not before, timeout_s=120)
             try:
-                wait_for(lambda: not kiln.messages.empty())
+                wait_for(lambda: not kiln.messages.empty(), timeout_s=120)
             finally:
                 os.kill(os.getpid(), signal.SIGINT)
 

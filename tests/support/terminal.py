@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 class OnTerminal:
