@@ -7,7 +7,6 @@ the counts are worth a look (`pytest -s`).
 import os
 import random
 import signal
-import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.plant import Plant
+from tests.support.ports import reserved_port
 from tests.support.processes import descendants
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.stubborn_device import StubbornDevice
@@ -43,9 +43,7 @@ def test_whoever_is_killed_the_tables_are_what_the_devices_published(
 
 def run_rounds(plant: Plant, chance: random.Random, ended: ExitStack) -> None:
     root = plant.data.parent
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address: tuple[str, int] = probe.getsockname()
+    address = ("127.0.0.1", ended.enter_context(reserved_port()))
     (root / "pipeline.toml").write_text(
         '[source]\npath = "data"\nlogs = ["mqtt"]\n[spark]\nmaster = "local[2,4]"\ntrigger_s = 1\n'
     )
@@ -68,7 +66,19 @@ def run_rounds(plant: Plant, chance: random.Random, ended: ExitStack) -> None:
         number = warehouse.ledger.state().number
         alive_until(lambda: warehouse.ledger.state().number > number)
 
-    alive_until(lambda: listening(address), 60)
+    def kill_worker() -> bool:
+        """False when there is none just now."""
+        workers = [pid for pid, words in descendants(driver.pid).items() if ".daemon pyspark" in words]
+        for pid in sorted(workers, reverse=True):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # it has ended since
+            killed["worker"] += 1
+            return True
+        return False
+
+    alive_until(lambda: listening(address))
     devices = [StubbornDevice(f"d{number}", address, step_s=STEP_S) for number in range(DEVICES)]
     for device in devices:
         device.start()
@@ -76,10 +86,7 @@ def run_rounds(plant: Plant, chance: random.Random, ended: ExitStack) -> None:
     until = time.monotonic() + SECONDS
     while killed["driver"] < ROUNDS or time.monotonic() < until:
         another_batch()
-        workers = [pid for pid, words in descendants(driver.pid).items() if ".daemon pyspark" in words]
-        if workers:
-            os.kill(max(workers), signal.SIGKILL)
-            killed["worker"] += 1
+        alive_until(kill_worker)
         time.sleep(chance.uniform(0, 1))
         server.end(signal.SIGKILL)
         killed["server"] += 1
@@ -91,7 +98,7 @@ def run_rounds(plant: Plant, chance: random.Random, ended: ExitStack) -> None:
         time.sleep(chance.uniform(0, 1.5))
         driver.end(signal.SIGKILL)
         killed["driver"] += 1
-    alive_until(lambda: listening(address), 60)
+    alive_until(lambda: listening(address))
     for device in devices:
         device.finish()
     alive_until(lambda: status(plant.config, warehouse).logs[0].lag == 0)

@@ -1,13 +1,14 @@
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 import timestone
 from pyspark_timestone.lag import Lag, LagListener, lag_of
 from pyspark_timestone.offsets import LogPartition
-from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.spark
 
@@ -22,8 +23,21 @@ def filled(tmp_path: Path) -> Path:
     return store
 
 
+class Patient(LagListener):
+    """Knows when all has been told: Spark tells of a query in a thread of its own, and of its end last."""
+
+    def __init__(self, told: Callable[[Lag], None]) -> None:
+        super().__init__(told)
+        self.ended = threading.Event()
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        super().onQueryTerminated(event)
+        self.ended.set()
+
+
 def run(spark: SparkSession, tmp_path: Path, told: Callable[[Lag], None], **options: str) -> Lag | None:
-    listener = LagListener(told)
+    """Read all there is, and return what the query says last, when the listener has been told everything."""
+    listener = Patient(told)
     spark.streams.addListener(listener)
     try:
         stream = spark.readStream.format(options.pop("format", "timestone")).options(**options)
@@ -31,6 +45,7 @@ def run(spark: SparkSession, tmp_path: Path, told: Callable[[Lag], None], **opti
         writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.queryName("behind").trigger(availableNow=True).start()
         query.awaitTermination()
+        assert listener.ended.wait(120)
         last = query.lastProgress
         assert last is not None
         return lag_of(last)
@@ -44,7 +59,6 @@ def test_a_listener_tells_after_each_batch_how_far_behind_a_stream_is(
     store, heard = filled(tmp_path), list[Lag]()
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "200"}
     last = run(spark, tmp_path, heard.append, path=str(store), **options)
-    wait_for(lambda: heard and sum(heard[-1].behind.values()) == 0)
     behind = [sum(lag.behind.values()) for lag in heard]
     assert behind[:2] == [200, 0]
     assert set(heard[0].behind) == {A, B}

@@ -151,11 +151,14 @@ def test_what_only_a_web_page_would_show_is_not_kept_for_long(spark: SparkSessio
 
 def listeners(pid: int) -> list[str]:
     """The local addresses, in hexadecimal as the kernel prints them, on which a process accepts connections."""
-    sockets = {
-        os.readlink(link).removeprefix("socket:[").removesuffix("]")
-        for link in Path(f"/proc/{pid}/fd").iterdir()
-        if os.path.lexists(link) and os.readlink(link).startswith("socket:[")
-    }
+    sockets = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            target = os.readlink(link)
+        except FileNotFoundError:
+            continue  # it was closed just now
+        if target.startswith("socket:["):
+            sockets.add(target.removeprefix("socket:[").removesuffix("]"))
     lines = [
         line.split()
         for table in ("tcp", "tcp6")

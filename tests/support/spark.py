@@ -45,7 +45,7 @@ def offsets(frame: DataFrame) -> list[int]:
 
 class Batches:
     """A sink that remembers each batch's offsets in a file, replaced when the batch is run again, as a good sink
-    does."""
+    does. Can be looked at while a query runs."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -53,7 +53,9 @@ class Batches:
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         rows = [[row["log"], row["partition"], row["offset"]] for row in frame.collect()]
-        (self.directory / f"{number:06}.json").write_text(json.dumps(rows))
+        unfinished = self.directory / "unfinished"
+        unfinished.write_text(json.dumps(rows))
+        unfinished.rename(self.directory / f"{number:06}.json")
 
     def start(self, frame: DataFrame, checkpoint: Path, **trigger: Any) -> StreamingQuery:
         writer = frame.writeStream.foreachBatch(self).option("checkpointLocation", str(checkpoint))
@@ -67,7 +69,7 @@ class Batches:
         """The (log, partition, offset) of each batch's rows, batch by batch."""
         return [
             [(log, partition, offset) for log, partition, offset in json.loads(path.read_text())]
-            for path in sorted(self.directory.iterdir())
+            for path in sorted(self.directory.glob("*.json"))
         ]
 
     def sizes(self) -> list[int]:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +14,7 @@ from typing import Self
 import pyspark
 
 from pyspark_timestone.java import find_java
+from tests.support.ports import reserved_port
 from tests.support.quick_java import QUICK_JAVA
 
 SPARK = Path(pyspark.__file__).parent
@@ -45,13 +47,15 @@ class StandaloneCluster:
             "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
             "PYSPARK_PYTHON": sys.executable,
         }
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
-        self.url = f"spark://127.0.0.1:{self._port}"
+        self._ended = ExitStack()
+        self._port = 0
+        self.url = ""
+        """Known from entering on."""
 
     def __enter__(self) -> Self:
         address = ["--host", "127.0.0.1", "--webui-port", "0"]
+        self._port = self._ended.enter_context(reserved_port())
+        self.url = f"spark://127.0.0.1:{self._port}"
         try:
             self._start("master.Master", *address, "--port", str(self._port))
             self._wait_for_master()
@@ -77,6 +81,10 @@ class StandaloneCluster:
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": QUICK_JAVA,
             "spark.sql.shuffle.partitions": "2",
+            # No task before there is an executor on every worker, however long that takes.
+            "spark.cores.max": str(self._workers),
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "10m",
         }
         conf = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
         return subprocess.run(
@@ -101,7 +109,7 @@ class StandaloneCluster:
                 )
             )
 
-    def _wait_for_master(self, timeout_s: float = 60) -> None:
+    def _wait_for_master(self, timeout_s: float = 200) -> None:
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -116,10 +124,13 @@ class StandaloneCluster:
         for one in reversed(self._running):
             one.terminate()
             try:
-                one.wait(20)
+                one.wait(60)
+            except subprocess.TimeoutExpired:
+                pass  # it has been asked
             finally:
                 try:
                     os.killpg(one.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
                 one.wait()
+        self._ended.close()
