@@ -14,16 +14,28 @@ settings.register_profile(
 settings.load_profile("timestone")
 
 
+SPARK_LIMIT_S = 600
+"""For whatever needs Java. With ten processes a processor that takes a minute to start and as long to become quick, and
+whoever is the first to need the one session waits for both."""
+
+
+def starts_java(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where tests run side by side, those of a file stay together, and all that share the one Spark session. They begin
     first because they take longest; beside them go those that start a Java of their own, each by itself."""
+    for item in items:
+        if starts_java(item) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_LIMIT_S))
     if not hasattr(config, "workerinput"):
         return
     places: dict[str, int] = {}
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             group, place = "spark", 0
-        elif item.get_closest_marker("spark"):
+        elif starts_java(item):
             group, place = item.nodeid, 1
         else:
             group, place = item.nodeid.partition("::")[0], 2

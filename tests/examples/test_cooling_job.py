@@ -31,7 +31,6 @@ def answers(device: PahoClient, count: int) -> list[int]:
     return [json.loads(device.messages.get(timeout=120).payload)["seq"] for _ in range(count)]
 
 
-@pytest.mark.timeout(600)
 def test_each_device_gets_each_command_once_also_when_a_batch_is_run_again(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,7 +25,6 @@ def fold(plant: Plant, span: Span | None = None) -> Commit | None:
         return backfill(plant.config, warehouse, plant.spark, span)
 
 
-@pytest.mark.timeout(240)
 def test_late_messages_are_counted_once_however_often_it_is_done(spark: SparkSession, tmp_path: Path) -> None:
     plant = Plant(spark, tmp_path)
     assert fold(plant) is None, "no tables yet"
@@ -64,7 +63,6 @@ def test_late_messages_are_counted_once_however_often_it_is_done(spark: SparkSes
         assert plant.windows() == expected
 
 
-@pytest.mark.timeout(240)
 def test_a_range_is_widened_to_whole_windows_and_never_reaches_open_ones(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -80,7 +78,6 @@ def test_a_range_is_widened_to_whole_windows_and_never_reaches_open_ones(
     assert plant.windows() == plant.averages(MESSAGES)
 
 
-@pytest.mark.timeout(240)
 def test_what_the_stream_commits_meanwhile_is_neither_lost_nor_counted_twice(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

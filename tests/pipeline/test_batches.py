@@ -13,7 +13,6 @@ from timestone_pipeline.batches import Batches
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.timeout(240)
 def test_a_batch_that_fails_at_its_last_step_has_done_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

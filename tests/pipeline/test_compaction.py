@@ -22,7 +22,6 @@ def compacted(plant: Plant) -> None:
         compact(plant.config, warehouse)
 
 
-@pytest.mark.timeout(240)
 def test_rows_stay_and_files_go(spark: SparkSession, tmp_path: Path) -> None:
     narrow = {"device": "string", "seq": "bigint", "ts": "timestamp", "temperature": "double"}
     batches = SourceConfig(path=tmp_path / "data", logs=(LOG,), records_per_batch=501)

@@ -32,7 +32,7 @@ STEP_S = 5
 """Telemetry time between two messages of a device: windows close all the time."""
 
 
-@pytest.mark.timeout(600 + 120 * ROUNDS + SECONDS)
+@pytest.mark.timeout(900 + 300 * ROUNDS + SECONDS)
 def test_whoever_is_killed_the_tables_are_what_the_devices_published(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -14,7 +14,6 @@ from timestone_pipeline.tables import tables_of
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.timeout(240)
 def test_it_is_merged_with_the_newest_there_is_and_not_with_what_was_there_before(
     spark: SparkSession, tmp_path: Path
 ) -> None:

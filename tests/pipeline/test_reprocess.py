@@ -21,7 +21,6 @@ def again(plant: Plant, **options: bool) -> Commit | None:
         return reprocess(plant.config, warehouse, plant.spark, **options)
 
 
-@pytest.mark.timeout(240)
 def test_dead_letters_come_to_life_once_the_settings_fit_them(spark: SparkSession, tmp_path: Path) -> None:
     plant = Plant(spark, tmp_path)
     hour = datetime.now(UTC) + timedelta(hours=1)
@@ -47,7 +46,6 @@ def test_dead_letters_come_to_life_once_the_settings_fit_them(spark: SparkSessio
     assert plant.windows() == plant.averages([*MESSAGES, *ahead])
 
 
-@pytest.mark.timeout(240)
 def test_everything_can_be_parsed_again(spark: SparkSession, tmp_path: Path) -> None:
     plant = Plant(spark, tmp_path, message=MessageConfig(fields=NARROW))
     late_field = message("d", 5000, at_s=30, humidity="humid")

@@ -35,7 +35,6 @@ def test_a_run_that_is_stopped_at_once_goes_on_with_the_next(plant: Plant) -> No
     assert plant.counts()["bronze"] == len(MESSAGES)
 
 
-@pytest.mark.timeout(240)
 def test_every_record_comes_through_once_and_the_rest_is_accounted_for(plant: Plant) -> None:
     bad = [b"", b"not json", b'{"device": "d1"}', message("clock", 1, at_s=10**9)]
     again = MESSAGES[10:13]
@@ -77,7 +76,6 @@ def test_every_record_comes_through_once_and_the_rest_is_accounted_for(plant: Pl
     assert {one.table: one.rows for one in found.tables}["bronze"] == 3008
 
 
-@pytest.mark.timeout(240)
 def test_batches_run_again_on_any_checkpoint_change_nothing(plant: Plant) -> None:
     plant.send(*MESSAGES[:2000])
     plant.run()
@@ -101,7 +99,6 @@ def test_batches_run_again_on_any_checkpoint_change_nothing(plant: Plant) -> Non
     assert plant.windows() == plant.averages(MESSAGES)
 
 
-@pytest.mark.timeout(240)
 def test_what_does_not_fit_the_tables_stops_the_run_with_numbers(plant: Plant) -> None:
     plant.send(*MESSAGES[:1500])
     plant.run()
@@ -131,7 +128,6 @@ def test_what_does_not_fit_the_tables_stops_the_run_with_numbers(plant: Plant) -
     assert plant.counts()["bronze"] == 3000
 
 
-@pytest.mark.timeout(240)
 def test_late_messages_are_kept_aside_and_a_broken_clock_makes_nobody_late(plant: Plant) -> None:
     plant.changed(deduplicate=DeduplicateConfig(within_s=0))
     plant.send(*MESSAGES[:2000])

@@ -45,7 +45,7 @@ def said(started: "subprocess.Popen[str]", word: str) -> list[str]:
 
 
 def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -59,13 +59,12 @@ def kill_in_batch(number: int, *directories: Path) -> None:
         try:
             said(driver, "holding")
             os.kill(python, signal.SIGKILL)
-            ended, _, _ = select.select([java_end], [], [], 60)
+            ended, _, _ = select.select([java_end], [], [], 200)
             assert ended, "Java outlived the program that started it"
         finally:
             os.close(java_end)
 
 
-@pytest.mark.timeout(300)
 def test_a_killed_query_reads_each_record_once_from_where_it_first_began(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -87,7 +86,7 @@ def test_a_killed_query_reads_each_record_once_from_where_it_first_began(
 
         assert writer.stdin is not None
         writer.stdin.close()
-        assert writer.wait(60) == 0
+        assert writer.wait(120) == 0
 
     Batches(out).drain(stream(spark, store, startingOffsets="latest"), checkpoint)
     after = Batches(out).all()
@@ -122,7 +121,6 @@ def test_a_killed_source_process_ends_the_query_which_goes_on_where_it_was(
     assert sorted(sink.offsets()) == list(range(2500))
 
 
-@pytest.mark.timeout(200)
 def test_a_server_that_is_killed_and_comes_again_is_read_on(spark: SparkSession, tmp_path: Path) -> None:
     store, sink = tmp_path / "data", Batches(tmp_path / "out")
     with program("tests.support.writer", store) as writer:

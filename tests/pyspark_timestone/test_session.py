@@ -18,7 +18,7 @@ from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 
-PATIENCE_S = 280
+PATIENCE_S = 500
 """Takes 15 s, many times that on a machine that does other things as well."""
 
 WORK = """
@@ -78,7 +78,6 @@ def run(program: str, *words: Path, path: Path, modules: Path) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_python_alone_is_enough_and_a_broken_neighbour_does_no_harm(tmp_path: Path, no_java: Path) -> None:
     """No Java but the wheel's, no PYSPARK_PYTHON, and a package on the machine that makes Spark's search find nothing.
     Nothing is left behind in the working directory, and Spark is quiet."""

@@ -159,7 +159,7 @@ def test_what_a_live_server_appends_is_read_once_and_completely(
         query.processAllAvailable()
         query.stop()
         writer.stdin.close()
-        assert writer.wait(30) == 0
+        assert writer.wait(120) == 0
     assert sorted(sink.offsets()) == list(range(count))
     assert max(sink.sizes()) <= 6000
     assert len(sink.sizes()) >= 4

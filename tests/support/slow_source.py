@@ -13,7 +13,7 @@ from pyspark_timestone.options import read_options
 from pyspark_timestone.stream_reader import TimestoneStreamReader
 from tests.support.stores import LOG
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 class SlowSource(DefaultSource):
