@@ -38,7 +38,7 @@ class Supervised:
     def end(self, number: int) -> None:
         assert self._running is not None
         self._running.send_signal(number)
-        self._running.wait(60)
+        self._running.wait(300)
 
 
 def listening(address: tuple[str, int]) -> bool:
