@@ -275,10 +275,14 @@ class _LogCopy:
         return True
 
     def _copy(self, fd: int, target: Path) -> int:
-        size_bytes = self._files.size(fd)
         with self._files.new_file(target) as copy:
-            self._files.copy_bytes(fd, copy, 0, size_bytes)
-        return size_bytes
+            while True:
+                size_bytes = self._files.size(fd)
+                self._files.copy_bytes(fd, copy, 0, size_bytes)
+                if self._files.size(fd) >= size_bytes:
+                    return size_bytes
+                # An index was sealed meanwhile, which cuts it: the pieces of the copy are of two moments.
+                self._files.truncate(copy, 0)
 
     def _generation(self, index: int, base: int) -> int:
         """Which generation of the segment file an open index means."""

@@ -305,3 +305,27 @@ def test_folder_that_no_backup_has_made_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="is already there"):
         back_up_store(tmp_path / "data", tmp_path / "backup")
     assert (tmp_path / "backup.partial" / "mine").exists()
+
+
+def test_segment_that_is_sealed_while_its_index_is_copied_is_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two pieces: the copy had the trailer, and zeros where the topic summary in front of it lies."""
+    monkeypatch.setattr("timestone.files._COPY_BYTES", 4096)
+
+    class SealedBetween(Files):
+        def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
+            piece = super().pread(fd, length_bytes, position)
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if path.endswith(".index") and position == 4096 and log.history.segments[0].trailer is None:
+                log.roll()
+                wait_for(lambda: log.history.segments[0].trailer)
+            return piece
+
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        log = store.log("a")
+        log.append_many(numbered(0, 125), topics=[f"t/{number % 8}" for number in range(125)], ack="synced")
+        back_up_store(tmp_path / "data", tmp_path / "backup", files=SealedBetween())
+        assert log.history.segments[0].trailer is not None, "it was sealed meanwhile"
+    assert inspect_store(tmp_path / "backup", deep=True).exit_code in (0, 1)
+    assert payloads(tmp_path / "backup") == numbered(0, 125)
