@@ -30,6 +30,7 @@ class TopicChoice:
         self._ids = np.zeros(0, dtype=np.uint32)
         self._few_ids: tuple[int, ...] = ()
         self._verdicts = np.zeros(0, dtype=np.uint8)
+        """By id: does one of the patterns match? 0 while that has not been looked at."""
 
     def mask(self, topic_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
         """For each id: is its topic wanted? Records without a topic never are."""
@@ -52,8 +53,11 @@ class TopicChoice:
             return True
         if not self._patterns and len(self._ids) <= _FEW:
             return False
-        if topic_id < len(self._verdicts) and self._verdicts[topic_id]:
-            return bool(self._verdicts[topic_id] == _WANTED)
+        verdict = self._verdicts[topic_id] if topic_id < len(self._verdicts) else 0
+        if verdict == _WANTED:
+            return True
+        if verdict == _UNWANTED and len(self._ids) <= _FEW:  # no pattern matches, and it is none of the ids
+            return False
         return bool(self.mask(np.array([topic_id], dtype=np.uint32))[0])
 
     def in_segment(self, segment: Segment) -> bool:

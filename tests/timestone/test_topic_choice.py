@@ -44,6 +44,26 @@ def test_it_chooses_what_the_filters_match(
         assert [choice.wants(one) for one in ids.tolist()] == expected
 
 
+@pytest.mark.parametrize("plain_count", [8, 9, 30])
+def test_a_topic_chosen_by_name_stays_so_when_it_was_tried_on_the_wildcards(
+    tmp_path: Path, plain_count: int
+) -> None:
+    """Beside wildcards, what was chosen by name and is not among the first eight was left out from the second look."""
+    names = [f"d/{number}" for number in range(plain_count)]
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        log = store.log("a")
+        choice = TopicChoice(log.topics, [*names, "+"])
+        ids = [log.topic_id(name) for name in (*names, "x", "d/x")]
+        expected = [True] * (plain_count + 1) + [False]
+        for _ in range(2):
+            assert choice.mask(np.array(ids, dtype=np.uint32)).tolist() == expected
+            assert [choice.wants(one) for one in ids] == expected
+        reader = log.reader(topics=[*names, "+"])
+        for name in 2 * names:
+            log.append(b"x", topic=name, ack="written")
+            assert [record.topic for record in reader] == [name]
+
+
 def test_a_topic_that_appears_later_is_chosen(log: timestone.Log) -> None:
     choice = TopicChoice(log.topics, ["later/1", "later/+/x"])
     nothing = np.array([NO_TOPIC, len(log.topics) + 5], dtype=np.uint32)
