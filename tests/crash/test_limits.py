@@ -17,6 +17,7 @@ import pytest
 import timestone
 from tests.support import full_disk
 from tests.support.child_process import in_child
+from tests.support.quick_directory import open_below
 from tests.support.seeds import rounds
 from timestone import (
     Ack,
@@ -346,10 +347,11 @@ def test_directory_removed_under_an_open_store_is_an_error_and_not_a_crash(quick
         store.close()
 
 
-def taken() -> tuple[int, int]:
-    """Descriptors, and maps of files of a store."""
+def taken(root: Path) -> tuple[int, int]:
+    """Descriptors of files of this store, and maps of its indexes. Not those of this process: what earlier tests have
+    left goes whenever the garbage collector comes by."""
     maps = Path("/proc/self/maps").read_text().splitlines()
-    return len(os.listdir("/proc/self/fd")), sum(line.endswith(".index") for line in maps)
+    return len(open_below(root)), sum(f" {root}/" in line and line.endswith(".index") for line in maps)
 
 
 def test_topics_cost_neither_descriptors_nor_maps(quick_directory: Path) -> None:
@@ -359,16 +361,16 @@ def test_topics_cost_neither_descriptors_nor_maps(quick_directory: Path) -> None
     config = StoreConfig(min_free_bytes=0, log=LogConfig(topic_count=TOPICS))
     with timestone.open(root, config=config) as store:
         store.log(LOG_NAME).append(b"one", topic=names[0])
-        few = taken()
+        few = taken(root)
         store.log(LOG_NAME).append_many([b"idle"] * TOPICS, topics=names)
-        assert taken() == few
-    before = taken()
+        assert taken(root) == few
+    before = taken(root)
     with timestone.open(root, config=config) as store:
         log = store.log(LOG_NAME)
-        assert taken()[0] <= before[0] + few[0], "what one topic takes"
+        assert taken(root)[0] <= before[0] + few[0], "what one topic takes"
         assert len(log.topics) == TOPICS
         log.append_many([b"active"] * TOPICS, topics=names)
-        assert taken()[1] == before[1]
+        assert taken(root)[1] == before[1]
         assert len(list(log.reader("earliest", topics=names[-1]))) == 2
         with pytest.raises(TopicLimit):
             log.append(b"", topic="one more")
@@ -386,16 +388,16 @@ def test_logs_whose_owner_was_killed_are_opened_within_the_limits(quick_director
         os.kill(os.getpid(), signal.SIGKILL)
 
     def recover(pipe: int) -> None:
-        fds, maps = taken()
+        fds, maps = taken(root)
         config = StoreConfig(min_free_bytes=0, tail_bytes=0, open_segment_count=8)
         with timestone.open(root, config=config) as store:
             assert len(store.recoveries) == LOGS
-            opened = taken()
+            opened = taken(root)
             assert opened[0] <= fds + LOGS + 8
             assert opened[1] == maps
             for number in range(LOGS):
                 assert store.log(f"log{number}").record(0).payload == b"%d" % number
-            read = taken()
+            read = taken(root)
             assert read[0] <= opened[0] + 2 * 8, "a segment, and the map of its index"
             assert read[1] <= maps + 8
 
