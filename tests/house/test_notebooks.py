@@ -13,13 +13,13 @@ NOTEBOOKS = [path for path in tracked_files() if path.suffix == ".ipynb"]
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=str)
 def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.read(ROOT / path, as_version=4)  # type: ignore[no-untyped-call]
     # The kernel is this Python; its name in the file is whatever the reader's is called.
     client = NotebookClient(
-        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        notebook, timeout=880, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )
     client.execute()
     assert (tmp_path / "tables" / "clean").is_dir()
