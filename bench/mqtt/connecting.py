@@ -130,7 +130,7 @@ class Connecting:
         step = max(1, len(self._clients) // max(1, count))
         for number, client in list(self._clients.items())[::step][:count]:
             topic = self._job.topic(number)
-            client.settimeout(2.0)
+            client.settimeout(_STALL_S)
             sent_ns = time.monotonic_ns()
             if self._job.scheme == "nats":
                 channel.sendall(
