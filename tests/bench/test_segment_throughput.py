@@ -5,11 +5,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import TIMEOUT_S, wait_for
 from timestone_bench import segment_throughput
 from timestone_bench.errors import BenchmarkError
 
@@ -90,12 +90,9 @@ def test_an_interrupted_run_cleans_up_after_itself(tmp_path: Path, number: signa
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 20
-    while not list(tmp_path.glob("timestone-bench-*/*/*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(lambda: list(tmp_path.glob("timestone-bench-*/*/*")))
     os.kill(process.pid, number)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
     assert errors == b""
     assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tests.support.waiting import TIMEOUT_S
+
 
 @contextmanager
 def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
@@ -11,7 +13,7 @@ def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
     listening = socket.create_server(("127.0.0.1", 0))
     ours = socket.create_connection(listening.getsockname())
     theirs, _ = listening.accept()
-    theirs.settimeout(10)
+    theirs.settimeout(TIMEOUT_S)
     with listening, ours, theirs:
         yield ours, theirs
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.bench.mqtt.sockets import connected, read_exactly
+from tests.support.waiting import TIMEOUT_S
 from timestone_bench.mqtt.form import Form
 from timestone_bench.mqtt.periods import Periods
 from timestone_bench.mqtt.subscriber import Subscriber
@@ -35,7 +36,7 @@ def feed(one: Subscriber, theirs: socket.socket, data: bytes, piece: int) -> Non
         sent = data[start : start + piece]
         theirs.sendall(sent)
         before, one_more = one.received_bytes, len(sent)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + TIMEOUT_S
         while one.received_bytes - before < one_more and not one.done and time.monotonic() < deadline:
             one.receive(time.monotonic_ns())
 
