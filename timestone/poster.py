@@ -96,7 +96,7 @@ class Poster:
         owner = "nobody"  # as far as we know
         while posted.exists() or taken.exists():
             now = time.monotonic()
-            if now > deadline:
+            if ring_at and now > deadline:  # nobody is given up who was never called
                 self._withdraw(posted, owner, timeout_s)
             if now >= ring_at:
                 owner = self._call_owner() or owner

@@ -81,6 +81,8 @@ def test_an_owner_that_does_not_accept_is_named_and_nothing_stays(tmp_path: Path
         posting = staged(tmp_path, [[frame([b"a"])]])
         with pytest.raises(PostingNotTaken, match=r"process \d+, which owns the store and does not accept"):
             Poster(tmp_path).post(posting, timeout_s=0.2)
+        with pytest.raises(PostingNotTaken, match=r"process \d+, which owns the store and does not accept"):
+            Poster(tmp_path).post(posting, timeout_s=-1.0)  # as if the time were over before it could call
     assert names(tmp_path / "inbox") == ["staging"]
     Poster(tmp_path).post(posting)
     assert payloads(tmp_path) == [b"a"]
