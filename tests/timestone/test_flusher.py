@@ -124,10 +124,15 @@ def test_log_that_falls_silent_leaves_no_memory_to_those_that_do_not_come(
     dropped: list[int] = []
     drop_spare = kernel.drop_spare
     monkeypatch.setattr(kernel, "drop_spare", lambda: dropped.append(drop_spare()))
+    files = HeldFiles()
     with timestone.open(
-        quick_directory / "data", min_free_bytes=0, sync_interval_ms=1, tail_bytes=1
+        quick_directory / "data", min_free_bytes=0, sync_interval_ms=1, tail_bytes=1, files=files
     ) as store:
-        store.log("a").append_many([b"x" * 100] * 1000, ack=Ack.WRITTEN)
+        log = store.log("a")
+        log.append(b"x", ack=Ack.SYNCED)
+        files.free.clear()  # until who appends has let go of the batch
+        log.append_many([b"x" * 100] * 1000, ack=Ack.WRITTEN)
+        files.free.set()
         wait_for(lambda: bool(dropped))
         assert drop_spare() == 0
         assert kernel.REASON or sum(dropped) >= 100_000
