@@ -62,7 +62,8 @@ def test_any_operation_may_fail(error: str, forever: bool, quick_directory: Path
         with told_on_failure(operation=number):
             work = Workload(root, crash_config(segment_entries=6), arm=arm)
             work.run(steps)
-            with told_on_failure(call=work.files.calls[number - 1]):
+            # None where the background had less to do than in the run that was counted.
+            with told_on_failure(call=work.files.calls[number - 1 : number]):
                 check_store(root, work.attempts, promises_of(work.recorder), power_lost=False)
         shutil.rmtree(root)
 
