@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import TIMEOUT_S
 from timestone.files import Data, Files
 
 CATALOG_NAMES = ("catalog.db", "catalog.db-wal", "catalog.db-journal")
@@ -176,11 +177,11 @@ class RecordingFiles(Files):
             self.operations.append(Noted(value))
 
     def wait_until(self, reached: Callable[[Sequence[Operation]], bool]) -> None:
-        """Block until the operations so far satisfy `reached`. Raises TimeoutError after ten seconds."""
+        """Block until the operations so far satisfy `reached`. Raises TimeoutError when they never do."""
         with self._lock:
-            if not self._lock.wait_for(lambda: reached(self.operations), 10):
+            if not self._lock.wait_for(lambda: reached(self.operations), TIMEOUT_S):
                 raise TimeoutError(
-                    f"not within 10 s; the last of {len(self.operations)}: {self.operations[-5:]}"
+                    f"not within {TIMEOUT_S:g} s; the last of {len(self.operations)}: {self.operations[-5:]}"
                 )
 
     def file_names(self) -> dict[int, str]:

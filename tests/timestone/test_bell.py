@@ -4,6 +4,7 @@ import os
 import threading
 from pathlib import Path
 
+from tests.support.waiting import wait_for
 from timestone.bell import Bell, ring
 
 
@@ -54,11 +55,7 @@ def test_a_forked_child_does_not_keep_the_bell(tmp_path: Path) -> None:
     bell.close()
     try:
         # The child lives, but does not listen; it takes a moment to let go.
-        for _ in range(1000):
-            if not ring(path):
-                break
-            threading.Event().wait(0.005)
-        assert not ring(path)
+        wait_for(lambda: not ring(path))
     finally:
         os.close(ended)
         os.close(may_end)

@@ -75,7 +75,7 @@ def test_embedder_at_level_memory_is_refused_while_the_disk_stands_still_and_los
     class StandingStill(FaultyFiles):
         def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
             if len(data) >= MIB:
-                disk.wait(10)
+                disk.wait(60)
             return super().pwrite(fd, data, position)
 
     with timestone.open(tmp_path / "data", files=StandingStill(), queue_bytes=4 * MIB) as store:
