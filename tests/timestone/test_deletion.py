@@ -3,13 +3,14 @@
 import errno
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.faulty_files import FaultyFiles
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles
-from timestone import names
+from timestone import deletion, names
 from timestone.deletion import DeletedFiles, delete_pair, deleted_up_to, finish_deletions
 from timestone.files import Files
 from timestone.folder_listing import base_offsets
@@ -97,14 +98,23 @@ def test_interrupted_anywhere_the_next_try_finishes(tmp_path: Path, number: int)
     assert present(tmp_path) == [f"{8:020d}.index", f"{8:020d}.segment"]
 
 
-def test_files_wait_for_their_delay(tmp_path: Path) -> None:
+def test_files_wait_for_their_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(deletion, "time", SimpleNamespace(monotonic=lambda: now_s[-1]))
     waiting = DeletedFiles(Files(), delay_ms=50_000)
-    paths = pair(tmp_path, 0)
-    waiting.add(paths)
-    again_s = waiting.unlink_due()
-    assert again_s is not None
-    assert 49 < again_s <= 50
+    waiting.add(pair(tmp_path, 0))
+    assert waiting.unlink_due() == 50
+    now_s.append(149.0)
+    assert waiting.unlink_due() == 1
     assert len(present(tmp_path)) == 2
+    now_s.append(150.0)
+    assert waiting.unlink_due() is None
+    assert present(tmp_path) == []
+
+
+def test_files_that_still_wait_go_when_they_are_asked_to(tmp_path: Path) -> None:
+    waiting = DeletedFiles(Files(), delay_ms=50_000)
+    waiting.add(pair(tmp_path, 0))
     waiting.unlink_all()
     assert present(tmp_path) == []
     assert waiting.unlink_due() is None
