@@ -96,6 +96,7 @@ def steps(work: Workload) -> None:
     work.delete()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("moment", ["before", "middle"])
 @pytest.mark.parametrize("sealing", [True, False], ids=["sealing", "not sealing"])
 def test_process_killed_at_each_operation_loses_nothing_written(
