@@ -2,7 +2,6 @@
 
 import logging
 import random
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.settings import Route
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.step_clock import StepClock
 from tests.support.waiting import wait_for
 
 FULL = Properties(
@@ -209,11 +209,14 @@ def test_a_will_is_published_on_takeover_and_on_a_protocol_error(server: MqttSer
             assert [one.topic for one in watcher.receive(1)] == ["ended/error"]
 
 
-def test_a_delayed_will_is_cancelled_by_coming_back(server: MqttServer) -> None:
+def test_a_delayed_will_is_cancelled_by_coming_back(tmp_path: Path) -> None:
     lasting = Properties(session_expiry_interval=60)
-    with will_watcher(server, "delayed/+") as watcher:
+    with (
+        mqtt_server(tmp_path, clock=StepClock()) as server,
+        will_watcher(server, "delayed/+") as watcher,
+    ):
         for name, returns in (("back", True), ("gone", False)):
-            will = Will(f"delayed/{name}", b"", properties=Properties(will_delay_interval=1))
+            will = Will(f"delayed/{name}", b"", properties=Properties(will_delay_interval=10))
             with RawClient(server.address, 5) as mortal:
                 mortal.connect(name, will=will, properties=lasting)
             wait_for(lambda: server.status()["connections"] == 1)
@@ -222,26 +225,27 @@ def test_a_delayed_will_is_cancelled_by_coming_back(server: MqttServer) -> None:
                     assert again.connect(name, clean=False, properties=lasting).session_present
                     again.send(Disconnect())
                     again.expect_closed()
+        server.pass_time(9)
+        watcher.expect_silence()
+        server.pass_time(2)
         assert [one.topic for one in watcher.receive(1)] == ["delayed/gone"]
         watcher.expect_silence()
 
 
 def test_keep_alive_ends_a_silent_client_and_no_other(server: MqttServer) -> None:
     with (
+        server.standing_still(),
         RawClient(server.address, 5) as silent,
         RawClient(server.address, 5) as patient,
         RawClient(server.address) as pinging,
     ):
-        pinging.connect("pinging", keep_alive=1)
-        silent.connect("silent", keep_alive=1)
+        pinging.connect("pinging", keep_alive=60)
+        silent.connect("silent", keep_alive=60)
         patient.connect("patient", keep_alive=0)
-        ended: list[Disconnect] = []
-        waiting = threading.Thread(target=lambda: ended.append(silent.expect(Disconnect)))
-        waiting.start()
-        while waiting.is_alive():  # for longer than the one that pings could have been silent
+        for _ in range(4):  # for longer than the one that pings could have been silent
+            server.pass_time(25)
             pinging.expect_silence()
-            waiting.join(0.3)
-        assert ended[0].reason == 0x8D
+        assert silent.expect(Disconnect).reason == 0x8D
         silent.expect_closed()
         patient.expect_silence()
         pinging.expect_silence()
@@ -255,7 +259,7 @@ def test_connections_are_logged_with_address_and_id_and_a_normal_end_is_no_error
             host, port = one.socket.getsockname()
             one.send(Publish("t", b"secret payload"), Disconnect())
             one.expect_closed()
-        wait_for(lambda: "disconnected" in caplog.text)
+        wait_for(lambda: any("logged" in line and "disconnected" in line for line in caplog.messages))
     lines = [record for record in caplog.records if "logged" in record.getMessage()]
     assert [record.levelname for record in lines] == ["INFO", "INFO"]
     assert all(f"client 'logged\\u2028id' at {host}:{port}" in record.getMessage() for record in lines)
@@ -292,6 +296,9 @@ def test_plain_and_other_publishes_of_a_client_keep_their_order_however_they_arr
         )
         if rng.random() < 0.05:
             sent.append(packets.Pingreq())
+    sent.append(
+        Publish(topic, b"last", 1, packet_id=400)
+    )  # when this is answered, all before it are in the log
     published = [one for one in sent if isinstance(one, Publish)]
     data = b"".join(encode_packet(one, level) for one in sent)
     with client(server, f"mixed-{level}-{seed}", level) as mixed:

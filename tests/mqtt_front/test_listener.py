@@ -15,7 +15,7 @@ from mqtt_front.listener_settings import ListenerSettings
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT_S, wait_for
 
 
 @pytest.mark.parametrize("plain_asyncio", [False, True], ids=["uvloop", "asyncio"])
@@ -29,11 +29,12 @@ def test_it_runs_in_any_event_loop(tmp_path: Path, plain_asyncio: bool) -> None:
 
 
 def test_a_burst_of_connections_is_let_in(server: MqttServer) -> None:
-    clients = [RawClient(server.address) for _ in range(300)]
-    for number, client in enumerate(clients):
-        client.connect(f"burst-{number}")
-    for client in clients:
-        client.close()
+    with server.standing_still():
+        clients = [RawClient(server.address) for _ in range(300)]
+        for number, client in enumerate(clients):
+            client.connect(f"burst-{number}")
+        for client in clients:
+            client.close()
     wait_for(lambda: server.status()["connections"] == 0)
 
 
@@ -72,7 +73,7 @@ def test_far_beyond_the_limit_connections_are_just_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mqtt_front.listener._REFUSED_AT_A_TIME", 2)
-    with mqtt_server(tmp_path, connection_count=1) as server:
+    with mqtt_server(tmp_path, connection_count=1) as server, server.standing_still():
         kept = [RawClient(server.address) for _ in range(3)]
         wait_for(lambda: server.status()["connections"] == 3)
         with RawClient(server.address) as outside:
@@ -140,11 +141,14 @@ def test_a_client_that_goes_on_sending_reads_why_it_is_disconnected(
     context = ssl.create_default_context(cafile=str(authority.path))
     connect = encode_packet(Connect("busy", 5, True, 0, None, None, None, Properties()), 5)
     wrong = encode_packet(Publish("t", b"", properties=Properties(topic_alias=9999)), 5)
-    with mqtt_server(tmp_path / "data", plain_asyncio=plain_asyncio, listeners=listeners) as server:
+    with (
+        mqtt_server(tmp_path / "data", plain_asyncio=plain_asyncio, listeners=listeners) as server,
+        server.standing_still(),
+    ):
         all_listeners = server.front._settings.all_listeners
         for settings, door in zip(all_listeners, server.status()["listeners"], strict=True):
             host, _, port = door["address"].rpartition(":")
-            with socket.create_connection((host, int(port)), timeout=10) as plain:
+            with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as plain:
                 client = context.wrap_socket(plain, server_hostname=host) if settings.certificate else plain
                 framed = _framed if settings.websocket else bytes
                 if settings.websocket:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.manual_loop import ManualLoop
 from tests.support.step_clock import StepClock
 from timestone.batch import Batch
 from timestone.clock import Clock
+from timestone.config import StoreConfig
 from timestone.draft import Draft
 from timestone.errors import OffsetOutOfRange
 from timestone.log import Log
@@ -31,11 +33,31 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield made
 
 
+@pytest.fixture
+def clock() -> StepClock:
+    return StepClock()
+
+
+@pytest.fixture
+def clocked(tmp_path: Path, clock: StepClock) -> Iterator[Store]:
+    """A store whose records are as old as the clock says."""
+    with Store(tmp_path / "clocked", StoreConfig(), clock=clock) as opened:
+        yield opened
+
+
 class Parts:
     """The retained messages of a store's logs, turned by hand; several one after the other are restarts."""
 
-    def __init__(self, store: Store, executor: ThreadPoolExecutor, *names: str, **limits: int) -> None:
-        self.store, self.loop, self.clock = store, ManualLoop(), StepClock(Clock().now_us())
+    def __init__(
+        self,
+        store: Store,
+        executor: ThreadPoolExecutor,
+        *names: str,
+        clock: StepClock | None = None,
+        **limits: int,
+    ) -> None:
+        """`clock`: the store's own, where ages matter."""
+        self.store, self.loop, self.clock = store, ManualLoop(), clock or StepClock(Clock().now_us())
         self.logs = [RetainedMessages(store.log(name)) for name in names or ("mqtt",)]
         bounds: dict[str, Any] = {"count_limit": 1000, "bytes_limit": 1 << 20, **limits}
         self.retaining = Retaining(
@@ -174,8 +196,10 @@ def test_a_topic_that_goes_to_another_log_now_has_one_message(
     assert parts.values() == {}
 
 
-def test_a_message_is_forgotten_when_its_time_is_over(store: Store, executor: ThreadPoolExecutor) -> None:
-    parts, log = Parts(store, executor), store.log("mqtt")
+def test_a_message_is_forgotten_when_its_time_is_over(
+    clocked: Store, clock: StepClock, executor: ThreadPoolExecutor
+) -> None:
+    parts, log = Parts(clocked, executor, clock=clock), clocked.log("mqtt")
     append(log, "a", b"x", block=header_block(Properties(message_expiry_interval=10)))
     assert parts.values() == {"a": b"x"}
     for passed_ms, left in ((9_000, 1), (2_000, 0)):
@@ -183,11 +207,13 @@ def test_a_message_is_forgotten_when_its_time_is_over(store: Store, executor: Th
         parts.retaining.expire()
         assert parts.retaining.count == left
     parts.save()
-    assert set(store.documents.items(SPACE)) == {""}
+    assert set(clocked.documents.items(SPACE)) == {""}
 
 
-def test_a_clock_that_is_set_a_day_ahead_costs_no_message(store: Store, executor: ThreadPoolExecutor) -> None:
-    parts, log = Parts(store, executor), store.log("mqtt")
+def test_a_clock_that_is_set_a_day_ahead_costs_no_message(
+    clocked: Store, clock: StepClock, executor: ThreadPoolExecutor
+) -> None:
+    parts, log = Parts(clocked, executor, clock=clock), clocked.log("mqtt")
     append(log, "a", b"x", block=header_block(Properties(message_expiry_interval=3600)))
     assert parts.values() == {"a": b"x"}
     parts.clock.step(86_400_000)
@@ -200,9 +226,9 @@ def test_a_clock_that_is_set_a_day_ahead_costs_no_message(store: Store, executor
 
 
 def test_a_message_that_is_replaced_or_cleared_does_not_expire(
-    store: Store, executor: ThreadPoolExecutor
+    clocked: Store, clock: StepClock, executor: ThreadPoolExecutor
 ) -> None:
-    parts, log = Parts(store, executor), store.log("mqtt")
+    parts, log = Parts(clocked, executor, clock=clock), clocked.log("mqtt")
     for topic in "ab":
         append(log, topic, b"x", block=header_block(Properties(message_expiry_interval=10)))
     append(log, "a", b"stays")

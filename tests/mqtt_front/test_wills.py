@@ -264,10 +264,15 @@ def test_a_document_that_cannot_be_read_is_reported_and_left_alone(
 def test_killed_with_its_clients_connected_the_server_publishes_their_wills(tmp_path: Path) -> None:
     """Kill -9 at the moment of CONNACK: the will without a delay is there at the next start, the delayed one later,
     that of a client that came back in time and that of one that said goodbye never."""
-    delayed = Properties(will_delay_interval=3)  # time for a client to come back on a busy machine
+    delayed, much_delayed = Properties(will_delay_interval=1), Properties(will_delay_interval=3600)
     with MqttProcess(tmp_path) as server:
         clients = []
-        for name, properties in (("gone", None), ("late", delayed), ("back", delayed), ("goodbye", None)):
+        for name, properties in (
+            ("gone", None),
+            ("late", delayed),
+            ("back", much_delayed),
+            ("goodbye", None),
+        ):
             client = RawClient(server.address, 5)
             one = Will(f"wills/{name}", b"bye", 1, True, properties or Properties())
             if name == "goodbye":
@@ -292,6 +297,8 @@ def test_killed_with_its_clients_connected_the_server_publishes_their_wills(tmp_
                 ("wills/late", b"bye", 1)
             ]
             watcher.expect_silence()
+            with timestone.view(tmp_path) as view:
+                wait_for(lambda: not view.documents(SPACE))  # none is kept, for later either
         server.kill()
     with timestone.open(tmp_path) as store:
         assert [record.topic for record in store.log("mqtt").reader()] == ["wills/gone", "wills/late"]
@@ -321,13 +328,20 @@ def test_one_that_was_published_and_not_forgotten_is_not_published_again(tmp_pat
 
 
 def test_a_delayed_will_waits_for_the_next_start_when_the_server_stops(tmp_path: Path) -> None:
+    clock = StepClock()
     with timestone.open(tmp_path / "data") as store:
-        with mqtt_server(tmp_path, store=store) as server, RawClient(server.address, 5) as client:
-            late = Will("late", b"", properties=Properties(will_delay_interval=1))
-            client.connect("client", will=late, properties=FOREVER)
+        with mqtt_server(tmp_path, store=store, clock=clock) as server:
+            with RawClient(server.address, 5) as client:
+                late = Will("late", b"", properties=Properties(will_delay_interval=10))
+                client.connect("client", will=late, properties=FOREVER)
+            wait_for(lambda: server.status()["connections"] == 0)
+            server.pass_time(6)
         log = store.log("mqtt")
         assert log.end_offset == 0
-        with mqtt_server(tmp_path, store=store):
+        with mqtt_server(tmp_path, store=store, clock=clock) as server:
+            server.pass_time(3)
+            assert log.end_offset == 0
+            server.pass_time(2)
             wait_for(lambda: log.end_offset == 1)
 
 

@@ -5,27 +5,43 @@ Also a script, `python -m tests.support.mqtt_server DIRECTORY`, for tests that k
 
 import asyncio
 import contextlib
+import functools
 import logging
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 import uvloop
 
 import timestone
 from mqtt_front import MqttFront, MqttSettings
+from mqtt_front.deadlines import TICK_S, Deadlines
+from mqtt_front.passing_time import PassingTime
+from tests.support.step_clock import StepClock
+from tests.support.waiting import TIMEOUT_S
 from timestone.store import Store
 
 Value = TypeVar("Value")
 
 
 class MqttServer:
-    """A running front. `address` is where clients connect; `call` runs a function in its loop's thread."""
+    """A running front. `address` is where clients connect; `call` runs a function in its loop's thread.
 
-    def __init__(self, store: Store, settings: MqttSettings, *, plain_asyncio: bool = False) -> None:
+    With a `clock`, seconds that sessions, wills and messages live pass only by `pass_time`."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: MqttSettings,
+        *,
+        plain_asyncio: bool = False,
+        clock: StepClock | None = None,
+    ) -> None:
         self.store = store
+        self.clock = clock
         self.front = MqttFront(store, settings, log=logging.getLogger("timestone.mqtt"))
         self._loop = asyncio.new_event_loop() if plain_asyncio else uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mqtt-test-loop")
@@ -47,7 +63,7 @@ class MqttServer:
         return self.call(self.front.status)
 
     def run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TIMEOUT_S)
 
     def call(self, function: Callable[[], Value]) -> Value:
         async def wrapped() -> Value:
@@ -55,27 +71,68 @@ class MqttServer:
 
         return self.run(wrapped())
 
+    def start(self) -> None:
+        """Clients can connect when it returns."""
+        time = functools.partial(PassingTime, self.clock)
+        with mock.patch("mqtt_front.broker.PassingTime", time):
+            self.run(self.front.start())
+
     def stop(self) -> None:
         try:
             self.run(self.front.stop())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(30)
+            self._thread.join(TIMEOUT_S)
             self._loop.close()
+
+    @property
+    def _deadlines(self) -> Deadlines:
+        broker = self.front._broker
+        assert broker is not None
+        return broker.deadlines
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """No deadline comes closer and no rate has more left, however long the test takes, but by `pass_time`."""
+        self.call(self._deadlines.stop)
+        try:
+            yield
+        finally:
+            self.call(self._deadlines.start)
+
+    def pass_time(self, seconds: float) -> None:
+        """What is due in the next seconds happens now, tick by tick."""
+        deadlines = self._deadlines
+
+        def tick() -> None:
+            for _ in range(int(seconds / TICK_S)):
+                if self.clock is not None:
+                    self.clock.advance(int(TICK_S * 1000))
+                deadlines.advance()
+
+        self.call(tick)
 
 
 @contextlib.contextmanager
 def mqtt_server(
-    path: Path, *, plain_asyncio: bool = False, store: Store | None = None, **settings: Any
+    path: Path,
+    *,
+    plain_asyncio: bool = False,
+    store: Store | None = None,
+    clock: StepClock | None = None,
+    **settings: Any,
 ) -> Iterator[MqttServer]:
     """A front on a free port over the store in `path`, stopped and closed afterwards."""
     own = timestone.open(path) if store is None else store
     try:
         server = MqttServer(
-            own, MqttSettings(**{"listen": "127.0.0.1:0", **settings}), plain_asyncio=plain_asyncio
+            own,
+            MqttSettings(**{"listen": "127.0.0.1:0", **settings}),
+            plain_asyncio=plain_asyncio,
+            clock=clock,
         )
         try:
-            server.run(server.front.start())
+            server.start()
             yield server
         finally:
             server.stop()
@@ -90,7 +147,9 @@ def main() -> None:
 
     async def serve() -> None:
         with timestone.open(sys.argv[1]) as store:
-            front = MqttFront(store, MqttSettings(listen="127.0.0.1:0"), log=logging.getLogger("mqtt"))
+            # However slow the machine is, clients that a test leaves waiting are there when it comes back to them.
+            settings = MqttSettings(listen="127.0.0.1:0", connect_timeout_ms=3_600_000)
+            front = MqttFront(store, settings, log=logging.getLogger("mqtt"))
             await front.start()
             print(front.status()["address"].rpartition(":")[2], flush=True)
             await asyncio.Event().wait()

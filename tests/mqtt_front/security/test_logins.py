@@ -12,6 +12,8 @@ import pytest
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
+from mqtt_front.security.identity import Credentials, Identity, Refusal
+from mqtt_front.security.password_authenticator import PasswordAuthenticator
 from mqtt_front.security.password_file import set_password
 from mqtt_front.security.settings import JwtSettings, LockoutSettings
 from mqtt_front.settings import MqttSettings
@@ -19,7 +21,7 @@ from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.paho_client import PahoClient
 from tests.support.signing_keys import jwk, token, write_key_set
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT_S, wait_for
 
 ACL = """\
 topic read public/#
@@ -56,6 +58,13 @@ def guarded(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[M
         client_requests_per_s=0,  # one of the tests pings for as long as logins take
     ) as server:
         yield server
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def login(
@@ -112,24 +121,39 @@ def test_a_client_that_leaves_while_its_password_is_checked_is_forgotten(guarded
     wait_for(lambda: guarded.status()["connections"] == 0)
 
 
-def test_checking_passwords_does_not_hold_up_others(guarded: MqttServer) -> None:
-    """Eight logins that fail, each tens of milliseconds of work, beside a client that pings all the time."""
-    with RawClient(guarded.address) as inside:
+def test_checking_passwords_does_not_hold_up_others(
+    guarded: MqttServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight logins whose check takes until a client that is inside has pinged again and again."""
+    checking, finish = threading.Semaphore(0), threading.Event()
+    authenticate = PasswordAuthenticator.authenticate
+
+    def held_up(self: PasswordAuthenticator, credentials: Credentials) -> Identity | Refusal | None:
+        checking.release()
+        assert finish.wait(TIMEOUT_S)
+        return authenticate(self, credentials)
+
+    with guarded.standing_still(), RawClient(guarded.address) as inside:
         assert login(inside, "inside", *BACKEND[:1], BACKEND[1].encode()).reason == 0
 
         def guess(number: int) -> None:
             with RawClient(guarded.address) as client:
                 login(client, f"guess-{number}", f"guesser-{number}", b"x")
 
+        monkeypatch.setattr(PasswordAuthenticator, "authenticate", held_up)
         threads = [threading.Thread(target=guess, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()
-        pings = 0
-        while any(thread.is_alive() for thread in threads):
-            inside.expect_silence()
-            pings += 1
-        # In the loop there would be no more than a ping between two logins.
-        assert pings > 3 * len(threads)
+        try:
+            assert checking.acquire(timeout=TIMEOUT_S)
+            for _ in range(30):
+                inside.expect_silence()
+            assert all(thread.is_alive() for thread in threads), "none of them is decided"
+        finally:
+            finish.set()
+            for thread in threads:
+                thread.join(TIMEOUT_S)
+        assert not any(thread.is_alive() for thread in threads)
 
 
 @pytest.mark.parametrize("tell", [True, False])
@@ -282,8 +306,15 @@ def test_a_token_without_a_user_name_does_for_mqtt_5(guarded: MqttServer) -> Non
 
 def test_a_client_has_to_go_when_its_token_expires(files: Path, tmp_path: Path) -> None:
     settings = JwtSettings(jwks=files / "jwks", leeway_ms=0)
-    with mqtt_server(tmp_path, jwt=settings) as server, RawClient(server.address, 5) as client:
-        assert login(client, "short", None, token("ES256", exp=int(time.time()) + 2)).reason == 0
+    with (
+        mqtt_server(tmp_path, jwt=settings) as server,
+        server.standing_still(),
+        RawClient(server.address, 5) as client,
+    ):
+        assert login(client, "short", None, token("ES256", exp=int(time.time()) + 3600)).reason == 0
+        server.pass_time(1800)
+        client.expect_silence()
+        server.pass_time(1810)
         assert client.expect(Disconnect).reason == 0x87
         client.expect_closed()
 
@@ -291,8 +322,12 @@ def test_a_client_has_to_go_when_its_token_expires(files: Path, tmp_path: Path) 
 @pytest.mark.parametrize("level", [4, 5])
 def test_whoever_guesses_is_locked_out(files: Path, tmp_path: Path, level: int) -> None:
     with mqtt_server(
-        tmp_path, password_file=files / "passwords", lockout=LockoutSettings(failures=3, lock_ms=1500)
+        tmp_path, password_file=files / "passwords", lockout=LockoutSettings(failures=3, lock_ms=60_000)
     ) as server:
+        clock = Clock()
+        broker = server.front._broker
+        assert broker is not None
+        broker.guard._lockout._clock = clock
         reasons = []
         for guess in (b"1", b"2", b"3", ALICE[1].encode()):
             with RawClient(server.address, level) as client:
@@ -302,11 +337,10 @@ def test_whoever_guesses_is_locked_out(files: Path, tmp_path: Path, level: int) 
             assert login(other, "o", BACKEND[0], BACKEND[1].encode()).reason == 0
         assert server.status()["logins_locked_out"] == 1
 
-        def let_in() -> bool:
+        for now, let_in in ((59.0, False), (61.0, True)):
+            clock.now = now
             with RawClient(server.address, level) as client:
-                return login(client, "g", "alice", ALICE[1].encode()).reason == 0
-
-        wait_for(let_in)
+                assert (login(client, "g", "alice", ALICE[1].encode()).reason == 0) is let_in
 
 
 needs_mosquitto = pytest.mark.skipif(
@@ -332,22 +366,24 @@ def test_a_mosquitto_user_moves_over_with_the_same_files_and_clients(tmp_path: P
         as_bob = [*where, "-u", "bob", "-P", "of-bob", "-i", "bob"]
         as_alice = [*where, "-u", "alice", "-P", "of-alice"]
         with subprocess.Popen(
-            ["mosquitto_sub", *as_bob, "-t", "#", "-q", "1", "-v", "-C", "2", "-W", "20"],
+            ["mosquitto_sub", *as_bob, "-t", "#", "-q", "1", "-v", "-C", "2", "-W", "90"],
             stdout=subprocess.PIPE,
             text=True,
         ) as bob:
             wait_for(lambda: server.subscription_count == 1)
             for topic in ("home/kitchen/temp", "home/kitchen/light", "home/cellar/temp"):
                 subprocess.run(
-                    ["mosquitto_pub", *as_alice, "-t", topic, "-q", "1", "-m", topic], check=True, timeout=20
+                    ["mosquitto_pub", *as_alice, "-t", topic, "-q", "1", "-m", topic],
+                    check=True,
+                    timeout=TIMEOUT_S,
                 )
-            said, _ = bob.communicate(timeout=30)
+            said, _ = bob.communicate(timeout=TIMEOUT_S)
         assert said.splitlines() == [
             f"{topic} {topic}" for topic in ("home/kitchen/temp", "home/cellar/temp")
         ]
         wrong = subprocess.run(
             ["mosquitto_pub", *where, "-u", "alice", "-P", "guess", "-t", "home/x", "-m", "x"],
-            capture_output=True, text=True, timeout=20,
+            capture_output=True, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
         assert wrong.returncode != 0
         assert "bad user name or password" in (wrong.stdout + wrong.stderr).lower()
