@@ -20,6 +20,7 @@ from mqtt_front.codec.packets import (
 )
 from mqtt_front.codec.properties import Properties
 from mqtt_front.passing_time import PassingTime
+from tests.mqtt_front.test_shared_feed import collect, numbers
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer
 from tests.support.waiting import wait_for
@@ -225,14 +226,8 @@ def test_what_comes_at_once_for_a_shared_subscription_does_not_all_go_to_one_mem
     with connected(server, "burst", level) as publisher:
         publisher.send(*[Publish(f"burst/{level}", b"%d" % number) for number in range(10)])
         publisher.expect_silence()
-    received = []
+    received = collect(10, *members)
+    assert all(received)
+    assert sorted(number for each in received for number in numbers(each)) == list(range(10))
     for member in members:
-        first = member.expect(Publish)
-        received.append([first.payload])
-        member.send(packets.Pingreq())
-        while isinstance(packet := member.next_packet(), Publish):
-            received[-1].append(packet.payload)
         member.close()
-    assert sorted(payload for each in received for payload in each) == [
-        b"%d" % number for number in range(10)
-    ]

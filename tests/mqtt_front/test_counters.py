@@ -16,6 +16,7 @@ def test_each_limit_that_is_counted_is_a_setting() -> None:
 
 
 def test_what_clients_do_is_counted_by_name(server: MqttServer) -> None:
+    wait_for(lambda: server.status()["connections"] == 0)  # those of other tests have gone
     before = server.status()
     with RawClient(server.address, 4) as client:
         client.connect("one", clean=True)
