@@ -19,7 +19,7 @@ from tests.support.mqtt_lasting import LastingClient, LastingPublisher, LastingS
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
 from tests.support.seeds import rounds, run_seed, told_on_failure
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT_S, wait_for
 
 ROUNDS = rounds(default=3, variable="TIMESTONE_KILL_ROUNDS")
 
@@ -32,7 +32,7 @@ def run_until_killed(path: Path, clients: Sequence[LastingClient], enough: Calla
         enough()
         server.kill()
         for thread in threads:
-            thread.join(30)
+            thread.join(TIMEOUT_S)
             assert not thread.is_alive()
 
 
@@ -60,7 +60,7 @@ def run_until_drained(
         finally:
             done.set()
             for thread in threads:
-                thread.join(30)
+                thread.join(TIMEOUT_S)
 
 
 @pytest.mark.crash
@@ -76,10 +76,14 @@ def test_nothing_acknowledged_is_missing_no_qos_2_twice_every_session_complete_i
         run_until_killed(
             tmp_path, subscribers, lambda: wait_for(lambda: all(one.subscribed for one in subscribers))
         )
-        for _ in range(ROUNDS):
-            run_until_killed(
-                tmp_path, [*subscribers, *publishers], lambda: time.sleep(chance.uniform(0.02, 0.8))
-            )
+        for number in range(ROUNDS):
+
+            def enough(last: bool = number == ROUNDS - 1) -> None:
+                time.sleep(chance.uniform(0.02, 0.8))
+                # At a random moment, which may be before the first answer; but not always.
+                wait_for(lambda: not last or all(one.acknowledged for one in publishers))
+
+            run_until_killed(tmp_path, [*subscribers, *publishers], enough)
         run_until_drained(tmp_path, publishers, subscribers)
         with timestone.open(tmp_path) as store:
             log = [record.payload for record in store.log("mqtt").reader()]

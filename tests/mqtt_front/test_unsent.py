@@ -94,11 +94,15 @@ def test_deaf_subscribers_are_cut_off_and_lose_nothing_and_others_do_not_notice(
                     assert other.receive(1)[0].payload[:4] == b"%04d" % count
                     count += 1
                     assert count < 900, "far more than all socket buffers together hold"
-            assert "'deaf-0'" in caplog.text and "bytes that it does not read" in caplog.text
+            cut = [line for line in caplog.messages if "bytes that it does not read" in line]
+            names = [f"deaf-{number}" for number in range(4)]
+            # Whose socket was full first is up to the machine.
+            assert cut and {line.split("'")[1] for line in cut} <= set(names)
             other.expect_silence()
         for client in deaf:
             client.close()
-        with RawClient(server.address, level) as back:
-            back.connect("deaf-0", clean=False, properties=lasting)
-            received = {one.payload[:4] for one in back.receive(count)}
-            assert received == {b"%04d" % number for number in range(count)}
+        for name in names:
+            with RawClient(server.address, level) as back:
+                back.connect(name, clean=False, properties=lasting)
+                received = {one.payload[:4] for one in back.receive(count)}
+                assert received == {b"%04d" % number for number in range(count)}
