@@ -22,13 +22,15 @@ from mqtt_front.listener_settings import ListenerSettings
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT_S, wait_for
 
 aiomqtt = pytest.importorskip("aiomqtt", reason="aiomqtt is not installed (pip install aiomqtt)")
 gmqtt = pytest.importorskip("gmqtt", reason="gmqtt is not installed (pip install gmqtt)")
 
 MQTT_JS = Path(__file__).parents[2] / "build" / "node" / "node_modules" / "mqtt"
 ANY = "127.0.0.1:0"
+WHOLE_S = 90
+"""For a program of somebody else, with all that it does: a few of our timeouts, and less than pytest's."""
 
 
 def needs(tool: str, package: str) -> pytest.MarkDecorator:
@@ -76,7 +78,7 @@ async def _with_aiomqtt(doors: Doors, door: str, version: int) -> None:
         transport = "websockets" if door in ("ws", "wss") else "tcp"
         return aiomqtt.Client(
             "127.0.0.1", doors.ports[door], identifier=identifier, protocol=protocol, transport=transport,
-            **secure, **options,
+            timeout=TIMEOUT_S, **secure, **options,
         )  # fmt: skip
 
     root = f"aio/{door}/{version}"
@@ -108,7 +110,7 @@ async def _with_aiomqtt(doors: Doors, door: str, version: int) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("door", ["tcp", "tls", "ws", "wss"])
 def test_aiomqtt(doors: Doors, door: str, version: int) -> None:
-    asyncio.run(asyncio.wait_for(_with_aiomqtt(doors, door, version), 30))
+    asyncio.run(asyncio.wait_for(_with_aiomqtt(doors, door, version), WHOLE_S))
 
 
 async def _with_gmqtt(doors: Doors, door: str, version: int) -> None:
@@ -164,7 +166,7 @@ async def _with_gmqtt(doors: Doors, door: str, version: int) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("door", ["tcp", "tls"])
 def test_gmqtt(doors: Doors, door: str, version: int) -> None:
-    asyncio.run(asyncio.wait_for(_with_gmqtt(doors, door, version), 30))
+    asyncio.run(asyncio.wait_for(_with_gmqtt(doors, door, version), WHOLE_S))
 
 
 @pytest.mark.skipif(
@@ -182,7 +184,7 @@ def test_mqtt_js(doors: Doors, door: str, version: int) -> None:
         ["node", script, MQTT_JS, url, str(version), doors.authority],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WHOLE_S,
     )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
@@ -196,7 +198,7 @@ def test_mqtt_js(doors: Doors, door: str, version: int) -> None:
 
 
 def _run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=WHOLE_S, check=True, **options)
 
 
 @needs("mosquitto_sub", "mosquitto-clients")
@@ -309,14 +311,14 @@ def test_mosquitto_rr_asks_and_is_answered(doors: Doors) -> None:
     ) as service:
         wait_for(lambda: doors.server.subscription_count == 1)
         with subprocess.Popen(
-            ["mosquitto_rr", *where, "-t", "question", "-e", "answer/1", "-m", "why", "-W", "20",
+            ["mosquitto_rr", *where, "-t", "question", "-e", "answer/1", "-m", "why", "-W", str(WHOLE_S),
              "-D", "publish", "correlation-data", "42"],
             stdout=subprocess.PIPE, text=True,
         ) as asking:  # fmt: skip
-            told, _ = service.communicate(timeout=20)
+            told, _ = service.communicate(timeout=TIMEOUT_S)
             assert told.split() == ["answer/1", "42"]
             _run(["mosquitto_pub", *where, "-t", "answer/1", "-m", "because"])
-            answer, _ = asking.communicate(timeout=20)
+            answer, _ = asking.communicate(timeout=TIMEOUT_S)
     assert answer.strip() == "because"
 
 

@@ -15,7 +15,7 @@ from mqtt_front.codec.properties import Properties
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import MqttServer, mqtt_server
-from tests.support.waiting import wait_for, wait_for_seals
+from tests.support.waiting import TIMEOUT_S, wait_for, wait_for_seals
 from timestone.config import LogConfig
 
 
@@ -178,7 +178,8 @@ def test_killed_at_any_moment_it_loses_nothing_acknowledged_and_sessions_are_com
             if chance.random() < 0.9:
                 subscriber.send(Puback(packet.packet_id))
         server.kill()
-        publisher.join(10)
+        publisher.join(TIMEOUT_S)
+        assert not publisher.is_alive()
         publisher.client.close()
         subscriber.close()
         acknowledged += publisher.acknowledged

@@ -14,6 +14,7 @@ from mqtt_front.session_document import NEVER_S, decode_session
 from mqtt_front.sessions import SPACE, Sessions
 from tests.support.manual_loop import ManualLoop
 from tests.support.step_clock import StepClock
+from tests.support.waiting import TIMEOUT_S
 from timestone.store import Store
 
 
@@ -28,7 +29,7 @@ class SlowDocuments:
         self.failures = 0
 
     def put_many(self, space: str, items: dict[str, bytes | None]) -> None:
-        assert self.gate.wait(10)
+        assert self.gate.wait(TIMEOUT_S)
         if self.failures:
             self.failures -= 1
             raise OSError("no space left on device")

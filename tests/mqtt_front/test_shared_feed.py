@@ -74,6 +74,7 @@ def collect(
                 continue
             assert isinstance(packet, Publish), packet
             mine.append(packet)
+            deadline = time.monotonic() + TIMEOUT_S
             if packet.qos and acknowledge:
                 client.send(packets.Puback(packet.packet_id))
     if silence:

@@ -21,7 +21,7 @@ from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.paho_client import PahoClient
-from tests.support.waiting import wait_for
+from tests.support.waiting import TIMEOUT_S, wait_for
 from timestone.draft import Draft
 
 LOG = "mqtt"
@@ -352,7 +352,7 @@ def test_paho_replays(server: MqttServer, level: int) -> None:
             client.client.subscribe(f"$stream/mqtt/paho-replay/{level}", 1, properties=properties)
         else:
             client.client.subscribe(f"$stream/mqtt/@earliest/paho-replay/{level}", 1)
-        received = [client.messages.get(timeout=10) for _ in range(5)]
+        received = [client.messages.get(timeout=TIMEOUT_S) for _ in range(5)]
         assert [int(one.payload) for one in received] == list(range(5))
         if level == MQTT_5:
             assert dict(received[0].properties.UserProperty)["log"] == "mqtt"  # type: ignore[union-attr]

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.support.waiting import TIMEOUT_S
+
 
 class ManualTimer:
     """A call that is due at a time of the loop's clock."""
@@ -53,7 +55,7 @@ class ManualLoop:
             callback, args = self._calls.popleft()
             callback(*args)
 
-    def run_until(self, done: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    def run_until(self, done: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
         """Turn until `done`, waiting for other threads in between."""
         deadline = time.monotonic() + timeout_s
         while not done():

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Self
 
+from tests.support.waiting import TIMEOUT_S
+
 
 class MqttProcess:
     """A front over the store in `path`. `address` is where clients connect; leaving the block kills it if need be."""
@@ -29,6 +31,6 @@ class MqttProcess:
         """SIGKILL, and wait until it is gone. A second time does nothing."""
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(TIMEOUT_S)
         assert self.process.stdout is not None
         self.process.stdout.close()

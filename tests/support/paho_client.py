@@ -8,7 +8,7 @@ from typing import Any, Self
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-TIMEOUT_S = 15.0
+from tests.support.waiting import TIMEOUT_S
 
 
 class PahoClient:

@@ -18,6 +18,7 @@ from mqtt_front.security.password_file import read_password_file, set_password
 from mqtt_front.security.settings import LockoutSettings, SecuritySettings
 from mqtt_front.security.sources import Sources
 from tests.support.manual_loop import ManualLoop
+from tests.support.waiting import TIMEOUT_S
 
 LOG = logging.getLogger("timestone.mqtt")
 
@@ -30,7 +31,7 @@ class Known:
         self.free.set()
 
     def authenticate(self, credentials: Credentials) -> Identity | Refusal | None:
-        assert self.free.wait(10)
+        assert self.free.wait(TIMEOUT_S)
         if credentials.password == b"raise":
             raise RuntimeError("broken plug-in")
         return Identity(credentials.user) if credentials.password == b"right" else Refusal("wrong")
@@ -43,7 +44,7 @@ class Held(NamedTuple):
     known: PasswordAuthenticator
 
     def authenticate(self, credentials: Credentials) -> Identity | Refusal | None:
-        assert self.free.wait(10)
+        assert self.free.wait(TIMEOUT_S)
         return self.known.authenticate(credentials)
 
 
