@@ -46,10 +46,13 @@ def refused(believer: TokenAuthenticator, password: bytes) -> str:
 @pytest.mark.parametrize("algorithm", PRIVATE)
 @pytest.mark.parametrize("named", [True, False], ids=["kid", "no kid"])
 def test_a_token_of_each_algorithm_is_believed(key_set: Path, algorithm: str, named: bool) -> None:
+    began_s = int(time.time())
     answer = ask(authenticator(key_set), token(algorithm, key_id=algorithm if named else None))
+    ended_s = int(time.time())
     assert isinstance(answer, Identity)
     assert (answer.user, answer.method, answer.rules) == ("alice", "token", None)
-    assert answer.expires_s == pytest.approx(time.time() + 70, abs=5)
+    assert answer.expires_s is not None
+    assert began_s + 70 <= answer.expires_s <= ended_s + 70
 
 
 @pytest.mark.parametrize("algorithm", PRIVATE)
@@ -116,8 +119,8 @@ def test_tokens_without_end_are_believed_only_if_that_is_said(key_set: Path) -> 
 
 
 def test_the_clocks_may_differ_a_little(key_set: Path) -> None:
-    late = token("ES256", exp=int(time.time()) - 5)
-    assert isinstance(ask(authenticator(key_set), late), Identity)
+    late = token("ES256", exp=int(time.time()) - 1800)
+    assert isinstance(ask(authenticator(key_set, leeway_ms=3_600_000), late), Identity)
     assert isinstance(ask(authenticator(key_set, leeway_ms=0), late), Refusal)
 
 
