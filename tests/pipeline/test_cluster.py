@@ -40,6 +40,7 @@ Path("found.json").write_text(json.dumps(found))
 """
 
 
+@pytest.mark.timeout(1500)  # four Javas besides the driver's, each of which has to become quick
 def test_what_is_submitted_runs_in_the_workers(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data") as store:
         log = store.log(LOG)
@@ -52,7 +53,7 @@ def test_what_is_submitted_runs_in_the_workers(tmp_path: Path) -> None:
     program.write_text(PROGRAM)
     (tmp_path / "cluster").mkdir()
     with StandaloneCluster(tmp_path / "cluster") as cluster:
-        done = cluster.submit(program, "run", "--once", timeout_s=500)
+        done = cluster.submit(program, "run", "--once", timeout_s=1200)
     assert done.returncode == 0, done.stderr[-3000:]
 
     found = json.loads((tmp_path / "found.json").read_text())
