@@ -9,6 +9,7 @@ from pathlib import Path
 import timestone
 from tests.cli.processes import Running
 from tests.support.stores import fill
+from tests.support.waiting import wait_for
 
 FOLDER = "telemetry-0"
 
@@ -29,8 +30,7 @@ def unclosed(path: Path) -> None:
         assert running.process.stdin is not None
         running.process.stdin.write(b"record\n" * 500)
         running.process.stdin.flush()
-        while not _has_records(path, 500):
-            pass
+        wait_for(lambda: _has_records(path, 500), timeout_s=120)
         running.process.send_signal(signal.SIGKILL)
         running.process.wait()
 
