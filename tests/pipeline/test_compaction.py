@@ -1,19 +1,48 @@
 """Small files become large ones; no row changes, comes twice or is missing, whoever reads meanwhile."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.plant import LOG, Plant, message
-from timestone_pipeline import MAINTENANCE, MessageConfig, PipelineError, SourceConfig, compact, open_tables
+from timestone_pipeline import (
+    MAINTENANCE,
+    MessageConfig,
+    PipelineConfig,
+    PipelineError,
+    SourceConfig,
+    TablesConfig,
+    compact,
+    open_tables,
+)
+from timestone_pipeline.tables import tables_of
+from timestone_pipeline.warehouse import STREAM
 
 pytestmark = pytest.mark.spark
 
 COLUMNS = ("log", "partition", "offset", "received_at", "topic", "device", "seq", "ts", "temperature")
+
+FILE_ROWS = 65_536
+"""As many as a compaction reads at a time."""
+MOST_TAKEN = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from timestone_pipeline import MAINTENANCE, PipelineConfig, TablesConfig, compact, open_tables
+config = PipelineConfig(tables=TablesConfig(path=Path(sys.argv[1])))
+warehouse = open_tables(config)
+with warehouse.role(MAINTENANCE):
+    compact(config, warehouse)
+print(pa.default_memory_pool().max_memory())
+"""
+"""A program of its own: Arrow knows the most that a process has ever taken, and gives little of it back."""
 
 
 def compacted(plant: Plant) -> None:
@@ -86,3 +115,28 @@ def test_a_type_that_does_not_fit_the_files_is_named_in_one_line(spark: SparkSes
     with pytest.raises(PipelineError, match="humidity") as raised:
         plant.run()
     assert "\n" not in str(raised.value)
+
+
+def test_what_a_compaction_takes_does_not_grow_with_the_tables(tmp_path: Path) -> None:
+    few, many = (most_taken(tmp_path / str(files), files) for files in (2, 8))
+    assert FILE_ROWS * 100 < many < 1.5 * few
+
+
+def most_taken(root: Path, files: int) -> int:
+    """Bytes, by the merge of one file with one that so many have been merged into before."""
+    config = PipelineConfig(tables=TablesConfig(path=root))
+    warehouse, bronze = open_tables(config), tables_of(config).bronze
+    rows = pa.table({"value": [b"%0100d" % number for number in range(FILE_ROWS)]})
+    taken = 0
+    for added in (files, 1):
+        with warehouse.work(STREAM) as work:
+            folder = work.folder_of(bronze) / "ingest_date=2026-01-01"
+            folder.mkdir(parents=True)
+            for number in range(added):
+                pq.write_table(rows, folder / f"part-{number}.parquet", use_dictionary=False)
+            work.collect(bronze)
+            warehouse.commit("batch", [work])
+        words = [sys.executable, "-c", MOST_TAKEN, str(root)]
+        taken = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert [one.rows for one in warehouse.ledger.state().of(bronze.name)] == [(files + 1) * FILE_ROWS]
+    return taken

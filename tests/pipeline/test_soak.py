@@ -1,14 +1,16 @@
 """The pipeline for an hour, over MQTT, with compaction beside it: what it holds does not grow with time.
 
-TIMESTONE_PIPELINE_SOAK_S=3600 for the hour; the samples are printed.
+Server, pipeline and compaction are the commands of a user, each a process of its own. What devices and test hold is
+counted as nobody's, nor is what a compaction takes: it ends each time (`test_compaction` sees that it is no more for
+larger tables). TIMESTONE_PIPELINE_SOAK_S=3600 for the hour; the samples are printed.
 """
 
-import gc
 import os
 import signal
 import socket
 import statistics
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,25 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from pyspark.sql import SparkSession
 
+from tests.support.java_heap import live_bytes
 from tests.support.plant import LOG, Plant
 from tests.support.processes import descendants
 from tests.support.seeds import rounds
-from tests.support.stubborn_device import StubbornDevice
 from tests.support.supervised import Supervised, listening
-from timestone_pipeline import (
-    MAINTENANCE,
-    PipelineConfig,
-    SourceConfig,
-    SparkConfig,
-    TablesConfig,
-    Warehouse,
-    compact,
-    open_tables,
-    run,
-    status,
-)
+from timestone_pipeline import PipelineConfig, SourceConfig, TablesConfig, Warehouse, open_tables, status
 from timestone_pipeline.ledger import now_us
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -43,13 +33,27 @@ SECONDS = rounds(0, "TIMESTONE_PIPELINE_SOAK_S")
 LEAST_SAMPLES = 4
 DEVICES = 4
 PAUSE_S = 0.2
-"""Between two messages of a device. What they have published is kept for the comparison at the end: 15 MiB an hour."""
+"""Between two messages of a device. What they have published is kept for the comparison at the end."""
 STEP_S = 30
 """Telemetry time between two messages of a device: windows close all the time."""
 KEEP_S = 60
 """Longer than a batch takes on whatever machine: below that a compaction would delete files that it still reads."""
 BATCHES_KEPT = 4
 """Of which Spark keeps notes in its checkpoint; a hundred unless told, and the checkpoint grows up to there."""
+SETTINGS = f"""
+[source]
+path = "data"
+logs = ["{LOG}"]
+[tables]
+keep_replaced_s = {KEEP_S}
+[spark]
+master = "local[2,4]"
+trigger_s = 0
+[spark.conf]
+"spark.sql.shuffle.partitions" = "2"
+"spark.sql.streaming.minBatchesToRetain" = "{BATCHES_KEPT}"
+"spark.sql.streaming.pollingDelay" = "10ms"
+"""
 
 
 class Held(NamedTuple):
@@ -63,6 +67,7 @@ class Held(NamedTuple):
     python_mib: int
     """The largest of them, without what it has mapped of files; so below."""
     driver_mib: int
+    """`timestone pipeline run`, without Java."""
     driver_descriptors: int
     server_mib: int
     server_descriptors: int
@@ -97,20 +102,18 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def held(spark: SparkSession, server: int, config: PipelineConfig, warehouse: Warehouse) -> Held:
-    gc.collect()  # so that Java's objects that are only waiting for Python to forget them are not counted
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    jvm.System.gc()
-    runtime, java = jvm.Runtime.getRuntime(), jvm.ProcessHandle.current().pid()
+def held(driver: int, server: int, config: PipelineConfig, warehouse: Warehouse) -> Held:
+    # The first: one that it is just starting has its name for a moment.
+    java = next(pid for pid, words in descendants(driver).items() if "SparkSubmit" in words)
+    heap_bytes = live_bytes(java)
     pythons = [pid for pid, words in descendants(java).items() if "python" in words]
     return Held(
-        heap_mib=(runtime.totalMemory() - runtime.freeMemory()) >> 20,
+        heap_mib=heap_bytes >> 20,
         java_descriptors=descriptors(java),
         pythons=len(pythons),
         python_mib=max(map(resident_mib, pythons), default=0),
-        driver_mib=resident_mib(os.getpid()),
-        driver_descriptors=descriptors(os.getpid()),
+        driver_mib=resident_mib(driver),
+        driver_descriptors=descriptors(driver),
         server_mib=resident_mib(server),
         server_descriptors=descriptors(server),
         checkpoint_files=len(files(warehouse.checkpoint)),
@@ -132,10 +135,10 @@ def check_files(warehouse: Warehouse, swept_us: int) -> None:
         assert set(state.files) <= there <= set(state.files) | recent
 
 
-def wait(done: Callable[[], object], alive: Callable[[], bool], timeout_s: float = 120) -> None:
+def wait(done: Callable[[], object], driver: Supervised | None = None, timeout_s: float = 120) -> None:
     deadline = time.monotonic() + timeout_s
     while not done():
-        assert alive() and time.monotonic() < deadline
+        assert (driver is None or driver.code is None) and time.monotonic() < deadline
         time.sleep(0.05)
 
 
@@ -155,62 +158,54 @@ def flat(samples: Sequence[Held]) -> None:
 
 
 @pytest.mark.timeout(SECONDS + 300)
-def test_what_a_running_pipeline_holds_stays_flat(spark: SparkSession, tmp_path: Path) -> None:
-    spark.conf.set("spark.sql.streaming.minBatchesToRetain", BATCHES_KEPT)
+def test_what_a_running_pipeline_holds_stays_flat(tmp_path: Path) -> None:
     plant = Plant(
-        spark,
+        None,
         tmp_path,
         source=SourceConfig(path=tmp_path / "data", logs=(LOG,)),
         tables=TablesConfig(path=tmp_path / "tables", keep_replaced_s=KEEP_S),
     )
-    plant.changed(spark=SparkConfig(trigger_s=0))
+    (tmp_path / "pipeline.toml").write_text(SETTINGS)
     config, warehouse = plant.config, open_tables(plant.config)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address: tuple[str, int] = probe.getsockname()
-    ended, failures = threading.Event(), list[BaseException]()
-
-    def follow() -> None:
-        try:
-            run(config, spark, stop=ended.is_set)
-        except BaseException as error:
-            failures.append(error)
-            raise
 
     with ExitStack() as leaving:
-        leaving.callback(spark.conf.unset, "spark.sql.streaming.minBatchesToRetain")
         words = ("serve", "--data", "data", "--mqtt", f"127.0.0.1:{address[1]}")
         server = Supervised(tmp_path, "server", *words)
         leaving.callback(server.end, signal.SIGKILL)
-        wait(lambda: listening(address), lambda: True)
-        devices = [
-            StubbornDevice(f"d{number}", address, step_s=STEP_S, pause_s=PAUSE_S) for number in range(DEVICES)
-        ]
-        for device in devices:
-            device.start()
-        following = threading.Thread(target=follow)
-        following.start()
-        leaving.callback(following.join)
-        leaving.callback(ended.set)
+        wait(lambda: listening(address))
+        devices = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.support.device_program", address[0], str(address[1])),
+                *(str(DEVICES), str(STEP_S), str(PAUSE_S), str(tmp_path / "published")),
+            ],
+            stdin=subprocess.PIPE,
+        )
+        leaving.callback(devices.kill)
+        driver = Supervised(tmp_path, "driver", "pipeline", "run")
+        leaving.callback(driver.end, signal.SIGKILL)
 
         samples: list[Held] = []
         until = time.monotonic() + SECONDS
         while len(samples) < LEAST_SAMPLES or time.monotonic() < until:
             number = warehouse.ledger.state().number
-            wait(lambda number=number: warehouse.ledger.state().number > number, following.is_alive)  # type: ignore[misc]
+            wait(lambda number=number: warehouse.ledger.state().number > number, driver)  # type: ignore[misc]
             swept_us = now_us()
-            with warehouse.role(MAINTENANCE):
-                compact(config, warehouse)
+            compaction = Supervised(tmp_path, "compaction", "pipeline", "compact")
+            wait(lambda compaction=compaction: compaction.code is not None, driver)  # type: ignore[misc]
+            assert compaction.code == 0, (tmp_path / "compaction.log").read_text()[-3000:]
             check_files(warehouse, swept_us)
-            samples.append(held(spark, server.pid, config, warehouse))
-        for device in devices:
-            device.finish()
-        wait(lambda: status(config, warehouse).logs[0].lag == 0, following.is_alive)
-    assert failures == []
+            samples.append(held(driver.pid, server.pid, config, warehouse))
+        devices.communicate(timeout=180)
+        assert devices.returncode == 0
+        wait(lambda: status(config, warehouse).logs[0].lag == 0, driver)
+        assert driver.end(signal.SIGTERM) == 0, (tmp_path / "driver.log").read_text()[-3000:]
     told(samples, warehouse.ledger.state().number)
     # Nothing is kept between batches: there is no state that could grow.
     assert not (warehouse.checkpoint / "state").exists()
     flat(samples)
     plant.check()
-    published = [payload for device in devices for payload in device.published]
+    published = (tmp_path / "published").read_bytes().splitlines()
     assert set(plant.table("bronze")["value"].to_pylist()) == set(published)

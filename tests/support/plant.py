@@ -35,8 +35,9 @@ def message(device: str, seq: int, *, at_s: float | None = None, **more: Any) ->
 class Plant:
     """One store and one pipeline in a folder."""
 
-    def __init__(self, spark: SparkSession, root: Path, **sections: Any) -> None:
-        self.spark = spark
+    def __init__(self, spark: SparkSession | None, root: Path, **sections: Any) -> None:
+        """Without a session, for a test that leaves running to a command."""
+        self._spark = spark
         self.data = root / "data"
         self.config = PipelineConfig(
             **{
@@ -47,6 +48,11 @@ class Plant:
         )
         with timestone.open(self.data) as store:
             store.log(LOG)
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None
+        return self._spark
 
     def changed(self, **sections: Any) -> None:
         """Another configuration from here on."""

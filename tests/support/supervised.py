@@ -35,10 +35,17 @@ class Supervised:
         assert self._running is not None
         return self._running.pid
 
-    def end(self, number: int) -> None:
+    @property
+    def code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        assert self._running is not None
+        return self._running.poll()
+
+    def end(self, number: int) -> int:
+        """Send it a signal and wait; its exit code."""
         assert self._running is not None
         self._running.send_signal(number)
-        self._running.wait(300)
+        return self._running.wait(300)
 
 
 def listening(address: tuple[str, int]) -> bool:
