@@ -10,7 +10,7 @@ from pathlib import Path
 _TOTAL = re.compile(rb"^Total +\d+ +(\d+)", re.MULTILINE)
 
 
-def live_bytes(pid: int, timeout_s: float = 60) -> int:
+def live_bytes(pid: int, timeout_s: float = 300) -> int:
     """What is left of its heap after a collection of everything."""
     with _attached(pid, timeout_s) as java:
         # Version, command, and three arguments of it, each with a NUL behind it. It collects before it counts.
