@@ -82,7 +82,7 @@ def examine(
             segment_path = _any_segment_path(files, folder, base_offset)
         segment_fd = _open_or_none(files, segment_path)
         if segment_fd is None:
-            used = files.pread(index_fd, ENTRY_BYTES, HEADER_BYTES).strip(b"\0") != b""
+            used = _may_have_held_records(files, index_fd, log_id, base_offset)
             return _without_segment(base_offset, size, used=used)
         try:
             examiner = _Examiner(files, folder, base_offset, log_id, topic_count, index_fd, segment_fd)
@@ -110,11 +110,23 @@ def _without_index(files: Files, base_offset: int, segment_path: Path) -> Findin
 
 
 def _without_segment(base_offset: int, index_bytes: int, *, used: bool) -> Finding:
-    """`used`: the index has something where its first entry lies."""
+    """`used`: by its index it may have held records."""
     if not used:
         return Finding(base_offset, State.UNCLOSED, unborn=True, index_file_bytes=index_bytes)
     reason = "the segment is missing"
     return Finding(base_offset, State.ORPHAN, reason, index_file_bytes=index_bytes, loss_proven=True)
+
+
+def _may_have_held_records(files: Files, index_fd: int, log_id: int, base_offset: int) -> bool:
+    """False for one of which nothing was durable and whose first entry does not hold. A power loss had cut short its
+    only write; recovery removed both files, and of that a second power loss has kept the end of the segment only."""
+    first = files.pread(index_fd, ENTRY_BYTES, HEADER_BYTES)
+    if not first.strip(b"\0"):
+        return False
+    checkpoint = Checkpoint.latest(files.pread(index_fd, HEADER_BYTES, 0), log_id, base_offset)
+    if checkpoint is None or checkpoint.entry_count or len(first) < ENTRY_BYTES:
+        return True
+    return bool(EntrySeal(log_id, base_offset).valid(np.frombuffer(first, dtype=ENTRY), 0)[0])
 
 
 def _any_segment_path(files: Files, folder: Path, base_offset: int) -> Path:

@@ -193,14 +193,15 @@ class SegmentWriter:
 
     def take_name(self) -> None:
         """Give the flushed files the names of a segment, durably, in the place of any that have them."""
-        for path, name in (
-            (self.segment_path, names.segment_path(self._folder, self.base_offset)),
-            (self.index_path, names.index_path(self._folder, self.base_offset)),
-        ):
-            self._files.rename(path, name)
-        self.segment_path = names.segment_path(self._folder, self.base_offset)
-        self.index_path = names.index_path(self._folder, self.base_offset)
+        segment_path = names.segment_path(self._folder, self.base_offset)
+        index_path = names.index_path(self._folder, self.base_offset)
+        self._files.rename(self.segment_path, segment_path)
+        # Durable by itself: this segment has what the index in its place says, which may be more than the disk has of
+        # the one that it replaces.
         self._files.sync_directory(self._folder)
+        self._files.rename(self.index_path, index_path)
+        self._files.sync_directory(self._folder)
+        self.segment_path, self.index_path = segment_path, index_path
 
     def raise_ceiling(self, end_offset: int) -> None:
         """Make it durable that readers may see offsets below `end_offset`. Call before they do. Raises

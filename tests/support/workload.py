@@ -12,7 +12,15 @@ from typing import Any
 
 from tests.support.faulty_files import FaultyFiles
 from tests.support.killed_store import kill_store
-from tests.support.recording_files import Created, Operation, RecordingFiles, SyncEnded, Truncated
+from tests.support.recording_files import (
+    Created,
+    DirectorySynced,
+    Operation,
+    RecordingFiles,
+    Renamed,
+    SyncEnded,
+    Truncated,
+)
 from tests.support.step_clock import StepClock
 from timestone.config import Ack, LogConfig, StoreConfig
 from timestone.draft import Draft
@@ -273,7 +281,9 @@ class Workload:
 
 
 def _all_but_one_sealed(operations: Sequence[Operation]) -> bool:
-    segments, indexes, cut, sealed = 0, set[int](), set[int](), set[int]()
+    """Those that the sealer has cut and flushed, and those that recovery has made anew."""
+    segments, renamed, made_anew = 0, 0, 0
+    indexes, cut, sealed = set[int](), set[int](), set[int]()
     for operation in operations:
         match operation:
             case Created(path) if path.suffix == ".segment":
@@ -284,6 +294,10 @@ def _all_but_one_sealed(operations: Sequence[Operation]) -> bool:
                 cut.add(file)
             case SyncEnded(file) if file in cut:
                 sealed.add(file)
+            case Renamed(_, target) if target.suffix == ".index":
+                renamed += 1
+            case DirectorySynced():
+                made_anew = renamed
             case _:
                 pass
-    return len(sealed) >= segments - 1
+    return len(sealed) + made_anew >= segments - 1

@@ -203,6 +203,24 @@ def _reserved_index_alone(folder: Path) -> None:
     (folder / f"{BASE:020d}.index").write_bytes(bytes(65536))
 
 
+def _index_alone_with_a_torn_entry(folder: Path) -> None:
+    """Recovery removes a segment whose only entry does not hold; the power fails again, and of the two files it is the
+    segment that is gone."""
+    writer = SegmentWriter(Files(), folder, HEADER)
+    writer.close()
+    change(writer.index_path, HEADER_BYTES, bytes(range(ENTRY_BYTES)))
+    writer.segment_path.unlink()
+
+
+def test_index_whose_first_entry_holds_had_records(quick_directory: Path) -> None:
+    writer = SegmentWriter(Files(), quick_directory, HEADER)
+    writer.write_draft(Draft([b"x"]), 9)
+    writer.close()
+    writer.segment_path.unlink()
+    finding = look(quick_directory)
+    assert (finding.state, finding.unborn, finding.loss_proven) == (State.ORPHAN, False, True)
+
+
 def test_empty_file_of_a_rewritten_segment_had_records(quick_directory: Path) -> None:
     """Its index gone and its file emptied, a compressed segment was called one that had never held a record."""
     (quick_directory / f"{BASE:020d}.1.segment").write_bytes(b"")
@@ -215,6 +233,7 @@ UNBORN = {
     "both, empty": _empty_pair,
     "both, reserved": _reserved_pair,
     "index": _reserved_index_alone,
+    "index, its entry torn": _index_alone_with_a_torn_entry,
 }
 
 

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import random
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.faulty_files import FaultyFiles
+from tests.support.power_loss import Disk, Loss
+from tests.support.recording_files import RecordingFiles, Renamed
 from timestone import names, segment_writer
 from timestone.draft import Draft
 from timestone.entries import ENTRY_BYTES
@@ -441,5 +445,32 @@ def test_segment_under_another_name_is_found_by_nobody_until_it_takes_its_own(
     assert all(name.endswith(".tmp") for name in files.names(quick_directory))
     writer.take_name()
     assert found_count(quick_directory) == 1
-    assert [operation for operation, _ in files.calls[-3:]] == ["rename", "rename", "sync_directory"]
+    assert [operation for operation, _ in files.calls[-4:]] == ["rename", "sync_directory"] * 2
     writer.close()
+
+
+def test_power_loss_never_leaves_a_new_index_with_the_segment_that_it_did_not_replace(
+    quick_directory: Path,
+) -> None:
+    """The disk may keep either rename without the other, and have nothing of the old segment after a failed flush."""
+    root = quick_directory / "log"
+    root.mkdir()
+    recorder = RecordingFiles(root)
+    old = SegmentWriter(recorder, root, HEADER)
+    append(old, [b"old"])
+    new = SegmentWriter(recorder, root, HEADER, suffix=".tmp")
+    append(new, [b"old", b"new"])
+    new.flush(2)
+    new.note_synced(2, new.size_bytes)
+    new.take_name()
+    old.close()
+    new.close()
+    disk = Disk(recorder)
+    for number, operation in enumerate(recorder.operations):
+        disk.apply(number, operation)
+        for seed in range(200 if isinstance(operation, Renamed) else 0):
+            image = quick_directory / "image"
+            disk.image(random.Random(seed), Loss.SECTORS).write(image)
+            if names.index_path(image, BASE).exists():
+                assert not examine(Files(), image, BASE, LOG_ID).damaged, (operation, seed)
+            shutil.rmtree(image)
