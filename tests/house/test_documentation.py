@@ -1,9 +1,6 @@
 """The pages are true: what they tell you to type works and prints what they say, and what they point to is there."""
 
-import contextlib
-import random
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +9,7 @@ import pytest
 
 from tests.house.pages import RUNNABLE, Block, anchors, blocks, links, pages
 from tests.house.tree import PACKAGES, ROOT
+from tests.support.ports import reserved_port
 
 MQTT_PORT = "1883"
 """The pages use the port everybody knows; here each page gets a free one in its place."""
@@ -56,17 +54,6 @@ def runnable_pages() -> list[object]:
     return cases
 
 
-def free_port() -> str:
-    """Below those that the system gives to whoever asks for any, so that nobody is given it until the page uses it."""
-    given_out = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    end = int(given_out.read_text("ascii").split()[0]) if given_out.exists() else 32768
-    for port in random.sample(range(end // 2, end), 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return str(port)
-    raise AssertionError("of a hundred ports none is free")
-
-
 def as_script(page: Path, port: str, directory: Path) -> tuple[str, dict[str, tuple[Block, str]]]:
     """A page's blocks as one shell script, with a mark before each step; and what each step should print."""
     running = [block for block in blocks(page) if block.runs]
@@ -108,16 +95,17 @@ def test_what_a_page_tells_you_to_type_works(
 ) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
     monkeypatch.setenv("COLUMNS", "120")
-    script, promises = as_script(page, free_port(), tmp_path)
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=880,
-    )
+    with reserved_port() as port:
+        script, promises = as_script(page, str(port), tmp_path)
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=880,
+        )
     assert done.returncode == 0, done.stdout
     marks = re.split(r"^(@@ .+)\n", done.stdout, flags=re.MULTILINE)
     for mark, printed in zip(marks[1::2], marks[2::2], strict=True):
