@@ -8,15 +8,29 @@ from timestone_cli.errors import CommandError
 from timestone_cli.lines import LineReader
 
 
+class Pipe:
+    """Both ends; the one to write into can be closed early. By its number it could not be closed twice: that may be
+    somebody else's by then."""
+
+    def __init__(self) -> None:
+        self.read_end, write_end = os.pipe()
+        self.write_end = os.fdopen(write_end, "wb")
+
+    def write(self, data: bytes) -> None:
+        """All of it, also when a signal comes in between."""
+        self.write_end.write(data)
+        self.write_end.flush()
+
+    def end(self) -> None:
+        self.write_end.close()
+
+
 @pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    read_end, write_end = os.pipe()
-    yield read_end, write_end
-    for fd in (read_end, write_end):
-        try:
-            os.close(fd)
-        except OSError:
-            pass
+def pipe() -> Iterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    pipe.end()
+    os.close(pipe.read_end)
 
 
 def all_lines(reader: LineReader) -> list[bytes]:
@@ -39,45 +53,42 @@ def all_lines(reader: LineReader) -> list[bytes]:
         (b"\xff\x00\n\xfe", [b"\xff\x00", b"\xfe"]),
     ],
 )
-def test_every_line_is_given_without_its_newline(
-    pipe: tuple[int, int], data: bytes, lines: list[bytes]
-) -> None:
-    os.write(pipe[1], data)
-    os.close(pipe[1])
-    assert all_lines(LineReader(pipe[0], 100)) == lines
+def test_every_line_is_given_without_its_newline(pipe: Pipe, data: bytes, lines: list[bytes]) -> None:
+    pipe.write(data)
+    pipe.end()
+    assert all_lines(LineReader(pipe.read_end, 100)) == lines
 
 
-def test_lines_are_the_same_when_they_arrive_byte_by_byte(pipe: tuple[int, int]) -> None:
-    reader, lines = LineReader(pipe[0], 100), []
+def test_lines_are_the_same_when_they_arrive_byte_by_byte(pipe: Pipe) -> None:
+    reader, lines = LineReader(pipe.read_end, 100), []
     for byte in b"one\n\ntwo\nend":
-        os.write(pipe[1], bytes([byte]))
+        pipe.write(bytes([byte]))
         lines += reader.read()
-    os.close(pipe[1])
+    pipe.end()
     assert lines + all_lines(reader) == [b"one", b"", b"two", b"end"]
 
 
-def test_a_line_is_given_as_soon_as_it_is_complete(pipe: tuple[int, int]) -> None:
-    reader = LineReader(pipe[0], 100)
-    os.write(pipe[1], b"one\ntw")
+def test_a_line_is_given_as_soon_as_it_is_complete(pipe: Pipe) -> None:
+    reader = LineReader(pipe.read_end, 100)
+    pipe.write(b"one\ntw")
     assert reader.read() == [b"one"]
     assert not reader.ended
 
 
-def test_silence_returns_nothing_so_that_the_caller_can_look_at_other_things(pipe: tuple[int, int]) -> None:
-    assert LineReader(pipe[0], 100).read() == []
+def test_silence_returns_nothing_so_that_the_caller_can_look_at_other_things(pipe: Pipe) -> None:
+    assert LineReader(pipe.read_end, 100).read() == []
 
 
-def test_fast_input_comes_in_large_lists(pipe: tuple[int, int]) -> None:
+def test_fast_input_comes_in_large_lists(pipe: Pipe) -> None:
     lines = [b"%07d" % number for number in range(200_000)]
 
     def write() -> None:
-        # Not `os.write`, which a signal in the middle ends early.
-        with os.fdopen(pipe[1], "wb") as end:
-            end.write(b"\n".join(lines))
+        pipe.write(b"\n".join(lines))
+        pipe.end()
 
     writer = threading.Thread(target=write)
     writer.start()
-    reader, lists = LineReader(pipe[0], 100), []
+    reader, lists = LineReader(pipe.read_end, 100), []
     while not reader.ended:
         lists.append(reader.read())
     writer.join()
@@ -85,12 +96,10 @@ def test_fast_input_comes_in_large_lists(pipe: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\nshort\n"])
-def test_a_line_over_the_limit_is_named_after_those_before_it_were_given(
-    pipe: tuple[int, int], ending: bytes
-) -> None:
-    os.write(pipe[1], b"one\ntwo\n" + b"x" * 11 + ending)
-    os.close(pipe[1])
-    reader, lines = LineReader(pipe[0], 10), []
+def test_a_line_over_the_limit_is_named_after_those_before_it_were_given(pipe: Pipe, ending: bytes) -> None:
+    pipe.write(b"one\ntwo\n" + b"x" * 11 + ending)
+    pipe.end()
+    reader, lines = LineReader(pipe.read_end, 10), []
 
     def read_all() -> None:
         while not reader.ended:
