@@ -57,7 +57,7 @@ exec "{real}" "$@"
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("start", ["launcher", "driver"])
 def test_ctrl_c_while_spark_starts_ends_both_at_once_and_in_silence(tmp_path: Path, start: str) -> None:
     (tmp_path / "pipeline.toml").write_text(CONFIG)
@@ -90,11 +90,11 @@ def ctrl_c_while_all_is_parsed_again(folder: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_from_a_log_to_tables_and_back_to_good_order(tmp_path: Path) -> None:
     (tmp_path / "pipeline.toml").write_text(CONFIG)
     fill(tmp_path, *[message("d", number, at_s=number) for number in range(1500)], b"broken")
-    done = timestone("pipeline", "run", "--once", "--final", cwd=tmp_path, timeout_s=400)
+    done = timestone("pipeline", "run", "--once", "--final", cwd=tmp_path, timeout_s=800)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("batch 1: bronze 1,501, clean 1,500, dead_letters 1")
 

@@ -19,7 +19,7 @@ DEVICES = 12
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_demo_finds_every_count_equal_also_where_a_demo_ran_before(tmp_path: Path) -> None:
     (tmp_path / "demo" / "data" / "mqtt-0").mkdir(parents=True)
     (tmp_path / "demo" / "tables" / "_ledger").mkdir(parents=True)
@@ -33,7 +33,7 @@ def test_demo_finds_every_count_equal_also_where_a_demo_ran_before(tmp_path: Pat
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=800,
+        timeout=1400,
     )
     assert done.returncode == 0, done.stdout
     assert f"messages in Parquet = {MESSAGES:,}" in done.stdout.splitlines()[-1]
