@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from tests.support.quick_directory import quick_directory
@@ -7,7 +9,10 @@ __all__ = ["quick_directory"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A soak run takes as long as it takes, whatever a test says about its short settings."""
-    if is_soak():
-        for item in items:
+    """A soak run takes as long as it takes, whatever a test says about its short settings. Of these, many crashes one
+    after the other, a busy machine makes minutes."""
+    for item in items:
+        if is_soak():
             item.add_marker(pytest.mark.timeout(0), append=False)
+        elif item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(600))
