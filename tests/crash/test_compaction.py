@@ -206,28 +206,30 @@ def check_image(root: Path, appended: list[Appended], loss: Loss, durable: int) 
 def test_readers_in_other_processes_across_passes(quick_directory: Path) -> None:
     """They map the files: no SIGBUS, no torn record, no record twice or out of order, no last record missing."""
     root, seconds, topics = quick_directory / "shared", 1.5 * ROUNDS, 7
-    with Store(root, StoreConfig(min_free_bytes=0, delete_delay_ms=0)) as store:
-        log = store.log("a", config=LogConfig(segment_entries=50, compact=True))
+    config = StoreConfig(min_free_bytes=0, delete_delay_ms=0)
 
-        def fill(count: int) -> None:
-            for _ in range(count):
-                offset = log.end_offset
-                log.append(b"%d" % offset, topic=f"t{offset % topics}", ack="written")
+    def fill(log: Log, count: int) -> None:
+        for _ in range(count):
+            offset = log.end_offset
+            log.append(b"%d" % offset, topic=f"t{offset % topics}", ack="written")
 
-        fill(500)
-        # Forked before the work begins: each looks at the store through a view of its own, notes each round in a file,
-        # and goes on until it is told.
-        notes, enough = (
-            [quick_directory / f"reader {number}" for number in range(2)],
-            quick_directory / "enough",
-        )
-        readers = [fork(partial(read_again_and_again, root, topics, note, enough)) for note in notes]
+    with Store(root, config) as store:
+        fill(store.log("a", config=LogConfig(segment_entries=50, compact=True)), 500)
+    # Forked while no thread works: it could hold the lock of an import, and they would wait for ever. Each looks at
+    # the store through a view of its own, notes each round in a file, and goes on until it is told.
+    notes, enough = (
+        [quick_directory / f"reader {number}" for number in range(2)],
+        quick_directory / "enough",
+    )
+    readers = [fork(partial(read_again_and_again, root, topics, note, enough)) for note in notes]
+    with Store(root, config) as store:
+        log = store.log("a")
         end = time.monotonic() + seconds
         passes = 0
         try:
             # A slow machine takes longer until there are enough passes under enough eyes.
             while time.monotonic() < end or passes <= 2 or any(rounds_noted(note) <= 3 for note in notes):
-                fill(300)
+                fill(log, 300)
                 log.roll()
                 passes += log.apply_compaction() > 0
                 assert all(os.waitid(os.P_PID, pid, ENDED) is None for pid in readers), "see standard error"
