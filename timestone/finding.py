@@ -1,6 +1,8 @@
 """What one segment turned out to be: the result of an examination, for whoever acts on it or explains it."""
 
 import enum
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from timestone.index import Checkpoint, FrameLayout, IndexHeader, Trailer
@@ -150,3 +152,33 @@ def describe(finding: Finding) -> str:
     if finding.reason:
         parts.append(finding.reason)
     return ", ".join(parts)
+
+
+_FEW = 3
+
+
+def described(notes: Iterable[str | Finding]) -> tuple[str, ...]:
+    """Each segment in a sentence, among others. Of whole ones that follow each other and are many, all in one: who
+    appends faster than the disk flushes leaves dozens when he is killed."""
+    told: list[str] = []
+    for whole, group in itertools.groupby(notes, key=_is_whole):
+        members = list(group)
+        findings = [one for one in members if isinstance(one, Finding)]
+        if whole and len(findings) > _FEW:
+            count = sum(finding.count for finding in findings)
+            first, last = findings[0].base_offset, findings[-1].base_offset
+            told.append(
+                f"segments {first} to {last}, {len(findings)} of them, were not closed: kept all {count} records"
+            )
+        else:
+            told += [describe(one) if isinstance(one, Finding) else one for one in members]
+    return tuple(told)
+
+
+def _is_whole(note: str | Finding) -> bool:
+    return (
+        isinstance(note, Finding)
+        and note.state is State.UNCLOSED
+        and note.count > 0
+        and not (note.reason or note.lost_bytes or note.lost_count)
+    )

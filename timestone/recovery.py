@@ -27,7 +27,7 @@ from timestone.config import Recovery
 from timestone.doubt import clear_doubt, copy_anew, is_doubted, mark_doubt
 from timestone.errors import CorruptLog, LogFailed
 from timestone.files import Files
-from timestone.finding import Finding, State, describe
+from timestone.finding import Finding, State, describe, described
 from timestone.folder_listing import known_missing, listed_bases
 from timestone.index import entry_position
 from timestone.leftovers import Leftovers, may_wait
@@ -78,7 +78,7 @@ class LogRecovery:
         self._strict = mode is Recovery.STRICT
         self._boot_id = boot_id
         self._now_us = now_us
-        self._notes: list[str] = []
+        self._notes: list[str | Finding] = []
         self._lost_files = LostFiles(files, folder)
         self._doubted = is_doubted(files, folder)
         self._remember: Callable[[], bool] = lambda: True
@@ -145,7 +145,7 @@ class LogRecovery:
             self._note_missing(findings, gone, next_offset, present)
         if not at_once and self._may_wait(unclean):
             self._take_topics(findings)
-            self._notes += map(describe, unclean)
+            self._notes += unclean
             served, self._waiting = findings, unclean
         else:
             served = self._make_durable(findings, lambda: progress(len(findings), len(findings)))
@@ -161,7 +161,7 @@ class LogRecovery:
             next_offset,
             epoch,
             last_us,
-            tuple(self._notes),
+            described(self._notes),
             Leftovers(self._waiting, self._settle) if self._waiting else None,
         )
 
@@ -231,7 +231,7 @@ class LogRecovery:
         """Make one segment serveable; None when it holds nothing to serve."""
         if finding.state is State.SEALED:
             return finding
-        self._notes.append(describe(finding))
+        self._notes.append(finding)
         try:
             if not finding.serves:
                 self._put_aside(finding)

@@ -1,5 +1,5 @@
 from timestone.crc import crc32c
-from timestone.finding import Finding, State
+from timestone.finding import Finding, State, described
 from timestone.index import Checkpoint, Trailer
 
 
@@ -44,3 +44,17 @@ def test_readers_of_a_rewritten_segment_are_told_its_file_and_nothing_that_is_no
     assert trailer.summary_crc != crc32c(b""), "its topics are not known"
     finding.trailer = Trailer(77, 1000, 7, *(0,) * 9)
     assert finding.trailer_for_readers(77) is finding.trailer
+
+
+def test_whole_segments_that_follow_each_other_are_one_sentence_when_they_are_many() -> None:
+    whole = [Finding(base, State.UNCLOSED, count=100) for base in range(0, 600, 100)]
+    torn = Finding(600, State.TORN, count=5, lost_count=2, lost_bytes=30)
+    few = [Finding(base, State.UNCLOSED, count=100) for base in (700, 800, 900)]
+    assert described(["the topic dictionary", *whole, torn, *few]) == (
+        "the topic dictionary",
+        "segments 0 to 500, 6 of them, were not closed: kept all 600 records",
+        "segment 600 was not closed: kept 5 records, cut 2 records and 30 bytes behind them",
+        "segment 700 was not closed: kept 100 records",
+        "segment 800 was not closed: kept 100 records",
+        "segment 900 was not closed: kept 100 records",
+    )
