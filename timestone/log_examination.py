@@ -76,9 +76,11 @@ class Continuation(NamedTuple):
 def continuation(findings: Sequence[Finding], next_offset: int, epoch: int, boot_id: bytes) -> Continuation:
     """Where the log of these segments goes on. next_offset, epoch: at least these; boot_id: of now."""
     shown, lost = next_offset, False
-    for finding in findings:
+    for before, finding in zip((None, *findings), findings, strict=False):
         next_offset = max(next_offset, finding.end_offset)
         epoch = max(epoch, finding.epoch)
+        if finding.unborn and before is not None and finding.base_offset > before.end_offset:
+            lost = True  # it would have been next to records that are gone
         if finding.state is State.SEALED or finding.unborn or finding.superseded:
             continue
         # Without a checkpoint, nobody knows how many records it had: as many as fit into any segment.

@@ -125,3 +125,20 @@ def test_log_jumps_over_all_that_a_lost_index_could_have_had(quick_directory: Pa
     names.index_path(quick_directory, 4).unlink()
     findings = look(quick_directory, 0, 4)
     assert continuation(findings, 0, 0, BOOT_ID) == (4 + SEGMENT_ENTRIES_MAX, 1, True)
+
+
+def test_log_jumps_over_records_that_a_segment_which_never_held_one_was_to_follow(
+    quick_directory: Path,
+) -> None:
+    """The disk forgot the end of one segment and the creation of the next, and the system did not restart: a disk that
+    was pulled out. The log went on where that segment was to begin, in the same epoch, so readers were told that what
+    lies between is lost."""
+    make(quick_directory, 0, 4, synced=4, epoch=6)
+    names.segment_path(quick_directory, 7).touch()
+    names.index_path(quick_directory, 7).touch()
+    findings = look(quick_directory, 0, 7)
+    assert findings[1].unborn
+    checkpoint = findings[0].checkpoint
+    assert checkpoint is not None
+    assert continuation(findings, 0, 0, BOOT_ID) == (checkpoint.ceiling, 7, True)
+    assert continuation(findings[1:], 0, 6, BOOT_ID) == (7, 6, False), "in front of it everything was deleted"
