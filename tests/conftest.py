@@ -1,6 +1,7 @@
 """What holds for every test: settings of hypothesis, and an environment that configures nothing by accident."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("timestone")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would each command that a test starts
+# and then interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 SPARK_LIMIT_S = 600
