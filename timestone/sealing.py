@@ -150,10 +150,8 @@ def write_entries(
     files.write_all(target, page, 0)
 
     contents = _Contents(header, recovered=recovered)
-    for entries in chunks:
-        files.write_all(
-            target, np.ascontiguousarray(entries).view(np.uint8).data, entry_position(contents.count)
-        )
+    for entries in map(np.ascontiguousarray, chunks):
+        files.write_all(target, entries.view(np.uint8).data, entry_position(contents.count))
         contents.add(entries)
     trailer, summary = contents.trailer(count, segment_bytes, now_us)
     files.write_all(target, summary, entry_position(count))
@@ -172,8 +170,8 @@ class _Contents:
         self._topics = TopicCounts()
 
     def add(self, entries: Entries) -> None:
-        """The next ones, in the order of the index."""
-        self._crc = crc32c(np.ascontiguousarray(entries).view(np.uint8).data, self._crc)
+        """The next ones, in the order of the index and contiguous in memory."""
+        self._crc = crc32c(entries.view(np.uint8).data, self._crc)
         # Only recovery can meet damaged entries; their columns must not reach the summary.
         good = entries[self._seal.valid(entries, self.count)] if self._recovered else entries
         if len(good):

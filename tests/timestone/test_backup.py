@@ -319,7 +319,7 @@ def test_segment_that_is_sealed_while_its_index_is_copied_is_of_one_moment(
             path = os.readlink(f"/proc/self/fd/{fd}")
             if path.endswith(".index") and position == 4096 and log.history.segments[0].trailer is None:
                 log.roll()
-                wait_for(lambda: log.history.segments[0].trailer)
+                wait_for_seals(log)
             return piece
 
     with timestone.open(tmp_path / "data", min_free_bytes=0) as store:

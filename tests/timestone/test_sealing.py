@@ -11,7 +11,7 @@ import pytest
 
 import timestone
 from tests.support.faulty_files import FaultyFiles
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for_seals
 from timestone import names
 from timestone.draft import Draft
 from timestone.entries import NO_TOPIC
@@ -183,7 +183,7 @@ def test_reader_of_a_growing_index_goes_on_reading_when_it_is_sealed_under_it(qu
         assert [len(reader.read(max_records=500)) for reader in readers] == [500, 500]
         log.roll()
         log.append(b"next", ack="synced")
-        wait_for(lambda: log.history.segments[0].trailer)
+        wait_for_seals(log)
         for reader in readers:
             rest = [record.payload for record in reader.read(max_records=500)]
             assert rest == [b"%d" % number for number in range(500, 1000)]
