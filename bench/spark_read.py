@@ -47,6 +47,7 @@ _COLUMNS = "log,partition,offset,timestamp,topic,value,flags"
 """What has a value; the headers of these records are null, and a column more for Spark to carry all the same."""
 _FIELDS = "device string, seq bigint, temperature double"
 _PARQUET, _FROM_JSON = "Parquet", "from_json"
+"""Parquet is as Spark writes it unless told otherwise: with snappy."""
 _SIDE_LAST = "side files, last hundredth"
 _ALL = "Parquet, all columns"
 _PEERS = {
@@ -200,13 +201,15 @@ class Scans:
 
     def __init__(self, spark: Any, directory: Path, store: Path, count: int) -> None:
         self.spark, self.store = spark, store
-        self.plain, self.whole, self.packed, self.lines = (
-            str(directory / name) for name in ("plain.parquet", "whole.parquet", "zstd.parquet", "lines")
+        self.plain, self.whole, self.uncompressed, self.zstd, self.lines = (
+            str(directory / name)
+            for name in ("plain.parquet", "whole.parquet", "uncompressed.parquet", "zstd.parquet", "lines")
         )
         self.last = f"offset >= {count - count // 100}"
-        self.log().write.option("compression", "uncompressed").parquet(self.whole)
-        self.log(columns=_COLUMNS).write.option("compression", "uncompressed").parquet(self.plain)
-        self.log(columns=_COLUMNS).write.option("compression", "zstd").parquet(self.packed)
+        self.log().write.parquet(self.whole)
+        self.log(columns=_COLUMNS).write.parquet(self.plain)
+        self.log(columns=_COLUMNS).write.option("compression", "uncompressed").parquet(self.uncompressed)
+        self.log(columns=_COLUMNS).write.option("compression", "zstd").parquet(self.zstd)
         self.log(columns="value").selectExpr("cast(value as string)").write.text(self.lines)
         with SideFileKeeper(store) as keeper:
             keeper.run()
@@ -235,7 +238,8 @@ def _aggregated(frame: Any) -> Any:
 
 CASES: Mapping[str, Callable[[Scans], Any]] = {
     _PARQUET: lambda on: on.spark.read.parquet(on.plain),
-    "Parquet, zstd": lambda on: on.spark.read.parquet(on.packed),
+    "Parquet, uncompressed": lambda on: on.spark.read.parquet(on.uncompressed),
+    "Parquet, zstd": lambda on: on.spark.read.parquet(on.zstd),
     "Timestone": lambda on: on.log(columns=_COLUMNS),
     "constant batches": lambda on: on.log("timestone-constant", columns=_COLUMNS),
     _ALL: lambda on: on.spark.read.parquet(on.whole),
