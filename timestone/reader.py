@@ -28,7 +28,8 @@ _READ_BYTES = 1 << 20
 class Reader:
     """Reads a log in order from an offset; `offset` is the next one it will look at.
 
-    Iterating yields records until the end that the log has at that moment.
+    Iterating yields records until the end that the log has at that moment. `offset` is behind the record that was
+    yielded last, so a loop that is left goes on there with the next one, or with `read`.
 
     One with a name goes on where it has committed, also in a later process. It holds its name until `close`.
     """
@@ -144,7 +145,14 @@ class Reader:
 
     def __iter__(self) -> Iterator[Record]:
         while batch := self.read():
-            yield from batch
+            following = self.offset
+            for record in batch:
+                self.offset = behind = record.offset + 1
+                yield record
+                if self.offset != behind:  # sought elsewhere, or read on by somebody else
+                    break
+            else:
+                self.offset = following
 
     def park(self) -> bool:
         """Wait for the next append that concerns this reader without costing anything. False when there
@@ -199,9 +207,8 @@ class Reader:
 
     def commit(self, offset: int | None = None) -> None:
         """Store durably where a reader of this name goes on: `offset`, the next one to read, by default that of
-        this reader. Costs a flush of the catalogue: once a batch, not once a record, and for many readers
-        together `Store.commit_readers`. While iterating, give it `record.offset + 1`: the reader itself is
-        ahead.
+        this reader, while iterating the one behind the record at hand. Costs a flush of the catalogue: once a batch,
+        not once a record, and for many readers together `Store.commit_readers`.
 
         Survives every crash that the records below it survive; after one that it does not, the reader goes on
         behind the gap. With a pin, retention goes on from there; without one, a pin that an earlier reader of

@@ -103,6 +103,39 @@ def test_reader_with_filters_gets_the_records_that_match_each_once(
     assert reader.caught_up
 
 
+def test_loop_that_is_left_goes_on_with_the_next_record(log: Log) -> None:
+    for filters in (None, "x", "y/+"):
+        reader, found = log.reader(topics=filters), []
+        while not reader.caught_up:
+            for record in reader:
+                assert reader.offset == record.offset + 1
+                found.append(int(record.payload))
+                break
+        assert found == numbers(log.reader(topics=filters))
+
+
+def test_loop_that_an_error_ends_leaves_what_comes_after_to_a_read(log: Log) -> None:
+    reader = log.reader()
+    with pytest.raises(ZeroDivisionError):
+        _ = [1 // (int(record.payload) - 1) for record in reader]
+    assert reader.read(max_records=1).payloads() == [b"2"]
+
+
+def test_loop_goes_on_where_the_reader_was_sent_meanwhile(log: Log) -> None:
+    reader, found = log.reader(), []
+    for record in reader:
+        found.append(int(record.payload))
+        if found == [0, 1]:
+            reader.seek(7)
+    assert found == [0, 1, 7, 8, 9]
+
+
+def test_two_loops_over_a_reader_share_its_records(log: Log) -> None:
+    reader = log.reader()
+    first, second = iter(reader), iter(reader)
+    assert [int(next(which).payload) for which in (first, second, second, first)] == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("max_records", [1, 2, 3, 100])
 def test_small_reads_miss_nothing_and_repeat_nothing(log: Log, max_records: int) -> None:
     for filters in (None, "x", "y/+"):
