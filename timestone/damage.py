@@ -3,7 +3,7 @@
 One document a damaged segment; a segment that is sound again, or gone, has none."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,14 +57,14 @@ def encode_damage(found: Sequence[Damage]) -> bytes:
     return json.dumps({"found_us": found[0].found_us, "ranges": ranges}).encode()
 
 
-def known_damage(documents: Documents) -> list[Damage]:
-    """All damage on record, in order. Documents that make no sense are left out: the next pass writes them
-    again."""
+def known_damage(documents: Documents, newer: Mapping[str, bytes | None] | None = None) -> list[Damage]:
+    """All damage on record, in order; with `newer`, what will be written there, in place of what is. Documents that
+    make no sense are left out: the next pass writes them again."""
     found: list[Damage] = []
-    for key, document in documents.items(SPACE).items():
+    for key, document in {**documents.items(SPACE), **(newer or {})}.items():
         folder, slash, base = key.partition("/")
         log = names.parse_log_folder(folder)
-        if not log or not slash or not base.isdecimal():
+        if not log or not slash or not base.isdecimal() or document is None:
             continue
         try:
             values = json.loads(document)

@@ -44,6 +44,8 @@ class Scrubber:
         self._at: tuple[str, int, int] | None = None
         self._saved_s = time.monotonic()
         self._known: set[str] = set()
+        self._unnoted: dict[str, bytes | None] = {}
+        """What the catalogue could not be told so far."""
 
     def expect(self) -> None:
         """Begin, a while after the store was opened."""
@@ -65,7 +67,7 @@ class Scrubber:
         for _ in self._pass(None):
             if self._store.maintenance.stopping:
                 break
-        return known_damage(self._store.documents)
+        return known_damage(self._store.documents, self._unnoted)
 
     def close(self) -> None:
         """Remember how far the pass is."""
@@ -155,10 +157,13 @@ class Scrubber:
         self._put({_PASS: json.dumps(state).encode()})
 
     def _put(self, documents: dict[str, bytes | None]) -> None:
+        self._unnoted.update(documents)
         try:
-            self._store.documents.put_many(SPACE, documents)
-        except OSError as error:
+            self._store.documents.put_many(SPACE, self._unnoted)
+        except OSError as error:  # the next time all of it
             _LOGGER.warning("what the scrubber knows could not be noted: %s", error)
+        else:
+            self._unnoted.clear()
 
     def _pause_s(self) -> float:
         """How long until the next pass, when the last one has ended."""

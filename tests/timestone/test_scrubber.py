@@ -240,3 +240,26 @@ def test_catalogue_that_cannot_be_written_does_not_end_the_pass(
     assert "a-0, segment 0: offset 1" in caplog.text
     assert "b-0, segment 0: offset 1" in caplog.text
     assert "could not be noted" in caplog.text
+
+
+def test_what_a_full_disk_did_not_let_it_note_is_returned_and_noted_later(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.flip("a", 0, 5)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    scrubber = Scrubber(place.store)
+    with monkeypatch.context() as full:
+        full.setattr(place.store.documents, "put_many", refuse)
+        assert [(one.log, one.first, one.end) for one in place.store.scrub()] == [("a", 1, 2)]
+        finish(scrubber)
+    assert not place.store.damage()
+    place.flip("b", 0, 5)
+    scrubber.scrub()
+    assert [(one.log, one.first) for one in place.store.damage()] == [("a", 1), ("b", 1)]
+    place.flip("a", 0, 5)
+    with monkeypatch.context() as full:
+        full.setattr(place.store.documents, "put_many", refuse)
+        assert [one.log for one in place.store.scrub()] == ["b"], "a is sound again"
