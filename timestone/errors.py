@@ -3,6 +3,8 @@
 Messages carry the numbers and the file. `OSError` from the kernel passes through reads unchanged.
 """
 
+import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +68,12 @@ class TopicLimit(TimestoneError):
 
 
 class StoreLocked(TimestoneError):
-    """Another process owns the store. Read it with `timestone.view`, or stop that process."""
+    """Another process owns the store, or this one does already. Read it with `timestone.view`, or stop that process."""
 
     def __init__(self, path: Path, pid: int | None, host: str | None) -> None:
         owner = f"process {pid} on {host}" if pid is not None else "another process"
+        if (pid, host) == (os.getpid(), platform.node()):
+            owner += ", which is this one: it has the store open already"
         super().__init__(f"store {path} is owned by {owner}")
         self.path = path
         self.pid = pid

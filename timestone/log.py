@@ -234,8 +234,10 @@ class Log(ReadableLog):
         or by the committer's, which it must not block.
 
         Raises QueueFull while more than `queue_bytes` wait for the disk (`queued_bytes` says how much), whatever
-        the level; RecordTooLarge, LogFailed, StoreClosed. Nothing was submitted then.
+        the level; RecordTooLarge, LogFailed, StoreClosed; TypeError for what is no Draft. Nothing was submitted then.
         """
+        if not isinstance(draft, Draft):
+            raise TypeError(f"what is submitted is a Draft, not {type(draft).__name__}")
         self._check_appendable()
         draft.check(self.config.record_bytes, len(self._topic_names))
         submission = Submission(draft, Ack(ack), done)

@@ -52,6 +52,13 @@ class ReaderId(NamedTuple):
         return cls(*log, name) if log and slash and name else None
 
 
+def checked(reader: ReaderId) -> ReaderId:
+    """The reader itself. Raises TypeError for anything else: a name alone does not say of which log."""
+    if not isinstance(reader, ReaderId):
+        raise TypeError(f"a reader is a ReaderId(log, partition, name), not {reader!r}")
+    return reader
+
+
 @dataclass(frozen=True, slots=True)
 class Commitment:
     """What a reader has committed: the next offset to read, when (microseconds since 1970), and whether retention
@@ -134,8 +141,10 @@ class Commitments:
         return dict(sorted(found.items()))
 
     def put(self, offsets: Mapping[ReaderId, int], now_us: int, pin: Pin | None) -> None:
-        """Store offsets of readers, all or none, durable when it returns. Raises OSError; nothing has changed
-        then."""
+        """Store offsets of readers, all or none, durable when it returns. Raises OSError, TypeError for a pin that is
+        none; nothing has changed then."""
+        if pin is not None and not isinstance(pin, Pin):
+            raise TypeError(f"a pin is a timestone.Pin, not {pin!r}")
         items = {
             # Offsets come from the columns of a batch as well, whose numbers are numpy's.
             reader.key: Commitment(operator.index(offset), now_us, pin).encode()
@@ -145,8 +154,8 @@ class Commitments:
             self._documents.put_many(SPACE, items)
 
     def forget(self, readers: Iterable[ReaderId]) -> None:
-        """Remove what readers have committed. Raises OSError."""
-        self._documents.put_many(SPACE, {reader.key: None for reader in readers})
+        """Remove what readers have committed. Raises OSError, TypeError for what is no ReaderId."""
+        self._documents.put_many(SPACE, {checked(reader).key: None for reader in readers})
 
 
 class Ended(Protocol):

@@ -34,7 +34,7 @@ from timestone.lock import StoreLock
 from timestone.log import Log
 from timestone.log_deletion import DeletedLogs
 from timestone.maintenance import Maintenance
-from timestone.named_readers import Commitment, Commitments, ReaderId, check_commit
+from timestone.named_readers import Commitment, Commitments, ReaderId, check_commit, checked
 from timestone.open_files import OpenSegments
 from timestone.opening_progress import OpeningProgress, Progress
 from timestone.pin import Pin
@@ -184,7 +184,9 @@ class Store:
         without, a pin that they had is released.
 
         Raises UnknownLog, OffsetOutOfRange, OSError, StoreClosed."""
-        logs = {reader: self.log(reader.log, reader.partition, create=False) for reader in offsets}
+        logs = {
+            reader: self.log(reader.log, reader.partition, create=False) for reader in map(checked, offsets)
+        }
         check_commit(offsets, logs)
         Commitments(self.documents).put(offsets, self.now_us(), pin)
         for log in logs.values():
@@ -274,6 +276,8 @@ class Store:
         if (self.path / names.CATALOG_NAME).exists():
             return
         is_there = self.path.exists()
+        if not is_there and self.path.is_symlink():  # a disk that is not mounted, most likely
+            raise NotAStore(self.path, f"it is a link to {self.path.readlink()}, which is not there")
         if is_there and not self.path.is_dir():
             raise NotAStore(self.path, "it is not a directory")
         if not create:

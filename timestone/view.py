@@ -46,7 +46,7 @@ from timestone.index import (
     entry_position,
 )
 from timestone.listed_segments import ListedSegments
-from timestone.named_readers import Commitment, Commitments, ReaderId, check_commit
+from timestone.named_readers import Commitment, Commitments, ReaderId, check_commit, checked
 from timestone.open_files import OpenSegments
 from timestone.pin import Pin
 from timestone.readable import ReadableLog
@@ -136,7 +136,9 @@ class StoreView:
 
         Raises UnknownLog, OffsetOutOfRange, OSError, ReadOnlyStore when there is no catalogue or this user may
         not write it."""
-        check_commit(offsets, {reader: self.log(reader.log, reader.partition) for reader in offsets})
+        check_commit(
+            offsets, {reader: self.log(reader.log, reader.partition) for reader in map(checked, offsets)}
+        )
         with self._writable_catalog() as catalog:
             Commitments(catalog).put(offsets, Clock().now_us(), pin)
 

@@ -48,6 +48,7 @@ def test_second_owner_is_refused_and_told_who_the_first_is(path: Path) -> None:
         platform.node(),
         path.parent,
     )
+    assert str(caught.value).endswith(", which is this one: it has the store open already")
     lock.release()
     StoreLock(Files(), path, BOOT_ID).release()
 

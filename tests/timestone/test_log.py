@@ -235,6 +235,11 @@ def test_one_topic_and_many_contradict_each_other(place: Place) -> None:
         place.log().append_many([b"a", b"b"], topic="x", topics=["x", "y"])
 
 
+def test_what_is_submitted_is_a_draft(place: Place) -> None:
+    with pytest.raises(TypeError, match="what is submitted is a Draft, not bytes"):
+        place.log().submit(b"x", ack="synced")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("topic", [5, b"x"])
 def test_topic_is_text(place: Place, topic: Any) -> None:
     log = place.log()

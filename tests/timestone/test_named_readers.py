@@ -2,9 +2,11 @@
 
 import gc
 import json
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,8 +72,19 @@ def test_offset_can_be_named_while_iterating(tmp_path: Path) -> None:
             if record.offset == 5:
                 reader.commit(record.offset + 1)
                 break
-        assert reader.offset == 10
+        assert reader.offset == 6
         assert reader.committed_offset == 6
+
+
+def test_what_is_committed_while_iterating_is_what_was_yielded(tmp_path: Path) -> None:
+    with filled(tmp_path / "data") as store:
+        with store.log("a").reader(name="x") as reader:
+            for record in reader:
+                if record.payload == b"5":
+                    reader.commit()
+                    break
+        with store.log("a").reader(name="x") as reader:
+            assert payloads(reader) == [b"6", b"7", b"8", b"9"]
 
 
 def test_offset_may_come_from_a_column_of_a_batch(tmp_path: Path) -> None:
@@ -247,6 +260,25 @@ def test_pin_is_part_of_what_is_committed(tmp_path: Path) -> None:
             assert store.readers()[x].pin is not None
             reader.commit()
             assert store.readers()[x].pin is None
+
+
+@pytest.mark.parametrize("reader", ["x", ("a", 0, "x"), None])
+def test_reader_is_named_with_its_log(tmp_path: Path, reader: Any) -> None:
+    message = rf"a reader is a ReaderId\(log, partition, name\), not {re.escape(repr(reader))}"
+    with filled(tmp_path / "data") as store, timestone.view(tmp_path / "data") as view:
+        for place in (store, view):
+            with pytest.raises(TypeError, match=message):
+                place.commit_readers({reader: 3})
+            with pytest.raises(TypeError, match=message):
+                place.forget_readers([reader])
+
+
+def test_what_is_no_pin_frees_the_name_again(tmp_path: Path) -> None:
+    with filled(tmp_path / "data") as store:
+        with pytest.raises(TypeError, match=r"a pin is a timestone\.Pin, not 4096"):
+            store.log("a").reader(name="x", pin=4096)  # type: ignore[arg-type]
+        store.log("a").reader(name="x").close()
+        assert not store.readers()
 
 
 def test_pin_beyond_the_log_frees_the_name_again(tmp_path: Path) -> None:

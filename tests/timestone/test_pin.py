@@ -1,8 +1,10 @@
 """A pin keeps retention away from what its reader has not committed, within a limit."""
 
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +23,14 @@ def place(tmp_path: Path) -> Iterator[ExpiringStore]:
     "limits", [{}, {"max_bytes": 0}, {"max_age_ms": -1}, {"max_bytes": -1, "max_age_ms": 5}]
 )
 def test_pin_without_a_limit_that_makes_sense_is_refused(limits: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="limit"):
+    with pytest.raises(ValueError, match=r"a pin needs a limit|is -1; it goes from 0"):
         Pin(**limits)
+
+
+@pytest.mark.parametrize("limit", [math.inf, math.nan, 1.5, True, "1 GiB"])
+def test_limit_is_a_whole_number_so_no_pin_is_for_ever(limit: Any) -> None:
+    with pytest.raises(TypeError, match=f"max_bytes is {limit!r}; it has to be a whole number"):
+        Pin(max_bytes=limit)
 
 
 def test_one_limit_is_enough() -> None:

@@ -208,6 +208,12 @@ def test_directory_that_is_no_store_is_refused_when_none_may_be_made(root: Path)
         timestone.open(file)
 
 
+def test_link_that_leads_nowhere_is_named(root: Path, tmp_path: Path) -> None:
+    root.symlink_to(tmp_path / "not mounted")
+    with pytest.raises(NotAStore, match=r"it is a link to .*/not mounted, which is not there"):
+        timestone.open(root)
+
+
 def test_new_stores_directory_is_durable(root: Path) -> None:
     files = FaultyFiles()
     timestone.open(root, config=settings(), files=files).close()
