@@ -25,12 +25,13 @@ from timestone.doubt import copy_anew
 from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptLog, TopicLimit, UnknownLog
 from timestone.files import Files
-from timestone.filters import validate_topic, validate_topics
+from timestone.filters import TOPIC_BYTES_MAX, validate_topic, validate_topics
 from timestone.identity import HEADER_BYTES, LogIdentity
 from timestone.names import TEMPORARY_SUFFIX
 
 _ENTRY = struct.Struct("<IH")
 _SALT = struct.Struct("<QIH")
+_ENTRY_MOST_BYTES = _ENTRY.size + TOPIC_BYTES_MAX
 _READ_BYTES = 1 << 20
 _RESYNC_BYTES = 16 * 1024
 _RESYNC_IDS = 1024
@@ -292,27 +293,35 @@ class TopicDictionary:
         """Read the names another process has added since."""
         fd = self._open_fd()
         size = self._files.size(fd)
-        data = b""
-        while self._end + len(data) < size:
-            more = self._files.pread(fd, _READ_BYTES, self._end + len(data))
-            if not more:
-                break
+        data, at_end = b"", False
+        while not at_end and len(data) < _ENTRY_MOST_BYTES:  # else nothing behind it is found again
+            position = self._end + len(data)
+            more = self._files.pread(fd, _READ_BYTES, position) if position < size else b""
+            at_end = not more
             data += more
-            self._end += (used := self._parse(data))
-            data = data[used:]
-        if data and (found := self._resync(data)) is not None:
-            damaged, at = found
-            self._names += [None] * damaged
-            self._end += at
-            self._written_count = len(self._names)
-            self.refresh()
-            return
-        self.torn_bytes = len(data)
+            data = data[self._take_in(data, at_end) :]
+        self.torn_bytes = max(0, size - self._end)
         self._written_count = len(self._names)
 
-    def _parse(self, data: bytes) -> int:
-        """Take in the whole valid entries at the front of `data`; returns their bytes."""
+    def _take_in(self, data: bytes, at_end: bool) -> int:
+        """Take in the names in `data`, which begins where an entry does; returns how many of its bytes are done with.
+
+        at_end: nothing comes behind it. Else its last entry may be the front of one, and is left alone."""
         at = 0
+        while True:
+            at = self._parse(data, at)
+            if not at_end and len(data) - at < _ENTRY_MOST_BYTES:
+                break
+            found = self._resync(data, at)
+            if found is None:
+                break
+            damaged, at = found
+            self._names += [None] * damaged
+        self._end += at
+        return at
+
+    def _parse(self, data: bytes, at: int) -> int:
+        """Take in the whole valid entries from a place of `data` on; returns where they end."""
         while (name := self._decode(data, at, len(self._names))) is not None:
             if name:
                 self._ids.add(name, len(self._names))
@@ -322,19 +331,19 @@ class TopicDictionary:
             at += _ENTRY.size + size_bytes
         return at
 
-    def _resync(self, data: bytes) -> tuple[int, int] | None:
-        """How many names are damaged at the front of `data`, and where the next valid entry lies; None for a
+    def _resync(self, data: bytes, start: int) -> tuple[int, int] | None:
+        """How many names are damaged from a place of `data` on, and where the next valid entry lies; None for a
         torn tail.
 
         A place is worth a checksum only when its length field is that of a name that ends in front of the end
         or of another plausible entry, which leaves few of them; ids are tried up to how many names could have
         stood there."""
         first = len(self._names)
-        for at in range(_ENTRY.size, min(len(data) - _ENTRY.size, _RESYNC_BYTES)):
+        for at in range(start + _ENTRY.size, min(len(data) - _ENTRY.size, start + _RESYNC_BYTES)):
             length = data[at + 4] | data[at + 5] << 8
             if not length or at + _ENTRY.size + length > len(data) or length > _RESYNC_NAME_BYTES:
                 continue
-            for damaged in range(1, min(_RESYNC_IDS, at // (_ENTRY.size + 1)) + 1):
+            for damaged in range(1, min(_RESYNC_IDS, (at - start) // (_ENTRY.size + 1)) + 1):
                 if self._decode(data, at, first + damaged) is not None:
                     return damaged, at
         return None

@@ -299,6 +299,40 @@ def test_page_of_zeros_in_the_middle_costs_the_names_in_it_and_little_time(path:
     assert all(found[number] is None for number in lost)
 
 
+def test_thousands_of_damaged_names_cost_those_names(path: Path) -> None:
+    """Each was read past in a call within the one before, until Python allowed no more and no log could be opened."""
+    names = [f"devices/{number}" for number in range(4000)]
+    fill(path, names)
+    raw, at = bytearray(path.read_bytes()), HEADER_BYTES
+    for number, name in enumerate(names):
+        raw[at] ^= number % 2
+        at += 6 + len(name)
+    path.write_bytes(raw)
+    found = names_of(path)
+    assert found == [None if number % 2 else name for number, name in enumerate(names)][: len(found)]
+    assert len(found) == 3999, "nothing behind the last one proves that it was there"
+
+
+def test_damaged_name_is_read_past_without_reading_the_file_again(path: Path) -> None:
+    class CountingFiles(Files):
+        read_bytes = 0
+
+        def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
+            data = super().pread(fd, length_bytes, position)
+            self.read_bytes += len(data)
+            return data
+
+    fill(path, [f"devices/{number}/temperature" for number in range(100_000)])
+    raw = bytearray(path.read_bytes())
+    raw[HEADER_BYTES] ^= 1
+    path.write_bytes(raw)
+    files = CountingFiles()
+    topics = TopicDictionary(files, path)
+    assert (len(topics), topics.lost_count, topics.torn_bytes) == (100_000, 1, 0)
+    assert files.read_bytes == len(raw)
+    topics.close()
+
+
 def test_junk_behind_the_last_name_is_a_torn_tail_found_in_little_time(path: Path) -> None:
     """A megabyte of noise, as a file system may leave behind a size that was written before its data."""
     fill(path, ["a", "b"])
