@@ -52,7 +52,7 @@ class CompactedCopy:
 
     def slices(self) -> Iterator[int]:
         """Do the work; yields the bytes of each slice. Raises CorruptRecord for a segment or a copy that does not
-        prove every record, OSError."""
+        prove every record, DamagedIndex for one whose header page does not hold, OSError."""
         ordinal, position = 0, 0
         while ordinal < self._segment.count:
             run = self._segment.read(ordinal, max_records=_CHUNK_ENTRIES, max_bytes=_SLICE_BYTES)

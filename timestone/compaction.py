@@ -32,6 +32,7 @@ import numpy.typing as npt
 from timestone.compacting import CompactedCopy
 from timestone.entries import ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.errors import CorruptLog, CorruptRecord
+from timestone.index import DamagedIndex
 from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
 from timestone.replacement import check_space
 from timestone.segment import Segment
@@ -232,7 +233,7 @@ class LogCompaction:
                 if self._current(segment) is current:
                     raise
                 return self._current(segment) is None
-            except CorruptRecord as error:
+            except (CorruptRecord, DamagedIndex) as error:  # damage to the header page the next open mends
                 _LOGGER.error("%s is not compacted: %s", current.segment_path, str(error))
         left[outdated[outdated < len(left)]] = True
         return False

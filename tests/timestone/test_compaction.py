@@ -246,6 +246,25 @@ def test_record_whose_bytes_do_not_hold_lets_nothing_older_go(place: Place) -> N
     assert [record.offset for record in log.read(0)] == [0, 3]
 
 
+def test_segment_with_a_damaged_header_page_waits_for_the_next_open_and_the_others_do_not_wait_for_it(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every pass ended there with an error that is recovery's own, and nothing of the log was compacted any more."""
+    log = place.log()
+    for payload in (b"1", b"2", b"3"):
+        place.append(log, ("a", payload), ("b", payload))
+        place.seal(log)
+    with log.history.segments[0].index_path.open("r+b") as index:
+        index.seek(40)
+        index.write(b"X")
+    assert log.apply_compaction() == 2
+    assert topics(log) == [(0, "a"), (1, "b"), (4, "a"), (5, "b")]
+    assert "is not compacted: header checksum does not match" in caplog.text
+    log = place.reopen()
+    assert log.apply_compaction() == 2
+    assert topics(log) == [(4, "a"), (5, "b")]
+
+
 # Passes.
 
 
