@@ -125,7 +125,7 @@ class SegmentWriter:
         """Write records and their entries behind the last ones; they count once this returns.
 
         On OSError nothing counts and the next write goes over what was left behind. Raises HalfWritten (from
-        the OSError) when entries that may look valid could not be taken back."""
+        an OSError) when entries that may look valid could not be taken back."""
         added = len(entries) // ENTRY_BYTES
         self._reserve(self.count + added)
         end_bytes = self.size_bytes + stored.size_bytes
@@ -136,11 +136,7 @@ class SegmentWriter:
         try:
             self._files.write_all(self._index_fd, entries, at)
         except OSError as error:
-            # Some entries may be whole: a later recovery, or another process, would believe them.
-            try:
-                self._files.write_all(self._index_fd, bytes(len(entries)), at)
-            except OSError:
-                raise HalfWritten(f"index entries from offset {self.end_offset} on") from error
+            self._take_back(len(entries), at, error)
             raise
         self.count += added
         self.size_bytes += stored.size_bytes
@@ -181,8 +177,18 @@ class SegmentWriter:
         if whole:
             self.count, self.size_bytes = count, size_bytes
         else:
+            # First: if the records are there and cannot be written again, their entries would be believed.
+            self._take_back(len(entries), index_position)
             self.write(draft.stored, entries)
         return entries
+
+    def _take_back(self, size_bytes: int, position: int, cause: OSError | None = None) -> None:
+        """Write zeros over entries that may be whole: a later recovery, or another process, would believe them. Raises
+        HalfWritten."""
+        try:
+            self._files.write_all(self._index_fd, bytes(size_bytes), position)
+        except OSError as error:
+            raise HalfWritten(f"index entries from offset {self.end_offset} on") from cause or error
 
     def _write_with_entries(self, draft: Draft, timestamp_us: int) -> bytes:
         entries = draft.entries(

@@ -6,15 +6,16 @@ import random
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.faulty_files import FaultyFiles
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles, Renamed
-from timestone import names, segment_writer
+from timestone import kernel, names, segment_writer
 from timestone.draft import Draft
 from timestone.entries import ENTRY_BYTES
 from timestone.examination import examine
@@ -236,6 +237,28 @@ def test_plain_files_that_take_nothing_fail_like_any_others(quick_directory: Pat
     with full_disk_instead_of(writer.index_path), pytest.raises(HalfWritten, match=f"offset {BASE + 2} on"):
         append(writer, [b"third"])
     assert (writer.count, writer.size_bytes) == (2, 10)
+    writer.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors have names in /proc on Linux")
+def test_entries_that_lie_there_already_are_taken_back_when_their_records_cannot_be_written_again(
+    quick_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller was told that nothing was appended, and the next recovery found it."""
+    writer = SegmentWriter(Files(), quick_directory, HEADER)
+    append(writer, [b"first"])
+    write_records = kernel.write_records
+    with ExitStack() as stack:
+
+        def fail_from_now_on(*values: Any, **named: Any) -> tuple[bytes, bool]:
+            entries, _ = write_records(*values, **named)
+            stack.enter_context(full_disk_instead_of(writer.segment_path))
+            return entries, False
+
+        monkeypatch.setattr(kernel, "write_records", fail_from_now_on)
+        with pytest.raises(OSError, match="No space left"):
+            append(writer, [b"second"])
+    assert (writer.count, found_count(quick_directory)) == (1, 1)
     writer.close()
 
 
