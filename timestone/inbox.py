@@ -4,6 +4,7 @@ What belongs here: the names in the folder `inbox` of a store, the order in whic
 was interrupted is finished. docs/formats/posting.md has the layout, docs/decisions/0010-postings.md the reasons.
 
     staging/…           parts that are being written, or wait for their posting
+    <stem>.….ready      a posting that is being written
     <stem>.posting      handed over, complete and durable
     <stem>.taken        the owner is at it
     <stem>.refused      never appended; says why
@@ -14,7 +15,7 @@ offset the log ended; its records are appended, the first of each frame with a m
 says that it is done; its file goes. After a crash the marks behind that offset tell how far it came. Frames end at a
 segment's end when they were torn, because a process never appends to a segment of another one."""
 
-import contextlib
+import itertools
 import json
 import logging
 import shutil
@@ -53,6 +54,7 @@ BELL_NAME = "bell"
 POSTED_SUFFIX = ".posting"
 TAKEN_SUFFIX = ".taken"
 REFUSED_SUFFIX = ".refused"
+READY_SUFFIX = ".ready"
 LEFT_OVER_S = 24 * 3600
 """Parts that are older than this belong to nobody: a query that stages for so long has other troubles."""
 
@@ -111,18 +113,20 @@ class Inbox:
             self._bell.abandon()
 
     def take_all(self) -> None:
-        """Append everything that is waiting. What cannot be appended now stays, and is tried at the next ring."""
+        """Append everything that is waiting. What cannot be appended now stays, with what comes behind it for the same
+        log, and is tried at the next ring."""
         with self._lock:
+            held_up: set[str] = set()
             try:
                 waiting = self._waiting()
                 for path in waiting:
-                    self._take(path)
+                    self._take(path, held_up)
                 if not waiting:
                     self._remove_left_overs()
             except StoreClosed:
                 return
             except (OSError, TimestoneError) as error:
-                _LOGGER.error("%s: a posting has to wait: %s", self._folder, error)
+                _LOGGER.error("%s: postings have to wait: %s", self._folder, error)
 
     def _waiting(self) -> list[Path]:
         """The postings, those that were begun first."""
@@ -136,18 +140,35 @@ class Inbox:
             if name.endswith(suffix)
         ]
 
-    def _take(self, path: Path) -> None:
+    def _take(self, path: Path, held_up: set[str]) -> None:
+        """Append a posting, or refuse it. One that has to wait holds its log up, for those that come behind it: if a
+        later number of its producer overtook it, it would count as appended."""
         taken = path.with_suffix(TAKEN_SUFFIX)
-        if path != taken:
-            try:
+        try:
+            if held_up and self._log_of(path) in held_up:
+                return
+            if path != taken:
                 self._files.rename(path, taken)
-            except FileNotFoundError:
-                return  # the poster has thought better of it
+        except FileNotFoundError:
+            return  # the poster has thought better of it
         try:
             self._finish(taken)
         except _WRONG as error:
             _LOGGER.warning("%s: refused: %s", taken, error)
             self._refuse(taken, str(error))
+        except StoreClosed:
+            raise
+        except (OSError, TimestoneError) as error:
+            _LOGGER.error("%s: a posting has to wait: %s", taken, error)
+            held_up.add(self._log_of(taken))
+
+    def _log_of(self, path: Path) -> str:
+        """The folder of the log that a posting is for; empty for what is none. Raises OSError."""
+        try:
+            posting = Posting.decode(self._files.read_file(path), path)
+        except _WRONG:
+            return ""
+        return names.log_folder(posting.log, posting.partition)
 
     def _finish(self, taken: Path) -> None:
         posting = Posting.decode(self._files.read_file(taken), taken)
@@ -212,15 +233,19 @@ class Inbox:
         self._store.documents.put_many(SPACE, {key: json.dumps(asdict(progress)).encode()})
 
     def _remove_left_overs(self) -> None:
-        """Remove parts of queries that were killed and never came again."""
+        """Remove what queries and posters have left that were killed and never came again."""
         if not self._folder.is_dir():
             return
         oldest_s = time.time() - LEFT_OVER_S
-        staging = self._folder / STAGING_NAME
-        for path in [*staging.glob("*"), *self._folder.glob(f"*{REFUSED_SUFFIX}")]:
-            with contextlib.suppress(FileNotFoundError):  # whoever it belonged to has come and removed it
+        answers = (self._folder.glob(f"*{suffix}") for suffix in (REFUSED_SUFFIX, READY_SUFFIX))
+        for path in [*(self._folder / STAGING_NAME).glob("*"), *itertools.chain(*answers)]:
+            try:
                 if path.stat().st_mtime < oldest_s:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
+            except FileNotFoundError:
+                continue  # whoever it belonged to has come and removed it
+            except OSError as error:
+                _LOGGER.warning("%s: nobody needs it, and it could not be removed: %s", path, error)
 
 
 def _appended(log: Log, posting: Posting, since: int) -> dict[int, int]:

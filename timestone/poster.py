@@ -20,6 +20,7 @@ from timestone.files import Files
 from timestone.inbox import (
     BELL_NAME,
     POSTED_SUFFIX,
+    READY_SUFFIX,
     REFUSED_SUFFIX,
     STAGING_NAME,
     TAKEN_SUFFIX,
@@ -67,7 +68,7 @@ class Poster:
         posted = self._folder / (posting.id.stem + POSTED_SUFFIX)
         _FILES.make_directories(self._folder)
         posted.with_suffix(REFUSED_SUFFIX).unlink(missing_ok=True)  # of an earlier try
-        unlinked = posted.with_suffix(f".{secrets.token_hex(8)}.ready")
+        unlinked = posted.with_suffix(f".{secrets.token_hex(8)}{READY_SUFFIX}")
         _FILES.write_file(unlinked, posting.encode())
         # Never over one that is there: the owner may have begun with it, and another try may have other records.
         with contextlib.suppress(FileExistsError):

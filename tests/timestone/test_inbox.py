@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,22 @@ def test_a_posting_waits_while_the_disk_refuses_and_is_appended_later(
     assert payloads(store) == [b"before", *WANTED, b"next"]
 
 
+def test_a_posting_that_has_to_wait_holds_up_its_log_and_no_other(store: Path) -> None:
+    """It held up all that came behind it, whatever log it was for: until the store was opened anew, if its log had
+    failed."""
+    for number, log in enumerate((LOG, "other"), 1):
+        posting = replace(staged(store, [[frame([log.encode()])]], number=number), log=log)
+        (store / "inbox" / (posting.id.stem + POSTED_SUFFIX)).write_bytes(posting.encode())
+    files = FaultyFiles()
+    fault = files.fail("pwrite", forever=True, path=f"{LOG}-0/")
+    with timestone.open(store, files=files) as opened:
+        assert [record.payload for record in opened.log("other").reader()] == [b"other"]
+        assert opened.log(LOG).end_offset == 1
+        fault.lift()
+    timestone.open(store).close()
+    assert payloads(store) == [b"before", *WANTED, LOG.encode()]
+
+
 def test_a_posting_under_a_wrong_name_or_without_its_parts_is_refused(
     store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,11 +150,16 @@ def test_parts_that_nobody_posts_are_removed_after_a_day(
     for group in ("old", "new"):
         poster.stage(group, [frame([b"a"])])
     old_s = time.time() - LEFT_OVER_S - 60
-    os.utime(tmp_path / "inbox" / "staging" / "old", (old_s, old_s))
-    staging = tmp_path / "inbox" / "staging"
+    inbox = tmp_path / "inbox"
+    staging = inbox / "staging"
+    for name in ("1-a.0.ready", "2-b.0.ready"):  # of posters that were killed in the middle of a posting
+        (inbox / name).write_bytes(b"{")
+    for path in (staging / "old", inbox / "1-a.0.ready"):
+        os.utime(path, (old_s, old_s))
     for name in ("a", "z"):  # listed, and gone when they are looked at, as when a poster removes its own
         (staging / name).symlink_to("nowhere")
     with timestone.open(tmp_path):
         pass
     assert sorted(path.name for path in staging.iterdir() if not path.is_symlink()) == ["new"]
+    assert sorted(path.name for path in inbox.iterdir()) == ["2-b.0.ready", "staging"]
     assert "a posting has to wait" not in caplog.text
