@@ -15,7 +15,7 @@ from timestone.errors import CorruptLog, TimestoneError, UnknownLog
 from timestone.files import Files
 from timestone.finding import State
 from timestone.inspection_report import LogReport, ReaderReport, StoreReport
-from timestone.lock import owner_elsewhere, read_owner
+from timestone.lock import is_owned, owner_elsewhere, read_owner
 from timestone.log_inspection import LogInspection
 from timestone.named_readers import Commitment, Commitments, ReaderId, ReaderLag
 from timestone.opening_progress import Progress
@@ -50,7 +50,8 @@ def inspect_store(
     chosen = [one for one in logs if _is_meant(one, log)]
     if log is not None and not chosen:
         raise UnknownLog(log, tuple(names.log_folder(*one) for one in logs))
-    owner = _owner(files, store / names.LOCK_NAME)
+    lock = store / names.LOCK_NAME
+    owner = read_owner(files, lock)[0] if is_owned(files, lock) else None
     catalogued = _catalogued(store / names.CATALOG_NAME, deep)
     notes = [catalogued.unreadable] if catalogued.unreadable else []
     if logs and not (store / names.CATALOG_NAME).exists():
@@ -77,9 +78,7 @@ def inspect_store(
         notes=tuple(notes),
         exit_code=code,
         damage=still_there,
-        copied_from_pid=None
-        if owner is not None or code == EXIT_CLEAN
-        else owner_elsewhere(files, store / names.LOCK_NAME),
+        copied_from_pid=None if owner is not None or code == EXIT_CLEAN else owner_elsewhere(files, lock),
     )
 
 
@@ -124,18 +123,6 @@ def _exit_code(report: LogReport) -> int:
     if report.topics_reason or report.topic_names_lost or report.missing:
         codes.append(EXIT_CORRUPT)
     return max(codes, default=EXIT_CLEAN)
-
-
-def _owner(files: Files, lock: Path) -> int | None:
-    """The pid of the process that holds the lock, or None. Asks the kernel, and lets go at once."""
-    try:
-        fd = files.open(lock)
-    except OSError:
-        return None
-    try:
-        return None if files.try_lock(fd) else read_owner(files, lock)[0]
-    finally:
-        files.close(fd)
 
 
 def _catalogued(path: Path, deep: bool) -> _Catalogued:

@@ -68,10 +68,32 @@ def owner_elsewhere(files: Files, path: Path) -> int | None:
     try:
         owner = json.loads(files.read_file(path))
         pid, boot_id = int(owner["pid"]), bytes.fromhex(owner["boot_id"])
-        os.kill(pid, 0)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
-    return pid if any(boot_id) and boot_id == Clock().boot_id() else None
+    return pid if _is_alive(pid) and any(boot_id) and boot_id == Clock().boot_id() else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # and somebody else's
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def is_owned(files: Files, path: Path) -> bool:
+    """Does a process hold this lock, as far as the file can be opened? Asks the kernel, and lets go at once. Raises
+    OSError."""
+    try:
+        fd = files.open(path)
+    except OSError:
+        return False
+    try:
+        return not files.try_lock(fd)
+    finally:
+        files.close(fd)
 
 
 def read_owner(files: Files, path: Path) -> tuple[int | None, str | None]:
@@ -79,5 +101,5 @@ def read_owner(files: Files, path: Path) -> tuple[int | None, str | None]:
     try:
         owner = json.loads(files.read_file(path))
         return int(owner["pid"]), str(owner["host"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None, None

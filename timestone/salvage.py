@@ -22,7 +22,7 @@ from timestone.catalog import Catalog, CatalogRow
 from timestone.clock import Clock
 from timestone.errors import StoreLocked, TimestoneError
 from timestone.files import Files
-from timestone.lock import read_owner
+from timestone.lock import is_owned, read_owner
 from timestone.log_salvager import LogSalvager, Progress, Salvaged
 from timestone.salvage_report import SalvageReport
 from timestone.store_listing import logs_of_store
@@ -47,7 +47,9 @@ def salvage_store(
     `<target>.partial`)."""
     files = files or Files()
     logs = logs_of_store(files, source)
-    _refuse_owned(files, source)
+    lock = source / names.LOCK_NAME
+    if is_owned(files, lock):
+        raise StoreLocked(source, *read_owner(files, lock))
     if target.resolve().is_relative_to(source.resolve()):
         raise ValueError(f"{target} is in {source}: a salvage never changes what it reads")
     unfinished = target.with_name(target.name + _PARTIAL_SUFFIX)
@@ -68,19 +70,6 @@ def salvage_store(
     files.rename(unfinished, target)
     files.sync_directory(target.parent)
     return report
-
-
-def _refuse_owned(files: Files, source: Path) -> None:
-    path = source / names.LOCK_NAME
-    try:
-        fd = files.open(path)
-    except OSError:
-        return
-    try:
-        if not files.try_lock(fd):
-            raise StoreLocked(source, *read_owner(files, path))
-    finally:
-        files.close(fd)
 
 
 class _OldCatalog:

@@ -7,9 +7,10 @@ import pytest
 
 from tests.support.child_process import in_child
 from tests.support.faulty_files import FaultyFiles
+from timestone.clock import Clock
 from timestone.errors import StoreLocked
 from timestone.files import Files
-from timestone.lock import StoreLock, read_owner
+from timestone.lock import StoreLock, is_owned, owner_elsewhere, read_owner
 
 BOOT_ID = bytes(range(16))
 
@@ -64,7 +65,10 @@ def test_dead_owner_holds_nothing(path: Path) -> None:
     StoreLock(Files(), path, BOOT_ID).release()
 
 
-@pytest.mark.parametrize("content", [b"", b"junk", b"[]", b"{}", b'{"pid": "x", "host": 1}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"junk", b"[]", b"{}", b'{"pid": "x", "host": 1}', b'{"pid": 1e999, "host": ""}', b"\xff\xfe"],
+)
 def test_file_that_tells_nothing_is_no_error(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     assert read_owner(Files(), path) == (None, None)
@@ -77,6 +81,24 @@ def test_file_that_tells_nothing_is_no_error(path: Path, content: bytes) -> None
 
 def test_missing_file_tells_nothing(path: Path) -> None:
     assert read_owner(Files(), path) == (None, None)
+    assert not is_owned(Files(), path)
+
+
+def test_owner_that_belongs_to_another_user_is_alive(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`inspect` of a copy did not say whose it is when the server runs as another user."""
+
+    def refuse(pid: int, signal: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", refuse)
+    path.write_text(json.dumps({"pid": 4321, "boot_id": Clock().boot_id().hex()}))
+    assert owner_elsewhere(Files(), path) == 4321
+
+
+@pytest.mark.parametrize("pid", ["1e999", "9" * 40])
+def test_number_that_no_process_has_is_nobodys(path: Path, pid: str) -> None:
+    path.write_text(f'{{"pid": {pid}, "boot_id": "{Clock().boot_id().hex()}"}}')
+    assert owner_elsewhere(Files(), path) is None
 
 
 def test_lock_that_could_not_be_written_is_given_back(path: Path) -> None:
