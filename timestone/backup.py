@@ -13,6 +13,7 @@ deleted meanwhile is deleted in the copy, too. The original is only read, and it
 import errno
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,10 @@ def back_up_store(
     unfinished = target.with_name(target.name + _PARTIAL_SUFFIX)
     mark = _claim(files, unfinished)
     try:
-        copies = {name: _LogCopy(files, source / name, unfinished / name, progress) for name in listed}
+        copies = {}
+        for name in listed:
+            with suppress(FileNotFoundError):  # deleted since; of one that is lost the catalogue tells below
+                copies[name] = _LogCopy(files, source / name, unfinished / name, progress)
         for name in _copy_catalog(files, source / names.CATALOG_NAME, unfinished / names.CATALOG_NAME):
             if name not in copies:
                 copies[name] = _LogCopy(files, source / name, unfinished / name, progress)

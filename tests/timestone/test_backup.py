@@ -190,6 +190,24 @@ def test_log_that_is_deleted_meanwhile_is_left_out(tmp_path: Path, place: str, a
         assert store.log("b").append(b"goes on") == 0
 
 
+def test_log_that_is_deleted_before_its_turn_comes_at_all_is_left_out(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0, delete_delay_ms=0) as store:
+        store.log("a").append(b"other")
+        store.log("b").append(b"0")
+        topics = tmp_path / "data" / "b-0" / "topics"
+
+        def delete_in_front_of_the_first_look(path: Path) -> None:
+            if path == topics and topics.exists():
+                store.delete_log("b")
+
+        copied = back_up_store(
+            tmp_path / "data", tmp_path / "backup", files=Watched(delete_in_front_of_the_first_look)
+        )
+    assert [one.folder for one in copied] == ["a-0"]
+    with timestone.open(tmp_path / "backup", min_free_bytes=0) as store:
+        assert store.log_names() == [("a", 0)]
+
+
 def test_log_of_the_catalogue_whose_folder_is_lost_was_not_deleted(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
         store.log("a").append(b"0")
