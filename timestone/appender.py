@@ -149,8 +149,7 @@ class Appender:
 
     def drop(self, segments: Sequence[Segment]) -> None:
         """Take sealed segments, which retention has deleted, out of the history."""
-        for segment in segments:
-            self.history = self.history.without(segment.base_offset)
+        self.history = self.history.without({segment.base_offset for segment in segments})
 
     def replace(self, segment: Segment, trailer: Trailer) -> None:
         """Serve a sealed segment from the files that have taken the place of its own."""
@@ -225,7 +224,7 @@ class Appender:
             return False
         if writer.count == 0:  # its first append failed
             self._writer = None
-            self.history = self.history.without(writer.base_offset)
+            self.history = self.history.without({writer.base_offset})
             try:
                 writer.remove_empty()
             except OSError as error:

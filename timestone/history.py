@@ -5,7 +5,7 @@ and needs no lock. Used by the owner's `Log` and by the read-only `LogView` alik
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from timestone.listed_segments import ListedSegments
 from timestone.segment import Run, Segment
@@ -31,15 +31,14 @@ class History:
         """The sealed segments in front of the first that is not."""
         return list(itertools.takewhile(lambda segment: segment.trailer is not None, self.segments))
 
-    def replaced(self, old: Segment, new: Segment | None) -> "History":
-        """The same history with one segment exchanged or, for None, removed."""
-        exchanged = (new if segment is old else segment for segment in self.segments)
-        return History([segment for segment in exchanged if segment is not None], self.missing)
+    def replaced(self, old: Segment, new: Segment) -> "History":
+        """The same history with one segment exchanged."""
+        return History([new if segment is old else segment for segment in self.segments], self.missing)
 
-    def without(self, base_offset: int) -> "History":
-        """The same history less the segment with this base offset."""
+    def without(self, base_offsets: Container[int]) -> "History":
+        """The same history less the segments with these base offsets."""
         return History(
-            [segment for segment in self.segments if segment.base_offset != base_offset], self.missing
+            [segment for segment in self.segments if segment.base_offset not in base_offsets], self.missing
         )
 
     def followed_by(self, segment: Segment) -> "History":

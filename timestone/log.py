@@ -740,9 +740,10 @@ class Log(ReadableLog):
         if not segments:
             return
         with self._write_lock:
-            left = [segment for segment in self.history.segments if segment not in segments]
+            gone = set(segments)
+            left = next((segment for segment in self.history.segments if segment not in gone), None)
             # The start before the history: whoever sees the new history, sees the new start.
-            self._start_offset = left[0].base_offset if left else self._end_offset
+            self._start_offset = left.base_offset if left else self._end_offset
             self._appender.drop(segments)
         for segment in segments:
             self._store.open_segments.forget(segment)

@@ -127,7 +127,7 @@ class LogInspection:
             if self._progress is not None:
                 self._progress(self._folder.name, number + 1, len(bases))
         # Retention may have deleted some while others were looked at: always the oldest.
-        present, _ = base_offsets(self._files, self._folder)
+        present = set(base_offsets(self._files, self._folder)[0])
         return [finding for finding in findings if finding.base_offset in present]
 
     def _is_there(self, base: int) -> bool:
