@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 from .errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
 from .interrupts import killable
 from .parser import CommandParser
+from .standard_streams import open_standard_streams
 
 
 class Command(NamedTuple):
@@ -65,6 +66,7 @@ class _Version(argparse.Action):
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command that `words` (default: the process's arguments) ask for; returns the exit code."""
+    open_standard_streams()
     words = list(sys.argv[1:] if words is None else words)
     # Taken out by hand: it may stand anywhere, also behind an inner command whose parser does not know it.
     debug = "--debug" in words

@@ -1,5 +1,6 @@
 """Amounts as people write and read them: `64 MiB`, `7 d`, `1,234 records`."""
 
+import math
 import re
 from datetime import UTC, datetime
 
@@ -56,7 +57,7 @@ def _split(text: str) -> tuple[str, str]:
 def _whole(text: str, value: float, number: str, factor: float) -> int:
     if "." not in number and factor == int(factor):
         return int(number) * int(factor)  # exact, also beyond 2**53
-    if value != int(value):
+    if math.isinf(value) or value != int(value):
         raise ValueError(f"{text!r} is not a whole number of units")
     return int(value)
 

@@ -30,6 +30,7 @@ from timestone_cli.quantities import (
         ("", None),
         ("MiB", None),
         ("1e6", None),
+        ("9" * 400 + ".5", None),
     ],
 )
 def test_sizes(text: str, value: int | None) -> None:
