@@ -134,14 +134,23 @@ def _with_logging(java: Java, conf: Mapping[str, str], file: Path) -> list[str]:
 
 
 def spark_command(java: Java, conf: Mapping[str, str]) -> list[str]:
-    """The command line that starts Spark's driver in `java`, as Spark's launcher builds it, less what `java` lacks."""
+    """The command line that starts Spark's driver in `java`, as Spark's launcher builds it, less what `java` lacks.
+
+    Raises JavaFailed."""
     home = _spark_home()
     settings = [part for key, value in sorted(conf.items()) for part in ("--conf", f"{key}={value}")]
     launcher = [str(java.command), "-Xmx128m", "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main"]
     submit = ["org.apache.spark.deploy.SparkSubmit", *settings, "pyspark-shell"]
-    answer = subprocess.run(
-        [*launcher, *submit], capture_output=True, text=True, env=_environment(java), timeout=START_TIMEOUT_S
-    )
+    try:
+        answer = subprocess.run(
+            [*launcher, *submit],
+            capture_output=True,
+            text=True,
+            env=_environment(java),
+            timeout=START_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise JavaFailed(f"Spark's launcher in {java.command} said nothing for {START_TIMEOUT_S} s") from None
     if answer.returncode != 0:
         raise JavaFailed(f"Spark's launcher failed in {java.command}: {answer.stderr.strip()}")
     # The launcher prints a NUL, then each argument followed by a NUL.

@@ -44,12 +44,20 @@ _PLAIN: dict[str, DataType] = {
     "fixed": BinaryType(),
     "enum": StringType(),
 }
-_LOGICAL: dict[str, DataType] = {
-    "date": DateType(),
-    "timestamp-millis": TimestampType(),
-    "timestamp-micros": TimestampType(),
-    "uuid": StringType(),
+_LOGICAL: dict[tuple[str, str], DataType] = {
+    ("int", "date"): DateType(),
+    ("long", "timestamp-millis"): TimestampType(),
+    ("long", "timestamp-micros"): TimestampType(),
+    ("string", "uuid"): StringType(),
 }
+"""A logical type of another type than its own is none, as the specification has it."""
+_WITHOUT_SPARK = (
+    ("int", "time-millis"), ("long", "time-micros"),
+    ("long", "local-timestamp-millis"), ("long", "local-timestamp-micros"),
+)  # fmt: skip
+"""fastavro decodes these into what no column of Spark's takes: every record would be bad."""
+_DECIMAL_DIGITS = 38
+"""Spark's decimals have no more."""
 _NO_BYTES = ": a few bytes of a payload could say that an array has 2^62 of them"
 _ERRORS = (ValueError, TypeError, IndexError, KeyError, EOFError, OverflowError, MemoryError, struct.error)
 """What reading bytes of another schema ends in."""
@@ -63,7 +71,7 @@ def spark_type(options: PayloadOptions) -> StructType:
 
 def payload_format(options: PayloadOptions, type: pa.StructType) -> RowPayload:
     """The decoder. Raises InvalidOption."""
-    schema = fastavro.parse_schema(_schema(options))
+    schema = _schema(options)
     finished: Callable[[Any], Row] = _texts if "uuid" in options.schema else lambda row: row
 
     def decode(value: bytes) -> Row:
@@ -86,9 +94,9 @@ def _texts(value: Any) -> Any:
 
 
 def _schema(options: PayloadOptions) -> dict[str, Any]:
+    """The schema as fastavro has parsed it: each name is there in full, with its namespace."""
     try:
-        schema = json.loads(options.schema)
-        fastavro.parse_schema(schema)
+        schema: Any = fastavro.parse_schema(json.loads(options.schema))
     except (
         ValueError, TypeError, KeyError, RecursionError, SchemaParseException, fastavro.schema.UnknownType,
     ) as error:  # fmt: skip
@@ -127,10 +135,8 @@ def _type(schema: Any, known: dict[str, Any], path: tuple[str, ...]) -> DataType
         schema = known[schema]
     if "name" in schema:
         known[schema["name"]] = schema
-    if schema.get("logicalType") == "decimal":
-        return DecimalType(schema["precision"], schema.get("scale", 0))
-    if schema.get("logicalType") in _LOGICAL:
-        return _LOGICAL[schema["logicalType"]]
+    if (logical := _logical_type(schema)) is not None:
+        return logical
     match schema["type"]:
         case "record":
             return _struct(schema, known, path)
@@ -142,3 +148,18 @@ def _type(schema: Any, known: dict[str, Any], path: tuple[str, ...]) -> DataType
             raise InvalidOption(f"payloadSchema: the fixed {schema['name']} has no bytes{_NO_BYTES}")
         case kind:
             return _type(kind, known, path)
+
+
+def _logical_type(schema: dict[str, Any]) -> DataType | None:
+    """What the logical type of a schema is in Spark; None when it has none."""
+    kind = (schema["type"], schema.get("logicalType", ""))
+    if kind in (("bytes", "decimal"), ("fixed", "decimal")):
+        precision = schema.get("precision", 0)
+        if not 1 <= precision <= _DECIMAL_DIGITS:
+            raise InvalidOption(
+                f"payloadSchema: a decimal has a precision from 1 to {_DECIMAL_DIGITS} in Spark: {schema}"
+            )
+        return DecimalType(precision, schema.get("scale", 0))
+    if kind in _WITHOUT_SPARK:
+        raise InvalidOption(f"payloadSchema: the logical type {kind[1]} is no type of Spark")
+    return _LOGICAL.get(kind)

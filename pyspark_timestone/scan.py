@@ -45,20 +45,22 @@ def plan(
 
     Raises DataLoss for offsets of segments that are damaged as a whole or gone; with `failOnDataLoss=false` it
     warns."""
-    continuity, bounds = Continuity(options.fail_on_data_loss), {}
+    continuity = Continuity(options.fail_on_data_loss)
+    spans: dict[LogPartition, tuple[int, int]] = {}
+    """Around all ranges of a log: there may be several."""
     for one in ranges:
+        start, end = spans.get(one.log, (one.start, one.end))
+        spans[one.log] = min(start, one.start), max(end, one.end)
         for first, following in logs[one.log].lost_offsets(one.start, one.end):
             continuity.lost(
                 f"{one.log}: offsets {first} to {following - 1} are lost: no segment has them any more"
             )
-    for key in {one.log for one in ranges}:
-        # One span around all ranges of the log: there may be several.
-        start = min(one.start for one in ranges if one.log == key)
-        end = max(one.end for one in ranges if one.log == key)
-        if options.topics:
-            bounds[key] = logs[key].segments_with(options.topics, start, end)
-        else:
-            bounds[key] = logs[key].segment_bounds(start, end)
+    bounds = {
+        key: logs[key].segments_with(options.topics, *span)
+        if options.topics
+        else logs[key].segment_bounds(*span)
+        for key, span in spans.items()
+    }
     pieces = cut(ranges, bounds, largest=options.records_per_task, least_count=options.partition_count)
     return [ScanTask(piece, logs[piece.log].id) for piece in pieces]
 

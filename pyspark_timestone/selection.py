@@ -27,16 +27,18 @@ class Selection:
         if not self.may_be_missing:
             self._refuse_missing(there)
         if self.names:
-            return [one for one in there if one.log in self.names]
+            names = set(self.names)
+            return [one for one in there if one.log in names]
         if self.partitions:
-            return [one for one in there if one in self.partitions]
+            partitions = set(self.partitions)
+            return [one for one in there if one in partitions]
         pattern = re.compile(self.pattern or ".*")
         return [one for one in there if pattern.fullmatch(one.log)]
 
     def _refuse_missing(self, there: list[LogPartition]) -> None:
-        logs = {one.log for one in there}
+        logs, partitions = {one.log for one in there}, set(there)
         missing: list[object] = [name for name in self.names if name not in logs]
-        missing += [one for one in self.partitions if one not in there]
+        missing += [one for one in self.partitions if one not in partitions]
         if missing:
             known = ", ".join(str(one) for one in there) if self.partitions else ", ".join(sorted(logs))
             raise InvalidOption(f"the store has no log {missing[0]}; it has {known or 'no logs yet'}")

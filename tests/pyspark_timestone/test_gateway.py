@@ -42,6 +42,13 @@ def test_a_launcher_that_fails_is_quoted(tmp_path: Path) -> None:
         Gateway(java, {})
 
 
+def test_a_launcher_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark_timestone.gateway.START_TIMEOUT_S", 0.1)
+    java = _script(tmp_path, "exec sleep 600")
+    with pytest.raises(JavaFailed, match=r"launcher in .* said nothing for 0.1 s"):
+        Gateway(java, {})
+
+
 def test_a_java_that_ends_before_spark_is_up_is_reported(tmp_path: Path) -> None:
     # As the launcher it prints a command line, which is to start itself again, with a word: then it ends.
     java = _script(tmp_path, 'case "$1" in again) exit 7;; esac; printf "\\0\\n%s\\0again\\0" "$0"')

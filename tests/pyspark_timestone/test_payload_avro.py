@@ -75,6 +75,25 @@ def test_a_uuid_is_text_wherever_it_is() -> None:
     ]
 
 
+def test_names_mean_what_they_mean_in_their_namespaces() -> None:
+    kind = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
+    other = {"type": "record", "name": "other.R", "fields": [{"name": "x", "type": "int"}]}
+    fields = {"kind": kind, "again": "plant.Kind", "short": "Kind", "other": other, "one_more": "other.R"}
+    schema = {
+        "type": "record",
+        "name": "R",
+        "namespace": "plant",
+        "fields": [{"name": name, "type": one} for name, one in fields.items()],
+    }
+    row = {"kind": "A", "again": "B", "short": "A", "other": {"x": 1}, "one_more": {"x": 2}}
+    assert found(schema, [encoded(schema, row)]) == [row]
+
+
+def test_a_logical_type_of_another_type_than_its_own_is_passed_over() -> None:
+    schema = in_record({"type": "string", "logicalType": "date"})
+    assert found(schema, [encoded(schema, {"f": "today"})]) == [{"f": "today"}]
+
+
 def test_bytes_of_another_schema_are_bad() -> None:
     simple = {"type": "record", "name": "S", "fields": [{"name": "device", "type": "string"}]}
     good = encoded(simple, {"device": "d1"})
@@ -100,6 +119,9 @@ def in_record(kind: Any) -> dict[str, Any]:
         ("[" * 100_000, "no Avro schema"),
         (json.dumps(in_record({"type": "record", "name": "E", "fields": []})), "the record E has no fields"),
         (json.dumps(in_record({"type": "fixed", "name": "F", "size": 0})), "the fixed F has no bytes"),
+        (json.dumps(in_record({"type": "bytes", "logicalType": "decimal"})), "a precision from 1 to 38"),
+        (json.dumps(in_record({"type": "bytes", "logicalType": "decimal", "precision": 39})), "from 1 to 38"),
+        (json.dumps(in_record({"type": "int", "logicalType": "time-millis"})), "type time-millis is no type"),
     ],
     ids=[
         "json",
@@ -111,6 +133,9 @@ def in_record(kind: Any) -> dict[str, Any]:
         "deep",
         "empty record",
         "empty fixed",
+        "decimal without precision",
+        "decimal over Spark's",
+        "time of day",
     ],
 )
 def test_schemas_that_spark_cannot_hold_are_refused(schema: str, said: str) -> None:
