@@ -164,7 +164,8 @@ def _run(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
             committed=_say_commit,
             stop=lambda: interrupts.requested,
         )
-    return 0
+    # A signal is how a run that follows the log ends; one of --once has not done what it was asked for.
+    return interrupts.exit_code if arguments.once else 0
 
 
 def _backfill(arguments: argparse.Namespace, config: "PipelineConfig") -> int:

@@ -54,7 +54,7 @@ class Batches:
         state = self._warehouse.ledger.state()
         time = self._config.message.time
         # Not the newest that the stream has seen: a dead letter that came to life may be newer.
-        newest_us = max((one.bounds[time][1] for one in state.of(self._tables.clean.name)), default=None)
+        newest_us = max((one.bounds_of(time)[1] for one in state.of(self._tables.clean.name)), default=None)
         progress = state.progress.ended(newest_us, self._config.windows.minutes)
         if progress == state.progress:
             return
@@ -71,10 +71,12 @@ class Batches:
         clean: Sequence[DataFile] = ()
         if bronze:
             messages = self._messages(frames, bronze, state, work).persist()
-            clean = frames.write(tables.clean, good(messages), work)
-            if _rows(clean) < _rows(bronze):
-                self._rejects(frames, messages, work)
-            messages.unpersist()
+            try:
+                clean = frames.write(tables.clean, good(messages), work)
+                if _rows(clean) < _rows(bronze):
+                    self._rejects(frames, messages, work)
+            finally:
+                messages.unpersist()
         progress = state.progress.advanced(
             span.united(state.progress.offset),
             max((one.bounds[message.time][1] for one in clean), default=None),

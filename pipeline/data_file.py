@@ -10,7 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .errors import DataFileFailed
+from .errors import DataFileFailed, InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,16 @@ class DataFile:
     def partition(self) -> str:
         """`ingest_date=2026-01-31`; empty in a table without partitions."""
         return self.path.rpartition("/")[0]
+
+    def bounds_of(self, column: str) -> tuple[int, int]:
+        """The bounds of `column`. Raises InvalidConfig when they were not kept: another field was the time of a message
+        when the file was written."""
+        if column not in self.bounds:
+            raise InvalidConfig(
+                f"message.time: {self.table}/{self.path} was written when it was another field than {column!r}; give"
+                " tables.path another folder, and the tables are made anew from the log"
+            )
+        return self.bounds[column]
 
     def overlaps(self, column: str, low_us: int | None, high_us: int | None) -> bool:
         """May it have rows with `low_us` <= `column` < `high_us`? None is no limit."""

@@ -95,7 +95,7 @@ class _Reprocess:
         return commit
 
     def _refresh(self, clean: Sequence[DataFile]) -> None:
-        bounds = [one.bounds[self._config.message.time] for one in clean]
+        bounds = [one.bounds_of(self._config.message.time) for one in clean]
         span = Span(min(low for low, _ in bounds), max(high for _, high in bounds) + 1) if bounds else None
         backfill(self._config, self._warehouse, self._frames.spark, span)
 

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import timestone
+from pyspark_timestone.offsets import LogPartition
 
 from .config import PipelineConfig
 from .data_file import DataFile, naming
@@ -102,18 +103,17 @@ def _reasons(paths: list[str]) -> dict[str, int]:
 
 
 def _positions(config: PipelineConfig, progress: Progress) -> list[PartitionStatus]:
-    ends: dict[tuple[str, int], int] = {}
+    ends: dict[LogPartition, int] = {}
     try:
         with timestone.view(config.source.path) as store:
-            for key in store.log_names():
-                if not config.source.logs or key[0] in config.source.logs:
+            for key in map(LogPartition._make, store.log_names()):
+                if not config.source.logs or key.log in config.source.logs:
                     ends[key] = store.log(*key).synced_offset
     except (OSError, timestone.TimestoneError):
         pass  # the tables can be looked at without the store they came from
     keys = sorted({*progress.offset.positions, *ends})
-    return [_position(key, progress, ends.get((key[0], key[1]))) for key in keys]
+    return [_position(key, progress.offset.positions.get(key, 0), ends.get(key)) for key in keys]
 
 
-def _position(key: tuple[str, int], progress: Progress, end: int | None) -> PartitionStatus:
-    position = {tuple(one): at for one, at in progress.offset.positions.items()}.get(key, 0)
+def _position(key: LogPartition, position: int, end: int | None) -> PartitionStatus:
     return PartitionStatus(*key, position, end, None if end is None else max(0, end - position))

@@ -39,7 +39,8 @@ def run(
     that is there now. With `final`, close all windows in the end.
 
     `committed` is called after each commit, `stop` every second: True ends the run, also in the middle of a batch,
-    which is then run again the next time. Raises Busy, TablesBehind, QueryFailed.
+    which is then run again the next time. A run with `once` that was ended so has not read all there is, and closes no
+    windows. Raises Busy, TablesBehind, QueryFailed.
     """
     warehouse = open_tables(config)
     with warehouse.role(STREAM):
@@ -64,13 +65,12 @@ def run(
             else:
                 query = writer.trigger(processingTime=f"{config.spark.trigger_s} seconds").start()
             try:
-                while not query.awaitTermination(_LOOK_S):
-                    if stop():
-                        break
+                while not (all_read := query.awaitTermination(_LOOK_S)) and not stop():
+                    pass
             finally:
                 ended.set()
                 query.stop()
-            if final:
+            if final and (all_read or not once):
                 batches.close_windows(Frames(spark, warehouse))
         except SPARK_ERRORS as error:
             # What was raised here in Python is clearer than what Spark makes of it.

@@ -109,6 +109,22 @@ def test_from_a_log_to_tables_and_back_to_good_order(tmp_path: Path) -> None:
     assert "clean" in timestone("pipeline", "status", cwd=tmp_path).stdout
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_run_to_the_end_that_is_stopped_before_says_so_and_closes_no_windows(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.toml").write_text(CONFIG.replace("[spark]", "records_per_batch = 1\n[spark]"))
+    # No machine has run so many batches by the time that the first one is told of.
+    fill(tmp_path, *[message("d", number, at_s=number) for number in range(5000)])
+    with Running("pipeline", "run", "--once", "--final", cwd=tmp_path) as running:
+        assert running.line().startswith("batch 1:")
+        code, _, errors = running.stop(timeout_s=300)
+    assert code == 128 + signal.SIGTERM, errors
+    found = json.loads(timestone("pipeline", "status", "--json", cwd=tmp_path).stdout)
+    assert found["logs"][0]["lag"] > 0
+    assert all(one["rows"] == 0 for one in found["tables"] if one["table"] == "windows")
+
+
 def test_help_has_examples_for_every_verb() -> None:
     for verb in ("run", "backfill", "status", "compact", "reprocess"):
         done = timestone("pipeline", verb, "--help")

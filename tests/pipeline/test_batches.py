@@ -7,28 +7,41 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.plant import Plant, message
-from timestone_pipeline import PipelineError
+from timestone_pipeline import MessageConfig, PipelineError
 from timestone_pipeline.batches import Batches
+from timestone_pipeline.errors import InvalidConfig
 
 pytestmark = pytest.mark.spark
 
 
-def test_a_batch_that_fails_at_its_last_step_has_done_nothing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", ["_rejects", "_windows"])
+def test_a_batch_that_fails_half_way_has_done_nothing_and_keeps_nothing(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     plant = Plant(spark, tmp_path)
-    plant.send(*[message("d", number, at_s=number) for number in range(1500)])
+    plant.send(*[message("d", number, at_s=number) for number in range(1500)], b"broken")
 
     def fail(*_: Any) -> None:
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Batches, "_windows", fail)
+        patched.setattr(Batches, step, fail)
         with pytest.raises(PipelineError, match="the disk is full"):
             plant.run()
     assert plant.counts() == {}
     assert plant.files("bronze") == plant.files("clean") == []
     assert list((plant.config.tables.path / "_work" / "stream").iterdir()) == []
+    assert spark._jsparkSession.sharedState().cacheManager().isEmpty()
     plant.run()
     assert plant.counts()["clean"] == 1500
     plant.check()
+
+
+def test_windows_of_another_time_field_are_not_closed_by_guess(spark: SparkSession, tmp_path: Path) -> None:
+    plant = Plant(spark, tmp_path)
+    plant.send(message("d", 1))
+    plant.run()
+    fields = {**plant.config.message.fields, "when": "timestamp"}
+    plant.changed(message=MessageConfig(fields=fields, time="when"))
+    with pytest.raises(InvalidConfig, match=r"message.time: clean/.* give tables.path another folder"):
+        plant.run(final=True)

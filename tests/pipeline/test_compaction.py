@@ -22,8 +22,8 @@ from timestone_pipeline import (
     compact,
     open_tables,
 )
-from timestone_pipeline.tables import tables_of
-from timestone_pipeline.warehouse import STREAM
+from timestone_pipeline.tables import Table, tables_of
+from timestone_pipeline.warehouse import STREAM, Warehouse
 
 pytestmark = pytest.mark.spark
 
@@ -122,6 +122,29 @@ def test_what_a_compaction_takes_does_not_grow_with_the_tables(tmp_path: Path) -
     assert FILE_ROWS * 100 < many < 1.5 * few
 
 
+def test_small_files_become_one_row_group_of_the_large_one(tmp_path: Path) -> None:
+    """A reader opens each of them on its own, as it did with the files."""
+    config = PipelineConfig(tables=TablesConfig(path=tmp_path))
+    warehouse, bronze = open_tables(config), tables_of(config).bronze
+    commit_files(warehouse, bronze, pa.table({"value": [b"a", b"b"]}), 5)
+    with warehouse.role(MAINTENANCE):
+        compact(config, warehouse)
+    (path,) = warehouse.paths(warehouse.ledger.state().of(bronze.name))
+    assert pq.read_table(path)["value"].to_pylist() == [b"a", b"b"] * 5
+    assert pq.read_metadata(path).num_row_groups == 1
+
+
+def commit_files(warehouse: Warehouse, table: Table, rows: pa.Table, count: int) -> None:
+    """So many files of a table, each with these rows."""
+    with warehouse.work(STREAM) as work:
+        folder = work.folder_of(table) / "ingest_date=2026-01-01"
+        folder.mkdir(parents=True)
+        for number in range(count):
+            pq.write_table(rows, folder / f"part-{number}.parquet", use_dictionary=False)
+        work.collect(table)
+        warehouse.commit("batch", [work])
+
+
 def most_taken(root: Path, files: int) -> int:
     """Bytes, by the merge of one file with one that so many have been merged into before."""
     config = PipelineConfig(tables=TablesConfig(path=root))
@@ -129,13 +152,7 @@ def most_taken(root: Path, files: int) -> int:
     rows = pa.table({"value": [b"%0100d" % number for number in range(FILE_ROWS)]})
     taken = 0
     for added in (files, 1):
-        with warehouse.work(STREAM) as work:
-            folder = work.folder_of(bronze) / "ingest_date=2026-01-01"
-            folder.mkdir(parents=True)
-            for number in range(added):
-                pq.write_table(rows, folder / f"part-{number}.parquet", use_dictionary=False)
-            work.collect(bronze)
-            warehouse.commit("batch", [work])
+        commit_files(warehouse, bronze, rows, added)
         words = [sys.executable, "-c", MOST_TAKEN, str(root)]
         taken = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     assert [one.rows for one in warehouse.ledger.state().of(bronze.name)] == [(files + 1) * FILE_ROWS]

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from timestone_pipeline.data_file import DataFile, describe, naming
-from timestone_pipeline.errors import DataFileFailed
+from timestone_pipeline.errors import DataFileFailed, InvalidConfig
 
 
 def test_a_footer_says_which_times_a_file_holds(tmp_path: Path) -> None:
@@ -26,6 +26,13 @@ def test_a_footer_says_which_times_a_file_holds(tmp_path: Path) -> None:
     assert (found.table, found.rows, found.bytes) == ("clean", 6, path.stat().st_size)
     assert found.partition == "ingest_date=2026-01-01"
     assert DataFile.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_bounds_that_were_not_kept_are_told_with_what_to_do() -> None:
+    one = DataFile("clean", "x.parquet", 1, 1, {"ts": (10, 20)})
+    assert one.bounds_of("ts") == (10, 20)
+    with pytest.raises(InvalidConfig, match=r"clean/x.parquet .*another field than 'when'; give tables.path"):
+        one.bounds_of("when")
 
 
 @pytest.mark.parametrize(
