@@ -19,6 +19,13 @@ Formatter: TypeAlias = Callable[[Batch, int], bytes]
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029]")
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
+_NUMBER_BYTES: dict[int, int] = {
+    HeaderKind.PAYLOAD_FORMAT: 1,
+    HeaderKind.MESSAGE_EXPIRY: 4,
+    HeaderKind.PACKET_ID: 2,
+}
+"""The header items that are numbers, little endian, and how many bytes they have."""
+
 
 def quote(text: str) -> str:
     """A JSON string without characters that a terminal or a line splitter would act on."""
@@ -97,6 +104,8 @@ def _header(item: Header) -> str:
         kind = HeaderKind(item.kind).name.lower()
     except ValueError:
         kind = str(item.kind)  # written by a newer Timestone
+    if _NUMBER_BYTES.get(item.kind) == len(item.value):
+        return f'{{"kind":"{kind}","value":{int.from_bytes(item.value, "little")}}}'
     name = f'"name":{quote(item.name)},' if item.kind == HeaderKind.USER else ""
     return f'{{"kind":"{kind}",{name}{_value(item.value)}}}'
 

@@ -274,16 +274,16 @@ class Broker:
         self.deadlines.watch(link)
         return linger
 
-    def gone(self, link: Link, how: str) -> None:
-        """A client is no longer connected, whoever ended it. Called twice for most; the second time does
-        nothing."""
+    def gone(self, link: Link, how: str, level: int = logging.INFO) -> None:
+        """A client is no longer connected, whoever ended it. Called twice for most; the second time does nothing. A
+        refusal is a warning in the log, an end what `level` says."""
         session, link.session = link.session, None
         if session is None:
             if not link.connected and how != "lost":
                 self.counts.refused += 1
-                self.log.info("%r refused: %s", link, how)
+                self.log.warning("%r refused: %s", link, how)
             return
-        self.log.info("%r disconnected: %s", link, how)
+        self.log.log(level, "%r disconnected: %s", link, how)
         session.client = None
         session.detach()
         self.sessions.disconnect(session)

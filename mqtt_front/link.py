@@ -6,6 +6,7 @@ All links read into one buffer that the broker lends them: what arrives is copie
 
 import enum
 import functools
+import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -479,9 +480,9 @@ class Link:
         """The client broke the protocol: tell it what MQTT has a word for, and close."""
         if error.limit is not None:
             self.broker.over[error.limit] += 1
-        self.end(error.reason, str(error))
+        self.end(error.reason, str(error), logging.WARNING)
 
-    def end(self, reason: Reason, message: str) -> None:
+    def end(self, reason: Reason, message: str, level: int = logging.INFO) -> None:
         """End the connection from our side. The session loses its client now, not when the socket is gone."""
         if self.closing or self.transport is None:
             return
@@ -490,7 +491,7 @@ class Link:
             self._refuse_connect(reason, message)
         elif told:
             self._tell(functools.partial(packets.Disconnect, reason), reason, message)
-        self.broker.gone(self, f"{message} ({reason.name})")
+        self.broker.gone(self, f"{message} ({reason.name})", level)
         self.close(linger=told)
 
     def _refuse_connect(self, reason: Reason, message: str) -> None:
@@ -517,9 +518,8 @@ class Link:
         """Close now, because the client does not read what waits for it in memory: it would not read why, either."""
         self.broker.over["total_unsent_bytes"] += 1
         if not self.closing:
-            self.broker.gone(
-                self, f"too much waits for all clients, and {self.unsent_bytes} bytes that it does not read"
-            )
+            message = f"too much waits for all clients, and {self.unsent_bytes} bytes that it does not read"
+            self.broker.gone(self, message, logging.WARNING)
         self.closing = True
         self.connection.end()
         self.abort()

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_MISMATCHES = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "KEY_TYPE_MISMATCH")
+"""What OpenSSL says of a key that is not the certificate's; the second one where they are of two kinds."""
 
 
 class TlsSettings(Protocol):
@@ -62,12 +64,13 @@ def _load_own(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except ssl.SSLError as error:
-        what = (
-            "belong to different keys"
-            if error.reason == "KEY_VALUES_MISMATCH"
-            else "are not what they should be"
-        )
-        raise BadTls(f"certificate {certificate} and key {key} {what}: {error.reason}") from None
+        if error.reason in _MISMATCHES:
+            raise BadTls(f"certificate {certificate} and key {key} belong to different keys") from None
+        # OpenSSL mostly has no reason to give here, and never says which file it means.
+        _load_pem(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, "certificate")
+        if error.reason is None:
+            raise BadTls(f"{key} holds no private key in PEM") from None
+        raise BadTls(f"certificate {certificate} and key {key} cannot be used: {error.reason}") from None
     except _Encrypted:
         raise BadTls(f"key {key} is encrypted: nobody is there to type its password") from None
 
@@ -93,7 +96,8 @@ def _load_pem(context: ssl.SSLContext, path: Path, what: str) -> None:
     try:
         context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
-        raise BadTls(f"{path} holds no {what} in PEM: {error.reason}") from None
+        reason = f": {error.reason}" if error.reason else ""
+        raise BadTls(f"{path} holds no {what} in PEM{reason}") from None
 
 
 def certificate_name(certificate: Mapping[str, Any], kind: str) -> str | None:

@@ -21,6 +21,9 @@ def batch(tmp_path: Path) -> timestone.Batch:
             Header(HeaderKind.USER, "unit", "°C".encode()),
             Header(HeaderKind.USER, "unit", b"\xff"),
             Header(HeaderKind.CONTENT_TYPE, "", b"text/plain"),
+            Header(HeaderKind.PAYLOAD_FORMAT, "", b"\x01"),
+            Header(HeaderKind.MESSAGE_EXPIRY, "", (3600).to_bytes(4, "little")),
+            Header(HeaderKind.MESSAGE_EXPIRY, "", b"of two bytes more"),
             Header(77, "new", b""),
         ]
     )
@@ -57,6 +60,9 @@ def test_json_says_everything_about_a_record(batch: timestone.Batch) -> None:
         {"kind": "user", "name": "unit", "value": "°C"},
         {"kind": "user", "name": "unit", "value_base64": "/w=="},
         {"kind": "content_type", "value": "text/plain"},
+        {"kind": "payload_format", "value": 1},
+        {"kind": "message_expiry", "value": 3600},
+        {"kind": "message_expiry", "value": "of two bytes more"},
         {"kind": "77", "value": ""},
     ]
 

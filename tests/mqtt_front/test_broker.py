@@ -266,6 +266,24 @@ def test_connections_are_logged_with_address_and_id_and_a_normal_end_is_no_error
     assert "secret" not in caplog.text
 
 
+def test_who_is_refused_or_breaks_a_rule_is_a_warning(
+    server: MqttServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="timestone.mqtt"):
+        with RawClient(server.address, 5) as refused:
+            refused.send(packets.Connect("refused", 5, properties=Properties(authentication_method="none")))
+            assert refused.expect(Connack).reason == 0x8C
+            refused.expect_closed()
+        with client(server, "breaker") as breaker:
+            breaker.send(packets.Connect("breaker"))
+            breaker.expect_closed()
+        wait_for(lambda: len(caplog.messages) == 2)
+    assert "client 'refused'" in caplog.messages[0]
+    assert "refused: " in caplog.messages[0]
+    assert "client 'breaker'" in caplog.messages[1]
+    assert "disconnected: a second CONNECT" in caplog.messages[1]
+
+
 def test_a_connack_comes_before_anything_else(server: MqttServer) -> None:
     with RawClient(server.address) as sleeper, client(server, "waker") as publisher:
         sleeper.connect("sleeper", clean=False)

@@ -48,10 +48,18 @@ def test_certificate_and_key_may_be_in_one_file(server: Certified, tmp_path: Pat
 def test_files_that_cannot_be_used_are_named(server: Certified, authority: Authority, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("nothing")
+    cut = tmp_path / "cut"
+    cut.write_bytes(server.path.read_bytes()[:200])
     other = authority.issue("other")
     cases: list[tuple[dict[str, Any], str]] = [
         ({"key": other.key_path}, "belong to different keys"),
-        ({"certificate": text}, "are not what they should be"),
+        ({"certificate": text}, f"{text} holds no certificate in PEM"),
+        ({"certificate": cut}, f"{cut} holds no certificate in PEM$"),
+        (
+            {"certificate": server.key_path, "key": server.path},
+            f"{server.key_path} holds no certificate in PEM",
+        ),
+        ({"key": text}, f"{text} holds no private key in PEM$"),
         ({"key": encrypt_key(server, b"secret")}, "is encrypted"),
         ({"client_ca": text}, "holds no certificate"),
         ({"client_ca": authority.path, "client_crl": text}, "holds no certificate revocation list"),
