@@ -82,13 +82,7 @@ class RawFile:
     def _pread(self, position: int, length_bytes: int) -> bytes:
         if self._fd is None:
             self._fd = self._files.open(self.path)
-        data = self._files.pread(self._fd, length_bytes, position)
-        while len(data) < length_bytes:  # a signal or a very large read may cut it short
-            more = self._files.pread(self._fd, length_bytes - len(data), position + len(data))
-            if not more:
-                break
-            data += more
-        return data
+        return self._files.read_all(self._fd, length_bytes, position)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,8 @@ class Files:
             raise _named(error, fd) from None
 
     def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
-        """Read up to `length_bytes`; short only at the end of the file."""
+        """Read up to `length_bytes`. May be short, like the system call: at the end of the file, after a signal, or
+        when more than 2 GiB are wanted."""
         try:
             return os.pread(fd, length_bytes, position)
         except OSError as error:
@@ -235,6 +236,18 @@ class Files:
                 raise _named(OSError(errno.EIO, "pwrite wrote nothing"), fd)
             done += count
 
+    def read_all(self, fd: int, length_bytes: int, position: int) -> bytes:
+        """Read `length_bytes`; short only at the end of the file."""
+        if length_bytes == 0:
+            return b""
+        data = self.pread(fd, length_bytes, position)
+        while len(data) < length_bytes:
+            more = self.pread(fd, length_bytes - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
     def write_pieces(self, fd: int, pieces: tuple[bytes, ...], size_bytes: int, position: int) -> None:
         """Like `write_all` of the pieces back to back; `size_bytes` is their sum."""
         if len(pieces) == 1:
@@ -251,7 +264,7 @@ class Files:
     def read_file(self, path: Path) -> bytes:
         fd = self.open(path)
         try:
-            return self.pread(fd, self.size(fd), 0)
+            return self.read_all(fd, self.size(fd), 0)
         finally:
             self.close(fd)
 

@@ -11,7 +11,6 @@ import bisect
 import errno
 import threading
 from dataclasses import dataclass
-from functools import partial
 from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from timestone.entry_seal import EntrySeal
 from timestone.errors import CorruptRecord
 from timestone.files import Files
 from timestone.framed_bytes import FramedBytes, FramedFile, open_framed
+from timestone.frames import Read
 from timestone.index import (
     HEADER_BYTES,
     SUMMARY,
@@ -86,7 +86,7 @@ class OpenPair:
         self.entry_room = min(room, trailer.entry_count) if trailer else room
         self._framed: FramedBytes | None = None
         if trailer is not None and trailer.frames is not None:
-            read = partial(_pread, files, segment_fd)
+            read = _reader_of(files, segment_fd)
             file = FramedFile(read, files.size(segment_fd), trailer.log_id, trailer.base_offset)
             self._framed, _ = open_framed(
                 files, segment_path.parent, file, frames, trailer.frames, trailer.segment_bytes
@@ -95,7 +95,7 @@ class OpenPair:
     def read(self, position: int, length_bytes: int) -> bytes:
         """Bytes of the records, as appended; short when the file is."""
         return (
-            _pread(self._files, self.segment_fd, position, length_bytes)
+            self._files.read_all(self.segment_fd, length_bytes, position)
             if self._framed is None
             else self._framed.read(position, length_bytes)
         )
@@ -115,18 +115,10 @@ class OpenPair:
             self._files.close(self.segment_fd)
 
 
-def _pread(files: Files, fd: int, position: int, length_bytes: int) -> bytes:
+def _reader_of(files: Files, fd: int) -> Read:
     """Not a method: a pair that its own compressed file refers to would keep its descriptors until the garbage
     collector comes by."""
-    if length_bytes == 0:
-        return b""
-    data = files.pread(fd, length_bytes, position)
-    while len(data) < length_bytes:  # a signal or a very large read may cut it short
-        more = files.pread(fd, length_bytes - len(data), position + len(data))
-        if not more:
-            break
-        data += more
-    return data
+    return lambda position, length_bytes: files.read_all(fd, length_bytes, position)
 
 
 @dataclass(frozen=True, slots=True)

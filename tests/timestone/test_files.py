@@ -44,6 +44,21 @@ def test_what_is_written_can_be_read_anywhere_in_the_file(files: Files, path: Pa
     assert files.read_file(path) == path.read_bytes()
 
 
+def test_what_the_system_reads_in_pieces_is_read_to_the_end(path: Path) -> None:
+    class ShortFiles(Files):
+        def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
+            return super().pread(fd, min(length_bytes, 3), position)
+
+    path.write_bytes(b"0123456789")
+    files = ShortFiles()
+    fd = files.open(path)
+    assert files.read_all(fd, 8, 1) == b"12345678"
+    assert files.read_all(fd, 100, 8) == b"89"
+    assert files.read_all(fd, 0, 2) == files.read_all(fd, 5, 10) == b""
+    files.close(fd)
+    assert files.read_file(path) == b"0123456789"
+
+
 def test_pieces_are_written_back_to_back(files: Files, path: Path) -> None:
     fd = files.create(path)
     many = [bytes([number % 251]) * (number % 3) for number in range(3000)]  # more than one call takes
