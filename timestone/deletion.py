@@ -12,6 +12,7 @@ Segments only ever go from the front. So one `.deleted` file proves that its seg
 deleted, whatever else a power loss has left of the renames: see `live`."""
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -97,25 +98,26 @@ class DeletedFiles:
     def unlink_due(self) -> float | None:
         """Unlink what is due; returns in how many seconds more will be, None for never. A file that cannot be
         unlinked is left to the next open."""
-        while (due := self._first_due()) is not None and due <= time.monotonic():
-            self._unlink_first()
-        return None if due is None else due - time.monotonic()
+        while self._unlink_first(time.monotonic()):
+            pass
+        with self._lock:
+            return self._waiting[0][0] - time.monotonic() if self._waiting else None
 
     def unlink_all(self) -> None:
         """The store closes: do not wait."""
-        while self._first_due() is not None:
-            self._unlink_first()
+        while self._unlink_first(math.inf):
+            pass
 
-    def _first_due(self) -> float | None:
+    def _unlink_first(self, due_by: float) -> bool:
+        """Unlink what waits longest if it is due by then; false when there is nothing of the kind."""
         with self._lock:
-            return self._waiting[0][0] if self._waiting else None
-
-    def _unlink_first(self) -> None:
-        with self._lock:
+            if not self._waiting or self._waiting[0][0] > due_by:
+                return False
             _, path, remove = self._waiting.popleft()
         try:
             remove(path)
         except FileNotFoundError:
-            return  # an earlier generation of a segment that was deleted meanwhile, with all its files
+            pass  # an earlier generation of a segment that was deleted meanwhile, with all its files
         except OSError as error:
             _LOGGER.warning("%s: could not be removed, the next open tries again: %s", path, error)
+        return True

@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from timestone.flag import Flag
+
 if TYPE_CHECKING:
     from timestone.log import Log
 
@@ -15,7 +17,7 @@ class LogThread:
     def __init__(self, name: str, serve: "Callable[[Log], None]") -> None:
         """`serve` is called by the thread, and deals with its errors itself: one that it raises ends the thread."""
         self._serve = serve
-        self._logs: queue.SimpleQueue[Log | threading.Event | None] = queue.SimpleQueue()
+        self._logs: queue.SimpleQueue[Log | Flag | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -25,7 +27,7 @@ class LogThread:
 
     def settle(self) -> None:
         """Wait until all that was put before this call has been served."""
-        served = threading.Event()
+        served = Flag()  # not an Event, which a Ctrl-C here could leave locked for the thread that sets it
         self._logs.put(served)
         served.wait()
 
@@ -36,7 +38,7 @@ class LogThread:
 
     def _run(self) -> None:
         while (log := self._logs.get()) is not None:
-            if isinstance(log, threading.Event):
+            if isinstance(log, Flag):
                 log.set()
             else:
                 self._serve(log)

@@ -142,7 +142,7 @@ def parse_pair_base(name: str) -> int | None:
 
 def deleted_path(path: Path) -> Path:
     """The name under which a segment or index waits to be unlinked."""
-    return path.with_name(path.name + DELETED_SUFFIX)
+    return with_suffix(path, DELETED_SUFFIX)
 
 
 def parse_deleted(name: str) -> int | None:

@@ -12,13 +12,12 @@ import numpy as np
 
 from timestone import kernel
 from timestone.batch import Batch
-from timestone.config import MIB
 from timestone.entries import ENTRY, Entries
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost
 from timestone.history import History
 from timestone.named_readers import NamedReaders, ReaderLag, ReaderStore
 from timestone.pin import Pin
-from timestone.reader import Reader, Start
+from timestone.reader import READ_BYTES, READ_RECORDS, Reader, Start
 from timestone.record import FLAG_REMOVED, Record
 from timestone.segment import Run, Segment
 from timestone.tail import SingleRecord, TailRun, entries_of
@@ -26,8 +25,6 @@ from timestone.topic_choice import TopicChoice
 from timestone.topics import TopicDictionary
 from timestone.wakeups import Wakeups
 
-READ_RECORDS = 65_536
-READ_BYTES = MIB
 _SCAN_RECORDS = 1 << 16
 """How many index entries one step of a filtered read looks at."""
 _SMALL_RECORDS = 16

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from timestone.batch import Batch
+from timestone.config import MIB
 from timestone.errors import OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.filters import validate_filter
 from timestone.flag import Flag
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from timestone.readable import ReadableLog
 
 Start = int | Literal["earliest", "latest"]
-_READ_RECORDS = 65_536
-_READ_BYTES = 1 << 20
+READ_RECORDS = 65_536
+READ_BYTES = MIB
+"""What one read returns at most when it is not told: these bound what a batch takes in memory."""
 
 
 class Reader:
@@ -109,7 +111,7 @@ class Reader:
             self.log.wakeups.register(self, self._filters)
 
     def read(
-        self, *, max_records: int = _READ_RECORDS, max_bytes: int = _READ_BYTES, max_scan: int | None = None
+        self, *, max_records: int = READ_RECORDS, max_bytes: int = READ_BYTES, max_scan: int | None = None
     ) -> Batch:
         """The next records, and move behind them. Empty when it has caught up, or when the first `max_scan`
         records that it looked at did not match.

@@ -74,7 +74,7 @@ def seal_index(
     one is never rewritten, but recovery also seals a rewritten segment whose trailer is damaged. On OSError the
     growing index is as it was, and sealing can be tried again."""
     path = names.index_path(folder, header.base_offset)
-    temporary = path.with_name(path.name + names.TEMPORARY_SUFFIX)
+    temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
     try:
         files.unlink(temporary)  # what an earlier try has left: this folder has one sealer
     except FileNotFoundError:

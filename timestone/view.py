@@ -364,7 +364,7 @@ class LogView(ReadableLog):
     def _in_tail(self, offset: int) -> TailRun | None:
         return None
 
-    def _look_at(self, base: int, known: Segment | None) -> "_Look | None":
+    def _look_at(self, base: int, known: Segment | None) -> _Look | None:
         """A segment as it is now; None when its files are gone or are not the log's."""
         path = names.index_path(self.folder, base)
         try:
