@@ -153,8 +153,8 @@ class LogFailed(TimestoneError):
     """A write or fsync failed in a way that leaves the disk's state unknown; the log refuses appends until
     reopened.
 
-    Reads go on. `first` and `last` (inclusive) are the offsets that were visible but never became durable, or
-    None when every visible record was already synced."""
+    Reads go on. `unsynced` has the offsets that were visible and never became durable; empty when every visible record
+    was already synced."""
 
     def __init__(self, path: Path, cause: BaseException, unsynced: range = range(0)) -> None:
         lost = (

@@ -1,5 +1,5 @@
-"""The index file's fixed parts: header page, checkpoint slots, footer. Bytes in, values out; no file is
-touched here.
+"""The index file's fixed parts: header page, checkpoint slots, topic summary, trailer. Bytes in, values out; no file
+is touched here.
 
     0                    header page, 4096 bytes
     4096                 entries, 32 bytes each (timestone/entries.py)

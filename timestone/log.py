@@ -2,7 +2,7 @@
 
 Locks, always taken in this order: `_sync_lock` (one flush at a time), `_write_lock` (one writer at a time),
 `wakeups.lock` (the published end and the parked readers; held for microseconds, the only one that an event
-loop may take).
+loop may wait for: it tries the write lock, and submits when somebody has it).
 
 An append goes: drafts → one pwrite of records, one of entries → tail → the published end rises → readers
 wake. Those who wait for `synced` then meet at `_sync_lock`: whoever gets it flushes for all that were written

@@ -331,8 +331,8 @@ class SegmentWriter:
     def _reserve(self, count: int) -> None:
         """Have zeroed space for `count` entries: grows by 64 KiB, then doubling, then by 1 MiB.
 
-        From the second step on the zeros are written: blocks that were never written have to be marked as written by
-        the flush of the entries: metadata with each flush instead of once a step
+        From the second step on the zeros are written, too. In blocks that are only reserved, each flush of entries
+        would have to note in the metadata of the file that they are written now; so one flush a step does
         (docs/performance.md)."""
         needed = entry_position(count)
         if needed <= self._reserved:

@@ -8,7 +8,6 @@ import zstandard
 
 from timestone.files import Data
 
-LEVEL_MAX = 22
 _PRIVATE_ID = 1 << 15
 """Dictionary ids below are the public registry's; ours are this and the dictionary's number."""
 _PIECE_BYTES = 16 * 1024
@@ -58,7 +57,7 @@ class FrameDecoder:
     def decode_partly(self, frame: Data, raw_bytes: int) -> bytes:
         """What comes out of a damaged frame before it breaks, right or wrong: the records' checksums tell."""
         decoded = bytearray()
-        # One that has failed is not used again.
+        # One of its own: a stream that breaks off leaves its decompressor in the middle of a frame.
         reader = zstandard.ZstdDecompressor(self._dictionary).stream_reader(bytes(frame))
         try:
             while len(decoded) < raw_bytes and (piece := reader.read(_PIECE_BYTES)):
