@@ -4,7 +4,6 @@ Sessions are saved in one durable transaction for all that changed since the las
 own: the event loop never waits for the disk.
 """
 
-import heapq
 import json
 import logging
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from mqtt_front.exactly_once import Receipts
 from mqtt_front.groups import KEY_PREFIX, Groups
 from mqtt_front.loop import Loop
 from mqtt_front.passing_time import PassingTime
+from mqtt_front.schedule import Schedule
 from mqtt_front.session import Session
 from mqtt_front.session_document import (
     UnknownSession,
@@ -66,8 +66,8 @@ class Sessions:
         self._writer = WriteBehind(documents, SPACE, loop, executor, log=log)
         self.connected: dict[str, Session] = {}
         self._away: dict[str, _Stored] = {}
-        self._expiries: list[tuple[float, str]] = []
-        self._scheduled: dict[str, float] = {}
+        self._expiries: Schedule[str] = Schedule()
+        """By client id: when the session of one that is away ends, by `PassingTime`."""
         self._changed: dict[str, Session] = {}
         self.expired_count = 0
         self.connected_maximum = 0
@@ -112,6 +112,7 @@ class Sessions:
             self.discard(client_id)
             return None
         del self._away[client_id]
+        self._expiries.call_off(client_id)
         try:
             return restore(client_id, stored.document)
         except UnknownSession as error:
@@ -121,6 +122,7 @@ class Sessions:
     def discard(self, client_id: str) -> None:
         """Forget the stored session of a client, for good."""
         if self._away.pop(client_id, None) is not None:
+            self._expiries.call_off(client_id)
             self._end(client_id)
 
     def _end(self, client_id: str) -> None:
@@ -205,33 +207,16 @@ class Sessions:
 
     def expire(self) -> None:
         """Drop the sessions whose time is over."""
-        now = self._time.now_s()
-        while self._expiries and self._expiries[0][0] <= now:
-            looked_at_s, client_id = heapq.heappop(self._expiries)
-            if self._scheduled.get(client_id) == looked_at_s:
-                del self._scheduled[client_id]
-            stored = self._away.get(client_id)
-            if stored is None or stored.expires_s is None:
-                continue
-            if stored.expires_s > now:  # it was connected meanwhile
-                self._schedule(client_id, stored.expires_s)
-            else:
-                self.discard(client_id)
-                self.expired_count += 1
+        for client_id in self._expiries.take(self._time.now_s()):
+            self.discard(client_id)
+            self.expired_count += 1
 
     def _put_away(self, client_id: str, document: bytes) -> None:
         left_s = session_lifetime(document).left_s(self._time.wall_s())
         expires_s = None if left_s is None else self._time.now_s() + left_s
         self._away[client_id] = _Stored(document, expires_s)
         if expires_s is not None:
-            self._schedule(client_id, expires_s)
-
-    def _schedule(self, client_id: str, expires_s: float) -> None:
-        """Look at the session then. A client that comes and goes has one entry in the heap, not one for each
-        absence."""
-        if expires_s < self._scheduled.get(client_id, float("inf")):
-            self._scheduled[client_id] = expires_s
-            heapq.heappush(self._expiries, (expires_s, client_id))
+            self._expiries.set(client_id, expires_s)
 
     def _save_checkpoint(self) -> None:
         """Say, in the same transaction as the sessions, up to where they know about the logs: that far a start need not
