@@ -93,7 +93,7 @@ class Groups:
                 continue
             try:
                 self._restore(log, topic_filter, json.loads(document), sessions)
-            except (ValueError, KeyError, TypeError, InvalidName) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 complain.error("shared subscription %r begins anew: %r", topic_filter[:200], error)
 
     def _restore(self, log: Log, topic_filter: str, body: dict[str, Any], sessions: Container[str]) -> None:

@@ -139,7 +139,7 @@ def decode_session(
             if (found := source(state.get("log", key))) is not None:
                 _restore_feed(session, key, found, state, wanted)
         session.restore([_subscription(one, session) for one in body["subscriptions"]], sources)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnknownSession(f"a session document that cannot be read: {error!r}") from error
     return session
 
@@ -154,7 +154,7 @@ def with_found_receipts(client_id: str, document: bytes, receipts: Receipts) -> 
         if not found:
             return document
         body["received"] = sorted({*body["received"], *found})
-    except (UnknownSession, ValueError, KeyError, TypeError):
+    except (UnknownSession, ValueError, KeyError, TypeError, AttributeError):
         return document
     body["settled"] = dict(receipts.settled)
     return document[: _HEADER.size] + json.dumps(body, separators=(",", ":")).encode()

@@ -113,6 +113,8 @@ def test_a_log_that_is_gone_is_left_out_and_a_new_one_begins_now(source: LogSour
         GOLDEN[:60],
         GOLDEN[:20] + b"[]",
         GOLDEN[:20] + b'{"subscriptions":[],"logs":{}}',
+        GOLDEN[:20]
+        + b'{"subscriptions":[],"logs":[],"last_packet_id":0,"released":[],"received":[],"run":1,"unsettled":[]}',
         GOLDEN[:20] + b"\xff",
     ],
 )
