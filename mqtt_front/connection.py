@@ -15,7 +15,7 @@ from mqtt_front.codec.packets import MQTT_3_1_1, MQTT_5, Packet, PacketType
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.codec.scan import PublishRun, scan_acknowledgements, scan_pings
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
-from mqtt_front.events import Acknowledgements, Event, Pings, Publishes, PublishRow
+from mqtt_front.events import Acknowledgements, Event, Pings, Publishes, PublishRow, has_qos_2
 from mqtt_front.headers import publish_headers
 from mqtt_front.kernel import scan_publishes
 
@@ -35,7 +35,6 @@ _NO_LIMIT = 1 << 32
 _CONNECT_HEAD_BYTES = 9
 """Protocol name and level, in the longer of its two forms."""
 _PINGREQ = 0xC0
-_QOS_2 = bytes((0x34, 0x35, 0x3C, 0x3D))
 _FROM_SERVERS = (packets.Connack, packets.Suback, packets.Unsuback, packets.Pingresp)
 
 
@@ -295,7 +294,7 @@ class Connection:
     def _admit(self, run: PublishRun) -> tuple[int, MqttError | None]:
         """How many publishes of a run are within the receive maximum and the maximum QoS."""
         room = self.inbound.receive_maximum - self.unacknowledged - len(self.unreleased)
-        qos2 = len(run.first_bytes.translate(None, _QOS_2)) < len(run.first_bytes)
+        qos2 = has_qos_2(run.first_bytes)
         answers = len(run.acknowledgements) // 4
         if (self.level < MQTT_5 or answers <= room) and self.inbound.maximum_qos >= 1 + qos2:
             return len(run.first_bytes), None

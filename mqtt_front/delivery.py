@@ -283,7 +283,7 @@ class Delivery:
         session.saving_count += 1
         self._sessions.save(session, functools.partial(self._saved, step, client, packed.data))
 
-    def _saved(self, step: "_Step", client: Client, data: bytes) -> None:
+    def _saved(self, step: _Step, client: Client, data: bytes) -> None:
         """The session is durable with the packet ids in `data`. Saves end in their order, so deliveries keep theirs."""
         session = step.feed.session
         session.saving_count -= 1
@@ -292,7 +292,7 @@ class Delivery:
         if step.feed.reader is step.reader and step.feed.state is FeedState.SAVING:
             self._go_on(step)
 
-    def _go_on(self, step: "_Step") -> None:
+    def _go_on(self, step: _Step) -> None:
         """A step is done: read on, or wait for more."""
         feed = step.feed
         self._sessions.changed(feed.session)

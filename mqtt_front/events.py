@@ -7,6 +7,13 @@ from typing import NamedTuple
 
 from mqtt_front.codec.packets import Auth, Connect, Disconnect, PacketType, Subscribe, Unsubscribe
 
+_QOS_2 = bytes((0x34, 0x35, 0x3C, 0x3D))
+
+
+def has_qos_2(first_bytes: bytes) -> bool:
+    """Is any of the publishes with these first bytes at QoS 2?"""
+    return len(first_bytes.translate(None, _QOS_2)) < len(first_bytes)
+
 
 class Publishes(NamedTuple):
     """Consecutive publishes as columns, one entry each. Aliases are resolved; topics are not validated yet.

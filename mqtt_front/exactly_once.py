@@ -19,7 +19,6 @@ from timestone.log import Log
 from timestone.record import FLAG_QOS_MASK, FLAG_QOS_SHIFT, HeaderKind
 
 _EXACTLY_ONCE = 2 << FLAG_QOS_SHIFT
-_QOS_2 = bytes((0x34, 0x35, 0x3C, 0x3D))
 
 
 class ReceivedId(NamedTuple):
@@ -28,11 +27,6 @@ class ReceivedId(NamedTuple):
     log: str
     offset: int
     packet_id: int
-
-
-def has_qos_2(run: Publishes) -> bool:
-    """Is any publish of the run at QoS 2?"""
-    return len(run.first_bytes.translate(None, _QOS_2)) < len(run.first_bytes)
 
 
 class Receipts:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
@@ -187,7 +187,7 @@ class MqttFront:
         self._login_executor.shutdown(wait=False, cancel_futures=True)
         self._broker = None
 
-    async def _until(self, done: Any, within_s: float = _SETTLE_S) -> None:
+    async def _until(self, done: Callable[[], bool], within_s: float = _SETTLE_S) -> None:
         """Wait for what other callbacks bring about, but not for ever: a stop ends within seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s

@@ -9,13 +9,11 @@ from array import array
 from typing import Any, NamedTuple, Protocol
 
 from mqtt_front.codec.scan import PublishRun, scan_publishes
-from mqtt_front.known_topics import KnownTopics
+from mqtt_front.known_topics import TOPIC_BITS, TOPIC_MASK, KnownTopics
 
 _NOT_PLAIN = bytes(first for first in range(256) if first & 0x05)
 """First bytes with RETAIN or QoS 2."""
 _PLAIN_FLAGS = bytes(first & 0x02 for first in range(256))
-TOPIC_BITS = 32
-"""A topic's code is the number of its log and, in so many lower bits, its id there."""
 
 
 class Publisher(Protocol):
@@ -106,7 +104,7 @@ class Gathering:
             return position
         self._log = logs.pop()
         for run in runs:
-            ids = [codes[topic] & 0xFFFF_FFFF for topic in run.topics]
+            ids = [codes[topic] & TOPIC_MASK for topic in run.topics]
             self._ids.extend([ids[number] for number in array("H", run.topic_numbers)])
             self._data.append(run.data)
             self._lengths.append(run.lengths)

@@ -23,10 +23,11 @@ from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.fair_share import FairShare, Holdable
 from mqtt_front.gathering import Gathered
 from mqtt_front.kernel import Gathering
+from mqtt_front.known_topics import TOPIC_BITS, TOPIC_MASK
 from mqtt_front.loop import Loop
 from mqtt_front.mailbox import Mailbox
 from mqtt_front.retaining import has_retained
-from mqtt_front.routing import TOPIC_BITS, TOPIC_MASK, Router
+from mqtt_front.routing import Router
 from timestone.config import Ack
 from timestone.draft import Draft
 from timestone.errors import QueueFull, StorageFull, TimestoneError

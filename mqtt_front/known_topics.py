@@ -6,6 +6,10 @@ that has to be made first. The compiled twin in `_kernel.pyx` looks up what lies
 
 from operator import index
 
+TOPIC_BITS = 32
+"""A topic's code is the number of its log and, in so many lower bits, its id there."""
+TOPIC_MASK = (1 << TOPIC_BITS) - 1
+
 
 class KnownTopics:
     """Topics with their codes. Only ever grows."""

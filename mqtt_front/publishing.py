@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from mqtt_front.codec.packets import MQTT_5, Will
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MqttError, ProtocolViolation
-from mqtt_front.events import Publishes, PublishRow
-from mqtt_front.exactly_once import has_qos_2
+from mqtt_front.events import Publishes, PublishRow, has_qos_2
 from mqtt_front.headers import header_block, with_publisher, with_will_key
 from mqtt_front.link import Link
 from mqtt_front.rate import Rate
@@ -83,7 +82,7 @@ def _append(broker: "Broker", link: Link, run: Publishes, forbidden: Collection[
     created = broker.router.created_count
     room = broker.settings.client_topic_count - link.topics_created
     try:
-        if link.session is not None and has_qos_2(run):
+        if link.session is not None and has_qos_2(run.first_bytes):
             _append_once(broker, link, link.session, run, forbidden, room)
             return
         fault = broker.ingest.add(link, run, forbidden, room)

@@ -12,13 +12,12 @@ from mqtt_front.filter_form import parse_filter
 from mqtt_front.filter_relations import overlap
 from mqtt_front.groups import Groups
 from mqtt_front.kernel import KnownTopics
+from mqtt_front.known_topics import TOPIC_BITS
 from mqtt_front.retained import RetainedMessages
 from timestone.errors import TopicLimit
 from timestone.filters import topic_matches
 from timestone.log import Log
 
-TOPIC_BITS = 32
-TOPIC_MASK = (1 << TOPIC_BITS) - 1
 RESERVED = ("$SYS", "$share", "$stream", "$queue")
 """First levels that clients cannot publish to: the server speaks there, or they are not topics at all."""
 

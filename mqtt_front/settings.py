@@ -5,15 +5,11 @@ from dataclasses import dataclass, field
 
 from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.security.settings import SecuritySettings
-from timestone.address import is_loopback, parse_address
-from timestone.config import Ack
+from timestone.address import parse_address
+from timestone.config import KIB, MIB, Ack
 from timestone.declared import Declared, setting
-from timestone.errors import InvalidName
 from timestone.filters import validate_filter
 from timestone.names import validate_log_name
-
-KIB = 1024
-MIB = 1024 * KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +273,3 @@ class MqttSettings(SecuritySettings):
                 f"nobody could come in on {listener.address}: anonymous clients may not, and there is no "
                 "password_file, no jwt and no authenticator that could tell others"
             )
-
-
-__all__ = ["InvalidName", "ListenerSettings", "MqttSettings", "Route", "is_loopback"]

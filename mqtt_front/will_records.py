@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mqtt_front.errors import MqttError
+from mqtt_front.known_topics import TOPIC_BITS
 from mqtt_front.log_batches import batches_since
-from mqtt_front.routing import TOPIC_BITS, Router
+from mqtt_front.routing import Router
 from timestone.record import HeaderKind
 
 

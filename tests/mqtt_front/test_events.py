@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from mqtt_front.events import Publishes, PublishRow
+from mqtt_front.events import Publishes, PublishRow, has_qos_2
 
 ROWS = [
     PublishRow(0x30, b"a", b"", b"1", b""),
@@ -32,6 +32,11 @@ def test_rows_become_columns() -> None:
 def test_columns_become_the_same_rows() -> None:
     assert list(Publishes.of(ROWS).rows()) == ROWS
     assert list(Publishes.of([]).rows()) == []
+
+
+def test_first_bytes_tell_of_qos_2() -> None:
+    assert not has_qos_2(bytes((0x30, 0x32, 0x3B)))
+    assert has_qos_2(bytes((0x30, 0x34)))
 
 
 def test_a_run_without_headers_has_no_column_for_them() -> None:

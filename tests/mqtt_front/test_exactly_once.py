@@ -11,7 +11,7 @@ from mqtt_front.codec.packets import MQTT_5, Connack, Connect, Publish, Pubrec
 from mqtt_front.codec.properties import Properties
 from mqtt_front.errors import ProtocolViolation
 from mqtt_front.events import Publishes, PublishRow
-from mqtt_front.exactly_once import Receipts, has_qos_2, received_since
+from mqtt_front.exactly_once import Receipts, received_since
 from mqtt_front.session import Session
 from mqtt_front.sessions import SPACE
 from tests.support.mqtt_clients import RawClient
@@ -63,11 +63,6 @@ def test_only_the_first_of_an_id_is_kept(log: Log) -> None:
     assert session.forget_received([5, 6]) == [5]
     kept, repeated = receipts.once(session, run(row(2, 5, b"5")))
     assert [one.payload for one in kept.rows()] == [b"5"] and repeated == []
-
-
-def test_a_run_without_qos_2_is_known_at_a_glance() -> None:
-    assert not has_qos_2(run(row(0, 0), row(1, 2)))
-    assert has_qos_2(run(row(0, 0), row(2, 2)))
 
 
 def test_the_record_carries_id_and_owner_where_the_session_outlives_the_connection(log: Log) -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket
-from mqtt_front.routing import TOPIC_BITS, TOPIC_MASK, Router
+from mqtt_front.known_topics import TOPIC_BITS, TOPIC_MASK
+from mqtt_front.routing import Router
 from timestone.config import LogConfig
 from timestone.filters import topic_matches
 from timestone.store import Store

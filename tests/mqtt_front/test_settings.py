@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqtt_front.security.settings import SecuritySettings
-from mqtt_front.settings import MqttSettings, Route, is_loopback
+from mqtt_front.settings import MqttSettings, Route
 from timestone.config import Ack
 
 
@@ -32,13 +32,6 @@ def test_an_address_has_host_and_port(listen: str) -> None:
 
 def test_ipv6_addresses_stand_in_brackets() -> None:
     assert MqttSettings(listen="[::1]:1").all_listeners[0].host_and_port == ("::1", 1)
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"), [("localhost", True), ("127.8.8.8", True), ("::1", True), ("", False)]
-)
-def test_loopback_is_known_without_asking_anybody(host: str, loopback: bool) -> None:
-    assert is_loopback(host) is loopback
 
 
 @pytest.mark.parametrize(
