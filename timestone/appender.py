@@ -85,8 +85,10 @@ class Appender:
         next_offset: int,
         epoch: int,
         last_timestamp_us: int,
+        sync_topics: Callable[[], None],
         leftovers: Leftovers | None = None,
     ) -> None:
+        """sync_topics: makes the names durable that written records use. Raises OSError."""
         self.history = history
         """Replaced whole at every change, so readers take it without a lock."""
         self.configure(config)
@@ -96,6 +98,7 @@ class Appender:
         self.synced_offset = next_offset if leftovers is None else leftovers.synced_offset
         self.unsynced_bytes = 0
         self._leftovers = leftovers
+        self._sync_topics = sync_topics
         self._place = place
         self._last_timestamp_us = last_timestamp_us
         self._writer: SegmentWriter | None = None
@@ -306,6 +309,7 @@ class Appender:
     def _rescue_marked(self, cause: Exception) -> None:
         try:
             self.doubt()
+            self._sync_topics()  # no flush has come to the names of the records that are about to be durable
             self.rescue(cause)
             self.trust()
         except OSError as error:

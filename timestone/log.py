@@ -83,6 +83,7 @@ class Log(ReadableLog):
             next_offset=next_offset,
             epoch=epoch,
             last_timestamp_us=last_timestamp_us,
+            sync_topics=topics.sync,
             leftovers=leftovers,
         )
         self._start_offset = start_offset

@@ -19,6 +19,7 @@ import errno
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -310,7 +311,8 @@ class LogRecovery:
         try:
             flush()
         except OSError as error:
-            mark_doubt(self._files, self._folder)
+            with suppress(OSError):  # the disk may take no mark either: all the less may this be tried again
+                mark_doubt(self._files, self._folder)
             raise LogFailed(self._folder, error) from error
 
     def _put_aside(self, finding: Finding) -> None:

@@ -181,6 +181,8 @@ class Workload:
             return  # whether it is there is unknown
         except (OSError, StorageFull):
             self._note(Refused(number))
+        finally:
+            self._note(Promised(Ack.SYNCED, self.log.synced_offset))
 
     def append(self, ack: Ack, size: int = 20, topic: str | None = None) -> None:
         """One record by a thread that waits for the disk."""

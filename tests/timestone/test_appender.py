@@ -25,7 +25,13 @@ def appender(files: FaultyFiles, quick_directory: Path) -> Iterator[Appender]:
     open_segments = OpenSegments(8)
     place = LogPlace(files, quick_directory, 77, BOOT_ID, open_segments, StepClock().now_us)
     appender = Appender(
-        place, LogConfig(segment_entries=3), History([]), next_offset=10, epoch=2, last_timestamp_us=0
+        place,
+        LogConfig(segment_entries=3),
+        History([]),
+        next_offset=10,
+        epoch=2,
+        last_timestamp_us=0,
+        sync_topics=lambda: None,
     )
     yield appender
     appender.release()

@@ -266,6 +266,22 @@ def test_flush_that_fails_during_recovery_is_not_forgotten_by_the_next_one(
     shutil.rmtree(root)
 
 
+@pytest.mark.parametrize("path", [".segment", ".index", "topics"])
+def test_flush_that_fails_during_recovery_is_not_tried_again_where_that_cannot_be_noted(
+    specimen: Specimen, quick_directory: Path, path: str
+) -> None:
+    """As a file system does that becomes read-only with its first error: the second flush, of pages that the kernel
+    calls clean, was believed."""
+    root = quick_directory / "again"
+    specimen.write(root)
+    files = FaultyFiles()
+    files.fail("create", errno.EROFS, forever=True)
+    files.fail("fdatasync", errno.EIO, path=path)
+    with pytest.raises(LogFailed):
+        timestone.open(root, min_free_bytes=0, files=files, clock=StepClock())
+    shutil.rmtree(root)
+
+
 def test_recovery_is_told_in_one_sentence_for_each_thing(specimen: Specimen, quick_directory: Path) -> None:
     root = quick_directory / "again"
     specimen.changed(SEGMENT, lambda data: data + b"torn").write(root)

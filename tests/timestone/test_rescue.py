@@ -46,6 +46,22 @@ def test_unsynced_records_survive_a_failed_flush_in_a_new_segment(tmp_path: Path
         assert again.log("a").append(b"6") == 5
 
 
+def test_names_are_durable_before_the_records_that_use_them_are_written_again(tmp_path: Path) -> None:
+    """A write that could not be taken back made records durable whose topics were not."""
+    files = FaultyFiles()
+    with timestone.open(tmp_path / "data", files=files, ack="written", sync_interval_ms=10**6) as store:
+        log = store.log("a")
+        log.append(b"1", topic="t")
+        for _ in "the write", "what would take it back":
+            files.fail("pwrite", errno.EIO, path=".index")
+        before = len(files.calls)
+        log.append(b"2")
+        assert (log.epoch, log.synced_offset) == (1, 1)
+        operations = [(operation, Path(path).suffix or Path(path).name) for operation, path in files.calls]
+        named = operations.index(("fdatasync", "topics"), before)
+        assert named < operations.index(("rename", ".segment"), before)
+
+
 class InterruptedFiles(Files):
     """The next write is interrupted once it has happened, when told so."""
 
