@@ -77,6 +77,11 @@ class Finding:
         return self.count > 0 and self.state is not State.ORPHAN
 
     @property
+    def has_to_go(self) -> bool:
+        """Does it serve nothing although it might, to a later look, by what its neighbours prove then?"""
+        return not self.serves and self.header is not None and not self.superseded
+
+    @property
     def epoch(self) -> int:
         """Of its header; 0 without one."""
         return self.header.epoch if self.header else 0

@@ -84,9 +84,9 @@ class LogRecovery:
         self._doubted = is_doubted(files, folder)
         self._remember: Callable[[], bool] = lambda: True
         self._waiting: list[Finding] = []
-        """Served, and not known to be durable."""
+        """Served, and not known to be durable; or to be put aside."""
         self._refusal: OSError | None = None
-        """Why some of what is in doubt could not be copied."""
+        """Why some of what is in doubt could not be copied, or some of what has to go could not be put aside."""
 
     def run(
         self,
@@ -163,7 +163,7 @@ class LogRecovery:
             epoch,
             last_us,
             described(self._notes),
-            Leftovers(self._waiting, self._settle) if self._waiting else None,
+            Leftovers(sorted(self._waiting, key=_base_offset), self._settle) if self._waiting else None,
         )
 
     def _wrong_with_topics(self, findings: list[Finding]) -> str:
@@ -199,7 +199,9 @@ class LogRecovery:
         """Repair, flush and seal every segment, or put it aside; returns those to serve. Raises LogFailed, OSError."""
         if not self._remember():
             self._notes.append("the catalogue cannot be written, so nothing was repaired")
-            self._refuse(OSError(errno.EROFS, "the catalogue cannot be written", str(self._folder)))
+            error = OSError(errno.EROFS, "the catalogue cannot be written", str(self._folder))
+            self._refuse(error)
+            self._await_removal(findings, error)
             self._take_topics(findings)
             served = [finding for finding in findings if finding.serves]
             for finding in served:
@@ -244,9 +246,12 @@ class LogRecovery:
             self._seal(finding)
         except OSError as error:
             # A full or read-only disk: serve the proven prefix from the files as they are.
-            self._notes.append(f"could not seal {finding.base_offset:020d} ({error}); it is served unsealed")
+            done = "seal" if finding.serves else "put aside"
+            rest = "; it is served unsealed" if finding.serves else ""
+            self._notes.append(f"could not {done} {finding.base_offset:020d} ({error}){rest}")
             _LOGGER.warning("%s: %s", self._folder, self._notes[-1])
             if not finding.serves:
+                self._await_removal([finding], error)
                 return None
             self._refuse(error)
             self._flush_unsealed(finding)
@@ -254,12 +259,21 @@ class LogRecovery:
 
     def _refuse(self, error: OSError) -> None:
         """What is in doubt stays in doubt."""
-        self._refusal = error if self._doubted else None
+        if self._doubted:
+            self._refusal = error
+
+    def _await_removal(self, findings: Sequence[Finding], error: OSError) -> None:
+        """Seal nothing, and let nothing come to lie behind the log, before what was never durable is put aside: to the
+        next open, its neighbours would prove that it was."""
+        staying = [finding for finding in findings if finding.has_to_go]
+        if staying:
+            self._waiting += staying
+            self._refusal = error
 
     def _flush_unsealed(self, finding: Finding) -> None:
         """What is served counts as durable, so make it: the dead owner may not have come to it. What is in doubt waits
         until it can be copied, because flushing the same files again would prove nothing. Raises LogFailed."""
-        if self._doubted:
+        if self._refusal is not None:
             self._waiting.append(finding)
             return
         for path in (
@@ -425,3 +439,7 @@ class LogRecovery:
             remove_replaced(self._files, self._folder, whole)
         except OSError as error:
             self._notes.append(f"segment files that were replaced still take space: {error}")
+
+
+def _base_offset(finding: Finding) -> int:
+    return finding.base_offset

@@ -105,8 +105,9 @@ def _fails(operation: str, error: int = errno.EIO, **how: Any) -> Callable[[Faul
 
 
 def _neither_written_nor_taken_back(files: FaultyFiles) -> None:
-    for _ in "the sixth", "the one after it":  # a write that meets the first fault is not counted by the second
-        files.fail("pwrite", errno.EIO, path=".index", nth=6)
+    # What meets the first of them is not counted by the second.
+    files.fail("pwrite", errno.EIO, path=".index", nth=6)
+    files.fail("pwrite", errno.EIO, path=".index", nth=6)
 
 
 def _not_flushed_and_no_room(files: FaultyFiles) -> None:

@@ -11,11 +11,13 @@ import pytest
 import timestone
 from tests.support.child_process import in_child
 from tests.support.faulty_files import FaultyFiles
+from tests.support.killed_store import kill_store
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, TOPICS, Specimen, look, make_specimen
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
 from tests.support.waiting import wait_for_seals
+from tests.support.workload import Workload, crash_config
 from timestone import segment_writer
-from timestone.config import Compression, LogConfig, Recovery
+from timestone.config import Ack, Compression, LogConfig, Recovery
 from timestone.errors import CorruptLog, LogFailed
 from timestone.index import entry_position
 from timestone.segment_writer import RESERVE_OFFSETS
@@ -280,6 +282,39 @@ def test_flush_that_fails_during_recovery_is_not_tried_again_where_that_cannot_b
     with pytest.raises(LogFailed):
         timestone.open(root, min_free_bytes=0, files=files, clock=StepClock())
     shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_nothing_comes_behind_what_was_never_durable_and_cannot_be_put_aside(
+    quick_directory: Path, dies: bool
+) -> None:
+    """The torn segment in front was sealed, and what followed it came back behind a hole with the next open."""
+    work = Workload(quick_directory / "store", crash_config(segment_entries=2), sealing=False)
+    work.start()
+    for _ in range(3):
+        work.append_many(Ack.WRITTEN, 2)
+    kill_store(work.store, work.files)
+    torn = work.root / FOLDER / f"{0:020d}.segment"
+    torn.write_bytes(torn.read_bytes()[:-10])
+    clock = StepClock(boot_id=NEXT_BOOT_ID)
+    files = FaultyFiles()
+    fault = files.fail("rename", errno.EIO, path=".lost", forever=True)
+    store = timestone.open(work.root, files=files, min_free_bytes=0, clock=clock)
+    log = store.log("telemetry")
+    assert [record.offset for record in log.reader("earliest")] == [0]
+    for refused in (log.sync, lambda: log.append(b"next")):
+        with pytest.raises(OSError, match="Input/output"):
+            refused()
+    if dies:
+        kill_store(store, files)
+        store = timestone.open(work.root, min_free_bytes=0, clock=clock)
+        log = store.log("telemetry")
+    fault.lift()
+    later = log.append(b"next")
+    assert later > 5
+    store.close()
+    with timestone.open(work.root, recovery="strict") as again:
+        assert [record.offset for record in again.log("telemetry").reader("earliest")] == [0, later]
 
 
 def test_recovery_is_told_in_one_sentence_for_each_thing(specimen: Specimen, quick_directory: Path) -> None:
