@@ -19,7 +19,10 @@ class FlushHelpers:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._started = 0
+        self._unstarted: queue.SimpleQueue[int] = queue.SimpleQueue()
+        """The numbers of the threads that there may be beside those that there are."""
+        for number in range(_MOST):
+            self._unstarted.put(number)
         self._idle: queue.SimpleQueue[None] = queue.SimpleQueue()
         """One for each thread that waits for a job and has not been promised one."""
 
@@ -29,15 +32,22 @@ class FlushHelpers:
         try:
             self._idle.get_nowait()
         except queue.Empty:
-            if self._started < _MOST:
-                self._start()
+            self._start()
         outcome: Outcome = queue.SimpleQueue()
         self._jobs.put((flush, fd, outcome))
         return outcome
 
     def _start(self) -> None:
-        threading.Thread(target=self._run, name=f"timestone-flush-{self._started}", daemon=True).start()
-        self._started += 1
+        """One more thread, unless there are as many as there may be."""
+        try:
+            number = self._unstarted.get_nowait()
+        except queue.Empty:
+            return
+        try:
+            threading.Thread(target=self._run, name=f"timestone-flush-{number}", daemon=True).start()
+        except RuntimeError:
+            self._unstarted.put(number)
+            raise
 
     def _run(self) -> None:
         while True:

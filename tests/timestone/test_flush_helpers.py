@@ -35,3 +35,21 @@ def test_several_at_once_do_not_wait_for_each_other_and_threads_are_used_again()
         outcomes = [helpers.begin(meet, fd) for fd in range(3)]
         assert [outcome.get(timeout=20) for outcome in outcomes] == [None] * 3
     assert threading.active_count() - before <= 8
+
+
+def test_there_are_eight_threads_however_many_callers_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who began while another was just starting a thread started one more."""
+    helpers = FlushHelpers()
+    started: list[str] = []
+
+    class InterruptedThread(threading.Thread):
+        """While it is started, another caller comes."""
+
+        def start(self) -> None:
+            started.append(self.name)
+            if len(started) < 20:
+                helpers.begin(lambda fd: None, 0)
+
+    monkeypatch.setattr(threading, "Thread", InterruptedThread)
+    helpers.begin(lambda fd: None, 0)
+    assert started == [f"timestone-flush-{number}" for number in range(8)]
