@@ -25,15 +25,20 @@ from timestone.files import Files
 _LOGGER = logging.getLogger("timestone")
 
 
-def delete_pair(files: Files, folder: Path, base_offset: int) -> list[Path]:
+def segment_files(files: Files, folder: Path) -> dict[int, list[Path]]:
+    """The segment files in a folder by their base offsets: one each, and what is left of earlier generations. Raises
+    OSError."""
+    found: dict[int, list[Path]] = {}
+    for name in files.names(folder):
+        if (segment := names.parse_segment(name)) is not None:
+            found.setdefault(segment[0], []).append(folder / name)
+    return found
+
+
+def delete_pair(files: Files, folder: Path, base_offset: int, segments: Sequence[Path]) -> list[Path]:
     """Rename one pair; returns what is to be unlinked. The caller syncs the directory. Raises OSError when the
-    pair is as it was."""
+    pair is as it was. segments: its segment files."""
     index = names.index_path(folder, base_offset)
-    segments = [
-        folder / name
-        for name in files.names(folder)
-        if (segment := names.parse_segment(name)) is not None and segment[0] == base_offset
-    ]
     files.rename(index, names.deleted_path(index))
     for segment_path in segments:
         try:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timestone.config import LogConfig
-from timestone.deletion import delete_pair
+from timestone.deletion import delete_pair, segment_files
 from timestone.pin import Pin
 from timestone.segment import Segment
 from timestone.steady_clock import STEP_US
@@ -188,8 +188,10 @@ class Retention:
         unneeded: list[Path] = []
         try:
             try:
+                present = segment_files(files, log.folder)  # once: a listing is as long as the log
                 for segment in expired:
-                    renamed += delete_pair(files, log.folder, segment.base_offset)
+                    base = segment.base_offset
+                    renamed += delete_pair(files, log.folder, base, present.get(base, ()))
                     gone.append(segment)
             finally:
                 files.sync_directory(log.folder)

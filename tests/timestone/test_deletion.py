@@ -11,7 +11,7 @@ from tests.support.faulty_files import FaultyFiles
 from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles
 from timestone import deletion, names
-from timestone.deletion import DeletedFiles, delete_pair, deleted_up_to, finish_deletions
+from timestone.deletion import DeletedFiles, delete_pair, deleted_up_to, finish_deletions, segment_files
 from timestone.files import Files
 from timestone.folder_listing import base_offsets
 
@@ -30,7 +30,7 @@ def present(folder: Path) -> list[str]:
 def test_pair_is_renamed_index_first(tmp_path: Path) -> None:
     files = FaultyFiles()
     pair(tmp_path, 7)
-    renamed = delete_pair(files, tmp_path, 7)
+    renamed = delete_pair(files, tmp_path, 7, segment_files(files, tmp_path)[7])
     assert [path.name for path in renamed] == [f"{7:020d}.index.deleted", f"{7:020d}.segment.deleted"]
     assert [Path(path).name for _, path in files.calls] == [path.name for path in renamed]
     assert base_offsets(files, tmp_path) == ([], [])
@@ -74,7 +74,9 @@ def test_what_a_killed_process_had_renamed_does_not_come_back_when_the_power_fai
         pair(folder, base)
     files = RecordingFiles(folder)
     for base in (0, 4):
-        delete_pair(files, folder, base)  # killed here, before the directory is synced
+        delete_pair(
+            files, folder, base, segment_files(files, folder)[base]
+        )  # killed here, before the directory is synced
     finish_deletions(files, folder)
     disk = Disk(files)
     for number, operation in enumerate(files.operations):
