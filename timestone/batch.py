@@ -25,10 +25,9 @@ _FEW = 16
 class Batch:
     """Records of one log in offset order. Safe to keep and to share between threads; holds its bytes itself.
 
-    offsets: i64 (n,). timestamps_us: i64 (n,), append time. topic_ids: u32 (n,), NO_TOPIC for none. flags:
-    u16 (n,). header_lengths: u16 (n,). starts: i64 (n,), where a record's stored bytes begin in `data`.
-    lengths: u32 (n,), stored bytes, header block included. next_offset: where to read on; beyond the last
-    record when a filter skipped some."""
+    log, partition: whose records they are. offsets: i64 (n,). data: the bytes that `starts` and `lengths` are about.
+    topics: the dictionary of the log. next_offset: where to read on; beyond the last record when a filter skipped
+    some."""
 
     __slots__ = ("_data_position", "_entries", "data", "log", "next_offset", "offsets", "partition", "topics")
 
@@ -65,26 +64,32 @@ class Batch:
 
     @property
     def timestamps_us(self) -> npt.NDArray[np.int64]:
+        """Append times, microseconds since 1970, i64 (n,)."""
         return self._entries["timestamp_us"]
 
     @property
     def topic_ids(self) -> npt.NDArray[np.uint32]:
+        """Ids of topics in the log's dictionary, u32 (n,); NO_TOPIC for none."""
         return self._entries["topic"]
 
     @property
     def flags(self) -> npt.NDArray[np.uint16]:
+        """The flags of records (`timestone.record`), u16 (n,)."""
         return self._entries["flags"]
 
     @property
     def header_lengths(self) -> npt.NDArray[np.uint16]:
+        """Bytes of the header block at the front of each record, u16 (n,); 0 for none."""
         return self._entries["header_length"]
 
     @property
     def lengths(self) -> npt.NDArray[np.uint32]:
+        """Stored bytes of each record, header block included, u32 (n,)."""
         return self._entries["length"]
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:
+        """Where the stored bytes of each record begin in `data`, i64 (n,)."""
         return self._entries["position"].astype(np.int64) - self._data_position
 
     @property
@@ -116,6 +121,7 @@ class Batch:
         return decode_headers(self.header_block(number))
 
     def topic(self, number: int) -> str | None:
+        """The topic of one record; None when it has none, or its name is lost."""
         return self.topics.name(int(self._entries["topic"][number]))
 
     @overload
@@ -190,4 +196,5 @@ class Batch:
         return record_batch(self)
 
     def user_headers_of(self, number: int) -> list[tuple[str, bytes]]:
+        """Name and value of the user headers of one record, in order."""
         return [(item.name, item.value) for item in self.headers_of(number) if item.kind == HeaderKind.USER]

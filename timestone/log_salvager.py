@@ -243,7 +243,21 @@ class LogSalvager:
 
     def _empty_report(self, error: str) -> LogSalvage:
         return LogSalvage(
-            self._name, self._partition, 0, 0, 0, 0, 0, 0, 0, (), (), 0, 0, tuple(self._notes), error
+            log=self._name,
+            partition=self._partition,
+            id=0,
+            start_offset=0,
+            next_offset=0,
+            records=0,
+            bytes=0,
+            topics=0,
+            topic_names_lost=0,
+            saved=(),
+            lost=(),
+            from_aside=0,
+            later_count=0,
+            notes=tuple(self._notes),
+            error=error,
         )
 
 

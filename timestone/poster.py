@@ -64,7 +64,8 @@ class Poster:
         """Hand a posting over; when this returns, its records are in the log and synced, once, however often it is
         posted and whoever crashes meanwhile.
 
-        Raises PostingRefused; PostingNotTaken when nobody has appended it in time; OSError."""
+        Raises PostingRefused; PostingNotTaken when nobody has appended it in time; OSError; and what `timestone.open`
+        raises for a store that nobody owns: the posting then waits for the next one who can open it."""
         posted = self._folder / (posting.id.stem + POSTED_SUFFIX)
         _FILES.make_directories(self._folder)
         posted.with_suffix(REFUSED_SUFFIX).unlink(missing_ok=True)  # of an earlier try

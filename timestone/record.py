@@ -76,10 +76,12 @@ class Record(NamedTuple):
 
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]:
+        """Name and value of the user headers, in order."""
         return tuple((item.name, item.value) for item in self.block if item.kind == HeaderKind.USER)
 
     @property
     def key(self) -> bytes | None:
+        """The key of a record that came from Kafka, or None."""
         return next((item.value for item in self.block if item.kind == HeaderKind.KEY), None)
 
     @property

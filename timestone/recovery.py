@@ -117,17 +117,8 @@ class LogRecovery:
         examination = LogExamination(self._files, self._folder, topics.identity.log_id, len(topics))
         findings = examination.run(bases, progress)
         unclean = [finding for finding in findings if finding.state is not State.SEALED]
-        if self._strict and unclean:
-            first = unclean[0]
-            path = names.index_path(self._folder, first.base_offset)
-            raise CorruptLog(path, f"the log was not closed ({describe(first)}) and recovery is 'strict'")
-        if self._strict and self._doubted:
-            path = self._folder / names.DOUBT_NAME
-            raise CorruptLog(
-                path, "what a failed flush put in doubt is not in new files, and recovery is 'strict'"
-            )
-        if self._strict and (wrong := self._wrong_with_topics(findings)):
-            raise CorruptLog(self._topics.path, f"{wrong}, and recovery is 'strict'")
+        if self._strict:
+            self._check_clean(findings, unclean)
         gone = findings[-1].lost_behind(least_next_offset, least_epoch) if findings else None
         if gone is not None and gone not in known_missing(present):
             why = f"no segment holds offsets {gone[0]} to {gone[1] - 1}, which were given out"
@@ -165,6 +156,20 @@ class LogRecovery:
             described(self._notes),
             Leftovers(sorted(self._waiting, key=_base_offset), self._settle) if self._waiting else None,
         )
+
+    def _check_clean(self, findings: list[Finding], unclean: list[Finding]) -> None:
+        """Raise CorruptLog for what a clean stop would not have left."""
+        if unclean:
+            first = unclean[0]
+            path = names.index_path(self._folder, first.base_offset)
+            raise CorruptLog(path, f"the log was not closed ({describe(first)}) and recovery is 'strict'")
+        if self._doubted:
+            path = self._folder / names.DOUBT_NAME
+            raise CorruptLog(
+                path, "what a failed flush put in doubt is not in new files, and recovery is 'strict'"
+            )
+        if wrong := self._wrong_with_topics(findings):
+            raise CorruptLog(self._topics.path, f"{wrong}, and recovery is 'strict'")
 
     def _wrong_with_topics(self, findings: list[Finding]) -> str:
         """What a clean stop would not leave of the topic dictionary; empty if nothing."""
@@ -334,15 +339,9 @@ class LogRecovery:
         present = self._files.names(self._folder)
         mine = [name for name in present if names.parse_pair_base(name) == finding.base_offset]
         index_first = sorted(mine, key=lambda name: names.parse_index(name) is None)
-        empty = (
-            not finding.loss_proven
-            and not finding.lost_bytes
-            and not finding.lost_count
-            and not finding.reason
-        )
-        empty = empty or (
-            finding.segment_file_bytes == 0 and finding.state is State.ORPHAN and not finding.loss_proven
-        )
+        nothing_lost = not (finding.lost_bytes or finding.lost_count or finding.reason)
+        no_bytes = finding.state is State.ORPHAN and finding.segment_file_bytes == 0
+        empty = not finding.loss_proven and (nothing_lost or no_bytes)
         for path in (self._folder / name for name in index_first):
             if empty:
                 self._files.unlink(path)
