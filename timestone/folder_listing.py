@@ -29,6 +29,12 @@ def listed_bases(present: Sequence[str]) -> tuple[list[int], list[str]]:
     return sorted(bases), strangers
 
 
+def is_of_a_log(present: Sequence[str]) -> bool:
+    """May a folder with these names be a log's? Yes when it is empty: one that is just being made, or has lost all
+    its files. No when it has files of strangers only."""
+    return not present or any(_is_known(name) or names.parse_pair_base(name) is not None for name in present)
+
+
 def known_missing(present: Sequence[str]) -> list[tuple[int, int]]:
     """Of the names that a folder had: the offsets [first, end) that a recovery has found lost to damage, in order."""
     return sorted(found for name in present if (found := names.parse_missing(name)) is not None)

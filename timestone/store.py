@@ -3,6 +3,7 @@
 What belongs here: opening in the right order (lock, catalogue, recovery of each log), the parts that logs
 share (committer, sealer, tail budget, open segments), and closing."""
 
+import errno
 import functools
 import itertools
 import logging
@@ -26,7 +27,7 @@ from timestone.deletion import DeletedFiles, finish_deletions
 from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
 from timestone.files import Files
 from timestone.finding import Finding
-from timestone.folder_listing import known_missing, listed_bases
+from timestone.folder_listing import is_of_a_log, known_missing, listed_bases
 from timestone.history import History
 from timestone.identity import LogIdentity, identity_from_indexes
 from timestone.inbox import Inbox
@@ -403,8 +404,11 @@ class Store:
         folder = names.log_folder(name, partition)
         if folder in self._deleted_logs:  # its folder could not be renamed so far
             self._remove_deleted_logs()
-        if folder not in self.files.names(self.path):  # else an earlier try got so far
+        if folder not in self.files.names(self.path):
             self.files.make_directory(self.path / folder)
+        elif not is_of_a_log(self.files.names(self.path / folder)):  # else an earlier try got so far
+            text = "a folder with files of others is in the way of the log"
+            raise FileExistsError(errno.EEXIST, text, str(self.path / folder))
         self.files.sync_directory(self.path)
         opening = OpeningProgress(self.path / folder, None)
         log, _ = self._open_log(name, partition, CatalogRow(config, 0, 0), opening)

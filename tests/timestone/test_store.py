@@ -208,6 +208,19 @@ def test_directory_that_is_no_store_is_refused_when_none_may_be_made(root: Path)
         timestone.open(file)
 
 
+def test_folder_of_somebody_else_that_is_called_like_a_log_is_left_alone(root: Path) -> None:
+    notes = root / "release-2" / "README"
+    notes.parent.mkdir(parents=True)
+    notes.write_bytes(b"mine")
+    with timestone.open(root) as store:
+        store.log("a").append(b"x")
+        with pytest.raises(FileExistsError, match="release-2"):
+            store.log("release", 2)
+    with timestone.open(root) as store, timestone.view(root) as view:
+        assert store.log_names() == view.log_names() == [("a", 0)]
+        assert [path.name for path in notes.parent.iterdir()] == ["README"]
+
+
 def test_link_that_leads_nowhere_is_named(root: Path, tmp_path: Path) -> None:
     root.symlink_to(tmp_path / "not mounted")
     with pytest.raises(NotAStore, match=r"it is a link to .*/not mounted, which is not there"):

@@ -17,6 +17,20 @@ def test_logs_are_the_folders_with_the_name_of_one(tmp_path: Path) -> None:
     assert logs_of_store(Files(), tmp_path) == listed_logs(Files(), tmp_path)
 
 
+def test_folder_with_files_of_others_alone_is_no_log(tmp_path: Path) -> None:
+    for name, file in (
+        ("release-2", "README"),
+        ("export-2026", "rows.csv"),
+        ("made-0", "topics.tmp"),
+        ("lost-0", f"{7:020d}.index"),
+        ("whole-0", "topics"),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_bytes(b"")
+    (tmp_path / "whole-0" / ".DS_Store").write_bytes(b"")
+    assert listed_logs(Files(), tmp_path) == [("lost", 0), ("made", 0), ("whole", 0)]
+
+
 def test_directory_without_logs_is_a_store_if_it_has_a_catalogue(tmp_path: Path) -> None:
     with pytest.raises(NotAStore, match=r"neither logs nor a catalog\.db"):
         logs_of_store(Files(), tmp_path)
