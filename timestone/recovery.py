@@ -420,8 +420,10 @@ class LogRecovery:
         self, present: Sequence[str], findings: list[Finding], *, beside_orphans: bool
     ) -> None:
         """Unfinished files are copies: what they were made from is still there. Those beside half a pair go when that
-        is put aside: until then they say that it is no damage."""
+        has been put aside: until then they say that it is no damage."""
         orphans = {finding.base_offset for finding in findings if finding.state is State.ORPHAN}
+        if beside_orphans:
+            orphans.difference_update(listed_bases(self._files.names(self._folder))[0])
         for name in present:
             if not name.endswith(names.TEMPORARY_SUFFIX):
                 continue

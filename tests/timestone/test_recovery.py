@@ -320,6 +320,23 @@ def test_nothing_comes_behind_what_was_never_durable_and_cannot_be_put_aside(
         assert [record.offset for record in again.log("telemetry").reader("earliest")] == [0, later]
 
 
+def test_half_a_pair_that_was_never_finished_stays_no_damage_while_it_cannot_be_put_aside(
+    specimen: Specimen, quick_directory: Path
+) -> None:
+    """What said so was removed, and the next open told readers that its offsets are lost."""
+    root = quick_directory / "again"
+    half = specimen.with_file(FOLDER / f"{COUNT:020d}.segment", b"its index has no name yet")
+    half.with_file(FOLDER / f"{COUNT:020d}.index.tmp", b"").write(root)
+    files = FaultyFiles()
+    files.fail("rename", errno.EIO, path=".lost", forever=True)
+    timestone.open(root, files=files, min_free_bytes=0, clock=StepClock()).close()
+    assert f"{COUNT:020d}.segment" in names(root)
+    timestone.open(root, min_free_bytes=0, clock=StepClock()).close()
+    assert f"{COUNT:020d}.segment.lost" in names(root)
+    assert not [name for name in names(root) if name.endswith((".tmp", ".missing"))]
+    shutil.rmtree(root)
+
+
 def test_recovery_is_told_in_one_sentence_for_each_thing(specimen: Specimen, quick_directory: Path) -> None:
     root = quick_directory / "again"
     specimen.changed(SEGMENT, lambda data: data + b"torn").write(root)
