@@ -36,10 +36,12 @@ class Rewrites:
     @contextmanager
     def claim(self, segment: Segment) -> Iterator[bool]:
         """Rewrite a segment, unless somebody else does: two replacements of one segment would take each other's
-        files. False when it is not free."""
+        files. False when it is not free, or was rewritten or deleted since the caller looked at it: the files that
+        would be made have the names of those that are there now."""
         me = object()
         try:
-            yield self._claims.setdefault(segment.base_offset, me) is me
+            mine = self._claims.setdefault(segment.base_offset, me) is me
+            yield mine and segment in self._log.history.segments
         finally:
             if self._claims.get(segment.base_offset) is me:
                 del self._claims[segment.base_offset]

@@ -64,6 +64,23 @@ def test_last_record_of_each_topic_stays_at_its_offset(place: Place) -> None:
     assert place.store.scrub() == []
 
 
+def test_segment_that_is_compacted_while_its_compression_is_weighed_keeps_its_new_files(place: Place) -> None:
+    log = place.log()
+    place.append(log, ("a", b"1" * 900), ("b", b"2" * 900), ("a", b"3" * 900), ("c", b"4" * 900))
+    place.seal(log)
+    (segment,) = log.history.sealed()
+    compressing = log.compression._compress(segment)
+    next(compressing)
+    assert log.apply_compaction() == 1
+    assert list(compressing) == []
+    check(log, place.appended)
+    log = place.reopen()
+    check(log, place.appended)
+    assert topics(log) == [(1, "b"), (2, "a"), (3, "c")]
+    assert place.store.recoveries == ()
+    assert place.store.scrub() == []
+
+
 def test_what_is_not_sealed_neither_goes_nor_lets_go(place: Place) -> None:
     """The growing segment may not survive a power loss; then the older record is all there is."""
     log = place.log()

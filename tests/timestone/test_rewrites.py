@@ -35,6 +35,15 @@ def test_a_segment_is_claimed_by_one_at_a_time_and_free_again_afterwards(log: Lo
     assert not log.rewrites.is_claimed(first)
 
 
+def test_a_segment_that_is_no_longer_the_logs_is_free_for_nobody(log: Log) -> None:
+    first = log.history.segments[0]
+    log.configure(retention_bytes=1)
+    assert log.apply_retention() > 0
+    with log.rewrites.claim(first) as free:
+        assert not free
+    assert not log.rewrites.is_claimed(first)
+
+
 def test_a_claim_ends_when_the_rewriting_fails(log: Log) -> None:
     first = log.history.segments[0]
     with pytest.raises(OSError, match="the disk"), log.rewrites.claim(first):
