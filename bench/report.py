@@ -1,8 +1,9 @@
-"""What a benchmark without a table prints at its end: the machine and some lines, or one JSON object."""
+"""What a benchmark without a table prints at its end: the machine and some lines, or one JSON object with both."""
 
 import argparse
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 from .environment import Environment
 
@@ -15,9 +16,9 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def print_report(
     name: str, result: Mapping[str, object], environment: Environment, lines: Iterable[str], *, as_json: bool
 ) -> None:
-    """`result` as JSON, or the same in `lines` below what the machine is."""
+    """`result` as JSON with the machine that it was measured on, or the same as `lines` below it."""
     if as_json:
-        print(json.dumps({"benchmark": name, "result": result}, indent=2))
+        print(json.dumps({"benchmark": name, "environment": asdict(environment), "result": result}, indent=2))
         return
     for line in (*environment.lines(), *lines):
         print(line)

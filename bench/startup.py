@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .environment import probe_environment
 from .errors import BenchmarkError
+from .options import positive
 from .report import add_json, print_report
 from .working_directory import working_directory
 
@@ -24,14 +25,14 @@ _READY_WITHIN_S = 30.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     parser.description = "How soon commands answer and the server is ready."
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="starts of each kind (default: 5)")
+    parser.add_argument(
+        "--repeat", type=positive, default=5, metavar="N", help="starts of each kind (default: 5)"
+    )
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace, progress: Progress) -> int:
     """Measure and report. Raises BenchmarkError when it cannot run here."""
-    if arguments.repeat < 1:
-        raise BenchmarkError("--repeat is above 0")
     with working_directory(Path(tempfile.gettempdir())) as root:
         kinds: dict[str, Callable[[], float]] = {
             "python": lambda: _command_s([sys.executable, "-c", "pass"]),

@@ -1,7 +1,7 @@
 """The rows of a throughput comparison after all repeats, and the one object `--json` prints."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -60,11 +60,10 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """One object: benchmark, parameters, environment, warnings, rows."""
-        environment = {name: getattr(self.environment, name) for name in Environment.__dataclass_fields__}
         return {
             "benchmark": "segment-throughput",
             "parameters": dict(self.parameters),
-            "environment": environment,
+            "environment": asdict(self.environment),
             "warnings": list(self.warnings),
             "rows": [row.to_json() for row in self.rows],
         }

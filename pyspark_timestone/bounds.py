@@ -45,7 +45,7 @@ class Bound:
 
     @property
     def explicit(self) -> bool:
-        """Did the user write the offsets himself?"""
+        """Are these offsets that the user wrote down?"""
         return self.offsets is not None and self.time_us is None and self.times_us is None
 
     def offset_in(self, key: LogPartition, log: Extent) -> int:

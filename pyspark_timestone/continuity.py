@@ -1,7 +1,7 @@
 """Is what a query was promised still in the store? Compares offsets with logs, and says in numbers what is missing.
 
-Nothing here decides what is read; it only moves a start forward, or an end back, to what is left, when the user has
-said with `failOnDataLoss=false` that he can live with that.
+Nothing here decides what is read; it only moves a start forward, or an end back, to what is left, when the option
+`failOnDataLoss=false` allows that.
 """
 
 import logging

@@ -54,7 +54,7 @@ class TimestoneWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Runs in the driver, once all tasks have staged."""
-        # Without ids of the user's own, a write that Spark or he repeats is another write.
+        # Without ids that the user gives, a write that is repeated, by Spark or by the user, is another write.
         producer, number = self._options.transaction or (self._group, 0)
         _post(self._options, messages, producer, number, remembered=self._options.transaction is not None)
 

@@ -9,7 +9,7 @@ import contextlib
 import json
 import resource
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +239,7 @@ def start_timestone(stack: contextlib.ExitStack, directory: Path, acks: Sequence
 def _to_json(environment: Environment, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     return {
         "benchmark": "mqtt",
-        "environment": {name: getattr(environment, name) for name in Environment.__dataclass_fields__},
+        "environment": asdict(environment),
         "comparisons": [comparison.to_json() for comparison in comparisons],
     }
 

@@ -4,7 +4,7 @@ import select
 import socket
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class ConnectJob:
 
     def to_json(self) -> dict[str, Any]:
         """For the process that is to do it."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return asdict(self)
 
 
 class Connecting:

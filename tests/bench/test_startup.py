@@ -37,6 +37,7 @@ def test_server_that_does_not_start_is_told_with_its_reason(monkeypatch: pytest.
         run("--repeat", "1")
 
 
-def test_no_repeats_are_refused() -> None:
-    with pytest.raises(BenchmarkError):
+def test_no_repeats_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
         run("--repeat", "0")
+    assert "--repeat: 0 is below 1" in capsys.readouterr().err
