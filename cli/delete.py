@@ -68,5 +68,10 @@ def _ask(folder: str, what: str) -> None:
     if not sys.stdin.isatty():
         raise UsageError(f"nobody can be asked whether {folder} may go ({what}); say --yes")
     print(f"{folder}: {what}")
-    if input(f"type {folder} to delete it: ").strip() != folder:
+    try:
+        answer = input(f"type {folder} to delete it: ")
+    except EOFError:  # Ctrl-D
+        print()
+        answer = ""
+    if answer.strip() != folder:
         raise CommandError("nothing was deleted")

@@ -75,9 +75,16 @@ def _password() -> bytes:
         line = sys.stdin.buffer.readline()
         password = line.removesuffix(b"\n").removesuffix(b"\r")
     else:
-        password = getpass.getpass("Password: ").encode()
-        if password and getpass.getpass("Once more: ").encode() != password:
+        password = _typed("Password: ")
+        if password and _typed("Once more: ") != password:
             raise CommandError("the passwords differ; nothing was changed")
     if not password:
         raise CommandError("an empty password; nothing was changed")
     return password
+
+
+def _typed(prompt: str) -> bytes:
+    try:
+        return getpass.getpass(prompt).encode()
+    except EOFError:  # Ctrl-D
+        raise CommandError("no password was typed; nothing was changed") from None

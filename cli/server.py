@@ -11,7 +11,7 @@ import signal
 import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ClassVar, Protocol
 
 from timestone.errors import TimestoneError
@@ -74,10 +74,14 @@ class Server:
     def _stop(self, number: int) -> None:
         if self._stopping.is_set():
             # No cleaning up: that is what did not end. What was acknowledged is as safe as after kill -9.
-            print("stopped at once by the second signal", file=sys.stderr, flush=True)
+            with suppress(OSError):
+                print("stopped at once by the second signal", file=sys.stderr, flush=True)
             os._exit(128 + number)
-        print(f"stopping ({signal.Signals(number).name}); a second signal stops at once", flush=True)
         self._stopping.set()
+        try:
+            print(f"stopping ({signal.Signals(number).name}); a second signal stops at once", flush=True)
+        except OSError:
+            _write_nowhere([1])
 
     def _hang_up(self) -> None:
         """SIGHUP means two things: take changed files over, or that the terminal which we were started on is gone."""

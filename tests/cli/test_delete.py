@@ -36,11 +36,12 @@ def test_log_goes_and_what_it_was_is_said(data: Path, tmp_path: Path) -> None:
     assert not list(data.glob("telemetry*"))
 
 
-@pytest.mark.parametrize(("typed", "left"), [("telemetry-0", 1), ("telemetry", 2)])
+@pytest.mark.parametrize(("typed", "left"), [("telemetry-0\n", 1), ("telemetry\n", 2), ("\4", 2)])
 def test_whoever_sits_at_a_terminal_is_asked(data: Path, tmp_path: Path, typed: str, left: int) -> None:
     with OnTerminal([*COMMAND, "delete", "data", "telemetry"], tmp_path) as terminal:
         terminal.wait_for("type telemetry-0 to delete it:")
-        terminal.type(f"{typed}\n")
+        terminal.type(typed)
+        terminal.wait_for("telemetry-0 is deleted" if left == 1 else "timestone delete: nothing was deleted")
         assert terminal.process.wait(60) == (0 if left == 1 else 1)
     assert len(logs(data)) == left
 

@@ -50,6 +50,15 @@ def test_what_cannot_be_done_is_one_line_and_changes_nothing(tmp_path: Path) -> 
     assert not (tmp_path / "passwords.new").exists()
 
 
+def test_ctrl_d_in_place_of_a_password_changes_nothing(tmp_path: Path) -> None:
+    with OnTerminal([*COMMAND, "passwd", "passwords", "alice"], tmp_path) as terminal:
+        terminal.wait_for("Password: ")
+        terminal.type("\4")
+        terminal.wait_for("timestone passwd: no password was typed; nothing was changed")
+        assert terminal.process.wait(60) == 1
+    assert not (tmp_path / "passwords").exists()
+
+
 @pytest.mark.parametrize("second", ["hunter2", "hunter3"])
 def test_a_typed_password_is_asked_for_twice_and_never_shown(tmp_path: Path, second: str) -> None:
     with OnTerminal([*COMMAND, "passwd", "passwords", "alice"], tmp_path) as terminal:

@@ -87,6 +87,18 @@ def test_a_signal_stops_it_and_leaves_a_clean_store(
         assert [record.payload for record in view.log("lines").reader()] == [b"line 0", b"line 1", b"line 2"]
 
 
+def test_a_signal_stops_it_also_when_nobody_reads_what_it_says_any_more(
+    tmp_path: Path, line_front: dict[str, str]
+) -> None:
+    """As in `timestone serve | head`, or with a log file on a full disk: it could not be stopped in order."""
+    with serve(tmp_path, line_front) as running:
+        running.lines_until("ready")
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+        code, _, errors = running.stop()
+        assert (code, "Traceback" in errors) == (0, False), errors
+
+
 def test_a_second_signal_stops_at_once_and_loses_nothing_acknowledged(
     tmp_path: Path, line_front: dict[str, str]
 ) -> None:
