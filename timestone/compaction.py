@@ -200,7 +200,7 @@ class LogCompaction:
                 ordinal = error.offset - segment.base_offset + 1
                 continue
             except FileNotFoundError:
-                if self._current(segment) is current:
+                if self._log.rewrites.is_current(current):
                     raise
                 continue
             ordinals = np.arange(ordinal, ordinal + len(run.entries), dtype=np.int64)
@@ -230,7 +230,7 @@ class LogCompaction:
                     return True
                 self._waits = True
             except FileNotFoundError:
-                if self._current(segment) is current:
+                if self._log.rewrites.is_current(current):
                     raise
                 return self._current(segment) is None
             except (CorruptRecord, DamagedIndex) as error:  # damage to the header page the next open mends

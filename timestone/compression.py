@@ -76,7 +76,7 @@ class LogCompression:
             try:
                 yield from self._compress(segment)
             except FileNotFoundError:
-                if segment in self._log.history.segments:
+                if self._log.rewrites.is_current(segment):
                     raise
             except (NotProven, CorruptRecord) as error:
                 self._left_alone.add(_key(segment))

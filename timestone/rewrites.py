@@ -59,6 +59,12 @@ class Rewrites:
         self._store.maintenance.expect(self._store.deleted_files.unlink_due)
         return True
 
+    def is_current(self, segment: Segment) -> bool:
+        """Is this segment still the log's? For whoever did not find its files as they were: asks once none are being
+        renamed, because new ones are in place an instant before the log says so."""
+        self.settle()
+        return segment in self._log.history.segments
+
     def settle(self) -> None:
         """Wait while files are being renamed. For a reader that did not find one; not for ever, because the
         renaming may wait for a lock that the reader's caller holds."""

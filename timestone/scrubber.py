@@ -102,14 +102,14 @@ class Scrubber:
             check = SegmentCheck(self._store.files, segment)
             yield from check.slices(_SLICE_BYTES)
         except FileNotFoundError:
-            if segment in log.history.segments:
+            if log.rewrites.is_current(segment):
                 gone = [UnprovenRange(segment.base_offset, segment.end_offset, "its files are missing")]
                 self._report(log, segment, gone)
             return
         except OSError as error:  # no descriptor left, no permission: nothing is known of the records
             _LOGGER.warning("%s, segment %d could not be checked: %s", log.folder, segment.base_offset, error)
             return
-        if segment in log.history.segments:  # else its files may have changed under the check
+        if log.rewrites.is_current(segment):  # else its files may have changed under the check
             self._report(log, segment, check.damaged)
 
     def _report(self, log: "Log", segment: Segment, found: list[UnprovenRange]) -> None:
