@@ -85,6 +85,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     texts.warn_of_ignored(but=" but the layout, which is kafka" if kafka and "layout" not in texts else "")
     default_start = LATEST if streaming else EARLIEST
     ranges = _ranges(texts, streaming=streaming)
+    payload = payload_options(texts)
     return ReadOptions(
         path=texts.path(),
         selection=_selection(texts) if ranges is None else Selection(partitions=ranges.keys),
@@ -101,9 +102,9 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         partition_count=texts.count("minPartitions") or 1,
         records_per_task=texts.count("maxRecordsPerPartition") or RECORDS_PER_TASK,
         fail_on_data_loss=texts.boolean("failOnDataLoss", default=True),
-        columns=_columns(texts, payload_options(texts)),
+        columns=_columns(texts, payload),
         kafka_layout=kafka,
-        payload=payload_options(texts),
+        payload=payload,
     )
 
 
