@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_timestone.errors import SchemaMismatch
-from pyspark_timestone.payload import COLUMN, ERROR_COLUMN, check_nullable
+from pyspark_timestone.payload import COLUMN, ERROR_COLUMN, check_type
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -59,19 +59,25 @@ def schema_with_payload(names: Sequence[str], payload: StructType | str) -> Stru
     When these are Spark's DDL, which only Spark can read, all of it is DDL."""
     if not isinstance(payload, str):
         return StructType([_field(name, payload) for name in names])
-    return ", ".join(
-        f"`{COLUMN}` struct<{payload}>" if name == COLUMN else _ddl(_field(name)) for name in names
-    )
+    fields = [f"`{COLUMN}` struct<{payload}>" if name == COLUMN else _ddl(_field(name)) for name in names]
+    # As one type, which is what Spark tries first: its complaint is then of what is wrong in `payload`.
+    return f"struct<{', '.join(fields)}>"
 
 
 def _field(name: str, payload: StructType | None = None) -> StructField:
     if name == ERROR_COLUMN:
         return StructField(name, StringType())
-    return StructField(name, payload) if name == COLUMN and payload else StructField(name, *_COLUMNS[name])
+    return (
+        StructField(name, payload)
+        if name == COLUMN and payload is not None
+        else StructField(name, *_COLUMNS[name])
+    )
 
 
 def _ddl(field: StructField) -> str:
-    return f"`{field.name}` {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+    # By the name that a session cannot give another meaning, as it can to `timestamp`.
+    kind = "timestamp_ltz" if isinstance(field.dataType, TimestampType) else field.dataType.simpleString()
+    return f"`{field.name}` {kind}{'' if field.nullable else ' NOT NULL'}"
 
 
 def check_schema(schema: StructType, added: Sequence[str] = (), names: Sequence[str] = NAMES) -> None:
@@ -82,8 +88,10 @@ def check_schema(schema: StructType, added: Sequence[str] = (), names: Sequence[
     exactly that.
     """
     for field in schema.fields:
+        if schema.names.count(field.name) > 1:
+            raise SchemaMismatch(f"the schema names the column {field.name!r} twice")
         if field.name == COLUMN and COLUMN in added:
-            check_nullable(field.dataType)
+            check_type(field.dataType)
             continue
         if field.name == ERROR_COLUMN and ERROR_COLUMN in added and field.dataType == StringType():
             continue

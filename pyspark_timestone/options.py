@@ -17,7 +17,7 @@ from pyspark_timestone.offset_ranges import OffsetRanges
 from pyspark_timestone.offsets import LogPartition, SourceOffset
 from pyspark_timestone.option_text import OptionText
 from pyspark_timestone.payload import OPTIONS as PAYLOAD_OPTIONS
-from pyspark_timestone.payload import PayloadOptions, payload_module, payload_options
+from pyspark_timestone.payload import PayloadOptions, check_type, payload_module, payload_options
 from pyspark_timestone.selection import Selection
 from pyspark_timestone.trigger_limits import TriggerLimits
 from timestone import Pin
@@ -149,7 +149,10 @@ def schema_option(given: Mapping[str, str]) -> StructType | str:
     columns = _columns(texts, payload)
     if payload is None:
         return source_schema(columns)
-    return schema_with_payload(columns, payload_module(payload).spark_type(payload))
+    fields = payload_module(payload).spark_type(payload)
+    if not isinstance(fields, str):
+        check_type(fields)
+    return schema_with_payload(columns, fields)
 
 
 def _columns(texts: OptionText, payload: PayloadOptions | None) -> tuple[str, ...]:

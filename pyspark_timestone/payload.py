@@ -12,7 +12,20 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from pyspark_timestone.errors import InvalidOption, MissingRequirement
 from pyspark_timestone.option_text import OptionText
@@ -117,16 +130,35 @@ def payload_module(options: PayloadOptions) -> PayloadModule:
     return module
 
 
-def check_nullable(kind: DataType, name: str = COLUMN) -> None:
-    """Raise InvalidOption when a field may not be null: any payload may lack it."""
+_DECODED = (
+    BinaryType, BooleanType, DateType, DecimalType, NumericType, StringType, TimestampNTZType, TimestampType,
+)  # fmt: skip
+"""What payloads are decoded into, alone and in arrays, maps and structs."""
+
+
+def check_type(kind: DataType, name: str = COLUMN) -> None:
+    """Raise InvalidOption for a type that nothing is decoded into, and when a field may not be null: any payload may
+    lack it."""
     if isinstance(kind, StructType):
+        if not kind.fields and name == COLUMN:
+            raise InvalidOption("payloadSchema has no fields")
         for field in kind.fields:
+            inside = f"{name}.{field.name}"
+            if kind.names.count(field.name) > 1:
+                # Arrow's error for that, in the middle of a task, names no field.
+                raise InvalidOption(f"payloadSchema: {inside} is there twice")
             if not field.nullable:
                 raise InvalidOption(
-                    f"payloadSchema: {name}.{field.name} is NOT NULL, but a payload may lack it; filter in the query"
+                    f"payloadSchema: {inside} is NOT NULL, but a payload may lack it; filter in the query"
                 )
-            check_nullable(field.dataType, f"{name}.{field.name}")
+            check_type(field.dataType, inside)
     elif isinstance(kind, ArrayType):
-        check_nullable(kind.elementType, name)
+        check_type(kind.elementType, name)
     elif isinstance(kind, MapType):
-        check_nullable(kind.valueType, name)
+        check_type(kind.keyType, name)
+        check_type(kind.valueType, name)
+    elif not isinstance(kind, _DECODED):
+        raise InvalidOption(
+            f"payloadSchema: {name} is {kind.simpleString()}, which no payload is decoded into; give another type,"
+            " and cast in the query"
+        )

@@ -4,14 +4,23 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException, ParseException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimeType,
+    VarcharType,
+)
 
 import timestone
 from pyspark_timestone.errors import InvalidOption
-from pyspark_timestone.payload import check_nullable
+from pyspark_timestone.payload import check_type
 from tests.support.payloads import options_of
 from tests.support.spark import Batches, batch, stream
 from tests.support.stores import LOG
@@ -111,8 +120,10 @@ def test_a_schema_may_be_a_type_and_the_columns_chosen(spark: SparkSession, stor
     [
         ({"payload": "json", "payloadSchema": "seq bigint not null"}, "payload.seq is NOT NULL"),
         ({"payload": "xml", "payloadSchema": "x int"}, "payload is json or avro or protobuf or msgpack"),
+        ({"payload": "json", "payloadSchema": "seq bigint, seq bigint"}, "payload.seq is there twice"),
+        ({"payload": "json", "payloadSchema": StructType().json()}, "payloadSchema has no fields"),
     ],
-    ids=["not null", "format"],
+    ids=["not null", "format", "twice", "none"],
 )
 def test_what_cannot_be_decoded_is_said_before_it_is_read(
     spark: SparkSession, store: Path, options: dict[str, str], said: str
@@ -120,6 +131,25 @@ def test_what_cannot_be_decoded_is_said_before_it_is_read(
     with pytest.raises(AnalysisException) as caught:
         batch(spark, store, **options).count()
     assert said in str(caught.value)
+
+
+@pytest.mark.spark
+def test_a_schema_that_spark_cannot_read_is_quoted_where_it_is_wrong(
+    spark: SparkSession, store: Path
+) -> None:
+    with pytest.raises(ParseException, match="FROBNICATE"):
+        batch(spark, store, payload="json", payloadSchema="seq frobnicate")
+
+
+@pytest.mark.spark
+def test_it_does_not_depend_on_what_a_session_calls_a_timestamp(spark: SparkSession, store: Path) -> None:
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        frame = batch(spark, store, badRecords="null", **JSON)
+        assert dict(frame.dtypes)["timestamp"] == "timestamp"
+        assert frame.where("payload.ts = timestamp'2026-01-01T00:00:01'").count() == 17
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
 
 
 @pytest.mark.parametrize(
@@ -144,4 +174,11 @@ def test_any_field_has_to_be_allowed_to_be_null() -> None:
         [StructField("a", MapType(StringType(), StructType([StructField("b", LongType(), False)])))]
     )
     with pytest.raises(InvalidOption, match=r"payload\.a\.b is NOT NULL"):
-        check_nullable(deep)
+        check_type(deep)
+
+
+@pytest.mark.parametrize("kind", [VarcharType(3), TimeType(6)], ids=lambda kind: kind.typeName())
+def test_a_type_that_nothing_is_decoded_into_is_refused(kind: DataType) -> None:
+    deep = StructType([StructField("a", MapType(StringType(), kind))])
+    with pytest.raises(InvalidOption, match=rf"payload\.a is {kind.typeName()}\("):
+        check_type(deep)
