@@ -23,6 +23,9 @@ _DIGITS = re.compile(r"[0-9]{1,40}")
 _OF_KAFKA_CLIENTS = ("kafka.", "kafkaconsumer.", "fetchoffset.", "groupidprefix")
 """How the options begin that configure a client of a broker. There is none here, and so they change nothing."""
 
+_OF_TABLES = "provider"
+"""Among the properties that `CREATE TABLE` hands over in the place of options."""
+
 
 class OptionText(dict[str, str]):
     """What the user gave, in whatever case, under the names of `known`."""
@@ -33,6 +36,10 @@ class OptionText(dict[str, str]):
         self.ignored: tuple[str, ...] = ()
         """Names that configure a client of Kafka: left over in a job that was written for its source."""
         names = {name.lower(): name for name in known}
+        if _OF_TABLES in given:
+            raise InvalidOption(
+                "Spark forgets the options of a table; CREATE TEMP VIEW … USING timestone OPTIONS (path 'data') keeps them"
+            )
         for key, text in given.items():
             if key.lower() in names:
                 self[names[key.lower()]] = text

@@ -90,7 +90,7 @@ class DefaultSource(DataSource):
         from pyspark_timestone.sink_options import check_columns, sink_options
 
         if overwrite:
-            raise InvalidOption("a log is only ever appended to: .outputMode('append') or 'update'")
+            raise InvalidOption("a log is only ever appended to: .outputMode('append')")
         check_columns(schema)
         return TimestoneStreamWriter(sink_options(self.options, streaming=True))
 

@@ -161,7 +161,9 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._continuity.start(key, begin.positions[key], begin.origins.get(key), log)
 
     def _newest(self, logs: Logs) -> dict[LogPartition, int]:
-        return {key: self._options.ending.offset_in(key, log) for key, log in logs.items()}
+        # An end that was written by hand may lie ahead; until the log is there, it ends where it is safe on disk.
+        ending = self._options.ending
+        return {key: min(ending.offset_in(key, log), log.synced_offset) for key, log in logs.items()}
 
     def _within_limits(
         self, starts: Positions, ends: Positions, logs: Logs, limit: ReadLimit

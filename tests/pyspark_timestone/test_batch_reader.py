@@ -85,6 +85,14 @@ def test_frames_of_one_load_do_not_prune_each_other(spark: SparkSession, store: 
     assert spark.sql("select count(*) from leak").first() == (2500,)
 
 
+def test_a_table_of_sparks_is_refused_and_a_view_is_not(spark: SparkSession, store: Path) -> None:
+    options = f"USING timestone OPTIONS (path '{store}', Columns 'offset')"
+    with pytest.raises(AnalysisException, match="Spark forgets the options of a table; CREATE TEMP VIEW"):
+        spark.sql(f"CREATE TABLE forgetful {options}")
+    spark.sql(f"CREATE OR REPLACE TEMP VIEW keeping {options}")
+    assert spark.sql("SELECT * FROM keeping WHERE offset < 3").count() == 3
+
+
 def test_a_frame_is_as_of_its_first_use_and_a_new_load_sees_more(spark: SparkSession, tmp_path: Path) -> None:
     """Spark keeps the plan of a DataFrame for good. That is documented; what must hold is that a new load is new."""
     fill(tmp_path, 10)

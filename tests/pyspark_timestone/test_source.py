@@ -56,7 +56,7 @@ def test_options_choose_the_schema() -> None:
 
 def test_a_schema_of_payloads_is_handed_to_spark_as_it_was_written() -> None:
     written = source(path="data", payload="json", payloadSchema="t double", columns="offset,payload").schema()
-    assert written == "`offset` bigint NOT NULL, `payload` struct<t double>"
+    assert written == "struct<`offset` bigint NOT NULL, `payload` struct<t double>>"
 
 
 def test_each_kind_of_read_has_its_reader(tmp_path: Path) -> None:

@@ -230,6 +230,14 @@ def test_a_stream_may_have_an_end(spark: SparkSession, store: Path, checkpoint: 
     assert sorted(sink.offsets()) == list(range(1200))
 
 
+def test_an_end_that_the_log_has_not_reached_is_waited_for(store: Path) -> None:
+    source = reader(store, startingOffsets="earliest", endingOffsets=json.dumps({LOG: {"0": 2600}}))
+    end = source.latestOffset(source.initialOffset(), ReadAllAvailable())
+    assert end[LOG] == {"0": 2500}
+    fill(store, 500)
+    assert source.latestOffset(end, ReadAllAvailable())[LOG] == {"0": 2600}
+
+
 def test_times_begin_and_end_a_stream(store: Path) -> None:
     with timestone.view(store) as view:
         log = view.log(LOG)
