@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from .checkpoint import BatchSpan, batch_span
-from .clean import DUPLICATE, good, parse, rejected, without_repetitions
+from .clean import DUPLICATE, SEEN_AT, good, parse, rejected, without_repetitions
 from .config import PipelineConfig
 from .data_file import DataFile
 from .frames import Frames
@@ -118,7 +118,7 @@ class Batches:
             before[0]
             .unionByName(before[1])
             .groupBy(*message.keys)
-            .agg(f.array(f.max("received_at")).alias("seen_at"))
+            .agg(f.array(f.max("received_at")).alias(SEEN_AT))
         )
         return without_repetitions(messages, latest, message, within_s)
 

@@ -15,7 +15,10 @@ from .config import MessageConfig
 
 DUPLICATE = "a repetition"
 """The `problem` of a message that was seen before."""
-_MALFORMED = "_malformed"
+SEEN_AT = "seen at"
+"""A column of `without_repetitions`. A blank: no field of a message can have such a name."""
+_BEFORE = "seen before at"
+_MALFORMED = "is malformed"
 _OLDEST = datetime(1900, 1, 1, tzinfo=UTC)
 _NEWEST = datetime(9999, 12, 31, tzinfo=UTC)
 _ARRIVAL = ("received_at", "log", "partition", "offset")
@@ -30,7 +33,7 @@ def parse(records: DataFrame, message: MessageConfig | None = None) -> DataFrame
     message = message or MessageConfig()
     # A schema is explicit because an inferred one changes with the data that happens to be there.
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
-    parsed = f.from_json(f.col("value").cast("string"), f"{message.ddl}, {_MALFORMED} string", options)
+    parsed = f.from_json(f.col("value").cast("string"), f"{message.ddl}, `{_MALFORMED}` string", options)
     rows = records.select(
         "log",
         "partition",
@@ -70,7 +73,7 @@ def without_repetitions(
     """`messages` with the problem DUPLICATE where device and sequence are those of a message that arrived at most
     `within_s` before: one of `messages`, or one of `seen`.
 
-    `seen` has the two keys and `seen_at`, an array of the times at which they arrived, one row a key. A message
+    `seen` has the two keys and SEEN_AT, an array of the times at which they arrived, one row a key. A message
     without device or sequence repeats none.
     """
     device, sequence = (f.col(name) for name in message.keys)
@@ -84,9 +87,9 @@ def without_repetitions(
         return f.abs(moment - f.unix_micros(other)) <= within_s * 1_000_000
 
     before = f.lag("received_at").over(group)
-    found = messages.join(seen, list(message.keys), "left").withColumn("_before", before)
+    found = messages.join(seen, list(message.keys), "left").withColumn(_BEFORE, before)
     repeats = countable & (
-        f.coalesce(near(f.col("_before")), f.lit(False)) | f.coalesce(f.exists("seen_at", near), f.lit(False))
+        f.coalesce(near(f.col(_BEFORE)), f.lit(False)) | f.coalesce(f.exists(SEEN_AT, near), f.lit(False))
     )
     problem = f.when(repeats, f.lit(DUPLICATE)).otherwise(f.col("problem"))
     return found.withColumn("problem", problem).select(*messages.columns)

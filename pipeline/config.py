@@ -78,9 +78,13 @@ class MessageConfig(Declared):
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
+        named: dict[str, str] = {}
         for name, kind in self.fields.items():
-            if name in RESERVED:
+            # To Spark, names that differ in nothing but the case of their letters are one.
+            if name.lower() in RESERVED:
                 raise InvalidConfig(f"message.fields.{name}: the pipeline has a column of that name itself")
+            if (other := named.setdefault(name.lower(), name)) != name:
+                raise InvalidConfig(f"message.fields: to Spark {other} and {name} are one name")
             if not re.fullmatch(r"[A-Za-z_]\w*", name):
                 raise InvalidConfig(f"message.fields: {name!r} is no name for a column")
             if not _TYPE.fullmatch(kind.lower()):
@@ -91,6 +95,15 @@ class MessageConfig(Declared):
                 raise InvalidConfig(
                     f"message.{role}: {name!r} is none of message.fields ({', '.join(self.fields)})"
                 )
+        made = {
+            f"{name}_{suffix}".lower(): name
+            for name in self.measurements
+            for suffix in ("mean", "min", "max")
+        }
+        if (measured := made.get(self.device.lower())) is not None:
+            raise InvalidConfig(
+                f"message.device: {self.device!r} is what windows call a value made of {measured!r}; rename one of them"
+            )
         if self.fields[self.time].lower() != "timestamp":
             raise InvalidConfig(f"message.time: {self.time!r} is a {self.fields[self.time]}, not a timestamp")
 

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from .backfill import Span, backfill
-from .clean import DUPLICATE, good, parse, rejected, without_repetitions
+from .clean import DUPLICATE, SEEN_AT, good, parse, rejected, without_repetitions
 from .config import PipelineConfig
 from .data_file import DataFile
 from .failure import told_in_one_line
@@ -129,7 +129,7 @@ class _Reprocess:
             for table in (self._tables.clean, self._tables.duplicates)
         ]
         seen = known[0].unionByName(known[1])
-        arrivals = seen.groupBy(*message.keys).agg(f.collect_list("received_at").alias("seen_at"))
+        arrivals = seen.groupBy(*message.keys).agg(f.collect_list("received_at").alias(SEEN_AT))
         return without_repetitions(messages, arrivals, message, within_s)
 
     def _reach(self, state: State, everything: bool) -> tuple[int, int]:

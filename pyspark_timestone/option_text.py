@@ -38,7 +38,8 @@ class OptionText(dict[str, str]):
         names = {name.lower(): name for name in known}
         if _OF_TABLES in given:
             raise InvalidOption(
-                "Spark forgets the options of a table; CREATE TEMP VIEW … USING timestone OPTIONS (path 'data') keeps them"
+                "Spark forgets the options of a table; CREATE TEMP VIEW … USING timestone OPTIONS (path 'data') keeps"
+                " them"
             )
         for key, text in given.items():
             if key.lower() in names:

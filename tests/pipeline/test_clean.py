@@ -1,5 +1,6 @@
 """Parsing: every record becomes a message or a reject with its reason."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from pyspark.sql import SparkSession
 import timestone
 from tests.support.spark import batch
 from timestone_pipeline import MessageConfig, good, parse, rejected
-from timestone_pipeline.clean import without_repetitions
+from timestone_pipeline.clean import SEEN_AT, without_repetitions
 
 pytestmark = pytest.mark.spark
 
@@ -72,6 +73,20 @@ def test_the_schema_may_be_the_users(spark: SparkSession, store: Path) -> None:
     assert parsed.where("offset = 2").select("unknown").first() == (["1", '{"a":2}'],)
 
 
+def test_a_field_may_have_any_name_that_no_column_has(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("seen_at", "_before", "_malformed", "message", "window")
+    known: dict[str, object] = {"device": "d1", "seq": 1, "ts": "2026-01-01T00:00:00Z"}
+    value = json.dumps(known | dict.fromkeys(names, 7))
+    with timestone.open(tmp_path) as opened:
+        opened.log("mqtt").append_many([value.encode()] * 2)
+    fields = {"device": "string", "seq": "bigint", "ts": "timestamp"} | dict.fromkeys(names, "bigint")
+    message = MessageConfig(fields=fields)
+    seen = spark.createDataFrame([], f"device string, seq bigint, `{SEEN_AT}` array<timestamp>")
+    found = without_repetitions(parse(batch(spark, tmp_path), message), seen, message, 10)
+    rows = found.orderBy("offset").select(*names, "problem").collect()
+    assert [tuple(row) for row in rows] == [(7, 7, 7, 7, 7, None), (7, 7, 7, 7, 7, "a repetition")]
+
+
 def test_a_repetition_is_one_of_the_batch_or_of_what_was_seen_within_the_time(spark: SparkSession) -> None:
     def at(second: int) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
@@ -96,7 +111,7 @@ def test_a_repetition_is_one_of_the_batch_or_of_what_was_seen_within_the_time(sp
     )
     seen = spark.createDataFrame(
         [("c", 9, [at(-100), at(-7)]), ("d", 1, [at(0)]), ("e", 3, [at(19)])],
-        "device string, seq long, seen_at array<timestamp>",
+        f"device string, seq long, `{SEEN_AT}` array<timestamp>",
     )
     found = without_repetitions(frame, seen, MessageConfig(), 10).orderBy("offset").collect()
     assert [row["problem"] for row in found] == [

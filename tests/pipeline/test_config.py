@@ -15,6 +15,15 @@ from timestone_pipeline.errors import InvalidConfig
         ({"time": "temperature"}, "message.time: 'temperature' is a double, not a timestamp"),
         ({"fields": {"device": "text"}}, "message.fields.device: 'text' is no type"),
         ({"fields": {"offset": "int"}}, "message.fields.offset: the pipeline has a column of that name"),
+        ({"fields": {"Offset": "int"}}, "message.fields.Offset: the pipeline has a column of that name"),
+        ({"fields": {"device": "string", "Device": "int"}}, "to Spark device and Device are one name"),
+        (
+            {
+                "fields": {"t": "double", "t_mean": "string", "seq": "int", "ts": "timestamp"},
+                "device": "t_mean",
+            },
+            "message.device: 't_mean' is what windows call a value made of 't'",
+        ),
         ({"fields": {"a b": "int"}}, "message.fields: 'a b' is no name"),
     ],
 )
