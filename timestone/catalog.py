@@ -265,7 +265,10 @@ class Catalog:
                 raise CorruptLog(
                     self.path, f"the catalogue cannot be read: {error}. {_WITHOUT_IT}"
                 ) from error
-            number = _ERRNO_OF.get(getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE, errno.EIO)
+            code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
+            if code == sqlite3.SQLITE_CANTOPEN:
+                self.path.open("rb").close()  # SQLite does not say why; this does, if the file is the reason
+            number = _ERRNO_OF.get(code, errno.EIO)
             raise OSError(number, f"the catalogue: {error}", str(self.path)) from error
         except sqlite3.DatabaseError as error:
             raise CorruptLog(self.path, f"the catalogue cannot be read: {error}. {_WITHOUT_IT}") from error

@@ -206,6 +206,13 @@ def test_catalogue_that_cannot_be_used_is_not_kept_open(path: Path, content: byt
     del caught
 
 
+def test_file_that_cannot_be_opened_is_told_with_the_reason(path: Path) -> None:
+    path.symlink_to(path)
+    for read_only in (True, False):
+        with pytest.raises(OSError, match=f"Too many levels of symbolic links: '{path}'"):
+            Catalog(path, read_only=read_only)
+
+
 def test_full_disk_is_an_oserror_with_the_path_and_changes_nothing(path: Path) -> None:
     catalog = Catalog(path)
     catalog.put_many("space", {"a": b"1"})
