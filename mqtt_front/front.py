@@ -58,8 +58,8 @@ class MqttFront:
         self._saving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open the logs, load the sessions, listen. Clients can connect when it returns. Raises OSError,
-        ValueError."""
+        """Open the logs, load the sessions, listen. Clients can connect when it returns. A front starts once: not
+        again after it was stopped, nor after it could not listen. Raises OSError, ValueError."""
         loop = asyncio.get_running_loop()
         router = await loop.run_in_executor(None, self._open_logs)
         guard = Guard(self._settings, loop, self._login_executor, log=self._log)
@@ -83,7 +83,12 @@ class MqttFront:
         broker.deadlines.start()
         self._saving = loop.create_task(self._save_now_and_then(broker))
         self._allow_connections()
-        await self._listen(broker, contexts)
+        try:
+            await self._listen(broker, contexts)
+        except BaseException:
+            # Nobody stops what has not started; the loop of a program that goes on would keep all of it running.
+            await self.stop()
+            raise
 
     def _allow_connections(self) -> None:
         needed = self._settings.connection_count + _OTHER_FILES
@@ -97,15 +102,9 @@ class MqttFront:
             )
 
     async def _listen(self, broker: Broker, contexts: Sequence[ssl.SSLContext | None]) -> None:
-        """Open every listener, or none."""
         for settings, context in zip(self._settings.all_listeners, contexts, strict=True):
             listener = Listener(broker, settings, self._log, tls=context)
-            try:
-                await listener.start()
-            except OSError:
-                for started in self._listeners:
-                    started.stop()
-                raise
+            await listener.start()
             self._listeners.append(listener)
             if not (settings.is_local or settings.certificate or self._settings.lets_anonymous_in(settings)):
                 self._log.warning(

@@ -1,13 +1,18 @@
 """The accept loop: it survives running out of descriptors, bounds what it accepts, and says why."""
 
+import asyncio
 import errno
+import logging
 import socket
 import ssl
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import timestone
+from mqtt_front import MqttFront, MqttSettings
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connect, Publish
 from mqtt_front.codec.properties import Properties
@@ -108,6 +113,22 @@ def test_an_address_in_use_is_an_error_at_start(server: MqttServer, tmp_path: Pa
     host, port = server.address
     with pytest.raises(OSError, match="in use"), mqtt_server(tmp_path, listen=f"{host}:{port}"):
         pass
+
+
+def test_a_front_that_cannot_listen_leaves_nothing_running(server: MqttServer, tmp_path: Path) -> None:
+    """Nobody stops what has not started; a program that goes on would save for it and answer its clients for ever."""
+    host, port = server.address
+    settings = MqttSettings(listen="127.0.0.1:0", listeners=(ListenerSettings(address=f"{host}:{port}"),))
+
+    async def start(front: MqttFront) -> set[asyncio.Task[Any]]:
+        with pytest.raises(OSError, match=f"cannot listen on {host}:{port}"):
+            await front.start()
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    with timestone.open(tmp_path / "other") as store:
+        front = MqttFront(store, settings, log=logging.getLogger("timestone.mqtt"))
+        assert not asyncio.run(start(front))
+        assert front.status()["address"] == "127.0.0.1:0"  # as it was asked for: there is no listener
 
 
 def _websocket(door: socket.socket) -> None:
