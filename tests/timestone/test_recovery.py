@@ -17,6 +17,7 @@ from tests.support.step_clock import NEXT_BOOT_ID, StepClock
 from tests.support.waiting import wait_for_seals
 from tests.support.workload import Workload, crash_config
 from timestone import segment_writer
+from timestone.catalog import Catalog
 from timestone.config import Ack, Compression, LogConfig, Recovery
 from timestone.errors import CorruptLog, LogFailed
 from timestone.index import entry_position
@@ -285,10 +286,12 @@ def test_flush_that_fails_during_recovery_is_not_tried_again_where_that_cannot_b
 
 
 @pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("refusing", ["folder", "catalogue"])
 def test_nothing_comes_behind_what_was_never_durable_and_cannot_be_put_aside(
-    quick_directory: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+    quick_directory: Path, monkeypatch: pytest.MonkeyPatch, refusing: str, dies: bool
 ) -> None:
-    """The torn segment in front was sealed, and what followed it came back behind a hole with the next open."""
+    """The torn segment in front was sealed, or another followed that was durable, and with the next open what had gone
+    came back behind a hole, or took with it what was durable."""
     work = Workload(quick_directory / "store", crash_config(segment_entries=2))
     work.start()
     with monkeypatch.context() as patch:
@@ -300,24 +303,32 @@ def test_nothing_comes_behind_what_was_never_durable_and_cannot_be_put_aside(
     torn.write_bytes(torn.read_bytes()[:-10])
     clock = StepClock(boot_id=NEXT_BOOT_ID)
     files = FaultyFiles()
-    fault = files.fail("rename", errno.EIO, path=".lost", forever=True)
-    store = timestone.open(work.root, files=files, min_free_bytes=0, clock=clock)
-    log = store.log("telemetry")
-    assert [record.offset for record in log.reader("earliest")] == [0]
-    for refused in (log.sync, lambda: log.append(b"next")):
-        with pytest.raises(OSError, match="Input/output"):
-            refused()
+    with monkeypatch.context() as patch:
+        if refusing == "catalogue":
+            patch.setattr(Catalog, "put_logs", refuse)
+        else:
+            patch.setattr(files, "rename", refuse)
+        store = timestone.open(work.root, files=files, min_free_bytes=0, clock=clock)
+        log = store.log("telemetry")
+        assert [record.offset for record in log.reader("earliest")] == [0]
+        for refused in (log.sync, lambda: log.append(b"next")):
+            with pytest.raises(OSError, match=r"refused|catalogue"):
+                refused()
+        if dies:
+            kill_store(store, files)
+            store.open_segments.clear()
     if dies:
-        kill_store(store, files)
-        store.open_segments.clear()
         store = timestone.open(work.root, min_free_bytes=0, clock=clock)
         log = store.log("telemetry")
-    fault.lift()
     later = log.append(b"next")
     assert later > 5
     store.close()
     with timestone.open(work.root, recovery="strict") as again:
         assert [record.offset for record in again.log("telemetry").reader("earliest")] == [0, later]
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.EIO, "refused")
 
 
 def test_half_a_pair_that_was_never_finished_stays_no_damage_while_it_cannot_be_put_aside(
