@@ -13,6 +13,8 @@ from .warehouse import Warehouse, Work
 SETTINGS = {
     # Days are those of UTC.
     "spark.sql.session.timeZone": "UTC",
+    # A timestamp is a moment: as one without a zone no text with a zone would be one.
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
     # Other readers refuse the default, and its files do not say which times they hold.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",

@@ -76,6 +76,18 @@ def test_every_record_comes_through_once_and_the_rest_is_accounted_for(plant: Pl
     assert {one.table: one.rows for one in found.tables}["bronze"] == 3008
 
 
+def test_a_timestamp_is_a_moment_whatever_the_session_calls_one(plant: Plant) -> None:
+    plant.send(*MESSAGES[:20])
+    plant.spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        plant.run(final=True)
+    finally:
+        plant.spark.conf.unset("spark.sql.timestampType")
+    plant.check()
+    assert plant.counts()["clean"] == 20
+    assert plant.windows() == plant.averages(MESSAGES[:20])
+
+
 def test_batches_run_again_on_any_checkpoint_change_nothing(plant: Plant) -> None:
     plant.send(*MESSAGES[:2000])
     plant.run()
