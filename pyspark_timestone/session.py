@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark_timestone.columnar import hand_over_columns
 from pyspark_timestone.java import find_java
 from pyspark_timestone.requirements import require, require_in
 
@@ -91,6 +92,7 @@ def spark_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     _register(session)
+    hand_over_columns(session)
     return session
 
 

@@ -32,6 +32,7 @@ found = {
     "offsets": sorted(row["offset"] for row in rows),
     "at": sorted({row["at"] for row in rows}),
     "history": read_history(spark, "data").count(),
+    "columnar": "ColumnarToRow" in records._jdf.queryExecution().executedPlan().toString(),
 }
 copies = records.where("offset < 100").select("topic", "value")
 copies.write.format("timestone").option("log", "copies").mode("append").save("data")
@@ -59,6 +60,7 @@ def test_what_is_submitted_runs_in_the_workers(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["master"] == cluster.url
     assert found["offsets"] == list(range(401)) and found["history"] == 401
+    assert found["columnar"]
     folders = {at.split()[0].removeprefix(f"{tmp_path}/cluster/").split("/")[0] for at in found["at"]}
     assert folders == {"worker-0", "worker-1"}
     assert str(found["driver"]) not in {at.split()[1] for at in found["at"]}
