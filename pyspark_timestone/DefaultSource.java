@@ -17,6 +17,7 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonBatch;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonCustomMetric;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
@@ -64,9 +65,19 @@ public class DefaultSource extends PythonDataSourceV2 {
                             return super.build();
                         }
                         return new PythonScan(source, NAME, schema, options, this.pushedFilters()) {
+                            private boolean streaming = false;
+
+                            @Override
+                            public MicroBatchStream toMicroBatchStream(String checkpoint) {
+                                streaming = true; // whose batches go by rows: Spark reads them in a way of their own
+                                return super.toMicroBatchStream(checkpoint);
+                            }
+
                             @Override
                             public Scan.ColumnarSupportMode columnarSupportMode() {
-                                return Scan.ColumnarSupportMode.SUPPORTED;
+                                return streaming
+                                    ? Scan.ColumnarSupportMode.UNSUPPORTED
+                                    : Scan.ColumnarSupportMode.SUPPORTED;
                             }
 
                             @Override

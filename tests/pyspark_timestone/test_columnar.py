@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import timestone
 from pyspark_timestone import columnar
 from pyspark_timestone.columnar import SETTING, hand_over_columns
-from tests.support.spark import batch
+from tests.support.spark import Batches, batch, stream
 from tests.support.stores import fill
 from timestone.config import LogConfig
 
@@ -124,6 +124,12 @@ def test_it_is_the_same_for_whatever_spark_does_with_them(spark: SparkSession, s
             kept.unpersist(blocking=True)
 
     assert answers() == by_rows(spark, answers)
+
+
+def test_streams_go_by_rows(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    seen = Batches(tmp_path / "seen")
+    seen.drain(stream(spark, store, maxOffsetsPerTrigger=1000), tmp_path / "checkpoint")
+    assert seen.sizes() == [1000, 1000, 500]
 
 
 def test_it_does_not_need_generated_code(spark: SparkSession, store: Path) -> None:
