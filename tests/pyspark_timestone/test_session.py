@@ -42,7 +42,7 @@ FIND_WITHOUT_HELP = """
 try:
     spark.newSession().read.format("timestone").load(sys.argv[1])
 except Exception as error:
-    print("search", "[DATA_SOURCE_NOT_FOUND]" in str(error))
+    print("search", "[DATA_SOURCE_NOT_EXIST]" in str(error))
 """
 
 
