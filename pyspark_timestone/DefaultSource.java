@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.Map;
 
+import org.apache.arrow.vector.ValueVector;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -120,6 +121,24 @@ public class DefaultSource extends PythonDataSourceV2 {
         }
     }
 
+    /**
+     * A column of the batch that is read. Whoever takes it closes it afterwards; but the next batch is read into the
+     * same vectors, and a struct that is closed has lost its fields. What they hold is freed with the worker.
+     */
+    static class Lent extends ArrowColumnVector {
+        Lent(ValueVector vector) {
+            super(vector);
+        }
+
+        @Override
+        public void close() {
+        }
+
+        @Override
+        public void closeIfFreeable() {
+        }
+    }
+
     /** The batches of one partition, in the task's thread. What the worker holds is freed when the task ends. */
     static class Reader implements PartitionReader {
         private final UserDefinedPythonDataSource source;
@@ -172,7 +191,7 @@ public class DefaultSource extends PythonDataSourceV2 {
             ArrowColumnVector struct = (ArrowColumnVector) structs.column(0);
             ColumnVector[] columns = new ColumnVector[((StructType) struct.dataType()).size()];
             for (int i = 0; i < columns.length; i++) {
-                columns[i] = struct.getChild(i);
+                columns[i] = new Lent(struct.getChild(i).getValueVector());
             }
             batch = new ColumnarBatch(columns, structs.numRows());
             return true;

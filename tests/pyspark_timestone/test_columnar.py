@@ -107,6 +107,25 @@ def test_maps_and_bytes_are_columns_as_well(spark: SparkSession, tmp_path: Path)
     assert [row.asDict() for row in frame.orderBy("offset").drop("offset").collect()] == fields
 
 
+def test_a_task_with_many_batches_keeps_the_fields_of_structs(spark: SparkSession, tmp_path: Path) -> None:
+    """Each batch is read into the vectors of the one before."""
+    count, large = 800, b"x" * 50_000  # a batch is of 16 MiB at most
+    with timestone.open(tmp_path / "data", ack="written") as opened:
+        log = opened.log("telemetry")
+        for number in range(count):
+            value = json.dumps({"a": {"b": number, "c": [number, None]}}).encode()
+            log.append(value, headers=[("k", large), ("n", str(number).encode())])
+    options = {
+        "payload": "json",
+        "payloadSchema": "a struct<b: bigint, c: array<bigint>>",
+        "minPartitions": 1,
+    }
+    columns = ["offset", "payload.a.b", "payload.a.c", "headers[1].value", "length(headers[0].value)"]
+    frame = batch(spark, tmp_path / "data", **options).selectExpr(*columns)
+    wanted = [(n, n, [n, None], str(n).encode(), len(large)) for n in range(count)]
+    assert sorted(tuple(row) for row in frame.collect()) == wanted
+
+
 def test_it_is_the_same_for_whatever_spark_does_with_them(spark: SparkSession, store: Path) -> None:
     def answers() -> list[Any]:
         frame = batch(spark, store)
