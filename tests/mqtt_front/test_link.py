@@ -1,5 +1,6 @@
 """One socket: bytes in, packets out, and every way it can end."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -103,7 +104,7 @@ class Broker:
         self.told.append("closing")
         return linger
 
-    def gone(self, link: Link, how: str) -> None:
+    def gone(self, link: Link, how: str, level: int = logging.INFO) -> None:
         self.told.append(f"gone: {how}")
 
     def stopped(self, link: Link) -> None:
