@@ -44,8 +44,9 @@ def hand_over_columns(session: "SparkSession") -> bool:
             _send(context, classes)
         if not known:
             _define(gateway, loader, classes)
-    except Py4JError as error:
-        _log.warning("scans go by rows: %s", str(error).splitlines()[0])
+    except (Py4JError, TypeError) as error:  # a class that Java does not know is called in vain
+        reason = " ".join(str(error).splitlines()[:2])  # the rest is Java's stack
+        _log.warning("scans go by rows: %s", reason)
         return False
     return True
 
