@@ -224,4 +224,4 @@ def test_where_spark_is_another_one_scans_go_by_rows(
     with caplog.at_level(logging.WARNING, columnar.__name__):
         assert not hand_over_columns(spark)
     (said,) = caplog.messages
-    assert said.startswith("scans go by rows: ") and "NotThere" in said and "\n" not in said
+    assert said.startswith("scans go by rows: ") and "CompileException" in said and "\n" not in said
