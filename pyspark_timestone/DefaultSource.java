@@ -44,7 +44,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * Spark's own source for Python, but that a batch scan hands Spark the columns that a Python worker sends.
  *
  * <p>Spark 4.3 makes a row of each record there, and of each row another one. What is planned, what is sent and who
- * reads it is as it was: everything is Spark's own but for the last class. Compiled by columnar.py, with the compiler
+ * reads it is as it was; what is ours is how a task reads. Compiled by columnar.py, with the compiler
  * that Spark has for its queries: that one knows no lambdas, and generic types only as far as they stand here. Its
  * name is the one that Spark looks for when it is asked for the format "timestone". Names with dollars are what Scala
  * calls the private members of a class.

@@ -90,11 +90,9 @@ def _define(gateway: Any, loader: Any, classes: Mapping[str, bytes]) -> None:
 
 def _send(context: Any, classes: Mapping[str, bytes]) -> None:
     """Give classes to executors that are processes of their own: they fetch them before their next task."""
-    # Spark removes the folder when it ends.
-    folder = context._jvm.org.apache.spark.util.Utils.createTempDir(
-        context._jvm.java.lang.System.getProperty("java.io.tmpdir"), "spark"
-    )
-    jar = Path(folder.getPath(), "timestone-columnar.jar")
+    from pyspark_timestone.gateway import folder_of_spark  # noqa: PLC0415 - imports PySpark
+
+    jar = Path(folder_of_spark(context._jvm), "timestone-columnar.jar")
     with zipfile.ZipFile(jar, "w") as archive:
         for name, code in classes.items():
             archive.writestr(f"{name.replace('.', '/')}.class", code)

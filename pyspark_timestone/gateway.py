@@ -126,6 +126,12 @@ class Gateway:
         return port, data[8 : 8 + length].decode()
 
 
+def folder_of_spark(jvm: Any) -> str:
+    """A new folder, which Spark removes when it ends."""
+    temporary = jvm.java.lang.System.getProperty("java.io.tmpdir")
+    return str(jvm.org.apache.spark.util.Utils.createTempDir(temporary, "spark").getPath())
+
+
 def _with_logging(java: Java, conf: Mapping[str, str], file: Path) -> list[str]:
     file.write_text(_LOGGING)
     # Ours first: of two settings of one property Java takes the last, and that should be the user's.

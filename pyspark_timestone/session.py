@@ -134,9 +134,9 @@ def _sockets_of_its_own(gateway: Any) -> dict[str, str]:
     """Java and its Python workers talk through sockets in a folder of this user's, which goes when Java does.
 
     Through 127.0.0.1 a scan waits 40 ms for an acknowledgement, and each batch takes longer."""
-    java = gateway.jvm
-    temporary = java.java.lang.System.getProperty("java.io.tmpdir")
-    folder = java.org.apache.spark.util.Utils.createTempDir(temporary, "spark").getPath()
+    from pyspark_timestone.gateway import folder_of_spark
+
+    folder = folder_of_spark(gateway.jvm)
     os.chmod(folder, 0o700)  # Who can reach such a socket is asked for no secret.
     if len(os.fsencode(folder)) + _SOCKET_NAME_BYTES > _SOCKET_PATH_BYTES:
         return {}
