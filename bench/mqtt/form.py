@@ -16,7 +16,8 @@ Packets = npt.NDArray[Any]
 
 STAMP = struct.Struct("<IIq")
 """Sender, number, and nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share."""
-_PACKET_ID = struct.Struct(">H")
+_TIME = struct.Struct("<q")
+_TIME_AT = 8
 _TAIL_BYTES = 4
 
 
@@ -75,11 +76,9 @@ class Form:
         """The first `count` packets of `data` from byte `start` on, without copying."""
         return np.ndarray(count, self.dtype, data, start)
 
-    def write_one(self, data: bytearray, sender: int, number: int, sent_ns: int, packet_id: int) -> None:
-        """Fill in the first packet: what a column of one would do, at a tenth of the time."""
-        STAMP.pack_into(data, self.stamp_at, sender, number, sent_ns)
-        if self.id_at is not None:
-            _PACKET_ID.pack_into(data, self.id_at, packet_id)
+    def stamp_time(self, data: bytearray, row: int, sent_ns: int) -> None:
+        """Fill in when one packet was sent: what a column of one would do, at a tenth of the time."""
+        _TIME.pack_into(data, row * len(self.template) + self.stamp_at + _TIME_AT, sent_ns)
 
 
 def filling(payload_bytes: int) -> bytes:

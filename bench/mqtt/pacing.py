@@ -37,9 +37,10 @@ class InWindow:
         ready = self._ready
         while ready:
             publisher = ready.popleft()
-            while publisher.send(publisher.room, time.monotonic_ns()):
+            while (room := publisher.room) > 0 and publisher.send(room, time.monotonic_ns()):
                 pass
-            self._watch(publisher)
+            if publisher.blocked:
+                self._watch(publisher)
         return IDLE_S
 
     def moved(self, publisher: Publisher) -> None:

@@ -8,15 +8,19 @@ import numpy.typing as npt
 
 from .form import Form
 from .histogram import Histogram
+from .waits import Waits
 from .wire import PACKET_IDS, Wire
 
 _BATCH_BYTES = 64 * 1024
+_BATCHES = 8
+"""So many batches are numbered together, where they are small."""
 _RECEIVE_BYTES = 64 * 1024
+_RECEIVE_LEAST_BYTES = 256
 _ACK = np.dtype([("start", ">u2"), ("id", ">u2")])
 _PUBACK_START = 0x4002
 _IDS = (np.arange(PACKET_IDS + _RECEIVE_BYTES // 4 + 1) % PACKET_IDS + 1).astype(">u2")
 """The packet ids of messages in turn, and beyond the last one as many again as are looked at together."""
-_ACKS = b"".join(b"\x40\x02" + packet_id.tobytes() for packet_id in _IDS)
+_ACKS = b"".join(b"\x40\x02" + packet_id.to_bytes(2, "big") for packet_id in _IDS.tolist())
 """The PUBACKs of these: what a server says is compared with what it should say, all at once."""
 
 
@@ -57,29 +61,33 @@ class Publisher:
         self.schedule: Schedule | None = None
         self.topics: npt.NDArray[np.bytes_] | None = None
         """What the messages put at the end of their topic, in turn."""
-        self.latencies = Histogram()
-        """From when a message was due to its acknowledgement."""
+        self.blocked = False
+        """The socket did not take everything: call `push` when it is writable."""
+        self._waits = Waits()
+        # Python makes room for all of it each time.
+        self._receive_bytes = min(_RECEIVE_BYTES, max(_RECEIVE_LEAST_BYTES, window * _ACK.itemsize))
         self._wire = wire
         self._form = form
         self._acks = form.id_at is not None
         self._window = min(window, messages) if self._acks else messages
         self._batch = max(1, min(self._window, messages, _BATCH_BYTES // form.size_bytes))
-        self._data = form.buffer(self._batch)
-        self._rows = form.packets(self._data, self._batch)
+        self._row_count = self._batch * max(1, min(_BATCHES, _BATCH_BYTES // (self._batch * form.size_bytes)))
+        self._data = form.buffer(self._row_count)
+        self._view = memoryview(self._data)
+        self._rows = form.packets(self._data, self._row_count)
         self._rows["sender"] = sender
-        self._numbers, self._due = self._rows["number"], self._rows["sent"]
-        self._ids = self._rows["id"] if self._acks else None
-        self._count_up = np.arange(max(self._batch, _RECEIVE_BYTES // 4 + 1))
-        self._times = np.zeros(self._window if self._acks else 0, np.int64)
-        self._unsent: memoryview | None = None
+        self._due = self._rows["sent"]
+        self._next_row = self._row_count
+        """The row of the next message. Behind the last one, all are numbered anew."""
+        self._unsent = self._view[:0]
         self._tail = b""
         self._past_barrier = False
         self._barrier_sent = False
 
     @property
-    def blocked(self) -> bool:
-        """The socket did not take everything: call `push` when it is writable."""
-        return self._unsent is not None
+    def latencies(self) -> Histogram:
+        """From when a message was due to its acknowledgement."""
+        return self._waits.histogram()
 
     @property
     def done(self) -> bool:
@@ -94,53 +102,63 @@ class Publisher:
 
     def send(self, allowed: int, now_ns: int) -> int:
         """Send at most `allowed` messages and one batch; returns how many were taken."""
-        count = min(allowed, self._batch)
-        if count <= 0 or self._unsent is not None:
+        if allowed <= 0 or self.blocked:
             return 0
-        if count == 1 and self.topics is None:
-            due = now_ns if self.schedule is None else self.schedule.due(self.sent)
-            self._form.write_one(self._data, self.sender, self.sent, due, self.sent % PACKET_IDS + 1)
-            if self._acks:
-                self._times[self.sent % self._window] = due
+        row = self._next_row
+        if row == self._row_count:
+            row = 0
+            self._number_rows()
+        count = min(allowed, self._batch, self._row_count - row)
+        if self.schedule is None:
+            self._stamp(row, count, now_ns)
+        elif count == 1:
+            self._stamp(row, 1, self.schedule.due(self.sent))
         else:
-            self._fill(count, now_ns)
+            times = self._due[row : row + count] = self.schedule.due_times(self.sent, count)
+            if self._acks:
+                self._waits.sent_apart(times)
         self.sent += count
-        self._unsent = memoryview(self._data)[: count * self._form.size_bytes]
-        self.push()
+        self._next_row = row + count
+        size = self._form.size_bytes
+        self._offer(self._view[row * size : (row + count) * size])
         return count
 
-    def _fill(self, count: int, now_ns: int) -> None:
-        numbers = self._count_up[:count] + self.sent
-        self._numbers[:count] = numbers
-        due = now_ns if self.schedule is None else self.schedule.due_times(self.sent, count)
-        self._due[:count] = due
-        if self._ids is not None:
-            first = self.sent % PACKET_IDS
-            self._ids[:count] = _IDS[first : first + count]
-            self._times[self._places(self.sent, count)] = due
+    def _number_rows(self) -> None:
+        first = self.sent
+        numbers = np.arange(first, first + self._row_count)
+        self._rows["number"] = numbers
+        if self._acks:
+            place = first % PACKET_IDS
+            self._rows["id"] = _IDS[place : place + self._row_count]
         if self.topics is not None:
-            self._rows["topic"][:count] = self.topics[numbers % len(self.topics)]
+            self._rows["topic"] = self.topics[numbers % len(self.topics)]
 
-    def _places(self, first: int, count: int) -> slice | npt.NDArray[np.int64]:
-        """Where the times of `count` messages from number `first` on are kept."""
-        at = first % self._window
-        if at + count <= self._window:
-            return slice(at, at + count)
-        return (self._count_up[:count] + first) % self._window
+    def _stamp(self, row: int, count: int, due_ns: int) -> None:
+        """These rows are due at one time."""
+        if count == 1:
+            self._form.stamp_time(self._data, row, due_ns)
+        else:
+            self._due[row : row + count] = due_ns
+        if self._acks:
+            self._waits.sent(count, due_ns)
 
     def push(self) -> None:
         """Offer the socket what it has not taken yet."""
-        if self._unsent is None:
-            return
+        if self.blocked:
+            self._offer(self._unsent)
+
+    def _offer(self, data: memoryview) -> None:
         try:
-            taken = self.channel.send(self._unsent)
+            taken = self.channel.send(data)
         except BlockingIOError:
-            return
-        self._unsent = self._unsent[taken:] if taken < len(self._unsent) else None
+            taken = 0
+        self.blocked = taken < len(data)
+        if self.blocked:
+            self._unsent = data[taken:]
 
     def send_barrier(self, topic: str) -> None:
         """Once everything is sent at QoS 0: ask whether it has arrived."""
-        if self._acks or self._barrier_sent or self._unsent is not None or self.sent < self.messages:
+        if self._acks or self._barrier_sent or self.blocked or self.sent < self.messages:
             return
         self._barrier_sent = True
         self.channel.setblocking(True)
@@ -150,7 +168,7 @@ class Publisher:
     def receive(self, now_ns: int) -> None:
         """Count acknowledgements. Raises ConnectionError when the server hangs up or says something else."""
         try:
-            data = self.channel.recv(_RECEIVE_BYTES)
+            data = self.channel.recv(self._receive_bytes)
         except BlockingIOError:
             return
         if not data:
@@ -163,19 +181,8 @@ class Publisher:
             return
         count = len(data) // 4
         self._tail = data[count * 4 :]
-        if count == 1:
-            self._acknowledge_one(data, now_ns)
-        elif count:
+        if count:
             self._acknowledge(data[: count * 4], count, now_ns)
-
-    def _acknowledge_one(self, data: bytes, now_ns: int) -> None:
-        if data[0] << 8 | data[1] != _PUBACK_START or self.acknowledged >= self.sent:
-            raise ConnectionError(f"not a PUBACK that anybody waits for: {data[:4].hex()}")
-        if data[2] << 8 | data[3] != self.acknowledged % PACKET_IDS + 1:
-            self.misordered_acks += 1
-        at = self.acknowledged % self._window
-        self.latencies.add(now_ns - self._times[at : at + 1])
-        self.acknowledged += 1
 
     def _acknowledge(self, data: bytes, count: int, now_ns: int) -> None:
         first = self.acknowledged % PACKET_IDS
@@ -183,7 +190,7 @@ class Publisher:
             self._note_misordered(np.frombuffer(data, _ACK), _IDS[first : first + count])
         if self.acknowledged + count > self.sent:
             raise ConnectionError(f"not PUBACKs that anybody waits for: {data[:16].hex()}")
-        self.latencies.add(now_ns - self._times[self._places(self.acknowledged, count)])
+        self._waits.acknowledged(count, now_ns)
         self.acknowledged += count
 
     def _note_misordered(self, acks: npt.NDArray[np.void], expected: npt.NDArray[np.uint16]) -> None:

@@ -121,15 +121,16 @@ class Traffic:
             elif time.monotonic_ns() - progress_ns > self._job.stall_s * 1e9:
                 return
             for fd, event in events:
-                one = self._by_fd[fd]
+                one, now_ns = self._by_fd[fd], time.monotonic_ns()
                 if event & _OUT:
                     one.push()
                 if event & ~_OUT:
-                    one.receive(time.monotonic_ns())
+                    one.receive(now_ns)
                 if isinstance(one, Publisher):
-                    self._last_ack_ns = time.monotonic_ns()
+                    self._last_ack_ns = now_ns
                     pacing.moved(one)
-                self._watch(one)
+                if one.blocked or self._writable_wanted:
+                    self._watch(one)
                 if one.done:
                     waiting.discard(fd)
             if self._board is not None and self._subscribers:

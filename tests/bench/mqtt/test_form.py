@@ -19,12 +19,11 @@ def test_what_is_written_in_columns_stands_in_the_packets() -> None:
         assert STAMP.unpack_from(packet, form.stamp_at) == (5, number, number * 10)
 
 
-def test_a_single_packet_is_written_like_a_column_of_one() -> None:
+def test_the_time_of_a_single_packet_is_written_like_a_column_of_one() -> None:
     form = Mqtt().publication("t", 40, 1)
-    one, many = form.buffer(1), form.buffer(1)
-    form.write_one(one, 5, 7, 70, 300)
-    rows = form.packets(many, 1)
-    rows["sender"], rows["number"], rows["sent"], rows["id"] = 5, 7, 70, 300
+    one, many = form.buffer(3), form.buffer(3)
+    form.stamp_time(one, 1, 70)
+    form.packets(many, 3)["sent"][1] = 70
     assert one == many
 
 

@@ -73,6 +73,21 @@ def test_packet_ids_begin_again_wherever_the_last_one_falls() -> None:
         assert publisher.latencies.count == 66_000 and not publisher.misordered_acks
 
 
+def test_acknowledgements_in_order_are_compared_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_by_one(*_: object) -> None:
+        raise AssertionError("looked at one by one")
+
+    monkeypatch.setattr(Publisher, "_note_misordered", one_by_one)
+    with connected() as (ours, theirs):
+        publisher = Publisher(ours, WIRE, QOS1, 0, messages=700, window=350)
+        for first in (1, 351):
+            publisher.send(350, time.monotonic_ns())
+            theirs.sendall(acks(*range(first, first + 350)))
+            while publisher.acknowledged < first + 349:
+                wait_and_receive(publisher)
+        assert publisher.done
+
+
 @pytest.mark.parametrize("answer", [b"\x50\x02\x00\x01", acks(1, 2, 3, 4)])
 def test_an_answer_that_makes_no_sense_is_an_error(answer: bytes) -> None:
     with connected() as (ours, theirs):
