@@ -20,7 +20,7 @@ _MOSQUITTO = """\
 listener {port} 127.0.0.1
 allow_anonymous true
 persistence false
-set_tcp_nodelay true
+set_tcp_nodelay {nodelay}
 max_inflight_messages {window}
 max_queued_messages 0
 max_connections -1
@@ -55,15 +55,21 @@ def find_program(program: str) -> str | None:
 
 
 @contextmanager
-def mosquitto_server(directory: Path) -> Iterator[Target]:
-    """Everything in memory, nothing on the disk: what mosquitto does unless it is told otherwise."""
+def mosquitto_server(directory: Path, *, nodelay: bool) -> Iterator[Target]:
+    """Everything in memory, nothing on the disk: what mosquitto does unless it is told otherwise.
+
+    So does the system gather its small packets (Nagle's algorithm), which makes more acknowledgements a second, later.
+    With `nodelay` it does not, nor with the other servers."""
     (port,) = _free_ports(1)
     configuration = directory / "mosquitto.conf"
-    configuration.write_text(_MOSQUITTO.format(port=port, window=_WINDOW), "utf-8")
+    configuration.write_text(
+        _MOSQUITTO.format(port=port, window=_WINDOW, nodelay=str(nodelay).lower()), "utf-8"
+    )
     command = [find_program("mosquitto") or "mosquitto", "-c", str(configuration)]
     with server_process(command, directory) as process:
         wait_until_listening(("127.0.0.1", port), process, directory)
-        yield Target("mosquitto", "mqtt", "127.0.0.1", port, process.pid)
+        name = "mosquitto nodelay" if nodelay else "mosquitto"
+        yield Target(name, "mqtt", "127.0.0.1", port, process.pid)
 
 
 @contextmanager

@@ -11,8 +11,9 @@ FAN_OUT = Scenario(name="fan-out", qos=0, subscribers=2, messages=500, window=10
 
 
 @pytest.mark.skipif(find_program("mosquitto") is None, reason="mosquitto is not installed")
-def test_mosquitto_takes_the_load_and_is_gone_afterwards(tmp_path: Path) -> None:
-    with mosquitto_server(tmp_path) as target:
+@pytest.mark.parametrize("nodelay", [False, True], ids=["as it is", "nodelay"])
+def test_mosquitto_takes_the_load_and_is_gone_afterwards(tmp_path: Path, nodelay: bool) -> None:
+    with mosquitto_server(tmp_path, nodelay=nodelay) as target:
         assert run_scenario(FAN_OUT, target).faults == {}
         assert run_scenario(Scenario(name="session-unload", messages=500), target).faults == {}
     assert target.cpu_s() is None
