@@ -108,6 +108,8 @@ def _subscribe(
     except (InvalidName, OSError) as error:
         broker.log.warning("%r may not subscribe to %r: %s", link, request.topic_filter[:200], error)
         return Reason.IMPLEMENTATION_SPECIFIC_ERROR
+    if form.kind is Kind.STREAM:
+        _say_what_is_gone(broker, link, starts)
     if form.kind is Kind.STREAM and wished.reset:
         session.unsubscribe(request.topic_filter)
     new = session.subscribe(subscription, sources, starts)
@@ -130,6 +132,14 @@ def _starts(
     if isinstance(found, Exception):
         raise OSError(f"the beginning could not be looked up: {found}") from found
     return {one.log.name: found[one.log.name, start] for one in sources}
+
+
+def _say_what_is_gone(broker: "Broker", link: Link, starts: Mapping[str, Beginning]) -> None:
+    """A replay begins later than its client asked for. MQTT 5 is told with the first delivery, MQTT 3 cannot be."""
+    for name, start in starts.items():
+        if start.missed:
+            message = f"log {name}: retention took what {link!r} asks for; its replay begins at offset {start.offset}"
+            broker.complaints.warn(f"gap {link.client_id}", message)
 
 
 class _Refusal(NamedTuple):

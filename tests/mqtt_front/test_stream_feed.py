@@ -212,7 +212,9 @@ def test_unsubscribing_ends_a_replay_and_the_next_begins_anew(server: MqttServer
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_what_retention_has_taken_is_told_with_the_first_delivery(tmp_path: Path, level: int) -> None:
+def test_what_retention_has_taken_is_told_with_the_first_delivery(
+    tmp_path: Path, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
     with mqtt_server(tmp_path) as server:
         log = server.store.log(LOG)
         log.configure(retention_bytes=1, segment_entries=10)
@@ -237,6 +239,8 @@ def test_what_retention_has_taken_is_told_with_the_first_delivery(tmp_path: Path
                 if level == MQTT_5:
                     gaps = [place.get("stream-gap") for place in places(received)]
                     assert gaps == [str(first) if told else None, *[None] * (59 - first)], name
+    said = "\n".join(line for line in caplog.messages if f"its replay begins at offset {first}" in line)
+    assert [name for name in ("past", "old", "oldest") if repr(name) in said] == ["past", "old"]
 
 
 def test_lost_segment_is_told_with_the_delivery_behind_it(tmp_path: Path) -> None:
