@@ -26,6 +26,11 @@ def test_help_lists_every_command_and_examples(words: list[str], capsys: pytest.
         assert entry.summary.split()[0] in out
 
 
+def test_the_page_of_the_command_line_names_every_command() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+    assert [name for name in COMMANDS if f"| [`{name}`](" not in page] == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_help_with_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:

@@ -1,4 +1,5 @@
 from dataclasses import fields
+from pathlib import Path
 
 from mqtt_front.codec.packets import Puback, Publish
 from mqtt_front.counters import GAUGES, LIMITS
@@ -13,6 +14,14 @@ def test_each_limit_that_is_counted_is_a_setting() -> None:
     settings = {field.name for kind in (MqttSettings, LogConfig) for field in fields(kind)}
     assert settings.issuperset(LIMITS)
     assert len(set(LIMITS)) == len(LIMITS)
+
+
+def test_the_pages_name_every_counter_and_every_limit_that_is_counted(server: MqttServer) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    monitoring, limits = ((docs / name).read_text("utf-8") for name in ("monitoring.md", "limits.md"))
+    counted = [name for name, value in server.status().items() if isinstance(value, int)]
+    assert [name for name in counted if not name.startswith("over_") and f"`{name}`" not in monitoring] == []
+    assert [limit for limit in LIMITS if f"`{limit}`" not in limits] == []
 
 
 def test_what_clients_do_is_counted_by_name(server: MqttServer) -> None:
