@@ -13,6 +13,7 @@ from typing import Any
 from mqtt_front.filter_form import Kind, parse_filter
 from mqtt_front.shared_group import SharedGroup
 from timestone.errors import InvalidName
+from timestone.json_document import integer, integers, json_object
 from timestone.log import Log
 from timestone.named_readers import Commitment, ReaderId
 from timestone.names import validate_reader_name
@@ -92,7 +93,7 @@ class Groups:
             if log is None:
                 continue
             try:
-                self._restore(log, topic_filter, json.loads(document), sessions)
+                self._restore(log, topic_filter, json_object(document), sessions)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 complain.error("shared subscription %r begins anew: %r", topic_filter[:200], error)
 
@@ -102,16 +103,19 @@ class Groups:
         if body["id"] != log.id:
             self.get(log, topic_filter, log.start_offset)
             return
-        held = {client_id: set(offsets) for client_id, offsets in body["held"].items()}
-        open_offsets = {offset for first, end in body["open"] for offset in range(first, end)}
+        held = {client_id: set(integers(offsets)) for client_id, offsets in body["held"].items()}
+        members = [client_id for client_id in body["members"] if client_id in sessions]
+        seen = min(integer(body["seen"]), log.end_offset)
+        open_offsets: set[int] = set()
+        for first, end in body["open"]:
+            # Never more than there is: a range of anything would fill the memory.
+            open_offsets.update(range(integer(first), integer(end, most=log.end_offset)))
         for client_id in [one for one in held if one not in sessions]:
             open_offsets -= held.pop(client_id)
-        seen = min(int(body["seen"]), log.end_offset)
         group = self.get(log, topic_filter, seen)
         group.restore(seen, open_offsets, held)
-        for client_id in body["members"]:
-            if client_id in sessions:
-                self.joined(group, client_id)
+        for client_id in members:
+            self.joined(group, client_id)
         if not group.members:
             self.leave(group, "")
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from mqtt_front.retained import RetainedMessage
 from timestone.errors import TimestoneError
+from timestone.json_document import integer, json_object
 
 VERSION = 1
 CHECKPOINT_KEY = ""
@@ -18,6 +19,7 @@ CHECKPOINT_KEY = ""
 _MAGIC = b"TRET"
 _HEADER = struct.Struct("<4sBBHQqH6x")
 assert _HEADER.size == 32
+_LOG_ID_MAX = (1 << 64) - 1
 
 
 class UnknownRetained(TimestoneError):
@@ -71,13 +73,13 @@ def encode_checkpoint(places: Mapping[str, Place]) -> bytes:
 
 
 def decode_checkpoint(document: bytes | None) -> dict[str, Place]:
-    """Empty when there is none, or when it cannot be read: then the logs are read from their beginnings."""
+    """Empty when there is none. Raises UnknownRetained."""
     if document is None:
         return {}
     try:
         return {
-            str(name): Place(int(log_id), int(offset))
-            for name, (log_id, offset) in json.loads(document).items()
+            name: Place(integer(log_id, most=_LOG_ID_MAX), integer(offset))
+            for name, (log_id, offset) in json_object(document).items()
         }
-    except (ValueError, TypeError, AttributeError):
-        return {}
+    except (ValueError, TypeError) as error:
+        raise UnknownRetained(f"how much of each log is in them cannot be read: {error}") from error

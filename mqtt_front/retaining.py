@@ -113,15 +113,24 @@ class Retaining:
         """Read what an earlier process left, in its documents and in the logs. Touches the disk: call it before the
         loop serves anybody."""
         documents = self._documents.items(SPACE)
-        self._checkpoint = decode_checkpoint(documents.pop(CHECKPOINT_KEY, None))
+        try:
+            self._checkpoint = decode_checkpoint(documents.pop(CHECKPOINT_KEY, None))
+        except UnknownRetained as error:
+            self._log.error("retained messages: %s; the logs are read from their beginnings", error)
         for topic, document in documents.items():
             try:
                 name, message = decode_retained(topic, document)
             except UnknownRetained as error:
                 self._log.error("the retained message of %r is left alone: %s", topic[:200], error)
                 continue
-            if name in self._logs:
+            if name not in self._logs:
+                continue
+            try:
                 self._put(self._logs[name], message)
+            except ValueError as error:
+                self._log.error(
+                    "the retained message of %r is left alone: its headers: %s", topic[:200], error
+                )
         for name, messages in self._logs.items():
             log, place = messages.log, self._checkpoint.get(name)
             known = place is not None and place.log_id == log.id
@@ -139,8 +148,8 @@ class Retaining:
             self._documents.release()
 
     def _put(self, messages: RetainedMessages, message: RetainedMessage) -> None:
-        messages.put(message)
         expiry_s = stored_headers(message.block).expiry_s
+        messages.put(message)
         if expiry_s is None:
             self._expiries.call_off(message.topic)
         else:

@@ -6,18 +6,22 @@ front, so that a million of them can be loaded without parsing each.
 """
 
 import json
+import math
 import struct
 from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple
 
 from mqtt_front.exactly_once import Receipts
 from mqtt_front.feed import Feed, LogSource
+from mqtt_front.filter_form import parse_filter
+from mqtt_front.packet_ids import PACKET_ID_MAX
 from mqtt_front.retained_feed import RetainedFeed
 from mqtt_front.session import InFlight, Session
 from mqtt_front.shared_feed import SharedFeed
 from mqtt_front.stream_feed import StreamFeed
 from mqtt_front.subscription import Subscription
 from timestone.errors import TimestoneError
+from timestone.json_document import integer, integers, json_object
 
 VERSION = 2
 _READABLE = (1, 2)
@@ -26,6 +30,7 @@ NEVER_S = 0xFFFFFFFF
 _MAGIC = b"TSES"
 _HEADER = struct.Struct("<4sB3xId")
 assert _HEADER.size == 20
+_SUBSCRIPTION_IDENTIFIER_MAX = 268_435_455
 
 
 class UnknownSession(TimestoneError):
@@ -106,6 +111,8 @@ def session_lifetime(document: bytes) -> Lifetime:
         raise UnknownSession(
             f"a session document of version {version}; this server reads versions up to {VERSION}"
         )
+    if not math.isfinite(ended_s):
+        raise UnknownSession(f"a session document whose session ended {ended_s} s after 1970")
     return Lifetime(expiry_s, ended_s)
 
 
@@ -124,7 +131,7 @@ def decode_session(
     """
     lifetime = session_lifetime(document)
     try:
-        body = json.loads(document[_HEADER.size :])
+        body = _checked(json_object(document[_HEADER.size :]))
         session = Session(client_id, lifetime.expiry_s, body["last_packet_id"])
         session.documented = True
         session.released = dict.fromkeys(body["released"])
@@ -140,7 +147,7 @@ def decode_session(
                 _restore_feed(session, key, found, state, wanted)
         session.restore([_subscription(one, session) for one in body["subscriptions"]], sources)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnknownSession(f"a session document that cannot be read: {error!r}") from error
+        raise UnknownSession(f"a session document that cannot be read: {error!r:.300}") from error
     return session
 
 
@@ -149,7 +156,7 @@ def with_found_receipts(client_id: str, document: bytes, receipts: Receipts) -> 
     none, or if it cannot be read."""
     try:
         session_lifetime(document)
-        body = json.loads(document[_HEADER.size :])
+        body = json_object(document[_HEADER.size :])
         found = receipts.found(client_id, body["settled"])
         if not found:
             return document
@@ -171,6 +178,43 @@ def ended_at(document: bytes, ended_s: float) -> bytes:
         return document
     magic, version, expiry_s, _ = _HEADER.unpack_from(document)
     return _HEADER.pack(magic, version, expiry_s, ended_s) + document[_HEADER.size :]
+
+
+def _checked(body: dict[str, Any]) -> dict[str, Any]:
+    """The object itself, when each value in it is of the kind that `encode_session` writes: else it would be a fault of
+    the connection, much later. Raises ValueError, KeyError, TypeError, AttributeError."""
+    integer(body["last_packet_id"], 0, PACKET_ID_MAX)
+    for name in ("released", "received", "unsettled"):
+        integers(body[name], 1, PACKET_ID_MAX)
+    integers([*body["settled"].values()])
+    for one in body["subscriptions"]:
+        parse_filter(_text(one["filter"]))
+        integer(one["qos"], 0, 2)
+        for name in ("no_local", "retain_as_published"):
+            if type(one[name]) is not bool:
+                raise TypeError(f"{name} is {one[name]!r:.40}")
+        if one["identifier"] is not None:
+            integer(one["identifier"], 1, _SUBSCRIPTION_IDENTIFIER_MAX)
+        integers([*one["since"].values()])
+    for state in body["logs"].values():
+        integer(state["seen"])
+        for packet_id, offset, qos in state["in_flight"]:
+            integer(packet_id, 1, PACKET_ID_MAX)
+            integer(offset)
+            integer(qos, 1, 2)
+        for name in ("log", "stream", "shared", "retained"):
+            _text(state.get(name, ""))
+        if state.get("gap") is not None:
+            integer(state["gap"])
+        if "retained" in state:
+            integer(state["until"])
+    return body
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
 
 
 def _restore_feed(

@@ -26,6 +26,7 @@ from mqtt_front.session_document import (
 from mqtt_front.shared_feed import SharedFeed
 from mqtt_front.write_behind import Documents, WriteBehind
 from timestone import named_readers
+from timestone.json_document import integer, json_object
 
 SPACE = "mqtt.session"
 _CHECKPOINT_KEY = ""
@@ -86,7 +87,7 @@ class Sessions:
         documents = self._documents.items(SPACE)
         checkpoint = documents.pop(_CHECKPOINT_KEY, None)
         groups = {key: documents.pop(key) for key in list(documents) if key.startswith(KEY_PREFIX)}
-        self._receipts.recover(json.loads(checkpoint) if checkpoint is not None else {})
+        self._receipts.recover(self._settled(checkpoint))
         written: dict[str, bytes | None] = {_CHECKPOINT_KEY: json.dumps(self._receipts.settled).encode()}
         for client_id, document in documents.items():
             known = ended_at(with_found_receipts(client_id, document, self._receipts), wall_s)
@@ -101,6 +102,19 @@ class Sessions:
                 self._log.error("session of %r is left alone: %s", client_id, error)
         logs = {log.name: log for log in self._receipts.logs}
         self._groups.restore(groups, logs.get, self._away, self._log)
+
+    def _settled(self, checkpoint: bytes | None) -> dict[str, int]:
+        """By log: sessions know about everything below. Without it the logs are read from their beginnings."""
+        if checkpoint is None:
+            return {}
+        try:
+            return {name: integer(offset) for name, offset in json_object(checkpoint).items()}
+        except (ValueError, TypeError) as error:
+            self._log.error(
+                "sessions: how much of each log they know cannot be read: %s; the logs are read from their beginnings",
+                error,
+            )
+            return {}
 
     def take(self, client_id: str, restore: Callable[[str, bytes], Session]) -> Session | None:
         """The session that waits for a client, made from its document by `restore`; None when there is none.

@@ -7,6 +7,7 @@ CONNECT without their length, the log and an offset u64, and the payload. Log an
 just being published (version 2); before that there is neither of them (version 1).
 """
 
+import math
 import struct
 from typing import NamedTuple
 
@@ -85,6 +86,8 @@ def decode_will(document: bytes) -> StoredWill:
         raise UnknownWill(
             f"a will document that is cut short: {len(document)} of at least {payload_at} bytes"
         )
+    if flags >> 1 & 3 == 3 or flags >> 3 or not math.isfinite(due_s):
+        raise UnknownWill(f"a will document with flags {flags:#x}, due {due_s} s after 1970")
     will = Will(topic, document[payload_at:], flags >> 1 & 3, bool(flags & 1), properties)
     place = Place(log, *_OFFSET.unpack_from(document, offset_at)) if log_bytes else None
     return StoredWill(client_id, will, expiry_s, due_s, place)

@@ -36,7 +36,7 @@ def spark_type(options: PayloadOptions) -> StructType | str:
         return options.schema
     try:
         return StructType.fromJson(json.loads(options.schema))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidOption(f"payloadSchema is not the JSON of a StructType: {error!r}") from None
 
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from timestone.config import LogConfig
 from timestone.crc import crc32c
 from timestone.errors import CorruptLog, StoreClosed, UnsupportedFormat
+from timestone.json_document import json_object
 
 _LOGGER = logging.getLogger("timestone")
 FORMAT_VERSION = 2
@@ -339,7 +340,5 @@ def _config(text: str) -> LogConfig:
     """Settings as stored; ones that this version does not know are left out, missing ones have their
     default."""
     known = {setting.name for setting in fields(LogConfig)}
-    values = json.loads(text)
-    if not isinstance(values, dict):
-        raise TypeError(f"settings are {values!r}")
+    values = json_object(text.encode())
     return LogConfig(**{name: value for name, value in values.items() if name in known})

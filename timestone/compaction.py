@@ -33,6 +33,7 @@ from timestone.compacting import CompactedCopy
 from timestone.entries import ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.errors import CorruptLog, CorruptRecord
 from timestone.index import DamagedIndex
+from timestone.json_document import integer, json_object
 from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
 from timestone.replacement import check_space
 from timestone.segment import Segment
@@ -86,10 +87,12 @@ class Progress:
     def decode(cls, document: bytes | None) -> "Progress":
         """What makes no sense counts for nothing: the next pass does all the work again."""
         try:
-            values = json.loads(document or b"{}")
-            sweeps = tuple((int(when_us), int(offset)) for when_us, offset in values.get("sweeps", ()))
-            return cls(int(values.get("clean_to", 0)), values.get("whole", True) is True, sweeps)
-        except (ValueError, TypeError, AttributeError):
+            values = json_object(document or b"{}")
+            sweeps = tuple(
+                (integer(when_us), integer(offset)) for when_us, offset in values.get("sweeps", ())
+            )
+            return cls(integer(values.get("clean_to", 0)), values.get("whole", True) is True, sweeps)
+        except (ValueError, TypeError):
             return cls()
 
 

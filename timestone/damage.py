@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from timestone import names
+from timestone.json_document import integer, json_object
 
 SPACE = "scrub"
 """The space of the catalogue's documents: `<log>-<partition>/<base offset>` for damage, `pass` for how far it
@@ -67,9 +68,11 @@ def known_damage(documents: Documents, newer: Mapping[str, bytes | None] | None 
         if not log or not slash or not base.isdecimal() or document is None:
             continue
         try:
-            values = json.loads(document)
+            values = json_object(document)
             found += [
-                Damage(*log, int(base), int(first), int(end), str(reason), int(values["found_us"]))
+                Damage(
+                    *log, int(base), integer(first), integer(end), str(reason), integer(values["found_us"])
+                )
                 for first, end, reason in values["ranges"]
             ]
         except (ValueError, KeyError, TypeError):

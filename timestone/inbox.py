@@ -41,6 +41,7 @@ from timestone.errors import (
     TopicLimit,
     UnsupportedFormat,
 )
+from timestone.json_document import integer, json_object
 from timestone.log import Log
 from timestone.posting import MARK_BYTES, Posting, read_frames
 
@@ -80,7 +81,12 @@ class Progress:
         if document is None:
             return cls()
         try:
-            return cls(**json.loads(document))
+            found = cls(**json_object(document))
+            integer(found.done, -1)
+            integer(found.since)
+            if found.begun is not None:
+                integer(found.begun)
+            return found
         except (ValueError, TypeError) as error:
             raise CorruptLog(path, f"what producer {key!r} has posted cannot be read: {error!r}") from error
 

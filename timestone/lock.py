@@ -10,6 +10,7 @@ from pathlib import Path
 from timestone.clock import Clock
 from timestone.errors import StoreLocked
 from timestone.files import Files
+from timestone.json_document import json_object
 
 # `inspect` asks the kernel by taking the lock for a moment, and so does a process of anybody's between fork and exec,
 # which has the descriptors of its parent: neither may keep an owner from opening.
@@ -66,7 +67,7 @@ def owner_elsewhere(files: Files, path: Path) -> int | None:
     """The owner that the file names, when it is alive on this machine though it does not hold this lock (which the
     caller has seen): it has let go of the store, or this is a copy of the store it has. None otherwise."""
     try:
-        owner = json.loads(files.read_file(path))
+        owner = json_object(files.read_file(path))
         pid, boot_id = int(owner["pid"]), bytes.fromhex(owner["boot_id"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
@@ -99,7 +100,7 @@ def is_owned(files: Files, path: Path) -> bool:
 def read_owner(files: Files, path: Path) -> tuple[int | None, str | None]:
     """The pid and host written by the last owner, who may be gone; None for what is not known."""
     try:
-        owner = json.loads(files.read_file(path))
+        owner = json_object(files.read_file(path))
         return int(owner["pid"]), str(owner["host"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None, None

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from timestone import names
 from timestone.errors import CorruptLog, OffsetOutOfRange, ReaderInUse
+from timestone.json_document import integer, json_object
 from timestone.pin import Pin
 
 if TYPE_CHECKING:
@@ -76,13 +77,11 @@ class Commitment:
     def decode(cls, document: bytes, path: Path, key: str) -> "Commitment":
         """Raises CorruptLog: a catalogue that says nonsense is not guessed at."""
         try:
-            values = json.loads(document)
+            values = json_object(document)
             pin = Pin(**values["pin"]) if "pin" in values else None
-            found = cls(int(values["offset"]), int(values["committed_us"]), pin)
+            found = cls(integer(values["offset"]), integer(values["committed_us"]), pin)
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptLog(path, f"what reader {key!r} has committed cannot be read: {error!r}") from error
-        if found.offset < 0:
-            raise CorruptLog(path, f"reader {key!r} has committed offset {found.offset}")
         return found
 
 

@@ -7,7 +7,6 @@ only once, is `inbox.py`'s business.
 Any number of processes may stage parts; one of them posts. Until then nothing of them counts."""
 
 import contextlib
-import json
 import secrets
 import time
 from collections.abc import Iterable
@@ -25,6 +24,7 @@ from timestone.inbox import (
     STAGING_NAME,
     TAKEN_SUFFIX,
 )
+from timestone.json_document import json_object
 from timestone.posting import Frame, Posting
 from timestone.store import open_store
 
@@ -106,7 +106,7 @@ class Poster:
             time.sleep(look_s)
             look_s = min(2 * look_s, _LOOK_MOST_S)
         if refused.exists():
-            reason = json.loads(_FILES.read_file(refused))["reason"]
+            reason = _reason(refused)
             refused.unlink(missing_ok=True)
             raise PostingRefused(f"{self.path}: {reason}")
 
@@ -133,3 +133,11 @@ class Poster:
         raise PostingNotTaken(
             f"{self.path}: {owner} has not taken the posting in {timeout_s:g} s; it was withdrawn"
         )
+
+
+def _reason(refused: Path) -> str:
+    """Why a posting was refused, as its owner has left it. Raises OSError."""
+    try:
+        return str(json_object(_FILES.read_file(refused))["reason"])
+    except (ValueError, KeyError) as error:
+        return f"it was refused, and {refused} does not say why: {error!r}"

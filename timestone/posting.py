@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from timestone.crc import crc32c
 from timestone.draft import Draft
 from timestone.errors import CorruptLog, InvalidName, UnsupportedFormat
 from timestone.files import Files
+from timestone.json_document import INT64_MAX, integer, json_object
 from timestone.record import (
     HEADER_BLOCK_BYTES_MAX,
     Header,
@@ -238,13 +239,24 @@ class Posting:
     def decode(cls, document: bytes, path: Path) -> "Posting":
         """Raises CorruptLog, UnsupportedFormat, InvalidName."""
         try:
-            values: dict[str, Any] = json.loads(document)
+            values = json_object(document)
             version = values.pop("version")
             if version != FORMAT_VERSION:
                 raise UnsupportedFormat(path, version, FORMAT_VERSION)
-            values["parts"] = tuple(str(part) for part in values["parts"])
+            integer(values["number"], -INT64_MAX)
+            if not isinstance(values["producer"], str) or type(values["remembered"]) is not bool:
+                raise TypeError(
+                    f"posted by {values['producer']!r:.40}, remembered {values['remembered']!r:.40}"
+                )
+            values["parts"] = _part_names(values["parts"])
             return cls(**values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, InvalidName):
                 raise
             raise CorruptLog(path, f"it is no posting: {error!r}") from error
+
+
+def _part_names(values: object) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(part, str) for part in values):
+        raise TypeError(f"parts are {values!r:.40}")
+    return tuple(values)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from timestone.config import LogConfig
 from timestone.deletion import delete_pair, segment_files
+from timestone.json_document import integer, json_object
 from timestone.pin import Pin
 from timestone.segment import Segment
 from timestone.steady_clock import STEP_US
@@ -238,7 +239,9 @@ class Retention:
                 if not key.startswith(prefix):
                     continue
                 try:
-                    self._first_seen[int(key.removeprefix(prefix))] = int(json.loads(document)["seen_us"])
+                    self._first_seen[int(key.removeprefix(prefix))] = integer(
+                        json_object(document)["seen_us"]
+                    )
                 except (ValueError, KeyError, TypeError) as error:
                     _LOGGER.warning("%s: %r is as if never seen: %r", self._log.folder, key, error)
         return self._first_seen

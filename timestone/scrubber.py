@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from timestone.damage import SPACE, Damage, damage_key, encode_damage, known_damage
 from timestone.errors import CorruptLog, UnknownLog
 from timestone.evidence import UnprovenRange
+from timestone.json_document import json_object
 from timestone.segment import Segment
 from timestone.segment_check import SegmentCheck
 from timestone.sliced_pass import SlicedPass, Slices
@@ -134,10 +135,9 @@ class Scrubber:
 
     def _state(self) -> dict[str, object]:
         try:
-            state = json.loads(self._store.documents.get(SPACE, _PASS) or b"{}")
+            return json_object(self._store.documents.get(SPACE, _PASS) or b"{}")
         except (OSError, CorruptLog, ValueError):
             return {}  # then the pass begins at the front
-        return state if isinstance(state, dict) else {}
 
     def _cursor(self) -> tuple[str, int, int] | None:
         at = self._state().get("at")

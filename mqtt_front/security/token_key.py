@@ -65,7 +65,7 @@ def read_key_set(path: Path) -> tuple[list[TokenKey], list[str]]:
     try:
         found = json.loads(_content(path))["keys"]
         listed = [dict(each) for each in found]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise BadKey(f"{path}: not a JSON Web Key Set") from None
     keys, remarks = [], []
     for number, each in enumerate(listed, 1):

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from mqtt_front.groups import KEY_PREFIX, Groups
+from tests.support.damaged_json import DAMAGED_JSON
 from timestone.log import Log
 from timestone.store import Store
 
@@ -62,7 +63,36 @@ def test_a_log_with_another_identity_is_read_from_its_beginning(log: Log) -> Non
     assert group is not None and group.seen == 0
 
 
-@pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"version":2}'])
+_BODY: dict[str, object] = {
+    "version": 1,
+    "id": None,
+    "seen": 3,
+    "open": [[1, 2]],
+    "held": {},
+    "members": ["a"],
+}
+_WRONG_FIELDS = [
+    {"seen": "x"}, {"seen": -1}, {"seen": 1.5}, {"open": [[0, 10**15]]}, {"open": [5]}, {"open": "ab"}, {"held": []},
+    {"held": {"a": "abc"}}, {"held": {"a": ["x"]}}, {"members": 5}, {"members": [["a"]]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", _WRONG_FIELDS, ids=str)
+def test_a_document_with_a_wrong_field_costs_its_own_group(
+    log: Log, change: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    body = _BODY | {"id": log.id}
+    documents = {
+        KEY_PREFIX + "mqtt/$share/bad/a": json.dumps(body | change).encode(),
+        KEY_PREFIX + "mqtt/$share/good/a": json.dumps(body).encode(),
+    }
+    groups = restored(documents, log, "a")
+    assert groups.find(log, "$share/bad/a") is None
+    assert groups.find(log, "$share/good/a") is not None
+    assert len(caplog.messages) == 1 and "'$share/bad/a' begins anew" in caplog.text
+
+
+@pytest.mark.parametrize("document", [b"{}", b'{"version":2}', *DAMAGED_JSON.values()])
 def test_a_document_that_cannot_be_read_is_said_and_passed(
     log: Log, document: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

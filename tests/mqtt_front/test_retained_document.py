@@ -11,6 +11,7 @@ from mqtt_front.retained_document import (
     encode_checkpoint,
     encode_retained,
 )
+from tests.support.damaged_json import DAMAGED_JSON
 
 GOLDEN = bytes.fromhex(
     "54524554 01 04 0c00 0700000000000000 40e2010000000000 0300 000000000000 6d717474"
@@ -39,6 +40,14 @@ def test_a_checkpoint_says_how_much_of_each_log_is_known() -> None:
     assert decode_checkpoint(encode_checkpoint(places)) == places
 
 
-@pytest.mark.parametrize("document", [None, b"", b"[]", b'{"a": 1}', b'{"a": ["x", 1]}', b"\xff"])
-def test_without_a_checkpoint_logs_are_read_from_their_beginnings(document: bytes | None) -> None:
-    assert decode_checkpoint(document) == {}
+def test_without_a_checkpoint_nothing_is_known() -> None:
+    assert decode_checkpoint(None) == {}
+
+
+_WRONG_PLACES = [b'{"a": 1}', b'{"a": ["x", 1]}', b'{"a": [1, -1]}', b'{"a": [1, 1.5]}']
+
+
+@pytest.mark.parametrize("document", [*_WRONG_PLACES, *DAMAGED_JSON.values()])
+def test_a_checkpoint_that_makes_no_sense_is_refused(document: bytes) -> None:
+    with pytest.raises(UnknownRetained, match="how much of each log"):
+        decode_checkpoint(document)

@@ -13,9 +13,10 @@ from mqtt_front.events import Publishes, PublishRow
 from mqtt_front.headers import header_block
 from mqtt_front.ingest import Appended
 from mqtt_front.passing_time import PassingTime
-from mqtt_front.retained import RetainedMessages
-from mqtt_front.retained_document import decode_checkpoint
+from mqtt_front.retained import RetainedMessage, RetainedMessages
+from mqtt_front.retained_document import decode_checkpoint, encode_retained
 from mqtt_front.retaining import SPACE, Retaining, has_retained
+from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.manual_loop import ManualLoop
 from tests.support.step_clock import StepClock
 from timestone.batch import Batch
@@ -111,6 +112,33 @@ def test_the_last_retained_record_of_each_topic_counts(store: Store, executor: T
     append(log, "c", b"4")
     append(log, "c", b"", block=header_block(Properties(content_type="x")))
     assert parts.values() == {"a": b"2", "b": b"3"}
+
+
+@pytest.mark.parametrize("damaged", [b'{"mqtt": [1, -1]}', *DAMAGED_JSON.values()])
+def test_a_checkpoint_that_cannot_be_read_costs_nothing_but_time(
+    store: Store, executor: ThreadPoolExecutor, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts, log = Parts(store, executor), store.log("mqtt")
+    append(log, "a", b"1")
+    parts.retaining.follow()
+    parts.save()
+    append(log, "b", b"2")
+    store.documents.put_many(SPACE, {"": damaged})
+    assert Parts(store, executor).values() == {"a": b"1", "b": b"2"}
+    assert len(caplog.messages) == 1 and "read from their beginnings" in caplog.text
+
+
+def test_a_message_with_headers_that_are_none_is_left_alone(
+    store: Store, executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts, log = Parts(store, executor), store.log("mqtt")
+    append(log, "a", b"1")
+    parts.retaining.follow()
+    parts.save()
+    bad = RetainedMessage(0, 0, "bad", 3, b"\7\xff\xff\0\0\0\0", b"x")
+    store.documents.put_many(SPACE, {"bad": encode_retained("mqtt", bad)})
+    assert Parts(store, executor).values() == {"a": b"1"}
+    assert len(caplog.messages) == 1 and "message of 'bad' is left alone: its headers" in caplog.text
 
 
 @pytest.mark.parametrize("saves", [0, 1, 2, 3])

@@ -1,5 +1,8 @@
 """A session survives as bytes; documents of other versions are not guessed at."""
 
+import json
+from typing import Any
+
 import pytest
 
 from mqtt_front.exactly_once import Receipts
@@ -13,8 +16,10 @@ from mqtt_front.session_document import (
     decode_session,
     encode_session,
     session_lifetime,
+    with_found_receipts,
 )
 from mqtt_front.subscription import Subscription
+from tests.support.damaged_json import DAMAGED_JSON
 from timestone.store import Store
 
 GOLDEN = bytes.fromhex("54534553 01 000000 100e0000 000000000070a740") + (
@@ -115,12 +120,56 @@ def test_a_log_that_is_gone_is_left_out_and_a_new_one_begins_now(source: LogSour
         GOLDEN[:20] + b'{"subscriptions":[],"logs":{}}',
         GOLDEN[:20]
         + b'{"subscriptions":[],"logs":[],"last_packet_id":0,"released":[],"received":[],"run":1,"unsettled":[]}',
-        GOLDEN[:20] + b"\xff",
+        GOLDEN[:12] + bytes.fromhex("000000000000f87f") + GOLDEN[20:],
+        *(GOLDEN[:20] + damaged for damaged in DAMAGED_JSON.values()),
     ],
 )
 def test_what_is_no_document_of_this_version_is_refused(document: bytes, source: LogSource) -> None:
     with pytest.raises(UnknownSession):
         decoded(document, source)
+
+
+def _dicts(*changes: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    return changes
+
+
+_SUBSCRIPTION = {
+    "filter": "a/#", "qos": 1, "no_local": False, "retain_as_published": False, "identifier": None, "since": {},
+}  # fmt: skip
+_LOG = {"seen": 9, "in_flight": []}
+_WRONG_FIELDS: list[dict[str, Any]] = [
+    {"last_packet_id": "6"}, {"last_packet_id": -1}, {"last_packet_id": 65_536}, {"released": "abc"},
+    {"released": [0]}, {"received": ["x", 1]}, {"unsettled": {}}, {"settled": [1]}, {"settled": {"mqtt": "x"}},
+    {"subscriptions": ["a/#"]}, {"subscriptions": 5}, {"logs": []}, {"logs": {"mqtt": 5}},
+    *({"subscriptions": [{**_SUBSCRIPTION, **one}]} for one in _dicts(
+        {"filter": 5}, {"filter": "a/#/b"}, {"qos": "1"}, {"qos": 3}, {"no_local": 1}, {"retain_as_published": None},
+        {"identifier": 0}, {"identifier": "7"}, {"since": []}, {"since": {"mqtt": -1}},
+    )),
+    *({"logs": {"mqtt": {**_LOG, **one}}} for one in _dicts(
+        {"seen": "9"}, {"seen": -1}, {"seen": 1.5}, {"in_flight": "abc"}, {"in_flight": [[5, -7, 1]]},
+        {"in_flight": [[0, 4, 1]]}, {"in_flight": [[5, 4, 3]]}, {"log": [1]}, {"stream": 5}, {"shared": 5},
+        {"gap": "x"}, {"retained": "a/#", "until": None},
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", _WRONG_FIELDS, ids=str)
+def test_a_field_of_another_kind_is_refused_before_there_is_a_session(
+    change: dict[str, Any], source: LogSource
+) -> None:
+    body = json.loads(GOLDEN[20:] % source.log.id)
+    for state in change.get("logs", {}).values() if isinstance(change.get("logs"), dict) else ():
+        if isinstance(state, dict):
+            state["id"] = source.log.id
+    decoded(GOLDEN[:20] + json.dumps(body).encode(), source)
+    with pytest.raises(UnknownSession, match="cannot be read"):
+        decoded(GOLDEN[:20] + json.dumps(body | change).encode(), source)
+
+
+@pytest.mark.parametrize("damaged", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
+def test_what_the_logs_say_is_not_added_to_what_cannot_be_read(damaged: bytes, source: LogSource) -> None:
+    document = GOLDEN[:20] + damaged
+    assert with_found_receipts("c", document, receipts(source)) is document
 
 
 def test_what_was_not_settled_counts_in_its_own_process_only(source: LogSource) -> None:

@@ -12,6 +12,7 @@ from mqtt_front.passing_time import PassingTime
 from mqtt_front.session import Session
 from mqtt_front.session_document import NEVER_S, decode_session
 from mqtt_front.sessions import SPACE, Sessions
+from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.manual_loop import ManualLoop
 from tests.support.step_clock import StepClock
 from tests.support.waiting import TIMEOUT_S
@@ -306,3 +307,30 @@ def test_a_document_of_a_newer_version_is_reported_and_left_alone(
     assert len(again) == 0
     assert "'new' is left alone" in caplog.text and "version 99" in caplog.text
     assert parts.stored() == {"new"}
+
+
+@pytest.mark.parametrize("damaged", [b'{"mqtt": "x"}', b'{"mqtt": -1}', *DAMAGED_JSON.values()])
+def test_sessions_are_there_though_nobody_knows_how_much_of_the_logs_they_know(
+    parts: Parts, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    visit(parts, "a", 60)
+    parts.saved()
+    parts.documents.put_many(SPACE, {"": damaged})
+    again = parts.restarted()
+    assert "a" in again
+    assert len(caplog.messages) == 1 and "read from their beginnings" in caplog.text
+
+
+@pytest.mark.parametrize("damaged", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
+def test_a_document_that_cannot_be_read_costs_its_own_session(
+    parts: Parts, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    visit(parts, "bad", 60)
+    visit(parts, "good", 60)
+    parts.saved()
+    head = parts.documents.items(SPACE)["bad"][:20]
+    parts.documents.put_many(SPACE, {"bad": head + damaged})
+    again = parts.restarted()
+    assert again.take("bad", parts.restore) is None
+    assert again.take("good", parts.restore) is not None
+    assert len(caplog.messages) == 1 and "session of 'bad' is lost" in caplog.text

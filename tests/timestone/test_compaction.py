@@ -11,6 +11,7 @@ import pytest
 
 import timestone
 from tests.support.compacted import Appended, append, check, shown
+from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.expiring_store import HOUR_MS, ExpiringStore
 from timestone import CorruptRecord, Draft, Log, OffsetOutOfRange
 from timestone.compaction import SPACE, LatestOffsets, Progress
@@ -396,7 +397,8 @@ def test_random_histories_keep_their_last_states(quick_directory: Path) -> None:
 
 def test_progress_that_makes_no_sense_counts_for_nothing(place: Place) -> None:
     assert Progress.decode(None) == Progress()
-    for document in (b"x", b"[]", b'{"clean_to": "y"}', b'{"sweeps": [1]}'):
+    wrong = (b'{"clean_to": "y"}', b'{"clean_to": -1}', b'{"sweeps": [1]}', b'{"sweeps": 5}')
+    for document in (*wrong, *DAMAGED_JSON.values()):
         assert Progress.decode(document) == Progress()
     progress = Progress(7, False, ((1, 2), (3, 4)))
     assert Progress.decode(progress.encode()) == progress

@@ -12,10 +12,11 @@ import pytest
 
 import timestone
 from tests.support.child_process import in_child
+from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.faulty_files import FaultyFiles, kill_process
 from tests.support.postings import LOG, frame, staged
 from tests.support.seeds import rounds, run_seed, told_on_failure
-from timestone.inbox import LEFT_OVER_S, POSTED_SUFFIX
+from timestone.inbox import LEFT_OVER_S, POSTED_SUFFIX, SPACE
 from timestone.poster import Poster
 
 WANTED = [b"a" * 5000, b"b", b"c", b"d" * 9000, b"e", b"f"]
@@ -139,6 +140,39 @@ def test_a_posting_under_a_wrong_name_or_without_its_parts_is_refused(
     assert payloads(store) == [b"before"]
     assert "a part of the posting is missing" in caplog.text
     assert "it is no posting" in caplog.text
+
+
+@pytest.mark.parametrize("document", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
+def test_a_posting_that_cannot_be_read_is_refused_and_no_other(
+    store: Path, document: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (store / "inbox" / f"{0:020}-0{POSTED_SUFFIX}").write_bytes(document)
+    timestone.open(store).close()
+    assert payloads(store) == [b"before", *WANTED]
+    assert len(caplog.messages) == 1 and f"{0:020}-0.taken: it is no posting" in caplog.text
+
+
+_WRONG_PROGRESS = [
+    b'{"done": "x"}',
+    b'{"done": 1.5}',
+    b'{"since": -1}',
+    b'{"begun": "x"}',
+    b'{"colour": "red"}',
+]
+
+
+@pytest.mark.parametrize("document", [*_WRONG_PROGRESS, *DAMAGED_JSON.values()])
+def test_what_a_producer_has_posted_is_not_guessed_at(
+    tmp_path: Path, document: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "data"
+    with timestone.open(path) as opened:
+        opened.log(LOG).append(b"before")
+        opened.documents.put_many(SPACE, {f"{LOG}-0/producer": document})
+    hand_over(path)
+    timestone.open(path).close()
+    assert payloads(path) == [b"before"]
+    assert len(caplog.messages) == 1 and f"producer '{LOG}-0/producer'" in caplog.text
 
 
 def test_parts_that_nobody_posts_are_removed_after_a_day(

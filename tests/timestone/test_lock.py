@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.child_process import in_child
+from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.faulty_files import FaultyFiles
 from timestone.clock import Clock
 from timestone.errors import StoreLocked
@@ -153,3 +154,11 @@ def test_release_closes_only_its_own_descriptor(path: Path) -> None:
     lock.release()
     for fd in taken:
         os.close(fd)
+
+
+@pytest.mark.parametrize("document", [b'{"pid": 1e300}', *DAMAGED_JSON.values()])
+def test_a_file_that_names_no_owner_makes_nobody_one(path: Path, document: bytes) -> None:
+    path.write_bytes(document)
+    assert read_owner(Files(), path) == (None, None)
+    assert owner_elsewhere(Files(), path) is None
+    StoreLock(Files(), path, BOOT_ID).release()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import timestone
+from tests.support.damaged_json import DAMAGED_JSON
 from timestone import (
     Commitment,
     CorruptLog,
@@ -327,8 +328,10 @@ def test_view_without_a_catalogue_has_no_named_readers(tmp_path: Path) -> None:
         b"{}",
         b'{"offset": 1, "committed_us": 1, "pin": {"max_bytes": 0}}',
         b'{"offset": "x", "committed_us": 1}',
-        b"[1]",
-        b"\xff",
+        b'{"offset": -1, "committed_us": 1}',
+        b'{"offset": 1.5, "committed_us": 1}',
+        b'{"offset": 1, "committed_us": 1, "pin": 5}',
+        *DAMAGED_JSON.values(),
     ],
 )
 def test_document_that_makes_no_sense_is_refused_by_name(tmp_path: Path, document: bytes) -> None:

@@ -2,13 +2,17 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import timestone
+from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.postings import LOG, frame, staged
+from tests.support.waiting import TIMEOUT_S, wait_for
 from timestone.errors import PostingNotTaken, PostingRefused
+from timestone.inbox import POSTED_SUFFIX, REFUSED_SUFFIX
 from timestone.poster import Poster
 from timestone.posting import Frame, Posting
 
@@ -101,6 +105,21 @@ def test_what_can_never_be_appended_is_refused_as_a_whole_with_the_reason(
         Poster(tmp_path).post(posting)
     assert payloads(tmp_path) == []
     assert names(tmp_path / "inbox") == ["staging"]
+
+
+@pytest.mark.parametrize("document", [b"{}", *DAMAGED_JSON.values()])
+def test_a_refusal_that_cannot_be_read_is_one_all_the_same(tmp_path: Path, document: bytes) -> None:
+    posting = staged(tmp_path, [[frame([b"a"])]])
+    posted = tmp_path / "inbox" / (posting.id.stem + POSTED_SUFFIX)
+    refused = posted.with_suffix(REFUSED_SUFFIX)
+    with timestone.open(tmp_path), ThreadPoolExecutor(1) as executor:
+        result = executor.submit(Poster(tmp_path).post, posting)
+        wait_for(posted.exists)
+        refused.write_bytes(document)
+        posted.unlink()
+        with pytest.raises(PostingRefused, match=f"{refused} does not say why"):
+            result.result(TIMEOUT_S)
+    assert not refused.exists()
 
 
 def test_discarding_removes_parts_and_takes_it_easy(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.postings import frame
 from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptLog, InvalidName, UnsupportedFormat
@@ -112,7 +113,14 @@ def test_a_posting_comes_back_as_it_was(tmp_path: Path) -> None:
         ({"number": -1}, InvalidName),
         ({"producer": ""}, InvalidName),
         ({"number": "seven"}, CorruptLog),
+        ({"number": 1.5}, CorruptLog),
         ({"parts": 5}, CorruptLog),
+        ({"parts": "abc"}, CorruptLog),
+        ({"parts": [1]}, CorruptLog),
+        ({"log": 5}, CorruptLog),
+        ({"partition": "0"}, CorruptLog),
+        ({"producer": 5}, CorruptLog),
+        ({"remembered": 1}, CorruptLog),
         ({"colour": "red"}, CorruptLog),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -123,6 +131,12 @@ def test_a_document_that_is_no_posting_is_refused(
     document = json.loads(Posting("commands", 0, "query", 7, (), True).encode())
     with pytest.raises(error):
         Posting.decode(json.dumps(document | change).encode(), tmp_path)
+
+
+@pytest.mark.parametrize("document", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
+def test_what_is_no_document_at_all_is_damage_with_the_path(document: bytes, tmp_path: Path) -> None:
+    with pytest.raises(CorruptLog, match=f"{tmp_path}: it is no posting"):
+        Posting.decode(document, tmp_path)
 
 
 def test_names_of_postings_sort_by_number() -> None:
