@@ -43,7 +43,7 @@ def read_configuration(
     if file is not None:
         for key, value in _flatten(_load(file), by_key):
             if key not in by_key:
-                raise UsageError(f"{file}: unknown key {key!r}{_nearest(key, by_key)}")
+                raise UsageError(f"{file}: unknown key {key!r}{nearest(key, by_key)}")
             given[key] = (f"{key} in {file}", value)
     variables = {setting.variable: setting for setting in settings}
     for name, text in environment.items():
@@ -85,7 +85,8 @@ def _converted(setting: Setting, source: str, value: Any) -> Any:
         raise UsageError(f"{source}: {error}") from None
 
 
-def _nearest(key: str, known: Mapping[str, Setting]) -> str:
+def nearest(key: str, known: Mapping[str, Setting]) -> str:
+    """The question whether a known key was meant, to be put behind a complaint; empty when none is near."""
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     if not near:  # the right name in the wrong table?
         last = key.rpartition(".")[2]

@@ -9,10 +9,19 @@ from .errors import CommandError
 
 def open_log(view: StoreView, name: str, partition: int) -> LogView:
     """The log of that name and partition; CommandError with the nearest name when there is none."""
+    known_partitions(view, name, partition)
+    return view.log(name, partition)
+
+
+def known_partitions(view: StoreView, name: str, partition: int | None = None) -> list[int]:
+    """The partitions of a log, or the one that was asked for; CommandError with the nearest name when there is none.
+    Opens no log."""
     known = view.log_names()
-    if (name, partition) in known:
-        return view.log(name, partition)
     partitions = [number for log, number in known if log == name]
+    if partitions and partition is None:
+        return partitions
+    if partition in partitions:
+        return [partition]
     if partitions:
         raise CommandError(f"log {name!r} has no partition {partition}; it has {_listed(partitions)}")
     folders = {f"{log}-{number}": (log, number) for log, number in known}

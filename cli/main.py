@@ -32,6 +32,7 @@ COMMANDS = {
     "inspect": Command(".inspect", "show logs and segments and say whether they are sound"),
     "read": Command(".read", "print the records of a log, from any offset or time, also while it grows"),
     "append": Command(".append", "append one record for each line of input"),
+    "configure": Command(".configure", "show and change the settings of logs that exist, as retention"),
     "passwd": Command(".passwd", "set the password of a user of the MQTT front"),
     "readers": Command(".readers", "show who has read how far, release pins, forget readers"),
     "backup": Command(".backup", "copy a store whole, also while a server writes it"),

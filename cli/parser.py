@@ -30,15 +30,28 @@ def given_count(text: str) -> int:
     return value
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """As argparse has it, with room for the longest command: it counts without the indent, and has its help below."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        for each in self._iter_indented_subactions(action):
+            longest = self._current_indent + len(str(each.metavar))
+            self._action_max_length = max(self._action_max_length, longest)
+
+
 class CommandParser(argparse.ArgumentParser):
     """A parser of a command; parsers of inner commands are of this class as well."""
 
     def __init__(self, **options: Any) -> None:
         # Abbreviated options would change their meaning whenever an option is added.
-        super().__init__(**options, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
+        super().__init__(**options, allow_abbrev=False, formatter_class=_HelpFormatter)
         self.fill: Callable[[argparse.ArgumentParser], None] | None = None
         """Declares the arguments. Called when this parser is the one that is used, so that a command which is only
         listed does not have to be imported."""
+        self.scattered: str | None = None
+        """An argument that is a list of words, and has also those that stand behind an option: argparse gives it only
+        what stands together."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse has it, except that an argument nobody knows is an error, with the nearest that is known."""
@@ -46,6 +59,9 @@ class CommandParser(argparse.ArgumentParser):
             fill, self.fill = self.fill, None
             fill(self)
         found, unknown = super().parse_known_args(args, namespace)
+        if self.scattered is not None:
+            getattr(found, self.scattered).extend(word for word in unknown if not word.startswith("-"))
+            unknown = [word for word in unknown if word.startswith("-")]
         if unknown:
             self.error(f"unknown argument {unknown[0]!r}{self._nearest(unknown[0])}")
         return found, unknown

@@ -43,7 +43,7 @@ class Setting:
 
     def describe(self) -> str:
         """For `--help`: what it is, its range, its default."""
-        facts = [f"default: {_shown(self.default, self.key)}"]
+        facts = [f"default: {as_typed(self.default, self.key)}"]
         if choices := _choices(self.type):
             facts.insert(0, ", ".join(choices))
         elif self.low is not None or self.high is not None:
@@ -52,8 +52,8 @@ class Setting:
 
     def bounds(self) -> str:
         """The range, as in "from 1 to 10"; empty when there is none."""
-        low = f"from {_shown(self.low, self.key)}" if self.low is not None else ""
-        high = f"to {_shown(self.high, self.key)}" if self.high is not None else ""
+        low = f"from {as_typed(self.low, self.key)}" if self.low is not None else ""
+        high = f"to {as_typed(self.high, self.key)}" if self.high is not None else ""
         return f"{low} {high}".strip()
 
 
@@ -109,7 +109,7 @@ def _choices(hint: Any) -> list[str]:
     return []
 
 
-def _shown(value: Any, key: str) -> str:
+def as_typed(value: Any, key: str) -> str:
     """A value as one would write it on the command line."""
     if value is None:
         return "none"
@@ -123,7 +123,7 @@ def _shown(value: Any, key: str) -> str:
     if isinstance(value, int) and key.endswith("_ms") and value >= 1000:
         return next(f"{value // ms} {unit}" for unit, ms in _LONG_MS.items() if value % ms == 0)
     if isinstance(value, (tuple, list, frozenset)):
-        return ",".join(_shown(item, key) for item in value) if value else "none"
+        return ",".join(as_typed(item, key) for item in value) if value else "none"
     return f"{value:_}" if isinstance(value, int) else str(value)
 
 

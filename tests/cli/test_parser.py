@@ -71,3 +71,20 @@ def test_count_is_a_whole_number_from_0_on() -> None:
     ):
         with pytest.raises(argparse.ArgumentTypeError, match=reason):
             given_count(text)
+
+
+def test_words_of_a_scattered_argument_may_stand_on_both_sides_of_an_option() -> None:
+    parser = CommandParser(prog="prog")
+    parser.add_argument("--count", type=int)
+    parser.add_argument("first")
+    parser.add_argument("words", nargs="*")
+    parser.scattered = "words"
+    for words in (
+        ["a", "b", "c", "--count", "3"],
+        ["a", "--count", "3", "b", "c"],
+        ["--count=3", "a", "b", "c"],
+    ):
+        found = parser.parse_args(words)
+        assert (found.first, found.words, found.count) == ("a", ["b", "c"], 3)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["a", "b", "--cuont"])
