@@ -1,7 +1,8 @@
 """Payloads that are JSON objects, parsed a batch at a time by Arrow.
 
 Strict: a payload is one object, and each of its fields in the schema has the type that the schema says, or is null or
-missing. Fields that the schema does not have are passed over. Of a time, what is less than a microsecond is cut off,
+missing. A number that its type cannot hold is none, and JSON has neither infinity nor NaN. Fields that the schema does
+not have are passed over. Of a time, what is less than a microsecond is cut off,
 and of one where a date is wanted all but the day.
 
 All payloads of a batch are parsed as one text, a line each. A row is of its own payload, whatever somebody sends: each
@@ -133,6 +134,8 @@ class JsonPayload:
             raise ValueError("more than one JSON object")
         columns = [table.column(field.name).combine_chunks() for field in parsed]
         columns = [one.chunk(0) if isinstance(one, pa.ChunkedArray) else one for one in columns]
+        for field, column in zip(parsed, columns, strict=True):
+            _check_finite(column, field.name, flat=True)
         made = pa.StructArray.from_arrays(columns, fields=list(parsed))
         return made if parsed == self._type else pc.cast(made, options=self._cast)
 
@@ -147,6 +150,22 @@ def _parsed(kind: pa.DataType, unit: str) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.timestamp(unit, kind.tz)
     return pa.timestamp(unit) if pa.types.is_date(kind) else kind
+
+
+def _check_finite(column: pa.Array, name: str, *, flat: bool) -> None:
+    """Raise ValueError for a number that is too large for its type, and for the words NaN and Infinity, which JSON does
+    not have: Arrow takes them all. flat: the column has a value for each row, so the row can be told."""
+    if pa.types.is_floating(column.type):
+        finite = pc.is_finite(column)
+        if pc.all(finite).as_py() is False:
+            number = pc.index(finite, False).as_py()
+            value = "no number" if pc.is_nan(column[number]).as_py() else "too large"
+            raise ValueError(f"{name} is {value} for {column.type}" + (f" in row {number}" if flat else ""))
+    elif pa.types.is_struct(column.type):
+        for number, field in enumerate(column.type):
+            _check_finite(column.field(number), f"{name}/{field.name}", flat=flat)
+    elif pa.types.is_list(column.type):
+        _check_finite(column.values, name, flat=False)
 
 
 def _objects(values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], dict[int, str]]:

@@ -66,6 +66,43 @@ DAYS = pa.struct(
 )
 
 
+FLOATS = pa.struct(
+    [
+        ("d", pa.float64()),
+        ("f", pa.float32()),
+        ("l", pa.list_(pa.float64())),
+        ("s", pa.struct([("x", pa.float64())])),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b'{"d": 1e400}', "Number too big to be stored in double."),
+        (b'{"d": -1%s}' % (b"0" * 400), "d is too large for double"),
+        (b'{"d": 1.7976931348623159e308}', "d is too large for double"),
+        (b'{"d": Infinity}', "d is too large for double"),
+        (b'{"d": NaN}', "d is no number for double"),
+        (b'{"f": 3.5e38}', "f is too large for float"),
+        (b'{"f": -3.5e38}', "f is too large for float"),
+        (b'{"l": [1, null, NaN]}', "l is no number for double"),
+        (b'{"s": {"x": -Infinity}}', "s/x is too large for double"),
+    ],
+)
+def test_a_number_that_json_or_its_type_does_not_have_is_bad_and_no_other(
+    payload: bytes, reason: str
+) -> None:
+    decoder = JsonPayload(FLOATS)
+    good = b'{"d": -1.7976931348623157e308, "f": 3.4e38, "l": [null, 1e-400], "s": {"x": null}}'
+    many = [good] * 700 + [payload] + [b"{}"] * 700
+    decoded = decoder.decode(pa.array(many, pa.binary()))
+    assert decoded.bad == {700: reason}
+    kept = decoded.values.to_pylist()
+    assert kept[700] is None and kept[0] == kept[699] and kept[0]["d"] == -1.7976931348623157e308
+    assert kept[701] == dict.fromkeys("dfls")
+
+
 def test_a_date_is_text_and_never_a_number_of_days() -> None:
     payloads = [
         b'{"day": "2026-01-31", "shifts": [{"day": "0001-01-01"}, {}, null]}',
