@@ -4,10 +4,13 @@ Renders what `timestone.backup` did; decides nothing itself. The original is onl
 """
 
 import argparse
+from typing import Any
 
-from timestone.backup import back_up_store
+from timestone.backup import LogBackup, back_up_store
+from timestone.names import parse_log_folder
 
 from .errors import UsageError
+from .json_output import print_json
 from .parser import given_path
 from .progress import ProgressLine
 from .quantities import format_bytes, format_count
@@ -17,6 +20,7 @@ examples:
   timestone backup data backup-monday      a store of its own in ./backup-monday
   timestone inspect backup-monday --deep   prove every record of it
   timestone serve --data backup-monday     it is a store like any other
+  timestone backup data backup-monday --json | jq '.logs[].stored_bytes'
 
 Every record that was there when the backup began is in it, with settings, sessions and named
 readers, but for what is deleted meanwhile. The owner of the store notices nothing. OUT appears
@@ -33,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target", metavar="OUT", type=given_path, help="where the copy goes; must not exist yet"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object that says what was copied")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,6 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
             )
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if arguments.json:
+        print_json(
+            {
+                "source": str(arguments.directory),
+                "target": str(arguments.target),
+                "logs": [_log_json(log) for log in logs],
+            }
+        )
+        return 0
     for log in logs:
         if log.is_deleted:
             print(f"{log.folder}: left out, it was deleted meanwhile")
@@ -53,3 +67,15 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{log.folder}: {format_count(log.segments, 'segment')}, {format_bytes(log.bytes)}")
     print(f"complete: {arguments.target}")
     return 0
+
+
+def _log_json(log: LogBackup) -> dict[str, Any]:
+    name = parse_log_folder(log.folder)
+    assert name is not None
+    return {
+        "log": name[0],
+        "partition": name[1],
+        "segments": log.segments,
+        "stored_bytes": log.bytes,  # of the segment files: so `inspect` calls it, where `bytes` is before compression
+        "is_deleted": log.is_deleted,
+    }

@@ -4,8 +4,6 @@ Renders what `timestone.inspection` found; decides nothing itself. Reads only, a
 """
 
 import argparse
-import json
-import sys
 
 from timestone.errors import UnknownLog
 from timestone.inspection import inspect_store
@@ -14,6 +12,7 @@ from timestone.inspection_report import StoreReport
 from .errors import UsageError
 from .inspect_entries import entries_json, print_entries
 from .inspect_table import print_report
+from .json_output import print_json
 from .parser import given_path
 from .progress import ProgressLine
 
@@ -53,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = report.to_json()
         if arguments.entries:
             found["entries"] = entries_json(report)
-        json.dump(found, sys.stdout, indent=2)
-        print()
+        print_json(found)
     else:
         print_report(report)
         if arguments.entries:

@@ -4,15 +4,19 @@ Prints what the keeper of side files does; decides nothing itself. Works through
 """
 
 import argparse
+import json
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from timestone.config import MIB
 
 from .errors import CommandError
 from .interrupts import Interrupts
+from .json_output import print_json
 from .parser import given_count, given_path
+from .progress import ProgressLine
 from .quantities import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -25,6 +29,7 @@ EXAMPLES = """\
 examples:
   timestone parquet data               once: from cron, or before a large query
   timestone parquet data --follow      each segment soon after it is sealed, beside a server
+  timestone parquet data --json | jq -r '.files[].path'
 
 The files lie in data/parquet/LOG-PARTITION. Spark reads them, and the log behind them, with
 pyspark_timestone.history.read_history. What retention has deleted or compaction has rewritten
@@ -58,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=64,
         help="write nothing that would leave less space than this (default: 64)",
     )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object; with --follow, a line of JSON for each file",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,16 +82,29 @@ def run(arguments: argparse.Namespace) -> int:
     keeper = SideFileKeeper(
         arguments.directory, keep_s=arguments.keep_s, min_free_bytes=arguments.min_free_mib * MIB
     )
+    files: list[dict[str, Any]] = []
     try:
-        with Interrupts() as interrupts, keeper:
+        with Interrupts() as interrupts, ProgressLine() as progress, keeper:
+
+            def written(segment: "SegmentIdentity", path: Path) -> None:
+                if not arguments.json:
+                    print(_line(segment, path), flush=True)
+                elif arguments.follow:
+                    print(json.dumps(_file_json(segment, path)), flush=True)
+                else:
+                    progress.show(_line(segment, path))
+                    files.append(_file_json(segment, path))
+
             while True:
-                found = keeper.run(written=_say, stop=lambda: interrupts.requested)
+                found = keeper.run(written=written, stop=lambda: interrupts.requested)
                 if interrupts.requested or not arguments.follow:
                     break
                 _rest(interrupts)
     except SideFilesBusy as error:
         raise CommandError(str(error)) from None
-    if not arguments.follow:
+    if arguments.json and not arguments.follow:
+        print_json({"path": str(arguments.directory), "files": files, **asdict(found)})
+    elif not arguments.follow:
         print(
             f"{format_count(found.written, 'file')} written, {found.there:,} were there, {found.removed:,} removed"
             + (f", {format_count(found.left_out, 'segment')} left out" if found.left_out else "")
@@ -95,10 +118,21 @@ def _rest(interrupts: Interrupts) -> None:
         time.sleep(_STEP_S)
 
 
-def _say(segment: "SegmentIdentity", path: Path) -> None:
+def _line(segment: "SegmentIdentity", path: Path) -> str:
     records = format_count(segment.row_count, "record")
-    print(
+    return (
         f"{segment.log}-{segment.partition} [{segment.base_offset}, {segment.end_offset}): {records}, "
-        f"{format_bytes(path.stat().st_size)} at {path}",
-        flush=True,
+        f"{format_bytes(path.stat().st_size)} at {path}"
     )
+
+
+def _file_json(segment: "SegmentIdentity", path: Path) -> dict[str, Any]:
+    return {
+        "log": segment.log,
+        "partition": segment.partition,
+        "base_offset": segment.base_offset,
+        "next_offset": segment.end_offset,
+        "records": segment.row_count,
+        "file_bytes": path.stat().st_size,
+        "path": str(path),
+    }

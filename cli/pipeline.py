@@ -5,8 +5,6 @@ is done in `timestone_pipeline`.
 """
 
 import argparse
-import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +14,7 @@ import timestone
 
 from .errors import CommandError, UsageError
 from .interrupts import Interrupts, killable
+from .json_output import print_json
 from .parser import given_path
 from .positions import parse_position
 from .quantities import format_count
@@ -251,8 +250,7 @@ def _status(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
 
     found = status(config, _tables(arguments, config))
     if arguments.json:
-        json.dump(found.to_json(), sys.stdout, indent=2)
-        print()
+        print_json(found.to_json())
     else:
         print_status(config.tables.path, found)
     return 0 if found.exact else 1

@@ -4,9 +4,10 @@ Works beside the process that owns the store, which looks at the pins again ever
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from timestone.errors import CorruptLog
 from timestone.inspection import inspect_store
@@ -16,6 +17,7 @@ from timestone.view import StoreView, view_store
 
 from .errors import CommandError, UsageError
 from .inspect_table import print_readers
+from .json_output import print_json
 from .parser import given_path
 from .progress import ProgressLine
 
@@ -24,6 +26,7 @@ examples:
   timestone readers data                                who has read how far, and what is pinned
   timestone readers data --release billing              retention need not wait for it any more
   timestone readers data --forget billing --log telemetry-0
+  timestone readers data --json | jq '.readers[].lag'
 
 A reader keeps its place in the log: the offset that it reads next. With a pin, retention waits for
 it, up to a limit. --release takes the pin away and leaves the place; a reader that is still in use
@@ -42,44 +45,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--release", metavar="READER", help="take its pin away, and leave its place")
     action.add_argument("--forget", metavar="READER", help="remove its place, and its pin")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object with the readers, or with what was done to them",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show readers, or change what was asked; returns the exit code."""
     if arguments.release is None and arguments.forget is None:
-        _show(arguments.directory, arguments.log)
+        _show(arguments.directory, arguments.log, json=arguments.json)
         return 0
     with closing(view_store(arguments.directory)) as view:
         if arguments.release is not None:
-            _release(view, _chosen(view, arguments.release, arguments.log))
+            changes = _release(view, _chosen(view, arguments.release, arguments.log))
         else:
-            _forget(view, arguments.forget, arguments.log)
+            changes = _forget(view, arguments.forget, arguments.log)
+        changed = []
+        for reader, sentence in changes:
+            changed.append(reader)
+            if not arguments.json:
+                print(sentence)
+    if arguments.json:
+        print_json({"path": str(arguments.directory), "readers": changed})
     return 0
 
 
-def _show(directory: Path, log: str | None) -> None:
+def _show(directory: Path, log: str | None, *, json: bool) -> None:
     with ProgressLine() as progress:
         report = inspect_store(directory, log=log, progress=progress.segments)
     if report.notes:
         raise CommandError(report.notes[0])
-    if report.readers:
+    if json:
+        found = report.to_json()
+        print_json({"path": found["path"], "readers": found["readers"]})
+    elif report.readers:
         print_readers(report.readers)
     else:
         print("no named reader has committed")
 
 
-def _release(view: StoreView, readers: Sequence[ReaderId]) -> None:
+def _release(view: StoreView, readers: Sequence[ReaderId]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each reader as soon as its pin is gone, for a program and for a person."""
     for reader in readers:
         found = view.committed(reader)
         where = f"reader {reader.name!r} of {log_folder(reader.log, reader.partition)}"
+        offset = None if found is None else found.offset
         if found is None or found.pin is None:
-            print(f"{where} has no pin")
+            yield {**reader._asdict(), "offset": offset, "is_released": False}, f"{where} has no pin"
         else:
             view.commit_readers({reader: found.offset})
-            print(f"{where}: its pin is released; it goes on at offset {found.offset}")
+            sentence = f"{where}: its pin is released; it goes on at offset {found.offset}"
+            yield {**reader._asdict(), "offset": offset, "is_released": True}, sentence
 
 
-def _forget(view: StoreView, name: str, log: str | None) -> None:
+def _forget(view: StoreView, name: str, log: str | None) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each reader once they are gone, for a program and for a person."""
     try:
         readers = _chosen(view, name, log)
     except CorruptLog:
@@ -89,7 +111,8 @@ def _forget(view: StoreView, name: str, log: str | None) -> None:
             raise
     view.forget_readers(readers)
     for reader in readers:
-        print(f"reader {name!r} of {log_folder(reader.log, reader.partition)} is forgotten")
+        sentence = f"reader {name!r} of {log_folder(reader.log, reader.partition)} is forgotten"
+        yield {**reader._asdict(), "is_forgotten": True}, sentence
 
 
 def _chosen(view: StoreView, name: str, log: str | None) -> list[ReaderId]:

@@ -4,14 +4,13 @@ Renders what `timestone.salvage` did; decides nothing itself. The original is on
 """
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
 from timestone.salvage import REPORT_NAME, salvage_store
 from timestone.salvage_report import EXIT_LOSSES, EXIT_WHOLE, LogSalvage, SalvageReport
 
 from .errors import UsageError
+from .json_output import print_json
 from .parser import given_path
 from .progress import ProgressLine
 from .quantities import format_bytes, format_count
@@ -57,8 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from None
     if arguments.json:
-        json.dump(report.to_json(), sys.stdout, indent=2)
-        print()
+        print_json(report.to_json())
     else:
         _print(report)
     return report.exit_code

@@ -1,5 +1,6 @@
 """`timestone backup` as a process, beside the owner of the store."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,11 @@ import timestone
 from cli.main import main
 from cli.progress import ProgressLine
 from tests.cli.processes import timestone as command
+
+
+def segments_of(folder: Path) -> dict[str, int]:
+    sizes = [path.stat().st_size for path in folder.glob("*.segment")]
+    return {"segments": len(sizes), "stored_bytes": sum(sizes)}
 
 
 def test_backup_beside_the_owner(tmp_path: Path) -> None:
@@ -31,11 +37,16 @@ def test_log_that_is_deleted_meanwhile_is_said_to_be_left_out(
                 store.delete_log("b")
 
         monkeypatch.setattr(ProgressLine, "show", delete_behind_the_first)
-        assert main(["backup", str(tmp_path / "data"), str(tmp_path / "copy")]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == [
-        "a-0: 1 segment, 1 byte",
-        "b-0: left out, it was deleted meanwhile",
-    ]
+        words = ["backup", str(tmp_path / "data")]
+        assert main([*words, str(tmp_path / "copy")]) == 0
+        assert capsys.readouterr().out.splitlines()[:2] == [
+            "a-0: 1 segment, 1 byte",
+            "b-0: left out, it was deleted meanwhile",
+        ]
+        store.log("b")
+        assert main([*words, str(tmp_path / "another"), "--json"]) == 0
+        logs = json.loads(capsys.readouterr().out)["logs"]
+        assert [(log["log"], log["is_deleted"]) for log in logs] == [("a", False), ("b", True)]
 
 
 def test_what_cannot_be_done_is_one_line(tmp_path: Path) -> None:
@@ -50,3 +61,23 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path) -> None:
         assert done.returncode == code
         assert text in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_json_says_what_was_copied_and_nothing_else(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        store.log("a").append_many([b"x" * 100] * 20)
+        store.log("b-c", 3)
+        done = command("backup", "data", "copy", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    empty = {"segments": 0, "stored_bytes": 0, "is_deleted": False}
+    assert json.loads(done.stdout) == {
+        "source": "data",
+        "target": "copy",
+        "logs": [
+            {**empty, "log": "a", "partition": 0, "segments": 1, "stored_bytes": 2000},
+            {**empty, "log": "b-c", "partition": 3, **segments_of(tmp_path / "copy" / "b-c-3")},
+        ],
+    }
+    refused = command("backup", "data", "copy", "--json", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == "timestone backup: copy: is already there\n"

@@ -1,5 +1,7 @@
 """`timestone delete` as a process: it says what goes, asks, and leaves the other logs alone."""
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -58,10 +60,11 @@ def test_whoever_sits_at_a_terminal_is_asked(data: Path, tmp_path: Path, typed: 
 def test_mistake_is_one_line_and_nothing_goes(
     data: Path, tmp_path: Path, words: tuple[str, ...], code: int, text: str
 ) -> None:
-    done = command("delete", *words, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert text in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    for json_too in ((), ("--json",)):
+        done = command("delete", *words, *json_too, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert text in done.stderr
+        assert len(done.stderr.splitlines()) == 1
     assert len(logs(data)) == 2
 
 
@@ -71,3 +74,31 @@ def test_owner_is_named_and_its_log_stays(data: Path, tmp_path: Path) -> None:
         assert done.returncode == 1
         assert "is owned by process" in done.stderr
         assert store.log("telemetry", create=False).end_offset == 30
+
+
+def test_json_says_what_went_and_nothing_else(data: Path, tmp_path: Path) -> None:
+    with timestone.view(data) as view:
+        log = view.log("telemetry")
+        log_id, file_bytes = log.id, sum(path.stat().st_size for path in log.folder.iterdir())
+    done = command("delete", "data", "telemetry", "--yes", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {
+        "path": "data",
+        "log": "telemetry",
+        "partition": 0,
+        "id": f"{log_id:016x}",
+        "start_offset": 0,
+        "end_offset": 30,
+        "file_bytes": file_bytes,
+        "readers": [{"log": "telemetry", "partition": 0, "name": "billing", "offset": 10}],
+    }
+    assert logs(data) == [("other", 0)]
+
+
+def test_question_is_no_result(data: Path, tmp_path: Path) -> None:
+    script = f"exec {shlex.join([*COMMAND, 'delete', 'data', 'telemetry', '--json'])} > result"
+    with OnTerminal(["sh", "-c", script], tmp_path) as terminal:
+        terminal.wait_for("type telemetry-0 to delete it:")
+        terminal.type("telemetry-0\n")
+        assert terminal.process.wait(60) == 0
+    assert json.loads((tmp_path / "result").read_text())["log"] == "telemetry"

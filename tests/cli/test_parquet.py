@@ -1,5 +1,6 @@
 """`timestone parquet` as a process."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -65,3 +66,38 @@ def test_it_needs_arrow_and_no_spark(tmp_path: Path) -> None:
     assert "side files need pyarrow, which is not installed: pip install" in refused.stderr
     assert without("pyspark").stdout.splitlines()[-1] == "1 file written, 0 were there, 0 removed"
     assert (tmp_path / "data" / "parquet" / f"{LOG}-0").is_dir()
+
+
+def test_json_says_which_files_were_written_and_nothing_else(tmp_path: Path) -> None:
+    fill(tmp_path / "data", 1500)
+    done = command("parquet", "data", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    paths = [file.pop("path") for file in found["files"]]
+    assert found == {
+        "path": "data",
+        "files": [
+            {
+                "log": LOG,
+                "partition": 0,
+                "base_offset": base,
+                "next_offset": end,
+                "records": end - base,
+                "file_bytes": (tmp_path / path).stat().st_size,
+            }
+            for (base, end), path in zip([(0, 1000), (1000, 1500)], paths, strict=True)
+        ],
+        "written": 2,
+        "there": 0,
+        "removed": 0,
+        "left_out": 0,
+    }
+    found = json.loads(command("parquet", "data", "--json", cwd=tmp_path).stdout)
+    assert (found["files"], found["written"], found["there"]) == ([], 0, 2)
+
+
+def test_json_of_one_that_follows_is_a_line_a_file(tmp_path: Path) -> None:
+    fill(tmp_path / "data", 1500)
+    with Running("parquet", "data", "--follow", "--json", cwd=tmp_path) as running:
+        assert [json.loads(running.line())["base_offset"] for _ in range(2)] == [0, 1000]
+        assert running.stop() == (128 + signal.SIGTERM, "", "")

@@ -1,5 +1,6 @@
 """`timestone readers` as a process, beside an owner and without one."""
 
+import json
 import sqlite3
 from pathlib import Path
 
@@ -81,7 +82,42 @@ def test_reader_whose_commit_does_not_hold_is_told_and_can_be_forgotten(data: Pa
 def test_what_is_not_there_is_one_line(
     data: Path, tmp_path: Path, words: tuple[str, ...], code: int, text: str
 ) -> None:
-    done = command("readers", "data", *words, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert text in done.stderr
-    assert done.stderr.count("\n") <= 2
+    for json_too in ((), ("--json",)):
+        done = command("readers", "data", *words, *json_too, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert text in done.stderr
+        assert done.stderr.count("\n") <= 2
+
+
+def test_json_has_the_readers_as_inspect_has_them(data: Path, tmp_path: Path) -> None:
+    done = command("readers", "data", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    inspected = json.loads(command("inspect", "data", "--json", cwd=tmp_path).stdout)
+    assert found == {"path": "data", "readers": inspected["readers"]}
+    (billing,) = (one for one in found["readers"] if (one["log"], one["name"]) == ("telemetry", "billing"))
+    assert (billing["partition"], billing["offset"], billing["lag"], billing["missed"]) == (0, 10, 20, 0)
+    assert billing["pin"] == {"max_age_ms": 0, "max_bytes": 5000}
+    chosen = json.loads(command("readers", "data", "--log", "other", "--json", cwd=tmp_path).stdout)
+    assert [one["log"] for one in chosen["readers"]] == ["other"]
+
+
+def test_json_without_readers_is_an_empty_list(tmp_path: Path) -> None:
+    fill(tmp_path / "data", 1)
+    done = command("readers", "data", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout) == {"path": "data", "readers": []}
+
+
+def test_json_says_what_was_done_to_which_reader(data: Path, tmp_path: Path) -> None:
+    done = command("readers", "data", "--release", "billing", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    billing = {"partition": 0, "name": "billing"}
+    assert json.loads(done.stdout)["readers"] == [
+        {**billing, "log": "other", "offset": 1, "is_released": False},
+        {**billing, "log": "telemetry", "offset": 10, "is_released": True},
+    ]
+    done = command("readers", "data", "--forget", "billing", "--log", "telemetry", "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["readers"] == [{**billing, "log": "telemetry", "is_forgotten": True}]
+    with timestone.view(data) as view:
+        assert view.readers().keys() == {AUDIT, BILLING._replace(log="other")}
