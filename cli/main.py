@@ -11,13 +11,14 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from .errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
 from .interrupts import killable
 from .parser import CommandParser
-from .standard_streams import open_standard_streams
+from .standard_streams import give_up_broken_streams, open_standard_streams
 
 
 class Command(NamedTuple):
@@ -61,31 +62,51 @@ class _Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         version = importlib.import_module(".version", __package__)
-        print(f"timestone {version.timestone_version()}")
+        print(f"timestone {version.timestone_version()}", flush=True)
         parser.exit()
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command that `words` (default: the process's arguments) ask for; returns the exit code."""
     open_standard_streams()
-    words = list(sys.argv[1:] if words is None else words)
+    try:
+        return _main(list(sys.argv[1:] if words is None else words))
+    finally:
+        give_up_broken_streams()
+
+
+def _main(words: list[str]) -> int:
     # Taken out by hand: it may stand anywhere, also behind an inner command whose parser does not know it.
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     name = next((word for word in words if not word.startswith("-")), None)
+    module = None
     try:
         with killable():
             module = _load(name) if name is not None else None
             parser = _parser(name, module)
             arguments = parser.parse_args(words)
-        if module is None:
-            parser.print_help()
-            return 0
-    except CommandError as error:
-        print(f"timestone: {error}", file=sys.stderr)
-        return error.exit_code
-    assert name is not None
-    return _run(name, module, arguments, debug=debug)
+            if module is None:
+                parser.print_help()
+                return 0
+        code = int(module.run(arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return EXIT_BROKEN_PIPE  # whoever read our output has left (`| head`)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if not _expected(error):
+            raise
+        with suppress(OSError):  # where nobody can be told, the exit code still says it
+            if debug:
+                traceback.print_exc()
+            else:
+                print(f"{_program(name, module)}: {_one_line(error)}", file=sys.stderr)
+        if isinstance(error, CommandError):
+            return error.exit_code
+        return int(getattr(module, "EXIT_FAILED", EXIT_FAILED))
 
 
 def _load(name: str) -> ModuleType:
@@ -115,27 +136,8 @@ def _parser(name: str | None, module: ModuleType | None) -> CommandParser:
     return parser
 
 
-def _run(name: str, module: ModuleType, arguments: argparse.Namespace, *, debug: bool) -> int:
-    try:
-        code = int(module.run(arguments))
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # Whoever read our output has left (`| head`). The interpreter would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return EXIT_BROKEN_PIPE
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except Exception as error:
-        if not _expected(error):
-            raise
-        if debug:
-            traceback.print_exc()
-        else:
-            print(f"timestone {name}: {_one_line(error)}", file=sys.stderr)
-        if isinstance(error, CommandError):
-            return error.exit_code
-        return int(getattr(module, "EXIT_FAILED", EXIT_FAILED))
+def _program(name: str | None, module: ModuleType | None) -> str:
+    return "timestone" if module is None else f"timestone {name}"
 
 
 def _expected(error: Exception) -> bool:

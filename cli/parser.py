@@ -66,6 +66,10 @@ class CommandParser(argparse.ArgumentParser):
             self.error(f"unknown argument {unknown[0]!r}{self._nearest(unknown[0])}")
         return found, unknown
 
+    def print_help(self, file: Any = None) -> None:
+        """As argparse has it, except that what cannot be written raises OSError."""
+        print(self.format_help(), end="", file=file, flush=True)
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong in one line and exit with EXIT_USAGE."""
         self.exit(EXIT_USAGE, f"{self.prog}: {message} (see `{self.prog} --help`)\n")

@@ -16,3 +16,16 @@ def open_standard_streams() -> None:
             fd = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(fd, True)
             setattr(sys, name, open(fd, mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lasts
+
+
+def give_up_broken_streams() -> None:
+    """Let standard output and error lead to /dev/null if what is left in them cannot be written: the disk is full, or
+    who read it has left. The interpreter would try once more when it ends, complain in lines of its own, and end with
+    an exit code that means something else."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)

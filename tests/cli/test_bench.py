@@ -21,7 +21,7 @@ def test_a_benchmark_whose_library_is_missing_says_what_to_install(tmp_path: Pat
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('not here', name='pyspark')\n")
     done = command("bench", "spark", cwd=tmp_path, environment={"PYTHONPATH": str(tmp_path)})
     said = "this benchmark needs pyspark, which is not installed: pip install 'timestone[spark]'"
-    assert (done.returncode, done.stderr) == (1, f"timestone: {said}\n")
+    assert (done.returncode, done.stderr) == (1, f"timestone bench: {said}\n")
 
 
 def test_each_benchmark_has_help_of_its_own() -> None:
