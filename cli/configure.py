@@ -5,8 +5,6 @@ beside the process that owns the store; changing needs the store for itself.
 """
 
 import argparse
-import json
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -20,6 +18,7 @@ from timestone.view import view_store
 
 from .configuration import nearest
 from .errors import CommandError, UsageError
+from .json_output import print_json
 from .log_names import known_partitions
 from .parser import CommandParser, given_count, given_path
 from .setting_values import convert
@@ -78,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     if changes:
         _change(arguments, logs, configs, changes)
     elif arguments.json:
-        _print_json([_json(log, configs.get(log)) for log in logs])
+        print_json({"logs": [_json(log, configs.get(log)) for log in logs]})
     elif name is None:
         _print_differences(logs, configs)
     else:
@@ -125,7 +124,7 @@ def _change(
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
     if arguments.json:
-        _print_json([_json(log, one.after, _differences(one)) for log, one in done.items()])
+        print_json({"logs": [_json(log, one.after, _differences(one)) for log, one in done.items()]})
     else:
         _print_changes(done, changes)
 
@@ -189,11 +188,6 @@ def _print_settings(logs: Sequence[Log], configs: Mapping[Log, LogConfig]) -> No
 
 def _unknown() -> str:
     return "not in the catalogue; the next start of the server gives it those of its configuration"
-
-
-def _print_json(logs: Sequence[Mapping[str, Any]]) -> None:
-    json.dump({"logs": logs}, sys.stdout, indent=2)
-    print()
 
 
 def _json(
