@@ -265,7 +265,7 @@ def _spark(config: "PipelineConfig") -> Iterator["SparkSession"]:
 
     silence_java()
     with killable():
-        spark = session_of(config)
+        spark = session_of(config, scans=False)
         try:
             yield spark
         finally:

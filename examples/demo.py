@@ -203,7 +203,7 @@ def pipeline(console: Console, data: Path, tables: Path) -> TableCounts:
         source=SourceConfig(path=data, logs=(LOG,)), tables=TablesConfig(path=tables), spark=SHORT_RUN
     )
     with console.status("starting Java and Spark"):
-        spark = session_of(config)
+        spark = session_of(config, scans=False)
     try:
         with console.status("bronze, clean, windows, last"):
             # A log that has ended: also the last windows are closed.

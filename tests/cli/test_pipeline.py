@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import timestone as engine
+from pyspark_timestone.columnar import CLASS
 from pyspark_timestone.java import find_java
 from tests.cli.processes import Running, timestone
 from tests.support.plant import LOG, message
@@ -94,9 +95,13 @@ def ctrl_c_while_all_is_parsed_again(folder: Path) -> None:
 def test_from_a_log_to_tables_and_back_to_good_order(tmp_path: Path) -> None:
     (tmp_path / "pipeline.toml").write_text(CONFIG)
     fill(tmp_path, *[message("d", number, at_s=number) for number in range(1500)], b"broken")
-    done = timestone("pipeline", "run", "--once", "--final", cwd=tmp_path, timeout_s=800)
+    told = {"JAVA_TOOL_OPTIONS": f"-Xlog:class+load=info:file={tmp_path}/classes-%p.log"}
+    done = timestone("pipeline", "run", "--once", "--final", cwd=tmp_path, environment=told, timeout_s=800)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("batch 1: bronze 1,501, clean 1,500, dead_letters 1")
+    loaded = "".join(path.read_text("utf-8", "replace") for path in tmp_path.glob("classes-*.log"))
+    assert "org.apache.spark.SparkContext " in loaded
+    assert CLASS not in loaded, "what only scans have something of was compiled for a stream"
 
     ctrl_c_while_all_is_parsed_again(tmp_path)
     fill(tmp_path, message("d", 9000, at_s=3))

@@ -1,6 +1,8 @@
 """The running pipeline: from a log into all tables, also after whatever may happen to batches and checkpoints."""
 
 import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -159,3 +161,30 @@ def test_an_error_of_the_source_is_one_line(plant: Plant) -> None:
     with pytest.raises(PipelineError, match=r"nowhere.* is not a Timestone store") as raised:
         run(plant.config, plant.spark, once=True)
     assert "\n" not in str(raised.value)
+
+
+WITHOUT_SCANS = """
+from pyspark_timestone.columnar import CLASS
+from pyspark_timestone.session import spark_session
+from timestone_pipeline import PipelineConfig, SparkConfig, session_of
+
+def knows(spark):
+    try:
+        return bool(spark._jsparkSession.getClass().getClassLoader().loadClass(CLASS))
+    except Exception as error:
+        assert "ClassNotFoundException" in str(error), error
+        return False
+
+config = PipelineConfig(spark=SparkConfig(master="local[1]"))
+print("told", knows(session_of(config, scans=False)))
+print("again", knows(spark_session(scans=False)))
+print("later", knows(session_of(config)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1000)
+def test_a_program_that_scans_nothing_has_nothing_compiled_until_it_does() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_SCANS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["told", "False", "again", "False", "later", "True"]
