@@ -119,12 +119,19 @@ def as_typed(value: Any, key: str) -> str:
         return str(value).lower()
     if isinstance(value, int) and key.removesuffix("_per_s").endswith("_bytes") and value >= 1024:
         shown = format_bytes(value).replace(".0 ", " ")
-        return shown if parse_bytes(shown) == value else str(value)
+        return shown if _is_exactly(shown, value) else str(value)
     if isinstance(value, int) and key.endswith("_ms") and value >= 1000:
         return next(f"{value // ms} {unit}" for unit, ms in _LONG_MS.items() if value % ms == 0)
     if isinstance(value, (tuple, list, frozenset)):
         return ",".join(as_typed(item, key) for item in value) if value else "none"
     return f"{value:_}" if isinstance(value, int) else str(value)
+
+
+def _is_exactly(text: str, size: int) -> bool:
+    try:
+        return parse_bytes(text) == size
+    except ValueError:  # it is rounded, and not to whole bytes
+        return False
 
 
 _LONG_MS = {"d": 86_400_000, "h": 3_600_000, "min": 60_000, "s": 1000, "ms": 1}

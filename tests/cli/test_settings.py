@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from timestone_cli.settings import Setting, build, settings_of
+from timestone_cli.setting_values import convert
+from timestone_cli.settings import Setting, as_typed, build, settings_of
 
 
 class Colour(enum.StrEnum):
@@ -82,3 +83,21 @@ def test_fields_from_elsewhere_replace_values() -> None:
 def test_the_class_s_own_objections_pass_through() -> None:
     with pytest.raises(ValueError, match="listen is nowhere"):
         build(Settings, "mqtt", {"mqtt.listen": "nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("segment_bytes", 100_000, "100000"),
+        ("segment_bytes", 3 << 29, "1.5 GiB"),
+        ("segment_bytes", (1 << 40) + 1, "1099511627777"),
+        ("segment_bytes", 1023, "1_023"),
+        ("retention_ms", 129_600_000, "36 h"),
+        ("retention_ms", 1500, "1500 ms"),
+        ("segment_entries", 4096, "4_096"),
+        ("compact", True, "true"),
+    ],
+)
+def test_a_value_is_shown_as_it_is_typed_and_never_rounded(key: str, value: Any, text: str) -> None:
+    assert as_typed(value, key) == text
+    assert convert(Setting(key, type(value), value), text) == value
