@@ -6,10 +6,13 @@ before it, never on batches or clocks of ours: the same log gives the same table
 is read.
 """
 
+import operator
 from datetime import UTC, datetime
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
 from .config import MessageConfig
 
@@ -32,7 +35,12 @@ def parse(records: DataFrame, message: MessageConfig | None = None) -> DataFrame
     """
     message = message or MessageConfig()
     # A schema is explicit because an inferred one changes with the data that happens to be there.
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _MALFORMED}
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": _MALFORMED,
+        # JSON has neither NaN nor Infinity, which Spark would also take as texts.
+        "allowNonNumericNumbers": "false",
+    }
     parsed = f.from_json(f.col("value").cast("string"), f"{message.ddl}, `{_MALFORMED}` string", options)
     rows = records.select(
         "log",
@@ -104,12 +112,39 @@ def _readable(time: str) -> Column:
 
 def _problem(message: MessageConfig) -> Column:
     parsed = f.col("message")
+    malformed = parsed.isNull() | parsed[_MALFORMED].isNotNull()
+    infinite = _infinite(parsed, StructType.fromDDL(message.ddl))
+    if infinite is not None:
+        malformed |= infinite
     latest = f.col("received_at") + f.make_interval(secs=f.lit(message.future_s))
     return (
-        f.when(parsed.isNull() | parsed[_MALFORMED].isNotNull(), "not the JSON that was expected")
+        f.when(malformed, "not the JSON that was expected")
         .when(parsed[message.device].isNull(), "no device")
         .when(parsed[message.time].isNull(), "no time")
         .when(parsed[message.time] > latest, "a time in the future")
         # Spark's arithmetic overflows, and fails the whole query, on times that only a broken clock has.
         .when(parsed[message.time] < f.lit(_OLDEST), "a time before 1900")
     )
+
+
+def _infinite(value: Column, kind: DataType) -> Column | None:
+    """Is there a number in it that its type cannot hold? Spark makes infinity of one. None for a type without such
+    numbers."""
+    if isinstance(kind, DoubleType | FloatType):
+        return f.abs(value) == f.lit(float("inf"))
+    if isinstance(kind, StructType):
+        found = [one for field in kind if (one := _infinite(value[field.name], field.dataType)) is not None]
+        return reduce(operator.or_, found) if found else None
+    if isinstance(kind, MapType):
+        value, kind = f.map_values(value), ArrayType(kind.valueType)
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        if _infinite(f.lit(None), element) is None:
+            return None
+
+        def inside(one: Column) -> Column:
+            found = _infinite(one, element)
+            return f.lit(False) if found is None else f.coalesce(found, f.lit(False))
+
+        return f.exists(value, inside)
+    return None

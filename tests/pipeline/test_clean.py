@@ -26,6 +26,13 @@ CASES = [
         b'{"device": "d1", "ts": "2026-01-01T00:00:00Z", "temperature": "warm"}',
         "not the JSON that was expected",
     ),
+    *(
+        (
+            b'{"device": "d1", "ts": "2026-01-01T00:00:00Z", "temperature": %s}' % number,
+            "not the JSON that was expected",
+        )
+        for number in (b"1e400", b"-1e400", b"1" + b"0" * 400, b"NaN", b"-Infinity", b'"NaN"', b'"+INF"')
+    ),
     (b"\xff\xfe\x00", "not the JSON that was expected"),
     (b'{"ts": "2026-01-01T00:00:00Z"}', "no device"),
     (b'{"device": "d1"}', "no time"),
@@ -65,6 +72,20 @@ def test_rejects_keep_their_bytes(spark: SparkSession, store: Path) -> None:
     assert [(row["offset"], bytes(row["value"])) for row in rows] == [
         (offset, value) for offset, (value, problem) in enumerate(CASES) if problem is not None
     ]
+
+
+def test_a_number_too_large_is_found_wherever_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    head = b'{"device": "d", "ts": "2026-01-01T00:00:00Z", '
+    bad = [b'"f": 1e39}', b'"l": [null, 1, 1e400]}', b'"s": {"x": [1e400]}}', b'"m": {"a": 1e400}}']
+    well = [b'"f": -3.4e38, "l": [null, 1], "s": {"x": null}, "m": {"a": null}}', b'"l": null}', b'"s": {}}']
+    with timestone.open(tmp_path) as opened:
+        opened.log("mqtt").append_many([head + each for each in bad + well])
+    fields = {
+        "device": "string", "seq": "int", "ts": "timestamp", "f": "float", "l": "array<double>",
+        "s": "struct<x: array<double>>", "m": "map<string, double>",
+    }  # fmt: skip
+    rows = parse(batch(spark, tmp_path), MessageConfig(fields=fields)).orderBy("offset").collect()
+    assert [row["problem"] for row in rows] == ["not the JSON that was expected"] * 4 + [None] * 3
 
 
 def test_the_schema_may_be_the_users(spark: SparkSession, store: Path) -> None:
