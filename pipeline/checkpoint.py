@@ -71,6 +71,6 @@ def _written(checkpoint: Path, number: int) -> SourceOffset:
     path = checkpoint / "offsets" / str(number)
     try:
         # A version, a line of settings, then a line for each source; there is one.
-        return SourceOffset.from_json(json.loads(path.read_text("utf-8").splitlines()[-1]))
+        return SourceOffset.from_json(json.loads(path.read_text("utf-8").splitlines()[2]))
     except (OSError, ValueError, IndexError, RecursionError, SparkSourceError) as error:
         raise TablesBehind(f"{path} does not say which records the batch has: {error}") from None

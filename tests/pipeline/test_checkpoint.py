@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pyspark_timestone.offsets import LogPartition, Origin, SourceOffset
+from tests.support.damaged_json import DAMAGED_JSON
 from timestone_pipeline.checkpoint import BatchSpan, batch_span, has_batches
 from timestone_pipeline.errors import TablesBehind
 
@@ -38,6 +39,14 @@ def test_a_checkpoint_that_says_nothing_is_named(tmp_path: Path) -> None:
         batch_span(tmp_path, 3)
     written(tmp_path, offset(mqtt=1))
     (tmp_path / "offsets" / "0").write_text("v9\n{}\n[1]")
+    with pytest.raises(TablesBehind, match="offsets/0 does not say"):
+        batch_span(tmp_path, 0)
+
+
+@pytest.mark.parametrize("document", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
+def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path, document: bytes) -> None:
+    written(tmp_path, offset(mqtt=1))
+    (tmp_path / "offsets" / "0").write_bytes(b"v1\n{}\n" + document)
     with pytest.raises(TablesBehind, match="offsets/0 does not say"):
         batch_span(tmp_path, 0)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.quick_directory import open_below
 from timestone.catalog import FORMAT_VERSION, Catalog, row_crc
 from timestone.config import LogConfig
@@ -61,6 +62,25 @@ def test_setting_that_this_version_does_not_know_is_left_out(path: Path) -> None
     connection.close()
     again = Catalog(path)
     assert again.logs()["a", 0].config == LogConfig(segment_bytes=5)
+    again.close()
+
+
+DAMAGED_TEXT = [document.decode() for name, document in DAMAGED_JSON.items() if name != "no UTF-8"]
+"""SQLite refuses what is no text by itself."""
+
+
+@pytest.mark.parametrize("settings", ['{"segment_bytes": "x"}', *DAMAGED_TEXT])
+def test_settings_that_no_log_can_have_are_told_with_the_file(path: Path, settings: str) -> None:
+    catalog = Catalog(path)
+    catalog.put_log("a", 0, LogConfig(), 0, 0)
+    catalog.close()
+    with sqlite3.connect(path) as connection:
+        crc = row_crc(("a", 0, settings, 0, 0))
+        connection.execute("UPDATE logs SET settings = ?, crc = ?", (settings, crc))
+    connection.close()
+    again = Catalog(path)
+    with pytest.raises(CorruptLog, match=f"{path}: the catalogue says nonsense"):
+        again.logs()
     again.close()
 
 

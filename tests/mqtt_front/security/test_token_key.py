@@ -99,7 +99,7 @@ def test_private_parts_are_not_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{}", "[]", '{"keys": 1}', '{"keys": ["x"]}', '{"keys": []}', "[" * 100]
+    "content", ["", "{}", "[]", '{"keys": 1}', '{"keys": ["x"]}', '{"keys": []}', "[" * 100, "[" * 200_000]
 )
 def test_what_is_no_set_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "jwks").write_text(content)
