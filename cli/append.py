@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import timestone
 from timestone.config import Ack
@@ -25,6 +26,7 @@ from timestone.log import Log
 from timestone.submission import Submission
 
 from .interrupts import Interrupts
+from .json_output import print_json
 from .lines import LineReader
 from .parser import given_path
 from .progress import ProgressLine
@@ -38,6 +40,7 @@ examples:
   echo '{"temp": 21.5}' | timestone append data telemetry --topic devices/7/temp
   timestone append data telemetry --file export.jsonl
   producer | timestone append data telemetry --ack written
+  producer | timestone append data telemetry --json | jq .end_offset
 
 Each line is a record, without its newline; an empty line is an empty record. Store and log are
 created when missing. A store has one owner: while `timestone serve` runs on it, publish to the
@@ -62,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--file", metavar="FILE", type=given_path, help="read lines from FILE instead of standard input"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _topic(text: str) -> str:
@@ -92,7 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
                 appender.finish()
             finally:
                 progress.clear()
-                print(appender.describe())
+                if arguments.json:
+                    print_json(appender.to_json())
+                else:
+                    print(appender.describe())
     return interrupts.exit_code
 
 
@@ -155,6 +162,18 @@ class Appender:
         submission.wait()
         self._count += submission.draft.count
         self._bytes += submission.draft.size_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """What was acknowledged so far, for a program: the offsets [start, end), and how much that was."""
+        return {
+            "log": self._log.name,
+            "partition": self._log.partition,
+            "ack": self._ack.value,
+            "start_offset": self._first,
+            "end_offset": self._first + self._count,
+            "records": self._count,
+            "record_bytes": self._bytes,
+        }
 
     def describe(self) -> str:
         """What was acknowledged so far, in one line."""

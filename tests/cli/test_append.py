@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import time
@@ -39,6 +40,30 @@ def test_the_topic_goes_on_all_of_them_and_offsets_go_on(tmp_path: Path) -> None
 def test_nothing_in_is_nothing_appended(tmp_path: Path) -> None:
     done = command("append", "data", "log", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "log-0: no records appended\n")
+
+
+def test_a_program_is_told_offsets_and_level_as_an_object(tmp_path: Path) -> None:
+    command("append", "data", "log", stdin=b"x\n", cwd=tmp_path)
+    done = command("append", "data", "log", "--ack", "written", "--json", stdin=b"one\ntwo\n", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {
+        "log": "log",
+        "partition": 0,
+        "ack": "written",
+        "start_offset": 1,
+        "end_offset": 3,
+        "records": 2,
+        "record_bytes": 6,
+    }
+
+
+def test_a_program_is_told_what_was_appended_before_an_error(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "data") as store:
+        store.log("log", config=timestone.LogConfig(record_bytes=10))
+    done = command("append", "data", "log", "--json", stdin=b"one\n" + b"x" * 11 + b"\ntwo\n", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    told = json.loads(done.stdout)
+    assert (told["start_offset"], told["end_offset"], told["records"]) == (0, 1, 1)
 
 
 def test_lines_are_appended_as_they_arrive(tmp_path: Path) -> None:
