@@ -108,8 +108,9 @@ class Groups:
         seen = min(integer(body["seen"]), log.end_offset)
         open_offsets: set[int] = set()
         for first, end in body["open"]:
-            # Never more than there is: a range of anything would fill the memory.
-            open_offsets.update(range(integer(first), integer(end, most=log.end_offset)))
+            # As `seen`: in a copy that is older than its catalogue, and never more than there is, which would fill the
+            # memory.
+            open_offsets.update(range(integer(first), min(integer(end), log.end_offset)))
         for client_id in [one for one in held if one not in sessions]:
             open_offsets -= held.pop(client_id)
         group = self.get(log, topic_filter, seen)

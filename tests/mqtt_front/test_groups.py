@@ -50,6 +50,14 @@ def test_what_a_session_held_that_is_gone_is_for_nobody(log: Log) -> None:
     assert group is not None and group.open_offsets == {2} and list(group.members) == ["b"]
 
 
+def test_what_is_behind_the_end_of_the_log_was_never_seen(log: Log) -> None:
+    document = (
+        b'{"version":1,"id":%d,"seen":30,"open":[[2,3],[18,10000000000]],"held":{},"members":["a"]}' % log.id
+    )
+    group = restored({KEY_PREFIX + "mqtt/$share/g/a": document}, log, "a").find(log, "$share/g/a")
+    assert group is not None and group.seen == 20 and group.open_offsets == {2, 18, 19}
+
+
 @pytest.mark.parametrize(("kind", "left"), [("$share", 0), ("$queue", 1)])
 def test_a_group_without_sessions_is_left_only_if_it_is_a_queue(log: Log, kind: str, left: int) -> None:
     document = b'{"version":1,"id":%d,"seen":9,"open":[],"held":{},"members":["a"]}' % log.id
@@ -72,7 +80,7 @@ _BODY: dict[str, object] = {
     "members": ["a"],
 }
 _WRONG_FIELDS = [
-    {"seen": "x"}, {"seen": -1}, {"seen": 1.5}, {"open": [[0, 10**15]]}, {"open": [5]}, {"open": "ab"}, {"held": []},
+    {"seen": "x"}, {"seen": -1}, {"seen": 1.5}, {"open": [[0, 10**20]]}, {"open": [5]}, {"open": "ab"}, {"held": []},
     {"held": {"a": "abc"}}, {"held": {"a": ["x"]}}, {"members": 5}, {"members": [["a"]]},
 ]  # fmt: skip
 
