@@ -17,7 +17,7 @@ Packets = npt.NDArray[Any]
 STAMP = struct.Struct("<IIq")
 """Sender, number, and nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share."""
 _TIME = struct.Struct("<q")
-_TIME_AT = 8
+_TIME_AT = STAMP.size - _TIME.size
 _TAIL_BYTES = 4
 
 
@@ -51,7 +51,7 @@ class Form:
             "start": ("<u2", 0),
             "sender": ("<u4", self.stamp_at),
             "number": ("<u4", self.stamp_at + 4),
-            "sent": ("<i8", self.stamp_at + 8),
+            "sent": ("<i8", self.stamp_at + _TIME_AT),
         }
         if self.payload_bytes >= STAMP.size + _TAIL_BYTES:
             fields["tail"] = ("<u4", self.stamp_at + self.payload_bytes - _TAIL_BYTES)

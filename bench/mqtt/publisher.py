@@ -61,8 +61,6 @@ class Publisher:
         self.schedule: Schedule | None = None
         self.topics: npt.NDArray[np.bytes_] | None = None
         """What the messages put at the end of their topic, in turn."""
-        self.blocked = False
-        """The socket did not take everything: call `push` when it is writable."""
         self._waits = Waits()
         # Python makes room for all of it each time.
         self._receive_bytes = min(_RECEIVE_BYTES, max(_RECEIVE_LEAST_BYTES, window * _ACK.itemsize))
@@ -83,6 +81,11 @@ class Publisher:
         self._tail = b""
         self._past_barrier = False
         self._barrier_sent = False
+
+    @property
+    def blocked(self) -> bool:
+        """The socket did not take everything: call `push` when it is writable."""
+        return bool(self._unsent)
 
     @property
     def latencies(self) -> Histogram:
@@ -152,9 +155,7 @@ class Publisher:
             taken = self.channel.send(data)
         except BlockingIOError:
             taken = 0
-        self.blocked = taken < len(data)
-        if self.blocked:
-            self._unsent = data[taken:]
+        self._unsent = data[taken:]
 
     def send_barrier(self, topic: str) -> None:
         """Once everything is sent at QoS 0: ask whether it has arrived."""
