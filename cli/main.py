@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
 from .errors import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
-from .interrupts import killable
 from .parser import CommandParser
-from .standard_streams import give_up_broken_streams, open_standard_streams
+from .process.interrupts import killable
+from .process.standard_streams import give_up_broken_streams, open_standard_streams
 
 
 class Command(NamedTuple):
@@ -29,19 +29,25 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "serve": Command(".serve", "own a store and let clients in over MQTT"),
-    "inspect": Command(".inspect", "show logs and segments and say whether they are sound"),
-    "read": Command(".read", "print the records of a log, from any offset or time, also while it grows"),
-    "append": Command(".append", "append one record for each line of input"),
-    "configure": Command(".configure", "show and change the settings of logs that exist, as retention"),
-    "passwd": Command(".passwd", "set the password of a user of the MQTT front"),
-    "readers": Command(".readers", "show who has read how far, release pins, forget readers"),
-    "backup": Command(".backup", "copy a store whole, also while a server writes it"),
-    "salvage": Command(".salvage", "copy what can still be proved out of a damaged store"),
-    "delete": Command(".delete", "delete a log with all its records"),
-    "parquet": Command(".parquet", "keep a Parquet file of each sealed segment, for Spark and others"),
-    "pipeline": Command(".pipeline", "turn the records of a log into exact tables, with Spark"),
-    "bench": Command(".bench", "measure this machine against what it could do without Timestone"),
+    "serve": Command(".commands.serve", "own a store and let clients in over MQTT"),
+    "inspect": Command(".commands.inspect", "show logs and segments and say whether they are sound"),
+    "read": Command(
+        ".commands.read", "print the records of a log, from any offset or time, also while it grows"
+    ),
+    "append": Command(".commands.append", "append one record for each line of input"),
+    "configure": Command(
+        ".commands.configure", "show and change the settings of logs that exist, as retention"
+    ),
+    "passwd": Command(".commands.passwd", "set the password of a user of the MQTT front"),
+    "readers": Command(".commands.readers", "show who has read how far, release pins, forget readers"),
+    "backup": Command(".commands.backup", "copy a store whole, also while a server writes it"),
+    "salvage": Command(".commands.salvage", "copy what can still be proved out of a damaged store"),
+    "delete": Command(".commands.delete", "delete a log with all its records"),
+    "parquet": Command(
+        ".commands.parquet", "keep a Parquet file of each sealed segment, for Spark and others"
+    ),
+    "pipeline": Command(".commands.pipeline", "turn the records of a log into exact tables, with Spark"),
+    "bench": Command(".commands.bench", "measure this machine against what it could do without Timestone"),
 }
 
 EXAMPLES = """\
@@ -61,7 +67,7 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, help="print the version and stop")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        version = importlib.import_module(".version", __package__)
+        version = importlib.import_module(".process.version", __package__)
         print(f"timestone {version.timestone_version()}", flush=True)
         parser.exit()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .errors import EXIT_USAGE
-from .quantities import parse_count
+from .units import parse_count
 
 
 def given_path(text: str) -> Path:

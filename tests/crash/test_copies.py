@@ -23,7 +23,7 @@ from tests.support.workload import LOG_NAME, Content, Workload, crash_config
 from timestone import Ack, CorruptLog, CorruptRecord, LogView, view
 from timestone.inspection import EXIT_TORN, inspect_store
 from timestone.inspection_report import LogReport
-from timestone_cli.inspect_words import explanations
+from timestone_cli.output.explanations import explanations
 
 pytestmark = pytest.mark.faults
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, TOPICS, Specimen, make_specimen
 from timestone.inspection import EXIT_CLEAN, EXIT_TORN, inspect_store
-from timestone_cli.inspect_words import explanations
+from timestone_cli.output.explanations import explanations
 
 pytestmark = pytest.mark.faults
 

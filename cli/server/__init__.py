@@ -1,0 +1,1 @@
+"""What `timestone serve` runs around the fronts: start and stop, metrics, systemd."""

@@ -1,0 +1,154 @@
+"""Starts services on an open store, waits for a signal, stops them and closes the store.
+
+Runs inside the event loop that `serve` makes; it must not know where settings come from.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import termios
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import ClassVar, Protocol
+
+from timestone.errors import TimestoneError
+from timestone.front import Reloadable
+from timestone.store import Store
+
+from ..errors import CommandError
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_COLLECTOR_THRESHOLDS = (50_000, 20, 100)
+_log = logging.getLogger("timestone.serve")
+
+
+class Service(Protocol):
+    """What starts and stops with the server: a front, or what is said about all of them."""
+
+    name: ClassVar[str]
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Server:
+    """Services on one store, from their start to the closed store."""
+
+    def __init__(self, store: Store, services: Sequence[Service], *, stop_timeout_s: float) -> None:
+        self._store = store
+        self._services = services
+        self._stop_timeout_s = stop_timeout_s
+        self._stopping = asyncio.Event()
+        self._reload_lock = asyncio.Lock()
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._terminals = [fd for fd in (0, 1, 2) if _is_terminal(fd)]
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Serve until a signal. Calls `ready` when every service has started; closes the store, also when it raises.
+
+        Raises CommandError when a service cannot start; those that did are stopped first.
+        """
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        started: list[Service] = []
+        try:
+            for service in self._services:
+                await self._start(service)
+                started.append(service)
+            with _collector_spared():
+                ready()
+                await self._stopping.wait()
+        finally:
+            # Services first: fronts release what waits for the store, and nothing may append to a closed one.
+            for service in reversed(started):
+                await self._finish(service)
+            # In a thread, because it syncs and seals: the second signal has to be heard meanwhile.
+            await loop.run_in_executor(None, self._store.close)
+
+    def _stop(self, number: int) -> None:
+        if self._stopping.is_set():
+            # No cleaning up: that is what did not end. What was acknowledged is as safe as after kill -9.
+            with suppress(OSError):
+                print("stopped at once by the second signal", file=sys.stderr, flush=True)
+            os._exit(128 + number)
+        self._stopping.set()
+        try:
+            print(f"stopping ({signal.Signals(number).name}); a second signal stops at once", flush=True)
+        except OSError:
+            _write_nowhere([1])
+
+    def _hang_up(self) -> None:
+        """SIGHUP means two things: take changed files over, or that the terminal which we were started on is gone."""
+        gone = [fd for fd in self._terminals if not _is_terminal(fd)]
+        if gone:
+            _write_nowhere(gone)
+        if gone or not any(isinstance(service, Reloadable) for service in self._services):
+            self._stop(signal.SIGHUP)
+        elif not self._stopping.is_set():
+            task = asyncio.get_running_loop().create_task(self._reload())
+            self._reloads.add(task)
+            task.add_done_callback(self._reloads.discard)
+
+    async def _reload(self) -> None:
+        async with self._reload_lock:
+            for service in self._services:
+                if not isinstance(service, Reloadable):
+                    continue
+                try:
+                    await service.reload()
+                except (OSError, ValueError, TimestoneError) as error:
+                    _log.error("%s: nothing was reloaded: %s", service.name, error)
+                else:
+                    _log.info("%s: reloaded", service.name)
+
+    async def _start(self, service: Service) -> None:
+        try:
+            await service.start()
+        except (OSError, ValueError, TimestoneError) as error:
+            raise CommandError(f"{service.name}: {getattr(error, 'strerror', None) or error}") from error
+
+    async def _finish(self, service: Service) -> None:
+        try:
+            await asyncio.wait_for(service.stop(), self._stop_timeout_s)
+        except TimeoutError:
+            _log.warning("%s: did not stop within %g s and is abandoned", service.name, self._stop_timeout_s)
+        except Exception:
+            _log.exception("%s: failed while stopping", service.name)
+
+
+@contextmanager
+def _collector_spared() -> Iterator[None]:
+    """Garbage that holds itself is rare here. With Python's own thresholds a message at a time costs a tenth of the
+    processor in looking for it, and ten thousand sessions a pause of fifty milliseconds every now and then."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def _is_terminal(fd: int) -> bool:
+    """Is there a terminal, and somebody who could type on it?"""
+    try:
+        termios.tcgetattr(fd)
+    except termios.error:
+        return False  # also when it was one and its window is closed
+    return True
+
+
+def _write_nowhere(fds: Sequence[int]) -> None:
+    """Whoever read what we say is gone; saying it would fail, and keep us from an orderly stop."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for fd in fds:
+        os.dup2(nowhere, fd)
+    os.close(nowhere)

@@ -1,0 +1,53 @@
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from timestone_cli.output.progress import ProgressLine
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Time goes for the line when the test says so, and for nobody else."""
+    clock = Clock()
+    monkeypatch.setattr("timestone_cli.output.progress.time", SimpleNamespace(monotonic=clock))
+    return clock
+
+
+def test_a_terminal_gets_one_line_at_a_time_and_is_left_clean(clock: Clock) -> None:
+    terminal = Terminal()
+    with ProgressLine(terminal) as progress:
+        progress.show("one")
+        clock.now_s += 0.09
+        progress.show("too soon")
+        clock.now_s += 0.02
+        progress.show("two")
+    assert terminal.getvalue() == "\r\x1b[Kone\r\x1b[Ktwo\r\x1b[K"
+
+
+def test_no_text_makes_room_for_other_output_at_once() -> None:
+    terminal = Terminal()
+    with ProgressLine(terminal) as progress:
+        progress.show("one")
+        progress.show("")
+        assert terminal.getvalue() == "\r\x1b[Kone\r\x1b[K"
+
+
+def test_a_pipe_gets_nothing() -> None:
+    pipe = io.StringIO()
+    with ProgressLine(pipe) as progress:
+        progress.show("one")
+    assert pipe.getvalue() == ""
+    assert not progress.enabled
