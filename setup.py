@@ -76,8 +76,8 @@ packages = [
 setup(
     packages=packages,
     package_dir=FOLDERS,
-    package_data={name: ["py.typed", "*.java"] for name in FOLDERS},
-    exclude_package_data={name: ["*.pyx", "*.h"] for name in FOLDERS},
+    package_data={"": ["py.typed", "*.java"]},
+    exclude_package_data={"": ["*.pyx", "*.h"]},
     ext_modules=KERNELS,
     cmdclass={"build_ext": BuildKernels},
 )

@@ -22,12 +22,12 @@ from rich.table import Table
 
 import timestone
 from pyspark_timestone import DefaultSource
-from pyspark_timestone.batch_reader import TimestoneReader
 from pyspark_timestone.errors import SparkSourceError
 from pyspark_timestone.history import read_history
-from pyspark_timestone.options import read_options
+from pyspark_timestone.options.read_options import read_options
+from pyspark_timestone.reading.batch_reader import TimestoneReader
 from pyspark_timestone.session import spark_session
-from pyspark_timestone.side_file_keeper import SideFileKeeper
+from pyspark_timestone.side_files.keeper import SideFileKeeper
 
 from .errors import BenchmarkError
 from .options import add_directory, positive

@@ -5,7 +5,7 @@ A program: Spark starts it with `-m`, and it forks a process for each task at a 
 
 from pyspark import daemon
 
-from pyspark_timestone.worker_process import quietly
+from pyspark_timestone.jvm.worker_process import quietly
 
 if __name__ == "__main__":
     daemon.worker = quietly(daemon.worker)

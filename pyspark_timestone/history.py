@@ -7,15 +7,15 @@ the source."""
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_timestone.batch_reader import batch_ranges
-from pyspark_timestone.columns import source_schema
-from pyspark_timestone.continuity import origin_of
 from pyspark_timestone.errors import InvalidOption
-from pyspark_timestone.offset_ranges import OffsetRanges
 from pyspark_timestone.offsets import OffsetRange
-from pyspark_timestone.options import ReadOptions, read_options
-from pyspark_timestone.side_files import side_files_within
-from pyspark_timestone.store_view import chosen_logs
+from pyspark_timestone.options.columns import source_schema
+from pyspark_timestone.options.offset_ranges import OffsetRanges
+from pyspark_timestone.options.read_options import ReadOptions, read_options
+from pyspark_timestone.reading.batch_reader import batch_ranges
+from pyspark_timestone.reading.continuity import origin_of
+from pyspark_timestone.reading.store_view import chosen_logs
+from pyspark_timestone.side_files.listing import side_files_within
 from timestone import LogView
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark_timestone.columnar import hand_over_columns
-from pyspark_timestone.java import find_java
-from pyspark_timestone.requirements import require, require_in
+from pyspark_timestone.jvm.columnar import hand_over_columns
+from pyspark_timestone.jvm.java import find_java
+from pyspark_timestone.jvm.requirements import require, require_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,7 +127,7 @@ def _text(value: Any) -> str:
 
 
 def _start_java(settings: Mapping[str, str]) -> Any:
-    from pyspark_timestone.gateway import Gateway
+    from pyspark_timestone.jvm.gateway import Gateway
 
     java = find_java()
     if settings.get("spark.driver.host") == "127.0.0.1":
@@ -140,7 +140,7 @@ def _sockets_of_its_own(gateway: Any) -> dict[str, str]:
     """Java and its Python workers talk through sockets in a folder of this user's, which goes when Java does.
 
     Through 127.0.0.1 a scan waits 40 ms for an acknowledgement, and each batch takes longer."""
-    from pyspark_timestone.gateway import folder_of_spark
+    from pyspark_timestone.jvm.gateway import folder_of_spark
 
     folder = folder_of_spark(gateway.jvm)
     os.chmod(folder, 0o700)  # Who can reach such a socket is asked for no secret.

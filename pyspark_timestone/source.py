@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from pyspark_timestone.worker_process import end_quietly
+from pyspark_timestone.jvm.worker_process import end_quietly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +32,8 @@ class DefaultSource(DataSource):
     def __init__(self, options: Any) -> None:
         """Raises MissingRequirement. Spark makes one before anything else; what needs Arrow comes after, and without it
         all it would say is that a worker has ended."""
-        from pyspark_timestone.requirements import require
-        from pyspark_timestone.worker_heap import freeze_worker_heap
+        from pyspark_timestone.jvm.requirements import require
+        from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
 
         require("pyarrow", "numpy")
         super().__init__(options)
@@ -46,8 +46,8 @@ class DefaultSource(DataSource):
 
     def schema(self) -> "StructType | str":
         """The columns; fewer with the options `columns` and `includeHeaders`, others with `payload`."""
-        from pyspark_timestone.options import schema_option
-        from pyspark_timestone.worker_heap import freeze_worker_heap
+        from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
+        from pyspark_timestone.options.read_options import schema_option
 
         schema = schema_option(self.options)
         # Once more: the engine has come with the options.
@@ -56,8 +56,8 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """For `spark.read`. Raises InvalidOption, SchemaMismatch."""
-        from pyspark_timestone.batch_reader import TimestoneReader
-        from pyspark_timestone.options import read_options
+        from pyspark_timestone.options.read_options import read_options
+        from pyspark_timestone.reading.batch_reader import TimestoneReader
 
         options = read_options(self.options, streaming=False)
         options.check_schema(schema)
@@ -65,8 +65,8 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         """For `spark.readStream`. Raises InvalidOption, SchemaMismatch."""
-        from pyspark_timestone.options import read_options
-        from pyspark_timestone.stream_reader import TimestoneStreamReader
+        from pyspark_timestone.options.read_options import read_options
+        from pyspark_timestone.reading.stream_reader import TimestoneStreamReader
 
         options = read_options(self.options, streaming=True)
         options.check_schema(schema)
@@ -75,8 +75,8 @@ class DefaultSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """For `df.write`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.errors import InvalidOption
-        from pyspark_timestone.sink import TimestoneWriter
-        from pyspark_timestone.sink_options import check_columns, sink_options
+        from pyspark_timestone.writing.sink import TimestoneWriter
+        from pyspark_timestone.writing.sink_options import check_columns, sink_options
 
         if overwrite:
             raise InvalidOption("a log is only ever appended to: .mode('append')")
@@ -86,8 +86,8 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:
         """For `df.writeStream`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.errors import InvalidOption
-        from pyspark_timestone.sink import TimestoneStreamWriter
-        from pyspark_timestone.sink_options import check_columns, sink_options
+        from pyspark_timestone.writing.sink import TimestoneStreamWriter
+        from pyspark_timestone.writing.sink_options import check_columns, sink_options
 
         if overwrite:
             raise InvalidOption("a log is only ever appended to: .outputMode('append')")

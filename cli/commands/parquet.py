@@ -20,7 +20,7 @@ from ..process.interrupts import Interrupts
 from ..units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from pyspark_timestone.side_file import SegmentIdentity
+    from pyspark_timestone.side_files.side_file import SegmentIdentity
 
 # What is imported below needs Arrow, which may not be installed; `timestone parquet --help` does not.
 # ruff: noqa: PLC0415
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write and remove files until there is nothing to do, or for good; returns the exit code."""
     try:
         from pyspark_timestone.errors import SideFilesBusy
-        from pyspark_timestone.side_file_keeper import SideFileKeeper
+        from pyspark_timestone.side_files.keeper import SideFileKeeper
     except ModuleNotFoundError as error:
         raise CommandError(
             f"side files need {error.name}, which is not installed: pip install 'timestone[arrow]'"

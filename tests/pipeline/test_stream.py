@@ -164,7 +164,7 @@ def test_an_error_of_the_source_is_one_line(plant: Plant) -> None:
 
 
 WITHOUT_SCANS = """
-from pyspark_timestone.columnar import CLASS
+from pyspark_timestone.jvm.columnar import CLASS
 from pyspark_timestone.session import spark_session
 from timestone_pipeline import PipelineConfig, SparkConfig, session_of
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 import timestone
 from pyspark_timestone.errors import DataLoss, InvalidOption
 from pyspark_timestone.history import read_history
-from pyspark_timestone.side_file_keeper import SideFileKeeper
+from pyspark_timestone.side_files.keeper import SideFileKeeper
 from tests.support.opened_files import opened_files
 from tests.support.spark import batch, offsets
 from tests.support.stores import LOG, drop_first_segment, fill, value_of

@@ -10,10 +10,10 @@ from pyspark.sql.types import StructType
 
 import pyspark_timestone
 from pyspark_timestone import DefaultSource
-from pyspark_timestone.batch_reader import TimestoneReader
-from pyspark_timestone.columns import NAMES, source_schema
 from pyspark_timestone.errors import InvalidOption
-from pyspark_timestone.stream_reader import TimestoneStreamReader
+from pyspark_timestone.options.columns import NAMES, source_schema
+from pyspark_timestone.reading.batch_reader import TimestoneReader
+from pyspark_timestone.reading.stream_reader import TimestoneStreamReader
 
 
 def source(**options: str) -> DefaultSource:

@@ -14,9 +14,9 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from pyspark_timestone import DefaultSource
-from pyspark_timestone.batch_reader import TimestoneReader
-from pyspark_timestone.options import read_options
-from pyspark_timestone.stream_reader import TimestoneStreamReader
+from pyspark_timestone.options.read_options import read_options
+from pyspark_timestone.reading.batch_reader import TimestoneReader
+from pyspark_timestone.reading.stream_reader import TimestoneStreamReader
 
 MARK = "died"
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_timestone.option_text import OptionText
-from pyspark_timestone.payload import OPTIONS, Decoded, PayloadFormat, PayloadOptions, payload_options
+from pyspark_timestone.options.option_text import OptionText
+from pyspark_timestone.payload.formats import OPTIONS, Decoded, PayloadFormat, PayloadOptions, payload_options
 
 TELEMETRY = pa.struct(
     [

@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 import timestone
 from pyspark_timestone import DefaultSource
-from pyspark_timestone.options import read_options
-from pyspark_timestone.stream_reader import TimestoneStreamReader
+from pyspark_timestone.options.read_options import read_options
+from pyspark_timestone.reading.stream_reader import TimestoneStreamReader
 from tests.support.stores import LOG
 
 PATIENCE_S = 300

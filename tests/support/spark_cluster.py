@@ -13,7 +13,7 @@ from typing import Self
 
 import pyspark
 
-from pyspark_timestone.java import find_java
+from pyspark_timestone.jvm.java import find_java
 from tests.support.ports import reserved_port
 from tests.support.quick_java import QUICK_JAVA
 

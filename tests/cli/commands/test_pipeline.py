@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import timestone as engine
-from pyspark_timestone.columnar import CLASS
-from pyspark_timestone.java import find_java
+from pyspark_timestone.jvm.columnar import CLASS
+from pyspark_timestone.jvm.java import find_java
 from tests.cli.processes import Running, timestone
 from tests.support.plant import LOG, message
 from tests.support.waiting import wait_for

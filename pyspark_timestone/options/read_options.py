@@ -1,0 +1,295 @@
+"""The options of the reader: their names, their defaults and what they may be. Names are Spark's Kafka source's
+where it has them. Turns text into one frozen value; opens nothing.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql.types import StructType
+
+from pyspark_timestone.errors import InvalidOffsets, InvalidOption
+from pyspark_timestone.offsets import LogPartition, SourceOffset
+from pyspark_timestone.options.bounds import EARLIEST, LATEST, Bound, Unmatched
+from pyspark_timestone.options.columns import (
+    KAFKA_NAMES,
+    NAMES,
+    check_schema,
+    schema_with_payload,
+    source_schema,
+)
+from pyspark_timestone.options.offset_ranges import OffsetRanges
+from pyspark_timestone.options.option_text import OptionText
+from pyspark_timestone.options.selection import Selection
+from pyspark_timestone.payload.formats import OPTIONS as PAYLOAD_OPTIONS
+from pyspark_timestone.payload.formats import PayloadOptions, check_type, payload_module, payload_options
+from pyspark_timestone.reading.micro_batch import TriggerLimits
+from timestone import Pin
+from timestone.errors import InvalidName
+from timestone.filters import validate_filter
+from timestone.names import validate_reader_name
+
+OPTIONS = (
+    "path", "subscribe", "subscribePattern", "assign", "topics",
+    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "startingOffsets",
+    "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "offsetRanges",
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "group", "pinMaxAge", "pinMaxBytes", "minPartitions", "maxRecordsPerPartition", "failOnDataLoss",
+    "columns", "includeHeaders", "layout",
+    *PAYLOAD_OPTIONS,
+)  # fmt: skip
+
+_CHOOSING = (
+    "subscribe", "subscribePattern", "assign",
+    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets",
+    "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets",
+)  # fmt: skip
+"""What says which records are read, but for their topics."""
+
+_MILLISECONDS = re.compile("[0-9]{1,16}")
+
+RECORDS_PER_TASK = 1 << 22
+"""Default of `maxRecordsPerPartition`: no fewer than a segment has by default. A task costs Spark a tenth of a second
+before its first row, so that smaller ones cost a fifth of the rows/s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What the user asked for, checked."""
+
+    path: Path
+    selection: Selection
+    topics: tuple[str, ...]
+    starting: Bound
+    ending: Bound
+    ranges: OffsetRanges | None
+    """Instead of everything above that chooses records, but `topics`."""
+    unmatched_start: Unmatched
+    limits: TriggerLimits
+    group: str | None
+    pin: Pin | None
+    partition_count: int
+    records_per_task: int
+    fail_on_data_loss: bool
+    columns: tuple[str, ...]
+    kafka_layout: bool
+    """The columns are those of Spark's Kafka source."""
+    payload: PayloadOptions | None
+
+    def check_schema(self, schema: StructType) -> None:
+        """Raise SchemaMismatch for one that a read with these options cannot give."""
+        names = KAFKA_NAMES if self.kafka_layout else NAMES
+        check_schema(schema, self.payload.columns if self.payload else (), names)
+
+
+def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Check `given`, in whatever case its names are. Raises InvalidOption with the one thing to change."""
+    texts = OptionText(given, OPTIONS)
+    kafka = _kafka_layout(texts)
+    texts.warn_of_ignored(but=" but the layout, which is kafka" if kafka and "layout" not in texts else "")
+    default_start = LATEST if streaming else EARLIEST
+    ranges = _ranges(texts, streaming=streaming)
+    payload = payload_options(texts)
+    return ReadOptions(
+        path=texts.path(),
+        selection=_selection(texts) if ranges is None else Selection(partitions=ranges.keys),
+        topics=_topics(texts),
+        starting=_bound(
+            texts, "starting", default_start, allowed=(EARLIEST, LATEST) if streaming else (EARLIEST,)
+        ),
+        ending=_bound(texts, "ending", LATEST, allowed=(LATEST,)),
+        ranges=ranges,
+        unmatched_start=_strategy(texts),
+        limits=_limits(texts),
+        group=_group(texts),
+        pin=_pin(texts),
+        partition_count=texts.count("minPartitions") or 1,
+        records_per_task=texts.count("maxRecordsPerPartition") or RECORDS_PER_TASK,
+        fail_on_data_loss=texts.boolean("failOnDataLoss", default=True),
+        columns=_columns(texts, payload),
+        kafka_layout=kafka,
+        payload=payload,
+    )
+
+
+def _limits(texts: OptionText) -> TriggerLimits:
+    most, least = texts.count("maxOffsetsPerTrigger"), texts.count("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise InvalidOption(f"minOffsetsPerTrigger ({least}) is over maxOffsetsPerTrigger ({most})")
+    delay_s = texts.seconds("maxTriggerDelay")
+    if delay_s is not None and least is None:
+        raise InvalidOption("maxTriggerDelay means nothing without minOffsetsPerTrigger")
+    return TriggerLimits(
+        most_records=most,
+        most_bytes=texts.count("maxBytesPerTrigger"),
+        least_records=least,
+        delay_s=TriggerLimits().delay_s if delay_s is None else delay_s,
+    )
+
+
+def _group(texts: OptionText) -> str | None:
+    name = texts.get("group")
+    if name is not None:
+        try:
+            validate_reader_name(name)
+        except InvalidName as error:
+            raise InvalidOption(f"group: {error}") from None
+    return name
+
+
+def _pin(texts: OptionText) -> Pin | None:
+    age_s, most_bytes = texts.seconds("pinMaxAge"), texts.count("pinMaxBytes")
+    if age_s is None and most_bytes is None:
+        return None
+    if "group" not in texts:
+        raise InvalidOption("pinMaxAge and pinMaxBytes need a group, whose progress holds the records")
+    return Pin(max_age_ms=int(1000 * (age_s or 0)), max_bytes=most_bytes or 0)
+
+
+def schema_option(given: Mapping[str, str]) -> StructType | str:
+    """The schema of the columns to read. Raises InvalidOption, MissingRequirement."""
+    texts = OptionText(given, OPTIONS)
+    payload = payload_options(texts)
+    columns = _columns(texts, payload)
+    if payload is None:
+        return source_schema(columns)
+    fields = payload_module(payload).spark_type(payload)
+    if not isinstance(fields, str):
+        check_type(fields)
+    return schema_with_payload(columns, fields)
+
+
+def _columns(texts: OptionText, payload: PayloadOptions | None) -> tuple[str, ...]:
+    """The columns to read, in order. A decoded payload takes the place of the bytes."""
+    kafka = _kafka_layout(texts)
+    if kafka and payload is not None:
+        raise InvalidOption("payload adds columns that Kafka's source does not have; leave layout=kafka out")
+    headers = texts.boolean("includeHeaders", default=not kafka)
+    names = KAFKA_NAMES if kafka else NAMES
+    known = names if payload is None else (*names, *payload.columns)
+    left_out = {"headers"} if not headers else set()
+    if payload is not None and payload.bad_records != "column":
+        left_out.add("value")
+    chosen = texts.words("columns") or tuple(name for name in known if name not in left_out)
+    for name in chosen:
+        if name not in known:
+            raise InvalidOption(f"columns: the source has no column {name!r}; it has {', '.join(known)}")
+    if len(set(chosen)) != len(chosen):
+        raise InvalidOption(f"columns names a column twice: {', '.join(chosen)}")
+    return chosen
+
+
+def _kafka_layout(texts: OptionText) -> bool:
+    # A job that still configures a client of Kafka was written for Kafka's columns. They have no place for a payload.
+    default = bool(texts.ignored) and "payload" not in texts
+    return texts.one_of("layout", {"timestone": False, "kafka": True}, default=default)
+
+
+def _selection(texts: OptionText) -> Selection:
+    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name in texts]
+    if len(chosen) > 1:
+        raise InvalidOption(f"{' and '.join(chosen)} are given; at most one of them")
+    if "assign" in texts:
+        return Selection(partitions=_assigned(texts))
+    if "subscribe" in texts and not texts.words("subscribe"):
+        raise InvalidOption("subscribe names no log")
+    return Selection(names=texts.words("subscribe"), pattern=_pattern(texts))
+
+
+def _ranges(texts: OptionText, *, streaming: bool) -> OffsetRanges | None:
+    name = "offsetRanges"
+    if name not in texts:
+        return None
+    if streaming:
+        raise InvalidOption(f"{name} is for batch reads: a stream goes on where it was")
+    others = [one for one in texts if one in _CHOOSING]
+    if others:
+        raise InvalidOption(f"{name} says all that is read, and {others[0]} is given, too")
+    try:
+        return OffsetRanges.from_json(texts.parsed(name))
+    except InvalidOffsets as error:
+        raise InvalidOption(f"{name}: {error}") from None
+
+
+def _pattern(texts: OptionText) -> str | None:
+    pattern = texts.get("subscribePattern")
+    try:
+        re.compile(pattern or "")
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidOption(f"subscribePattern is no regular expression: {error}") from None
+    return pattern
+
+
+def _topics(texts: OptionText) -> tuple[str, ...]:
+    filters = texts.words("topics")
+    for one in filters:
+        try:
+            validate_filter(one)
+        except InvalidName as error:
+            raise InvalidOption(f"topics: {error}") from None
+    return filters
+
+
+def _assigned(texts: OptionText) -> tuple[LogPartition, ...]:
+    wanted = texts.parsed("assign")
+    try:
+        pairs = [LogPartition(log, number) for log, numbers in wanted.items() for number in numbers]
+        if any(type(one.partition) is not int or one.partition < 0 for one in pairs):
+            raise TypeError
+    except (AttributeError, TypeError):
+        raise InvalidOption(f'assign is JSON like {{"telemetry":[0,1]}}, not {texts["assign"]}') from None
+    if not pairs:
+        raise InvalidOption("assign names no partition")
+    return tuple(sorted(pairs))
+
+
+def _bound(texts: OptionText, end: str, default: int, *, allowed: tuple[int, ...]) -> Bound:
+    """The strongest of the three options for one end, in Kafka's order."""
+    if (name := f"{end}Timestamp") in texts:
+        return Bound(default, name, time_us=_time_us(texts[name], name))
+    if (name := f"{end}OffsetsByTimestamp") in texts:
+        times_ms = _positions(texts, name)
+        return Bound(default, name, times_us={key: 1000 * time_ms for key, time_ms in times_ms.items()})
+    name = f"{end}Offsets"
+    text = texts.get(name, "").strip()
+    words = {"earliest": EARLIEST, "latest": LATEST, "": default}
+    if text.lower() in words:
+        word = words[text.lower()]
+        if word not in allowed:
+            raise InvalidOption(f"{name}={text} would read nothing")
+        return Bound(word, name)
+    offsets = _positions(texts, name)
+    for key, offset in offsets.items():
+        if offset < 0 and offset not in allowed:
+            raise InvalidOption(f"{name}: {offset} is no offset of {key} that something could be read from")
+    return Bound(default, name, offsets=offsets)
+
+
+def _positions(texts: OptionText, name: str) -> Mapping[LogPartition, int]:
+    try:
+        return SourceOffset.from_json(texts.parsed(name)).positions
+    except InvalidOffsets as error:
+        raise InvalidOption(f"{name}: {error}") from None
+
+
+def _time_us(text: str, name: str) -> int:
+    if _MILLISECONDS.fullmatch(text.strip()):
+        return 1000 * int(text)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidOption(
+            f"{name} is milliseconds since 1970 or like 2026-01-31T12:00:00Z (with its zone), not {text!r:.60}"
+        )
+    # In integers: a float has too few digits for the microseconds of our time.
+    whole = moment.replace(microsecond=0)
+    return int(whole.timestamp()) * 1_000_000 + moment.microsecond
+
+
+def _strategy(texts: OptionText) -> Unmatched:
+    name = "startingOffsetsByTimestampStrategy"
+    return texts.one_of(name, {one.value: one for one in Unmatched}, default=Unmatched.ERROR)

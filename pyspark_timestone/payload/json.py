@@ -1,0 +1,193 @@
+"""Payloads that are JSON objects, parsed a batch at a time by Arrow.
+
+Strict: a payload is one object, and each of its fields in the schema has the type that the schema says, or is null or
+missing. A number that its type cannot hold is none, and JSON has neither infinity nor NaN. Fields that the schema does
+not have are passed over. Of a time, what is less than a microsecond is cut off,
+and of one where a date is wanted all but the day.
+
+All payloads of a batch are parsed as one text, a line each. A row is of its own payload, whatever somebody sends: each
+payload begins with a brace and ends with one. What follows an object that was left open behind its closing brace is a
+comma or another closing, never a brace, so a payload that is not whole is an error, and one that is makes a row at
+least. When there are as many rows as payloads, each has made its own."""
+
+import json
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyspark.sql.types import StructType
+
+from pyspark_timestone.errors import InvalidOption
+from pyspark_timestone.payload.formats import Decoded, PayloadOptions, spread
+
+_OPEN, _CLOSE = ord("{"), ord("}")
+_CHUNK = 512
+"""Where a batch has bad payloads, it is parsed in pieces: those without bad ones are done at once."""
+_ROW = re.compile(r" in row (\d+)$")
+_NANOSECONDS = re.compile(r"couldn't parse:.*\.\d{7,9}(?!\d)")
+"""The parser stopped at a time with more digits than a microsecond has. Go writes nine."""
+
+
+def spark_type(options: PayloadOptions) -> StructType | str:
+    """The fields: Spark's DDL as it is, for Spark to read, or the JSON of a StructType."""
+    if not options.schema.startswith("{"):
+        return options.schema
+    try:
+        return StructType.fromJson(json.loads(options.schema))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidOption(f"payloadSchema is not the JSON of a StructType: {error!r}") from None
+
+
+def payload_format(options: PayloadOptions, type: pa.StructType) -> "JsonPayload":
+    """The decoder. Raises InvalidOption for types that Arrow does not read from JSON."""
+    return JsonPayload(type)
+
+
+class JsonPayload:
+    """JSON objects into a struct type."""
+
+    def __init__(self, type: pa.StructType) -> None:
+        """Raises InvalidOption."""
+        self._type = type
+        self._cast = pc.CastOptions(type, allow_time_truncate=True)
+        # To the nanosecond there is no time after 2262.
+        self._parsed, self._parsed_finer = _parsed(type, "us"), _parsed(type, "ns")
+        try:
+            self._parse(pa.array([b"{}"], pa.binary()))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise InvalidOption(f"payloadSchema has a type that is not read from JSON: {error}") from None
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """See PayloadFormat."""
+        good, bad = _objects(values)
+        whole = values.take(pa.array(good)) if bad else values
+        try:
+            return spread(self._parse(whole), bad, len(values))
+        except (pa.ArrowInvalid, ValueError):
+            made = []
+            for first in range(0, len(whole), _CHUNK):
+                made += self._pieces(whole.slice(first, _CHUNK), good[first : first + _CHUNK], bad)
+            return spread(pa.concat_arrays(made or [pa.array([], self._type)]), bad, len(values))
+
+    def _pieces(
+        self, values: pa.BinaryArray, numbers: npt.NDArray[np.int64], bad: dict[int, str]
+    ) -> list[pa.StructArray]:
+        """What can be parsed, in order. Takes out the payload that the parser names, or halves what it does not say,
+        until the bad ones are alone, and notes them."""
+        while len(values):
+            try:
+                return [self._parse(values)]
+            except (pa.ArrowInvalid, ValueError) as error:
+                if len(values) == 1:
+                    bad[int(numbers[0])] = _reason(error)
+                    return []
+                suspect = self._suspect(values, error)
+            if suspect is None:
+                half = len(values) // 2
+                return [
+                    *self._pieces(values.slice(0, half), numbers[:half], bad),
+                    *self._pieces(values.slice(half), numbers[half:], bad),
+                ]
+            number, reason = suspect
+            bad[int(numbers[number])] = reason
+            kept = np.delete(np.arange(len(values)), number)
+            values, numbers = values.take(pa.array(kept)), numbers[kept]
+        return []
+
+    def _suspect(self, values: pa.BinaryArray, error: Exception) -> tuple[int, str] | None:
+        """The payload in which the parser says that it stopped, and what is wrong with it, if it is the one."""
+        named = _ROW.search(str(error))
+        number = int(named[1]) if named else len(values)
+        if number >= len(values):
+            return None
+        try:
+            self._parse(values.slice(number, 1))
+        except (pa.ArrowInvalid, ValueError) as reason:
+            return number, _reason(reason)
+        return None
+
+    def _parse(self, values: pa.BinaryArray) -> pa.StructArray:
+        """The rows of payloads that all begin with a brace. Raises ArrowInvalid or ValueError when one is bad."""
+        try:
+            return self._parse_as(self._parsed, values)
+        except pa.ArrowInvalid as error:
+            if not _NANOSECONDS.search(str(error)):
+                raise
+            try:
+                return self._parse_as(self._parsed_finer, values)
+            except (pa.ArrowInvalid, ValueError):
+                raise error from None
+
+    def _parse_as(self, parsed: pa.StructType, values: pa.BinaryArray) -> pa.StructArray:
+        # Arrow trusts the bytes of JSON strings; the check costs little beside the parser.
+        values.cast(pa.string())
+        lines = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+        text = pc.binary_join(lines, b"\n")[0].as_buffer()
+        # One block, or Arrow would cut the text at a line end, which may be inside a payload.
+        read = pj.ReadOptions(use_threads=False, block_size=text.size + 1)
+        schema = pj.ParseOptions(explicit_schema=pa.schema(list(parsed)), unexpected_field_behavior="ignore")
+        table = pj.read_json(pa.BufferReader(text), read_options=read, parse_options=schema)
+        if table.num_rows != len(values):
+            raise ValueError("more than one JSON object")
+        columns = [table.column(field.name).combine_chunks() for field in parsed]
+        columns = [one.chunk(0) if isinstance(one, pa.ChunkedArray) else one for one in columns]
+        for field, column in zip(parsed, columns, strict=True):
+            _check_finite(column, field.name, flat=True)
+        made = pa.StructArray.from_arrays(columns, fields=list(parsed))
+        return made if parsed == self._type else pc.cast(made, options=self._cast)
+
+
+def _parsed(kind: pa.DataType, unit: str) -> pa.DataType:
+    """What Arrow is to parse for a type: a time in `unit`, and a date as one, because of a date it knows only the
+    number."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_parsed(field.type, unit)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_parsed(kind.value_type, unit)))
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(unit, kind.tz)
+    return pa.timestamp(unit) if pa.types.is_date(kind) else kind
+
+
+def _check_finite(column: pa.Array, name: str, *, flat: bool) -> None:
+    """Raise ValueError for a number that is too large for its type, and for the words NaN and Infinity, which JSON does
+    not have: Arrow takes them all. flat: the column has a value for each row, so the row can be told."""
+    if pa.types.is_floating(column.type):
+        finite = pc.is_finite(column)
+        if pc.all(finite).as_py() is False:
+            number = pc.index(finite, False).as_py()
+            value = "no number" if pc.is_nan(column[number]).as_py() else "too large"
+            raise ValueError(f"{name} is {value} for {column.type}" + (f" in row {number}" if flat else ""))
+    elif pa.types.is_struct(column.type):
+        for number, field in enumerate(column.type):
+            _check_finite(column.field(number), f"{name}/{field.name}", flat=flat)
+    elif pa.types.is_list(column.type):
+        _check_finite(column.values, name, flat=False)
+
+
+def _objects(values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
+    """The numbers of the payloads that begin and end like an object, and why the others are bad."""
+    _, positions_buffer, data_buffer = values.buffers()
+    positions = np.frombuffer(positions_buffer, np.int32, len(values) + 1, 4 * values.offset)
+    fit = np.diff(positions) >= len(b"{}")
+    if data_buffer is not None:
+        data = np.frombuffer(data_buffer, np.uint8)
+        filled = np.flatnonzero(fit)
+        fit[filled] = (data[positions[filled]] == _OPEN) & (data[positions[filled + 1] - 1] == _CLOSE)
+    bad: dict[int, str] = {}
+    for number in np.flatnonzero(~fit).tolist():
+        # Blanks around it are legal, and rare enough to be looked for here.
+        stripped = values[number].as_py().strip(b" \t\r\n")
+        if stripped[:1] == b"{" and stripped[-1:] == b"}":
+            fit[number] = True
+        else:
+            bad[number] = "no JSON object" if stripped else "empty"
+    return np.flatnonzero(fit), bad
+
+
+def _reason(error: Exception) -> str:
+    """What the parser says, without the number of the row, which counts in a piece that nobody sees."""
+    return _ROW.sub("", str(error).removeprefix("JSON parse error: "))

@@ -1,0 +1,68 @@
+"""`spark.read`: one plan, made when the DataFrame is first used, then tasks.
+
+No `pushFilters`: in Spark 4.3 what one query pushed down leaks into others of the same DataFrame, and they return
+too few rows. Topics, columns and offsets are pruned by options.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_timestone.errors import InvalidOption
+from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
+from pyspark_timestone.offsets import LogPartition, OffsetRange
+from pyspark_timestone.options.read_options import ReadOptions
+from pyspark_timestone.reading.arrow import arrow_schema
+from pyspark_timestone.reading.continuity import Continuity
+from pyspark_timestone.reading.scan import ScanTask, plan, scan
+from pyspark_timestone.reading.store_view import chosen_logs
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from timestone import LogView
+
+
+class TimestoneReader(DataSourceReader):
+    """Reads the chosen logs between two bounds."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Runs in the driver. Every record below the end is synced, so the tasks find it whatever happens
+        meanwhile."""
+        freeze_worker_heap()
+        options = self._options
+        with chosen_logs(options.path, options.selection) as chosen:
+            return plan(batch_ranges(options, chosen.views), chosen.views, options)
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Runs in a worker."""
+        # Spark wants at least one task and makes one up when there is nothing to read.
+        if not isinstance(partition, ScanTask):
+            return iter(())
+        return scan(partition, self._options, arrow_schema(self._schema))
+
+
+def batch_ranges(options: ReadOptions, logs: "Mapping[LogPartition, LogView]") -> list[OffsetRange]:
+    """What a batch read with these options reads of the logs as they are now. Raises DataLoss, InvalidOption."""
+    continuity = Continuity(options.fail_on_data_loss)
+    if options.ranges is not None:
+        origins = options.ranges.origins
+        return [continuity.planned(one, origins.get(one.log), logs[one.log]) for one in options.ranges.ranges]
+    return [_between(options, key, log, continuity) for key, log in logs.items()]
+
+
+def _between(options: ReadOptions, key: LogPartition, log: "LogView", continuity: Continuity) -> OffsetRange:
+    starting, ending = options.starting, options.ending
+    start, end = starting.offset_in(key, log), ending.offset_in(key, log)
+    if end < start and starting.explicit and ending.explicit:
+        raise InvalidOption(f"{key}: the start {start} lies behind the end {end}")
+    wanted = OffsetRange(key, start, max(start, end))
+    if not (starting.explicit or ending.explicit):
+        return wanted
+    return continuity.planned(wanted, None, log)

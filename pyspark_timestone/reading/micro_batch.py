@@ -1,0 +1,93 @@
+"""How much one batch of a stream reads: at most so many records or bytes, and not before so many are waiting.
+
+Pure arithmetic on offsets, and a clock. Spark's read limits cannot be combined, so only one of ours is told to Spark,
+and all of them are applied here."""
+
+import bisect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark_timestone.offsets import LogPartition, Positions
+from pyspark_timestone.reading.planning import limited
+
+Sizes = Sequence[tuple[int, int, int]]
+"""[base, end) and bytes of each segment of a log, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerLimits:
+    """The options, checked. None is no limit."""
+
+    most_records: int | None = None
+    most_bytes: int | None = None
+    least_records: int | None = None
+    delay_s: float = 15 * 60.0
+    """After so long a batch is read although fewer than `least_records` are waiting."""
+
+    def reached(
+        self, start: Positions, end: Positions, sizes: Mapping[LogPartition, Sizes]
+    ) -> dict[LogPartition, int]:
+        """`end`, brought nearer to `start` to keep the limits; there is progress whenever something is waiting."""
+        near = limited(start, end, self.most_records)
+        return near if self.most_bytes is None else _within_bytes(start, near, sizes, self.most_bytes)
+
+
+def _within_bytes(
+    start: Positions, end: Positions, sizes: Mapping[LogPartition, Sizes], most_bytes: int
+) -> dict[LogPartition, int]:
+    """Shared out like records, counted in bytes: with the average of each segment, which is exact enough to plan with
+    and costs no look at the records."""
+    first = {key: _bytes_below(sizes[key], start[key]) for key in end}
+    last = {key: _bytes_below(sizes[key], end[key]) for key in end}
+    shares = limited(first, last, most_bytes)
+    near = {key: _offset_at(sizes[key], start[key], end[key], share) for key, share in shares.items()}
+    # The next record of these is larger than their share. One of them gets it all the same, each in turn, the others
+    # as long as there are bytes that rounding left over.
+    short = [key for key in sorted(end) if near[key] == start[key] < end[key]]
+    turn = sum(start.values()) % len(short) if short else 0
+    left = most_bytes - sum(_bytes_below(sizes[key], near[key]) - first[key] for key in near)
+    for place, key in enumerate([*short[turn:], *short[:turn]]):
+        size = _bytes_below(sizes[key], start[key] + 1) - first[key]
+        if size <= left or place == 0:
+            near[key] += 1
+            left -= size
+    return near
+
+
+def _bytes_below(sizes: Sizes, offset: int) -> int:
+    """The bytes of the records below an offset."""
+    total = 0
+    for base, end, size in sizes:
+        if offset >= end:
+            total += size
+        elif offset > base:
+            total += size * (offset - base) // (end - base)
+    return total
+
+
+def _offset_at(sizes: Sizes, start: int, end: int, position: int) -> int:
+    """The highest offset in [start, end] below which there are at most `position` bytes."""
+    if _bytes_below(sizes, end) <= position:
+        return end
+    at = bisect.bisect_right(range(start, end), position, key=lambda offset: _bytes_below(sizes, offset))
+    return max(start, start + at - 1)
+
+
+class Patience:
+    """Waits until enough records are there, or for so long. Remembers when the last batch was read; after a restart
+    it waits for none, as Kafka's source does."""
+
+    def __init__(self, limits: TriggerLimits, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._least = limits.least_records
+        self._delay_s = limits.delay_s
+        self._now_s = now_s
+        self._last_s = float("-inf")
+
+    def waits(self, count: int) -> bool:
+        """Is a batch of `count` records, which is not none, put off? When it is not, the delay begins anew."""
+        now_s = self._now_s()
+        if self._least is not None and count < self._least and now_s - self._last_s < self._delay_s:
+            return True
+        self._last_s = now_s
+        return False

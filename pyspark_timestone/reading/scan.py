@@ -1,0 +1,129 @@
+"""Tasks: ranges of offsets of one log, planned in the driver and read as Arrow batches in Spark's Python workers.
+
+A task yields exactly the records it was planned for or fails: fewer rows than planned would be a silent loss.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+import timestone
+from pyspark_timestone.jvm.worker_heap import freeze_worker_heap, keep_worker_heap
+from pyspark_timestone.jvm.worker_process import end_quietly
+from pyspark_timestone.offsets import LogPartition, OffsetRange
+from pyspark_timestone.options.read_options import ReadOptions
+from pyspark_timestone.payload.columns import PayloadColumns
+from pyspark_timestone.reading.arrow import record_batch
+from pyspark_timestone.reading.continuity import Continuity
+from pyspark_timestone.reading.kafka_layout import kafka_columns
+from pyspark_timestone.reading.planning import cut, within
+from timestone import LogView
+from timestone.batch import Batch
+from timestone.errors import CorruptRecord, UnknownLog
+
+BATCH_RECORDS = 1 << 16
+"""Large batches: handing one over costs the same whatever is in it. Below 16,000 rows this shows in rows/s."""
+BATCH_BYTES = 16 << 20
+"""Memory of a task, about three times over. At least one record, so a larger one still passes."""
+
+
+class ScanTask(InputPartition):
+    """What Spark sends to a worker: a range, and the id of the log it was planned on."""
+
+    def __init__(self, range: OffsetRange, log_id: int) -> None:
+        super().__init__(range)
+        self.range = range
+        self.log_id = log_id
+
+
+def plan(
+    ranges: Sequence[OffsetRange], logs: Mapping[LogPartition, LogView], options: ReadOptions
+) -> list[InputPartition]:
+    """The tasks that read `ranges`. The same ranges give the same tasks; segments without the topics get none.
+
+    Raises DataLoss for offsets of segments that are damaged as a whole or gone; with `failOnDataLoss=false` it
+    warns."""
+    continuity = Continuity(options.fail_on_data_loss)
+    spans: dict[LogPartition, tuple[int, int]] = {}
+    """Around all ranges of a log: there may be several."""
+    for one in ranges:
+        start, end = spans.get(one.log, (one.start, one.end))
+        spans[one.log] = min(start, one.start), max(end, one.end)
+        for first, following in logs[one.log].lost_offsets(one.start, one.end):
+            continuity.lost(
+                f"{one.log}: offsets {first} to {following - 1} are lost: no segment has them any more"
+            )
+    bounds = {
+        key: logs[key].segments_with(options.topics, *span)
+        if options.topics
+        else logs[key].segment_bounds(*span)
+        for key, span in spans.items()
+    }
+    pieces = cut(ranges, bounds, largest=options.records_per_task, least_count=options.partition_count)
+    return [ScanTask(piece, logs[piece.log].id) for piece in pieces]
+
+
+def scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records of the range that match the topic filters of `options`, with the columns of `schema`.
+
+    Raises DataLoss for records that are not there any more, CorruptRecord for one that is damaged; with
+    `failOnDataLoss=false` both are skipped with a warning.
+    """
+    end_quietly()
+    freeze_worker_heap()
+    keep_worker_heap()
+    continuity = Continuity(options.fail_on_data_loss)
+    key = task.range.log
+    with timestone.view(options.path) as view:
+        try:
+            log = view.log(*key)
+        except UnknownLog:
+            continuity.missing([key])
+            return
+        if log.id != task.log_id:
+            continuity.lost(f"{key}: the log was deleted and made again while it was read")
+            return
+        payloads = None if options.payload is None else PayloadColumns(options.payload, schema, task.range)
+        with contextlib.nullcontext() if payloads is None else contextlib.closing(payloads):
+            for part in _present(log, task.range, continuity):
+                for batch in _batches(log, part, options.topics, continuity):
+                    batch, added = (batch, {}) if payloads is None or not batch else payloads.of(batch)
+                    if options.kafka_layout:
+                        added = kafka_columns(batch, schema.names)
+                    if batch:
+                        yield record_batch(batch, schema, added)
+            if payloads is not None:
+                payloads.finish()
+
+
+def _present(log: LogView, wanted: OffsetRange, continuity: Continuity) -> list[OffsetRange]:
+    """The parts of the range that segments still hold: all of it, or the loss is reported."""
+    parts = within(wanted, log.segment_bounds(wanted.start, wanted.end))
+    missing = wanted.end - wanted.start - sum(part.end - part.start for part in parts)
+    if missing:
+        continuity.lost(
+            f"{wanted.log}: {missing} of the {wanted.end - wanted.start} records of the planned offsets"
+            f" [{wanted.start}, {wanted.end}) are gone; the log holds [{log.start_offset}, {log.end_offset})"
+        )
+    return parts
+
+
+def _batches(
+    log: LogView, wanted: OffsetRange, topics: tuple[str, ...], continuity: Continuity
+) -> Iterator[Batch]:
+    reader = log.reader(wanted.start, topics=topics or None)
+    while reader.offset < wanted.end:
+        # Looking no further than the end keeps a rare topic from being searched for in the rest of the log.
+        left = wanted.end - reader.offset
+        try:
+            batch = reader.read(max_records=min(BATCH_RECORDS, left), max_bytes=BATCH_BYTES, max_scan=left)
+        except CorruptRecord as error:
+            if continuity.fail:
+                raise
+            continuity.lost(str(error))
+            reader.seek(error.next_offset)
+            continue
+        # With a filter, what it found may lie behind the end: that is another task's.
+        yield batch if reader.offset <= wanted.end else batch.select(batch.offsets < wanted.end)

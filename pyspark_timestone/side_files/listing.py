@@ -1,0 +1,45 @@
+"""The side files of a store: where they lie, and which of them stand for segments.
+
+    data/parquet/telemetry-0/00000000000000000000-1f2e3d4c.parquet
+
+The log alone says what is read: a side file counts only while the segment it was made of is there and unchanged."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark_timestone.side_files.side_file import SegmentIdentity, sealed_segments, what_is_wrong
+from timestone import LogView, names
+
+FOLDER = "parquet"
+"""In the store. No log can have this name: folders of logs end in a number."""
+
+_log = logging.getLogger(__name__)
+
+
+def log_folder(store: Path, log: str, partition: int) -> Path:
+    """Where the side files of a log lie."""
+    return store / FOLDER / names.log_folder(log, partition)
+
+
+def side_file_path(store: Path, segment: SegmentIdentity) -> Path:
+    """Where the side file of a segment lies, if it has one."""
+    return log_folder(store, segment.log, segment.partition) / segment.file_name
+
+
+def side_files_within(
+    store: Path, log: LogView, start: int, end: int
+) -> Iterator[tuple[SegmentIdentity, Path]]:
+    """The segments that lie in the offsets [start, end) as a whole and have a side file, in order. One that is damaged
+    is named in a warning and left out."""
+    for segment in sealed_segments(log):
+        if start <= segment.base_offset and segment.end_offset <= end:
+            path = side_file_path(store, segment)
+            try:
+                wrong = what_is_wrong(path, segment)
+            except FileNotFoundError:
+                continue
+            if wrong:
+                _log.warning("%s is left out, its records are read from the log: %s", path, wrong)
+            else:
+                yield segment, path
