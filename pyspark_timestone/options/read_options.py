@@ -22,10 +22,10 @@ from pyspark_timestone.options.columns import (
 )
 from pyspark_timestone.options.offset_ranges import OffsetRanges
 from pyspark_timestone.options.option_text import OptionText
+from pyspark_timestone.options.payload_options import OPTIONS as PAYLOAD_OPTIONS
+from pyspark_timestone.options.payload_options import payload_options
 from pyspark_timestone.options.selection import Selection
-from pyspark_timestone.payload.formats import OPTIONS as PAYLOAD_OPTIONS
-from pyspark_timestone.payload.formats import PayloadOptions, check_type, payload_module, payload_options
-from pyspark_timestone.reading.micro_batch import TriggerLimits
+from pyspark_timestone.payload.formats import PayloadOptions, check_type, payload_module
 from timestone import Pin
 from timestone.errors import InvalidName
 from timestone.filters import validate_filter
@@ -53,6 +53,17 @@ _MILLISECONDS = re.compile("[0-9]{1,16}")
 RECORDS_PER_TASK = 1 << 22
 """Default of `maxRecordsPerPartition`: no fewer than a segment has by default. A task costs Spark a tenth of a second
 before its first row, so that smaller ones cost a fifth of the rows/s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerLimits:
+    """How much one batch of a stream reads. None is no limit."""
+
+    most_records: int | None = None
+    most_bytes: int | None = None
+    least_records: int | None = None
+    delay_s: float = 15 * 60.0
+    """After so long a batch is read although fewer than `least_records` are waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
-"""Payloads as typed columns: which format, which schema, and what becomes of a payload that is not of it.
+"""The contract between the source and the payload formats: options, decoded values, and the types that are possible.
 
-What belongs here: the options, the seam between the source and the formats, and the four ways with bad records. Each
-format has a module of its own that is imported when it is asked for; it turns an Arrow array of payloads into a
-struct array, and says which of them it could not."""
+Each format has a module of its own, imported when it is asked for. It turns an Arrow array of payloads into a struct
+array, with a reason for each payload that it cannot decode."""
 
 import importlib
 from collections.abc import Mapping
@@ -28,9 +27,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_timestone.errors import InvalidOption, MissingRequirement
-from pyspark_timestone.options.option_text import OptionText
 
-OPTIONS = ("payload", "payloadSchema", "payloadMessage", "badRecords", "dlqPath")
 COLUMN, ERROR_COLUMN = "payload", "payload_error"
 POLICIES = ("fail", "null", "column", "dlq")
 
@@ -40,6 +37,7 @@ _MODULES = {
     "protobuf": "pyspark_timestone.payload.protobuf",
     "msgpack": "pyspark_timestone.payload.msgpack",
 }
+FORMATS = tuple(_MODULES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,30 +91,6 @@ class PayloadModule(Protocol):
 
     def payload_format(self, options: PayloadOptions, type: pa.StructType) -> PayloadFormat:
         """The decoder into an Arrow type. Raises InvalidOption."""
-
-
-def payload_options(texts: OptionText) -> PayloadOptions | None:
-    """What is to be done with payloads; None for nothing. Raises InvalidOption."""
-    if "payload" not in texts:
-        for name in OPTIONS:
-            if name in texts:
-                raise InvalidOption(f"{name} means nothing without payload: {', '.join(_MODULES)}")
-        return None
-    form = texts.one_of("payload", {name: name for name in _MODULES}, default="")
-    if not texts.get("payloadSchema", "").strip():
-        raise InvalidOption(f"payload={form} needs payloadSchema")
-    if form == "protobuf" and not texts.get("payloadMessage"):
-        raise InvalidOption("payload=protobuf needs payloadMessage, the full name of the message")
-    bad_records = texts.one_of("badRecords", {name: name for name in POLICIES}, default="fail")
-    if ("dlqPath" in texts) != (bad_records == "dlq"):
-        raise InvalidOption("badRecords=dlq and dlqPath, the folder for what is bad, belong together")
-    return PayloadOptions(
-        format=form,
-        schema=texts["payloadSchema"].strip(),
-        message=texts.get("payloadMessage", ""),
-        bad_records=bad_records,
-        dead_letters=texts.folder("dlqPath") if "dlqPath" in texts else None,
-    )
 
 
 def payload_module(options: PayloadOptions) -> PayloadModule:

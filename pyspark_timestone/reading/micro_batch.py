@@ -6,31 +6,21 @@ and all of them are applied here."""
 import bisect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pyspark_timestone.offsets import LogPartition, Positions
+from pyspark_timestone.options.read_options import TriggerLimits
 from pyspark_timestone.reading.planning import limited
 
 Sizes = Sequence[tuple[int, int, int]]
 """[base, end) and bytes of each segment of a log, in order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TriggerLimits:
-    """The options, checked. None is no limit."""
-
-    most_records: int | None = None
-    most_bytes: int | None = None
-    least_records: int | None = None
-    delay_s: float = 15 * 60.0
-    """After so long a batch is read although fewer than `least_records` are waiting."""
-
-    def reached(
-        self, start: Positions, end: Positions, sizes: Mapping[LogPartition, Sizes]
-    ) -> dict[LogPartition, int]:
-        """`end`, brought nearer to `start` to keep the limits; there is progress whenever something is waiting."""
-        near = limited(start, end, self.most_records)
-        return near if self.most_bytes is None else _within_bytes(start, near, sizes, self.most_bytes)
+def end_within(
+    limits: TriggerLimits, start: Positions, end: Positions, sizes: Mapping[LogPartition, Sizes]
+) -> dict[LogPartition, int]:
+    """Return `end`, brought nearer to `start` to keep the limits; there is progress whenever something is waiting."""
+    near = limited(start, end, limits.most_records)
+    return near if limits.most_bytes is None else _within_bytes(start, near, sizes, limits.most_bytes)
 
 
 def _within_bytes(

@@ -29,7 +29,7 @@ from pyspark_timestone.options.selection import Selection
 from pyspark_timestone.reading.arrow import arrow_schema
 from pyspark_timestone.reading.consumer_group import ConsumerGroup
 from pyspark_timestone.reading.continuity import Continuity, origin_of
-from pyspark_timestone.reading.micro_batch import Patience
+from pyspark_timestone.reading.micro_batch import Patience, end_within
 from pyspark_timestone.reading.scan import ScanTask, plan, scan
 from pyspark_timestone.reading.store_view import ChosenLogs, chosen_logs
 
@@ -174,7 +174,7 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if isinstance(limit, ReadMaxRows):
             limits = replace(limits, most_records=limit.max_rows)
         sizes = {key: logs[key].segment_sizes() for key in ends} if limits.most_bytes is not None else {}
-        return limits.reached(starts, ends, sizes)
+        return end_within(limits, starts, ends, sizes)
 
     def _within_target(self, newest: dict[LogPartition, int]) -> dict[LogPartition, int]:
         if self._target is None:

@@ -5,7 +5,8 @@ from typing import Any
 import pyarrow as pa
 
 from pyspark_timestone.options.option_text import OptionText
-from pyspark_timestone.payload.formats import OPTIONS, Decoded, PayloadFormat, PayloadOptions, payload_options
+from pyspark_timestone.options.payload_options import OPTIONS, payload_options
+from pyspark_timestone.payload.formats import Decoded, PayloadFormat, PayloadOptions
 
 TELEMETRY = pa.struct(
     [

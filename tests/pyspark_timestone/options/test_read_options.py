@@ -9,8 +9,7 @@ from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.offsets import LogPartition
 from pyspark_timestone.options.bounds import EARLIEST, LATEST, Unmatched
 from pyspark_timestone.options.columns import NAMES
-from pyspark_timestone.options.read_options import RECORDS_PER_TASK, ReadOptions, read_options
-from pyspark_timestone.reading.micro_batch import TriggerLimits
+from pyspark_timestone.options.read_options import RECORDS_PER_TASK, ReadOptions, TriggerLimits, read_options
 from timestone import Pin
 
 T0 = LogPartition("telemetry", 0)

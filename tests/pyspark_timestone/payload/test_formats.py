@@ -1,4 +1,4 @@
-"""Payloads as typed columns, through real Spark, and the options for them."""
+"""Payloads as typed columns, through real Spark."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,6 @@ from pyspark.sql.types import (
 import timestone
 from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.payload.formats import check_type
-from tests.support.payloads import options_of
 from tests.support.spark import Batches, batch, stream
 from tests.support.stores import LOG
 
@@ -150,23 +149,6 @@ def test_it_does_not_depend_on_what_a_session_calls_a_timestamp(spark: SparkSess
         assert frame.where("payload.ts = timestamp'2026-01-01T00:00:01'").count() == 17
     finally:
         spark.conf.unset("spark.sql.timestampType")
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"payload": "json"}, "payload=json needs payloadSchema"),
-        ({"payload": "protobuf", "payloadSchema": "x"}, "payload=protobuf needs payloadMessage"),
-        ({"payloadSchema": "x int"}, "payloadSchema means nothing without payload"),
-        ({"payload": "json", "payloadSchema": "x", "badRecords": "drop"}, "badRecords is fail or null or"),
-        ({"payload": "json", "payloadSchema": "x", "badRecords": "dlq"}, "belong together"),
-        ({"payload": "json", "payloadSchema": "x", "dlqPath": "/x"}, "belong together"),
-    ],
-    ids=lambda value: "" if isinstance(value, dict) else value,
-)
-def test_options_that_do_not_fit_are_refused(given: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidOption, match=said):
-        options_of(**given)
 
 
 def test_any_field_has_to_be_allowed_to_be_null() -> None:
