@@ -390,6 +390,8 @@ class Broker:
                     self.revoke_will(link)
                 for feed in session.feeds.values():
                     feed.forget_grants()
+                if link.connected:
+                    self.delivery.start(session)
 
     def new_client_id(self) -> str:
         """A client id for a client that has none; nobody else's."""

@@ -74,27 +74,24 @@ class MemberCursor:
     @property
     def offset(self) -> int:
         """Where the next read begins."""
-        reserved = self._feed.reserved
-        return reserved[0] if reserved else self._group.next_offset
+        return self._group.next_offset
 
     @property
     def caught_up(self) -> bool:
         """There is nothing for this member, or somebody else is reading."""
-        feed, group = self._feed, self._group
-        if not feed.subscriptions:
-            return True
-        return not feed.reserved and (group.busy is not None or not group.backlog)
+        group = self._group
+        return not self._feed.takes_part or group.busy is not None or not group.backlog
 
     def prepare(self) -> bool | None:
         """As `Feed.prepare`."""
         feed, group = self._feed, self._group
-        if not feed.subscriptions:
+        if not feed.takes_part:
             return None
         if group.busy not in (None, feed):
             group.park(feed)
             return None
         group.busy = feed
-        self._returned = list(feed.reserved) or group.next_returned()
+        self._returned = group.next_returned()
         self._start = self.offset
         return group.log.in_memory(self._start)
 
@@ -112,17 +109,10 @@ class MemberCursor:
 
     def park(self) -> bool:
         """Wait until there is something for this member. False when there is already."""
-        if not self._feed.subscriptions:
-            return True
-        return not self._feed.reserved and self._group.park(self._feed)
+        return not self._feed.takes_part or self._group.park(self._feed)
 
     def seek(self, offset: int) -> None:
         """What lies below an offset cannot be read."""
-        feed = self._feed
-        lost = [one for one in feed.reserved if one < offset]
-        if lost:
-            feed.reserved = [one for one in feed.reserved if one >= offset]
-            self._group.acknowledged(lost)
         self._group.skip(offset, self._returned)
 
     def close(self) -> None:
@@ -133,7 +123,7 @@ class MemberCursor:
 class SharedFeed(Feed):
     """A member of a group: its subscription is shared with others."""
 
-    __slots__ = ("group", "reserved", "window")
+    __slots__ = ("entitled", "group", "window")
 
     def __init__(
         self,
@@ -147,8 +137,14 @@ class SharedFeed(Feed):
         super().__init__(session, source, 0, key=own_key(source, topic_filter))
         self.group = source.groups.get(source.log, topic_filter, start)
         self.window: MemberWindow = MemberWindow(self.group, in_flight)
-        self.reserved: list[int] = []
-        """Offsets that another member may not read, and this one may."""
+        self.entitled = True
+        """The client may read every topic of the group. A member that may not takes nothing: what it took and may not
+        read would be lost to the others."""
+
+    @property
+    def takes_part(self) -> bool:
+        """Does the group hand anything to this member?"""
+        return self.entitled and bool(self.subscriptions)
 
     def wake(self) -> None:
         """There may be something for this member. Called by any thread."""
@@ -169,6 +165,7 @@ class SharedFeed(Feed):
 
     def attach(self, resend: dict[int, tuple[int, int]], on_wake: OnWake, missed_qos0: bool = False) -> int:
         """As `Feed.attach`; the group has missed nothing, at any QoS."""
+        self.forget_grants()  # the client may have other rights than when it left
         if self.subscriptions:  # a stored session that is changed while its client is away is never attached
             self.group.connected(self)
         return super().attach(resend, on_wake, missed_qos0=True)
@@ -184,8 +181,15 @@ class SharedFeed(Feed):
         returned = [session.in_flight.pop(packet_id).offset for packet_id in given_up]
         window.abandon(returned)
         super().detach()
-        self.group.disconnected(self, [*returned, *self.reserved], window)
-        self.reserved = []
+        self.group.disconnected(self, returned, window)
+
+    def forget_grants(self) -> None:
+        """As `Feed.forget_grants`; a member that gains or loses its rights begins or ends to take part."""
+        super().forget_grants()
+        permissions, entitled = self.session.permissions, self.entitled
+        self.entitled = permissions is None or permissions.may_read_all(self.group.pattern)
+        if self.entitled is not entitled and self.reader is not None and not self.replaying:
+            self._renew()
 
     def prepare(self) -> bool | None:
         return self.reader.prepare() if isinstance(self.reader, MemberCursor) else super().prepare()
@@ -198,34 +202,12 @@ class SharedFeed(Feed):
         self.group.stir()
 
     def took(self, batch: Batch) -> Batch:
-        """As `Feed.took`: leaves out what only others may read, and gives it to them."""
+        """As `Feed.took`."""
         cursor = self.reader
         if not isinstance(cursor, MemberCursor):  # what is behind that which is sent again is the group's
             return batch.select(batch.offsets < self.window.seen)
-        if self.reserved:
-            self.reserved = [offset for offset in self.reserved if offset >= batch.next_offset]
         self.group.took(batch, cursor.returned)
-        if self.session.permissions is None or not len(batch):
-            return batch
-        readable = [topic_id for topic_id in set(batch.topic_ids.tolist()) if self.may_read(topic_id)]
-        mask = np.isin(batch.topic_ids, readable)
-        if not mask.all():
-            self._hand_on(batch.select(~mask))
-        return batch.select(mask)
-
-    def _hand_on(self, batch: Batch) -> None:
-        """Give records to a member that may read them; if there is none, nobody gets them."""
-        group = self.group
-        offsets = batch.offsets.tolist()
-        group.sent(offsets)
-        for offset, topic_id in zip(offsets, batch.topic_ids.tolist(), strict=True):
-            others = [one for one in group.members.values() if one is not None and one is not self]
-            other = next((one for one in others if one.may_read(topic_id)), None)
-            if other is None:
-                group.acknowledged([offset])
-            else:
-                other.reserved = sorted([*other.reserved, offset])
-                group.summon(other)
+        return batch
 
     def gave(self, batch: Batch) -> None:
         if isinstance(self.reader, MemberCursor):

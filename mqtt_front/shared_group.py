@@ -140,14 +140,6 @@ class SharedGroup:
         """Where the next read begins."""
         return self._returned[0] if self._returned else self.seen
 
-    def summon(self, feed: "SharedFeed") -> None:
-        """Wake one member, because there is something that only it may have."""
-        try:
-            self._idle.remove(feed)
-        except ValueError:
-            return  # it is awake
-        feed.wake()
-
     def next_returned(self) -> list[int]:
         """What was returned, in order; it is handed out before anything new."""
         return list(self._returned)

@@ -81,9 +81,11 @@ def _subscribe(
     """The reason code for one filter."""
     refusal = _refusal(broker, session, request)
     if refusal is None and link.permissions is not None:
-        pattern = parse_filter(request.topic_filter).pattern
-        if not link.permissions.may_subscribe(pattern):
+        asked = parse_filter(request.topic_filter)
+        if not asked.shared and not link.permissions.may_subscribe(asked.pattern):
             refusal = _Refusal(Reason.NOT_AUTHORIZED, "no rule lets it")
+        if asked.shared and not link.permissions.may_read_all(asked.pattern):
+            refusal = _Refusal(Reason.NOT_AUTHORIZED, "it may not read all that is shared there")
     if refusal is not None:
         reason, why = refusal
         broker.log.warning(

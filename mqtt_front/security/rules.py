@@ -65,6 +65,12 @@ class RuleSet:
             return False
         return any(overlap(readable, topic_filter) for readable in self._readable) or None
 
+    def judge_all(self, topic_filter: str) -> bool | None:
+        """May every topic that matches the filter be read? None when that is left to the rules behind these."""
+        if any(overlap(denied, topic_filter) for denied in self._denied):
+            return False
+        return any(covers(readable, topic_filter) for readable in self._readable) or None
+
 
 class Permissions:
     """What one connected client may do. Used by the event loop's thread only."""
@@ -92,6 +98,15 @@ class Permissions:
             return False
         return next(
             (said for each in self._sets if (said := each.judge_filter(topic_filter)) is not None), False
+        )
+
+    def may_read_all(self, topic_filter: str) -> bool:
+        """May the client read every topic that matches the filter? False as well where only several rules together
+        would allow it."""
+        if self._scope is not None and not self._scope.judge_all(topic_filter):
+            return False
+        return next(
+            (said for each in self._sets if (said := each.judge_all(topic_filter)) is not None), False
         )
 
     def forbidden(self, topics: Sequence[bytes]) -> frozenset[bytes]:

@@ -3,9 +3,11 @@
 import itertools
 import json
 import queue
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.packets import MQTT_5, Publish, Request
 from mqtt_front.codec.properties import Properties
 from mqtt_front.groups import KEY_PREFIX
+from mqtt_front.security.password_file import set_password
 from mqtt_front.settings import Route
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
@@ -287,22 +290,121 @@ def test_trap_46_at_qos_2_nobody_else_gets_what_a_session_that_ended_had(server:
         assert numbers(heir.receive(1, acknowledge=False)) == [3]
 
 
-def test_who_may_not_read_a_topic_leaves_it_to_those_who_may(tmp_path: Path) -> None:
-    (tmp_path / "acl").write_text("pattern read open/#\npattern write #\npattern read closed/%c/#\n")
+def fleet(path: Path) -> dict[str, Any]:
+    """Settings with two users: `fleet`, whose devices stay below their own ids, and `backend`, which does not."""
+    if not (path / "passwords").exists():
+        set_password(path / "passwords", "fleet", b"f")
+        set_password(path / "passwords", "backend", b"b")
+    return {
+        "password_file": path / "passwords",
+        "device_topics": "devices/%c/#",
+        "backend_users": ("backend",),
+    }
+
+
+def login(
+    address: tuple[str, int], name: str, user: str, *, level: int = 5, lasting: bool = False
+) -> RawClient:
+    """A client of `fleet`."""
+    client = RawClient(address, level)
+    expiry = Properties(session_expiry_interval=3600 if lasting else None)
+    answer = client.connect(
+        name,
+        clean=not lasting,
+        user=user,
+        password=user[:1].encode(),
+        properties=expiry if level == 5 else None,
+    )
+    assert answer.reason == 0
+    return client
+
+
+def test_a_member_is_refused_when_the_group_reaches_beyond_its_device(tmp_path: Path, level: int) -> None:
+    with mqtt_server(tmp_path / "data", **fleet(tmp_path)) as server:
+        with login(server.address, "worker", "backend") as worker:
+            assert worker.subscribe("$queue/jobs/devices/+/x", "$share/jobs/devices/+/x") == (1, 1)
+        with (
+            login(server.address, "d1", "fleet", level=level) as device,
+            login(server.address, "p", "backend") as publisher,
+        ):
+            refused = 0x87 if level == MQTT_5 else 0x80
+            wider = (
+                "$queue/jobs/devices/+/x",
+                "$share/jobs/devices/+/x",
+                "$queue/jobs/#",
+                "$share/g/$stream/mqtt",
+            )
+            own = "$queue/own/devices/d1/#"
+            assert device.subscribe(*wider, own) == (refused,) * len(wider) + (1,)
+            for number, name in enumerate(("d1", "d2", "d1", "d2")):
+                publisher.publish(f"devices/{name}/x", b"%d" % number)
+            assert numbers(device.receive(2)) == [0, 2]
+            device.expect_silence()
+        with login(server.address, "worker", "backend") as worker:
+            worker.subscribe("$queue/jobs/devices/+/x")
+            assert numbers(worker.receive(4)) == [0, 1, 2, 3]
+
+
+def test_a_member_is_refused_when_a_rule_denies_a_part_of_the_group(tmp_path: Path) -> None:
+    (tmp_path / "acl").write_text("topic readwrite #\ntopic deny a/secret\n")
     with (
         mqtt_server(tmp_path / "data", acl_file=tmp_path / "acl") as server,
-        member(server.address, "one", "$share/g/#") as one,
-        member(server.address, "two", "$share/g/#") as two,
+        member(server.address, "one") as one,
     ):
-        publish(server, "closed/one/x", range(5))
-        publish(server, "closed/two/x", range(5))
-        publish(server, "closed/nobody/x", range(5))
-        publish(server, "open/x", range(5))
-        got = dict(zip(("one", "two"), collect(15, one, two), strict=True))
-        for name, received in got.items():
-            private = [packet for packet in received if packet.topic.startswith("closed")]
-            assert {packet.topic for packet in private} == {f"closed/{name}/x"}
-            assert numbers(private) == [0, 1, 2, 3, 4]
+        assert one.subscribe("$share/g/#", "$share/g/a/+", "$share/g/a/open", "a/+") == (0x87, 0x87, 1, 1)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_a_member_takes_nothing_when_its_rights_have_shrunk_over_a_restart(
+    tmp_path: Path, end: signal.Signals
+) -> None:
+    """A device joined the queue before devices were bound to their topics."""
+    bound = fleet(tmp_path)
+    free = {"password_file": bound["password_file"]}
+    with (
+        MqttProcess(tmp_path / "data", **free) as server,
+        login(server.address, "d1", "fleet", lasting=True) as device,
+    ):
+        device.subscribe("$queue/jobs/devices/+/x")
+        server.end(end)
+    with (
+        MqttProcess(tmp_path / "data", **bound) as server,
+        login(server.address, "d1", "fleet", lasting=True) as device,
+        login(server.address, "p", "backend") as publisher,
+    ):
+        for number in range(20):
+            publisher.publish(f"devices/d{number % 2}/x", b"%d" % number)
+        device.expect_silence()
+        server.end(end)
+    with (
+        MqttProcess(tmp_path / "data", **bound) as server,
+        login(server.address, "d1", "fleet", lasting=True) as device,
+        login(server.address, "w", "backend") as worker,
+    ):
+        worker.subscribe("$queue/jobs/devices/+/x")
+        assert numbers(worker.receive(20)) == list(range(20))
+        device.expect_silence()
+
+
+def test_a_member_gives_way_and_comes_back_when_rules_are_reloaded(tmp_path: Path) -> None:
+    acl, every = tmp_path / "acl", "topic readwrite #\n"
+    acl.write_text(every)
+    with (
+        mqtt_server(tmp_path / "data", acl_file=acl) as server,
+        member(server.address, "one", "$queue/q/a/#", room=2) as one,
+        member(server.address, "two") as two,
+    ):
+        publish(server, "a/open", range(5))
+        assert numbers(one.receive(2, acknowledge=False)) == [0, 1]
+        acl.write_text(every + "topic deny a/secret\n")
+        server.run(server.front.reload())
+        one.send(packets.Puback(1), packets.Puback(2))
+        one.expect_silence()
+        assert two.subscribe("$queue/q/a/#") == (0x87,)
+        acl.write_text(every)
+        server.run(server.front.reload())
+        assert drain(one, 3) == [2, 3, 4]
 
 
 def test_several_logs_and_the_disk(tmp_path: Path) -> None:

@@ -113,12 +113,13 @@ class RawClient:
         clean: bool = True,
         keep_alive: int = 0,
         will: packets.Will | None = None,
+        user: str | None = None,
+        password: bytes | None = None,
         properties: Properties | None = None,
     ) -> Connack:
         """CONNECT and its answer."""
-        self.send(
-            Connect(client_id, self.level, clean, keep_alive, will, None, None, properties or Properties())
-        )
+        asked = properties or Properties()
+        self.send(Connect(client_id, self.level, clean, keep_alive, will, user, password, asked))
         return self.expect(Connack)
 
     def subscribe(

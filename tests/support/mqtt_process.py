@@ -1,11 +1,12 @@
-"""An MQTT front in a process of its own, to be killed."""
+"""An MQTT front in a process of its own, to be ended by SIGTERM or SIGKILL."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tests.support.waiting import TIMEOUT_S
 
@@ -13,9 +14,12 @@ from tests.support.waiting import TIMEOUT_S
 class MqttProcess:
     """A front over the store in `path`. `address` is where clients connect; leaving the block kills it if need be."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, **settings: Any) -> None:
+        # However slow the machine is, clients that a test leaves waiting are there when it comes back to them.
+        patient = {"listen": "127.0.0.1:0", "connect_timeout_ms": 3_600_000}
+        values = json.dumps({**patient, **settings}, default=str)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.mqtt_server", str(path)],
+            [sys.executable, "-m", "tests.support.mqtt_server", str(path), values],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
@@ -29,8 +33,12 @@ class MqttProcess:
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone. A second time does nothing."""
+        self.end(signal.SIGKILL)
+
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal that ends it, and wait until it is gone."""
         if self.process.poll() is None:
-            os.kill(self.process.pid, signal.SIGKILL)
+            os.kill(self.process.pid, number)
         self.process.wait(TIMEOUT_S)
         assert self.process.stdout is not None
         self.process.stdout.close()

@@ -1,12 +1,14 @@
 """An MQTT front over a store in this process, in an event loop of its own thread: what integration tests connect to.
 
-Also a script, `python -m tests.support.mqtt_server DIRECTORY`, for tests that kill the process.
+Also a script, `python -m tests.support.mqtt_server DIRECTORY SETTINGS`, for tests that end the process.
 """
 
 import asyncio
 import contextlib
 import functools
+import json
 import logging
+import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -149,17 +151,23 @@ def mqtt_server(
 
 
 def main() -> None:
-    """Serve DIRECTORY until killed; the port is printed on the first line."""
+    """Serve DIRECTORY with SETTINGS (JSON, the fields of `MqttSettings`) until SIGTERM; the first line printed is the
+    port."""
     logging.basicConfig(level="INFO", stream=sys.stderr)
 
     async def serve() -> None:
+        terminated = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
         with timestone.open(sys.argv[1]) as store:
-            # However slow the machine is, clients that a test leaves waiting are there when it comes back to them.
-            settings = MqttSettings(listen="127.0.0.1:0", connect_timeout_ms=3_600_000)
-            front = MqttFront(store, settings, log=logging.getLogger("mqtt"))
+            values: dict[str, Any] = {
+                name: Path(value) if name.endswith("_file") else value
+                for name, value in json.loads(sys.argv[2]).items()
+            }
+            front = MqttFront(store, MqttSettings(**values), log=logging.getLogger("mqtt"))
             await front.start()
             print(front.status()["address"].rpartition(":")[2], flush=True)
-            await asyncio.Event().wait()
+            await terminated.wait()
+            await front.stop()
 
     uvloop.run(serve())
 

@@ -81,6 +81,33 @@ def test_a_subscription_is_allowed_when_it_may_bring_something(topic_filter: str
     assert client.may_subscribe(topic_filter) is expected
 
 
+@pytest.mark.parametrize(
+    ("topic_filter", "expected"),
+    [
+        ("a/x/#", True),
+        ("a/+", False),  # a/secret is one of them
+        ("a/x", True),
+        ("own/7/#", True),  # only the second set speaks of it
+        ("own/+/#", False),
+        ("#", False),
+        ("b/#", False),  # the second set denies a part
+        ("b/x", True),
+        ("w/x", False),
+        ("elsewhere", False),
+    ],
+)
+def test_permissions_cover_a_filter_when_no_topic_of_it_is_left_out(
+    topic_filter: str, expected: bool
+) -> None:
+    client = permissions(
+        [("a/#", Access.READ), ("a/secret", Access.DENY), ("w/#", Access.WRITE)],
+        [("own/7/#", Access.READ_WRITE), ("b/#", Access.READ), ("b/secret", Access.DENY)],
+    )
+    assert client.may_read_all(topic_filter) is expected
+    scoped = Permissions([RuleSet([Rule("#", Access.READ)])], RuleSet([Rule("a/#", Access.READ)]))
+    assert scoped.may_read_all(topic_filter) is topic_filter.startswith("a/")
+
+
 def test_publishes_are_looked_up_once_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     client = permissions([("a/#", Access.WRITE)])
     assert client.forbidden([b"a/1", b"x", b"a/2"]) == {b"x"}
