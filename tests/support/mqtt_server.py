@@ -1,6 +1,6 @@
 """An MQTT front over a store in this process, in an event loop of its own thread: what integration tests connect to.
 
-Also a script, `python -m tests.support.mqtt_server DIRECTORY SETTINGS`, for tests that end the process.
+Also a script, `python -m tests.support.mqtt_server DIRECTORY [SETTINGS]`, for tests that end the process.
 """
 
 import asyncio
@@ -161,9 +161,11 @@ def main() -> None:
         with timestone.open(sys.argv[1]) as store:
             values: dict[str, Any] = {
                 name: Path(value) if name.endswith("_file") else value
-                for name, value in json.loads(sys.argv[2]).items()
+                for name, value in json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}").items()
             }
-            front = MqttFront(store, MqttSettings(**values), log=logging.getLogger("mqtt"))
+            # However slow the machine is, clients that a test leaves waiting are there when it comes back to them.
+            patient: dict[str, Any] = {"listen": "127.0.0.1:0", "connect_timeout_ms": 3_600_000}
+            front = MqttFront(store, MqttSettings(**{**patient, **values}), log=logging.getLogger("mqtt"))
             await front.start()
             print(front.status()["address"].rpartition(":")[2], flush=True)
             await terminated.wait()
