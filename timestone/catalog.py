@@ -140,7 +140,9 @@ class Catalog:
         if version > FORMAT_VERSION:
             raise UnsupportedFormat(self.path, version, FORMAT_VERSION)
         if not read_only:
-            connection.execute("PRAGMA synchronous = FULL")
+            # FULL leaves the removal of the journal to the file system: after a power loss the journal is back, and
+            # the transaction that was acknowledged is rolled back (docs/decisions/0029-flushed-journal.md).
+            connection.execute("PRAGMA synchronous = EXTRA")
             if version == 0 or (version < FORMAT_VERSION and self._upgrade):
                 self._complete(version)
         self._summed = self._has_checksums("documents")
