@@ -12,7 +12,7 @@ SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadgroup
 FAST := not spark and not slow and not crash and not faults
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check lint format types unit crash fuzz sanitize faults bench wheel clean distclean
+.PHONY: help install demo test check lint format types unit crash fuzz sanitize faults soak bench docs wheel clean distclean
 MAKEFLAGS += --no-print-directory
 
 help: ## list the targets
@@ -84,6 +84,13 @@ sanitize: $(INSTALLED) ## the compiled kernels under an address sanitizer, with 
 
 bench: $(INSTALLED) ## how fast the engine is on this machine's disk
 	@$(BIN)/timestone bench segment-throughput
+
+docs: $(VENV)/.docs ## build the documentation as a site in build/site; links are checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet && echo "build/site/index.html"
+
+$(VENV)/.docs: pyproject.toml | $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
 
 wheel: $(INSTALLED) ## build dist/timestone-*.whl
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
