@@ -1,7 +1,7 @@
 """Hook of mkdocs: the pages read the same on a code host and on the site.
 
-README.md, CONTRIBUTING.md and CHANGELOG.md lie beside `docs` and become pages of the site. A link to a file of the source
-tree, which the site does not have, becomes the path of that file as code.
+README.md, CONTRIBUTING.md and CHANGELOG.md lie beside `docs` and become pages of the site. A link to a file of the
+source tree, which the site does not have, becomes the path of that file as code.
 """
 
 import re
@@ -35,9 +35,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if not target or ":" in target:
             return match[0]
         path = normpath(str(folder / target))
+        if (ROOT / path).is_dir():
+            path = f"{path}/README.md"
         inner = OUTER.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
-        if path == "docs" or inner is not None and (ROOT / "docs" / inner).is_dir():
-            inner = normpath(f"{(inner or '').removeprefix('docs')}/README.md").lstrip("/")
         if inner is None or not files.get_file_from_path(inner):
             return (
                 text if "`" in text else f"`{path}`" if text == path or "/" in text else f"{text} (`{path}`)"
