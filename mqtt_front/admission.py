@@ -15,11 +15,14 @@ from mqtt_front.errors import ProtocolViolation
 from mqtt_front.link import PACKET_BYTES_MAX, Link, Stay
 from mqtt_front.outgoing_aliases import OutgoingAliases
 from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.session import Session, Target
+from mqtt_front.session import Session, Target, session_key
 from mqtt_front.session_document import NEVER_S
 
 if TYPE_CHECKING:
     from mqtt_front.broker import Broker
+
+_KEY_BYTES_MAX = 65_535
+"""The key of a session: documents count it with 16 bits."""
 
 
 def connect(broker: "Broker", link: Link, packet: Connect) -> None:
@@ -78,12 +81,13 @@ def enter(
     `authentication` is what CONNACK says of an enhanced authentication. Raises ProtocolViolation as `connect` does.
     """
     check(broker, link, packet)  # once more: time may have passed
-    client_id = packet.client_id or broker.new_client_id()
-    link.client_id = client_id
-    older = broker.sessions.connected.get(client_id)
+    link.client_id = packet.client_id or broker.new_client_id()
+    key = session_key(link.client_id, identity.user)
+    _check_session(broker, packet, key)
+    older = broker.sessions.connected.get(key)
     if older is not None and older.client is not None:
         older.client.end(Reason.SESSION_TAKEN_OVER, f"the client connected again from {link.peer}")
-    session, present = _session(broker, packet, client_id)
+    session, present = _session(broker, packet, key)
     keep_alive_s = _keep_alive_s(broker, packet)
     _bind(broker, link, packet, session, keep_alive_s)
     _identify(broker, link, session, identity)
@@ -113,7 +117,7 @@ def _save(
 
     if packet.will is not None and _may_have(broker, link, packet.will):
         missing += 1
-        link.will = broker.wills.keep(session.client_id, packet.will, session.expiry_s, saved)
+        link.will = broker.wills.keep(session.key, packet.will, session.expiry_s, saved)
     if bool(session.expiry_s) != present:  # it is to be on the disk and is not, or the other way round
         missing += 1
         # What its client published in a session before this one may still be on its way. Found in the log after a kill,
@@ -159,9 +163,18 @@ def check(broker: "Broker", link: Link, packet: Connect) -> None:
         raise link.refusal
     if packet.level == MQTT_5 and packet.will is not None and packet.will.qos > broker.inbound.maximum_qos:
         raise ProtocolViolation("a will at QoS 2", Reason.QOS_NOT_SUPPORTED)
-    outlives = bool(_expiry_s(broker, packet))
-    known = packet.client_id in broker.sessions
-    if outlives and not known and len(broker.sessions) >= broker.settings.session_count:
+
+
+def _check_session(broker: "Broker", packet: Connect, key: str) -> None:
+    """Raise ProtocolViolation when this client cannot have a session."""
+    if len(key.encode()) > _KEY_BYTES_MAX:
+        message = f"client id and user name of more than {_KEY_BYTES_MAX} bytes"
+        raise ProtocolViolation(message, Reason.CLIENT_IDENTIFIER_NOT_VALID)
+    if (
+        _expiry_s(broker, packet)
+        and key not in broker.sessions
+        and len(broker.sessions) >= broker.settings.session_count
+    ):
         limit = broker.settings.session_count
         message = f"there are {limit} sessions, which is the limit"
         raise ProtocolViolation(message, Reason.QUOTA_EXCEEDED, "session_count")
@@ -176,17 +189,21 @@ def _expiry_s(broker: "Broker", packet: Connect) -> int:
     return min(wanted, broker.settings.session_expiry_max_s)
 
 
-def _session(broker: "Broker", packet: Connect, client_id: str) -> tuple[Session, bool]:
+def _session(broker: "Broker", packet: Connect, key: str) -> tuple[Session, bool]:
     """The session of the client, and whether there was one."""
+    keys = {key}
+    if not broker.settings.lets_any_anonymous_in and broker.sessions.adopt(packet.client_id, key):
+        keys.add(packet.client_id)  # it began before clients had to say who they are
     session = None
     if packet.clean_start:
-        broker.sessions.discard(client_id)
+        broker.sessions.discard(key)
     else:
-        session = broker.sessions.take(client_id, broker.restore)
+        session = broker.sessions.take(key, broker.restore)
     present = session is not None
-    broker.wills.returned(client_id, session_continues=present)
+    for each in keys:
+        broker.wills.returned(each, session_continues=present)
     if session is None:
-        session = Session(client_id)
+        session = Session(key)
     session.expiry_s = _expiry_s(broker, packet)
     broker.sessions.connect(session)
     return session, present
@@ -203,7 +220,7 @@ def _keep_alive_s(broker: "Broker", packet: Connect) -> int:
 def _bind(broker: "Broker", link: Link, packet: Connect, session: Session, keep_alive_s: int) -> None:
     """The link and the session know each other, and what the client asked for is in force."""
     wanted = packet.properties
-    link.session, session.client = session, link
+    link.session, link.session_key, session.client = session, session.key, link
     link.inflight_limit = min(wanted.receive_maximum or 65_535, broker.settings.inflight_count)
     link.last_seen = broker.deadlines.now
     link.allowed_ticks = ticks(keep_alive_s * 1.5) if keep_alive_s else 0

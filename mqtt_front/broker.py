@@ -305,9 +305,9 @@ class Broker:
         """A client published. Raises MqttError."""
         publishing.publish(self, link, run)
 
-    def settled(self, client_id: str, packet_ids: list[int], *, stored: bool) -> None:
-        """Publishes of a client at QoS 2 are in the log, or never will be. It may be away by now, or connected
-        again."""
+    def settled(self, key: str, packet_ids: list[int], *, stored: bool) -> None:
+        """Publishes of a session's client at QoS 2 are in the log, or never will be. It may be away by now, or
+        connected again."""
 
         def change(session: Session) -> None:
             if stored:
@@ -315,17 +315,17 @@ class Broker:
             else:
                 session.forget_received(packet_ids)
 
-        session = self.sessions.connected.get(client_id)
+        session = self.sessions.connected.get(key)
         if session is None:
-            self.sessions.amend(client_id, self.restore, change)
+            self.sessions.amend(key, self.restore, change)
         else:
             change(session)
             self.sessions.changed(session)
 
-    def restore(self, client_id: str, document: bytes) -> Session:
+    def restore(self, key: str, document: bytes) -> Session:
         """The session of a stored document. Raises UnknownSession."""
         router = self.router
-        return decode_session(client_id, document, router.source, router.sources, self.receipts)
+        return decode_session(key, document, router.source, router.sources, self.receipts)
 
     def handle(self, link: Link, event: Event) -> None:
         """Any other event. Raises MqttError."""

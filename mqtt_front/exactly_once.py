@@ -65,7 +65,7 @@ class Receipts:
                     new.append(packet_id)
                     if session.expiry_s:
                         self.count += 1
-                        row = with_packet_id(row, session.client_id)
+                        row = with_packet_id(row, session.key)
                 kept.append(row)
         except Exception:
             session.forget_received(new)
@@ -77,22 +77,23 @@ class Receipts:
         mentioned. Reads the disk: before the loop serves anybody."""
         self._found = received_since(self.logs, since)
 
-    def found(self, client_id: str, until: Mapping[str, int]) -> set[int]:
-        """Packet ids of a client's records that an earlier process appended at or after `until` of each log."""
-        entries = self._found.get(client_id, ())
+    def found(self, key: str, until: Mapping[str, int]) -> set[int]:
+        """Packet ids of the records of a session's client that an earlier process appended at or after `until` of each
+        log."""
+        entries = self._found.get(key, ())
         return {one.packet_id for one in entries if one.offset >= until.get(one.log, 0)}
 
 
 def received_since(logs: Iterable[Log], since: Mapping[str, int]) -> dict[str, list[ReceivedId]]:
-    """By client: the packet ids of QoS 2 publishes that were appended at or after an offset of each log."""
+    """By key of the session: the packet ids of QoS 2 publishes that were appended at or after an offset of each log."""
     found: dict[str, list[ReceivedId]] = {}
     for log in logs:
         for batch in batches_since(log, since.get(log.name, 0)):
             for number in np.flatnonzero((batch.flags & FLAG_QOS_MASK) == _EXACTLY_ONCE).tolist():
                 items = {item.kind: item.value for item in batch.headers_of(number)}
                 if HeaderKind.PACKET_ID in items and HeaderKind.PUBLISHER in items:
-                    client_id = items[HeaderKind.PUBLISHER].decode("utf-8", "replace")
+                    key = items[HeaderKind.PUBLISHER].decode("utf-8", "replace")
                     packet_id = int.from_bytes(items[HeaderKind.PACKET_ID], "little")
                     entry = ReceivedId(log.name, int(batch.offsets[number]), packet_id)
-                    found.setdefault(client_id, []).append(entry)
+                    found.setdefault(key, []).append(entry)
     return found

@@ -20,7 +20,7 @@ from timestone.names import validate_reader_name
 
 VERSION = 1
 KEY_PREFIX = "\0group/"
-"""No client id contains U+0000."""
+"""No client id begins with U+0000."""
 
 
 class Groups:
@@ -28,7 +28,7 @@ class Groups:
 
     def __init__(self) -> None:
         self._groups: dict[str, SharedGroup] = {}
-        self._of_client: dict[str, set[str]] = {}
+        self._of_member: dict[str, set[str]] = {}
         self.changed: set[SharedGroup] = set()
         """Those that have something to save."""
         self._gone: dict[str, SharedGroup] = {}
@@ -53,28 +53,34 @@ class Groups:
             self._gone.pop(key, None)
         return group
 
-    def joined(self, group: SharedGroup, client_id: str) -> None:
+    def joined(self, group: SharedGroup, member: str) -> None:
         """A session has the subscription."""
-        group.join(client_id)
-        self._of_client.setdefault(client_id, set()).add(_key_of(group))
+        group.join(member)
+        self._of_member.setdefault(member, set()).add(_key_of(group))
 
-    def leave(self, group: SharedGroup, client_id: str) -> None:
+    def leave(self, group: SharedGroup, member: str) -> None:
         """A session has the subscription no more; with the last of them the group ends, unless it is durable."""
         key = _key_of(group)
-        group.leave(client_id)
-        keys = self._of_client.get(client_id, set())
+        group.leave(member)
+        keys = self._of_member.get(member, set())
         keys.discard(key)
         if not keys:
-            self._of_client.pop(client_id, None)
+            self._of_member.pop(member, None)
         if not group.members and not group.durable and self._groups.get(key) is group:
             del self._groups[key]
             self._gone[key] = group
             group.close()
 
-    def session_ended(self, client_id: str) -> None:
+    def session_ended(self, member: str) -> None:
         """A session is no more."""
-        for key in list(self._of_client.get(client_id, ())):
-            self.leave(self._groups[key], client_id)
+        for key in list(self._of_member.get(member, ())):
+            self.leave(self._groups[key], member)
+
+    def rename(self, member: str, new: str) -> None:
+        """A session has another key from now on."""
+        for key in self._of_member.pop(member, set()):
+            self._groups[key].rename(member, new)
+            self._of_member.setdefault(new, set()).add(key)
 
     # Across restarts.
 
@@ -85,7 +91,7 @@ class Groups:
         sessions: Container[str],
         complain: logging.Logger,
     ) -> None:
-        """Take over what an earlier process left. `sessions` has the client ids whose sessions are left: what others
+        """Take over what an earlier process left. `sessions` has the keys of those that are left: what others
         had taken at QoS 2 is for nobody."""
         for key, document in documents.items():
             name, _, topic_filter = key.removeprefix(KEY_PREFIX).partition("/")
@@ -103,20 +109,20 @@ class Groups:
         if body["id"] != log.id:
             self.get(log, topic_filter, log.start_offset)
             return
-        held = {client_id: set(integers(offsets)) for client_id, offsets in body["held"].items()}
-        members = [client_id for client_id in body["members"] if client_id in sessions]
+        held = {member: set(integers(offsets)) for member, offsets in body["held"].items()}
+        members = [member for member in body["members"] if member in sessions]
         seen = min(integer(body["seen"]), log.end_offset)
         open_offsets: set[int] = set()
         for first, end in body["open"]:
             # As `seen`: in a copy that is older than its catalogue, and never more than there is, which would fill the
             # memory.
             open_offsets.update(range(integer(first), min(integer(end), log.end_offset)))
-        for client_id in [one for one in held if one not in sessions]:
-            open_offsets -= held.pop(client_id)
+        for member in [one for one in held if one not in sessions]:
+            open_offsets -= held.pop(member)
         group = self.get(log, topic_filter, seen)
         group.restore(seen, open_offsets, held)
-        for client_id in members:
-            self.joined(group, client_id)
+        for member in members:
+            self.joined(group, member)
         if not group.members:
             self.leave(group, "")
 
@@ -140,8 +146,8 @@ class Groups:
 
 def encode_group(group: SharedGroup) -> bytes:
     """The document of a group."""
-    held = {client_id: sorted(offsets) for client_id, offsets in group.held.items()}
-    for client_id, feed in group.members.items():
+    held = {member: sorted(offsets) for member, offsets in group.held.items()}
+    for member, feed in group.members.items():
         if feed is not None:
             at_qos_2 = sorted(
                 entry.offset
@@ -149,7 +155,7 @@ def encode_group(group: SharedGroup) -> bytes:
                 if entry.feed is feed and entry.qos == 2
             )
             if at_qos_2:
-                held[client_id] = at_qos_2
+                held[member] = at_qos_2
     body = {
         "version": VERSION,
         "id": group.log.id,

@@ -37,7 +37,7 @@ class StoredHeaders(NamedTuple):
     expiry_s: int | None
     """Seconds the message may live, counted from its append."""
     publisher: str | None
-    """The client id of the publisher, where it was stored."""
+    """The key of the publisher's session, where it was stored."""
 
 
 NO_HEADERS = StoredHeaders(b"", None, None)
@@ -90,13 +90,13 @@ def _encoded(items: Iterable[Header]) -> bytes:
         raise ProtocolViolation(f"the properties of a publish: {error}", Reason.PACKET_TOO_LARGE) from None
 
 
-def with_publisher(run: Publishes, client_id: str, *, only_retained: bool = False) -> Publishes:
-    """The publishes with their publisher's client id in each header block: a No Local subscription needs it, also one
-    that is made long after a message was retained.
+def with_publisher(run: Publishes, publisher: str, *, only_retained: bool = False) -> Publishes:
+    """The publishes with the key of their publisher's session in each header block: a No Local subscription needs it,
+    also one that is made long after a message was retained.
 
     Raises ProtocolViolation when a block becomes too large.
     """
-    item = _encoded([Header(HeaderKind.PUBLISHER, "", client_id.encode())])
+    item = _encoded([Header(HeaderKind.PUBLISHER, "", publisher.encode())])
     longest = 0 if isinstance(run.header_lengths, int) else max(run.header_lengths, default=0)
     _check_size(longest + len(item))
     rows = (
@@ -106,13 +106,13 @@ def with_publisher(run: Publishes, client_id: str, *, only_retained: bool = Fals
     return Publishes.of(rows, run.size_bytes)
 
 
-def with_packet_id(row: PublishRow, client_id: str) -> PublishRow:
+def with_packet_id(row: PublishRow, publisher: str) -> PublishRow:
     """A publish at QoS 2 with its packet id and whose it is in the header block.
 
     Raises ProtocolViolation when the block becomes too large.
     """
     items = [
-        Header(HeaderKind.PUBLISHER, "", client_id.encode()),
+        Header(HeaderKind.PUBLISHER, "", publisher.encode()),
         Header(
             HeaderKind.PACKET_ID, "", row.acknowledgement[:1:-1]
         ),  # big endian on the wire, little in files

@@ -116,6 +116,7 @@ class Link:
         "refusal",
         "requests",
         "session",
+        "session_key",
         "socket",
         "stay",
         "submitted_bytes",
@@ -139,6 +140,8 @@ class Link:
         """Where the poller reads and not the transport: how it knows this link."""
         self.peer = ""
         self.client_id = ""
+        self.session_key = ""
+        """The key of its session, also when that is another connection's by now."""
         self.bridge = False
         """The client is another server's bridge."""
         self.session: Session | None = None
@@ -377,7 +380,7 @@ class Link:
             ids = [int.from_bytes(acknowledgements[at + 2 : at + 4], "big") for at in at_qos_2]
             if reason == 0 and self.level == MQTT_5:
                 self.connection.unreleased.update(ids)
-            self.broker.settled(self.client_id, ids, stored=reason == 0)
+            self.broker.settled(self.session_key, ids, stored=reason == 0)
 
     def refuse(self, message: str) -> None:
         self.end(Reason.IMPLEMENTATION_SPECIFIC_ERROR, message)

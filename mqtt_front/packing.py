@@ -218,7 +218,7 @@ class _Rows:
 
     def gather(self, batch: Batch, replay_until: int, time: PassingTime) -> None:
         """Take the deliveries that the records come to."""
-        feed, client_id = self.feed, self.feed.session.client_id
+        feed, own_key = self.feed, self.feed.session.key
         columns = zip(
             batch.offsets.tolist(), batch.topic_ids.tolist(), batch.flags.tolist(), batch.payloads(),
             batch.timestamps_us.tolist(), strict=True,
@@ -230,7 +230,7 @@ class _Rows:
                 left_s = stored.expiry_s - time.age_us(timestamp_us) // _MICROSECONDS
             grant = feed.grant(topic_id)
             if grant is not None and offset < grant.plain_from:
-                grant = grant.at(offset, stored.publisher == client_id)
+                grant = grant.at(offset, stored.publisher == own_key)
             if offset < replay_until:
                 properties = _forwarded(stored, left_s) + (b"" if grant is None else grant.identifiers)
                 if self.places is not None:

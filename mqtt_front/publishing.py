@@ -44,10 +44,10 @@ def publish(broker: "Broker", link: Link, run: Publishes) -> None:
         broker.counts.forbidden += sum(run.topics[number] in forbidden for number in run.numbers())
     wants_publisher = session is not None and session.no_local
     if wants_publisher:
-        run = with_publisher(run, link.client_id)
+        run = with_publisher(run, link.session_key)
     if has_retained(run):
         if link.level == MQTT_5 and not wants_publisher:
-            run = with_publisher(run, link.client_id, only_retained=True)
+            run = with_publisher(run, link.session_key, only_retained=True)
         if refused := broker.retaining.over_limit(run):
             _append_in_pieces(broker, link, run, forbidden, refused)
             return
@@ -110,10 +110,11 @@ def _append_once(
 
 
 def publish_will(
-    broker: "Broker", key: str, client_id: str, will: Will, done: Callable[[bool], None]
+    broker: "Broker", key: str, session_key: str, will: Will, done: Callable[[bool], None]
 ) -> None:
     """Publish the will of a client that left, with its key in the record; `done` hears whether it is in the log.
     What could never be published counts as done."""
+    client_id = session_key.partition("\0")[0]
     try:
         code = broker.router.code(will.topic)
         block = with_will_key(header_block(will.properties), key)

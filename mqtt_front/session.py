@@ -22,6 +22,14 @@ from mqtt_front.stream_feed import StreamFeed
 from mqtt_front.subscription import Subscription
 
 
+def session_key(client_id: str, user: str | None) -> str:
+    """The name of a session: the client id, and the user that it belongs to. Two users may use the same client id.
+
+    An anonymous client has its client id alone. No client id contains U+0000.
+    """
+    return client_id if user is None else f"{client_id}\0{user}"
+
+
 class Target(NamedTuple):
     """What of a connection matters for the bytes of a delivery."""
 
@@ -60,13 +68,15 @@ class Session:
     """One client's session. Used by the event loop's thread only."""
 
     __slots__ = (
-        "client", "client_id", "documented", "expiry_s", "feeds", "in_flight", "no_local",
+        "client", "client_id", "documented", "expiry_s", "feeds", "in_flight", "key", "no_local",
         "outstanding", "packet_ids", "permissions", "received", "released", "saving_count",
         "subscriptions", "system_filters", "unsettled",
     )  # fmt: skip
 
-    def __init__(self, client_id: str, expiry_s: int = 0, last_packet_id: int = 0) -> None:
-        self.client_id = client_id
+    def __init__(self, key: str, expiry_s: int = 0, last_packet_id: int = 0) -> None:
+        """`key` as `session_key` makes it."""
+        self.key = key
+        self.client_id = key.partition("\0")[0]
         self.client: Client | None = None
         self.expiry_s = expiry_s
         """Seconds that it outlives its connection; 0: it ends with it; 0xFFFFFFFF: for ever."""

@@ -117,7 +117,7 @@ def session_lifetime(document: bytes) -> Lifetime:
 
 
 def decode_session(
-    client_id: str,
+    session_key: str,
     document: bytes,
     source: Callable[[str], LogSource | None],
     sources: Callable[[str], Iterable[LogSource]],
@@ -132,7 +132,7 @@ def decode_session(
     lifetime = session_lifetime(document)
     try:
         body = _checked(json_object(document[_HEADER.size :]))
-        session = Session(client_id, lifetime.expiry_s, body["last_packet_id"])
+        session = Session(session_key, lifetime.expiry_s, body["last_packet_id"])
         session.documented = True
         session.released = dict.fromkeys(body["released"])
         session.received = set(body["received"])
@@ -140,7 +140,7 @@ def decode_session(
             session.unsettled = set(body["unsettled"])
             session.received |= session.unsettled
         else:
-            session.received |= receipts.found(client_id, body["settled"])
+            session.received |= receipts.found(session_key, body["settled"])
         wanted = {one["filter"] for one in body["subscriptions"]}
         for key, state in body["logs"].items():
             if (found := source(state.get("log", key))) is not None:
@@ -151,13 +151,13 @@ def decode_session(
     return session
 
 
-def with_found_receipts(client_id: str, document: bytes, receipts: Receipts) -> bytes:
+def with_found_receipts(session_key: str, document: bytes, receipts: Receipts) -> bytes:
     """The document with the packet ids that were found in the logs and that it does not know of; itself if there are
     none, or if it cannot be read."""
     try:
         session_lifetime(document)
         body = json_object(document[_HEADER.size :])
-        found = receipts.found(client_id, body["settled"])
+        found = receipts.found(session_key, body["settled"])
         if not found:
             return document
         body["received"] = sorted({*body["received"], *found})

@@ -66,9 +66,10 @@ class Sessions:
         self._time = time
         self._writer = WriteBehind(documents, SPACE, loop, executor, log=log)
         self.connected: dict[str, Session] = {}
+        """By key."""
         self._away: dict[str, _Stored] = {}
         self._expiries: Schedule[str] = Schedule()
-        """By client id: when the session of one that is away ends, by `PassingTime`."""
+        """By key: when the session of a client that is away ends, by `PassingTime`."""
         self._changed: dict[str, Session] = {}
         self.expired_count = 0
         self.connected_maximum = 0
@@ -77,8 +78,8 @@ class Sessions:
     def __len__(self) -> int:
         return len(self.connected) + len(self._away)
 
-    def __contains__(self, client_id: str) -> bool:
-        return client_id in self.connected or client_id in self._away
+    def __contains__(self, key: str) -> bool:
+        return key in self.connected or key in self._away
 
     def load(self) -> None:
         """Read what an earlier process left, in its documents and in the logs, and note that this is done. Touches the
@@ -89,17 +90,17 @@ class Sessions:
         groups = {key: documents.pop(key) for key in list(documents) if key.startswith(KEY_PREFIX)}
         self._receipts.recover(self._settled(checkpoint))
         written: dict[str, bytes | None] = {_CHECKPOINT_KEY: json.dumps(self._receipts.settled).encode()}
-        for client_id, document in documents.items():
-            known = ended_at(with_found_receipts(client_id, document, self._receipts), wall_s)
+        for key, document in documents.items():
+            known = ended_at(with_found_receipts(key, document, self._receipts), wall_s)
             if known is not document:
-                documents[client_id] = written[client_id] = known
+                documents[key] = written[key] = known
         self._documents.put_many(SPACE, written)
         self._checkpoint = dict(self._receipts.settled)
-        for client_id, document in documents.items():
+        for key, document in documents.items():
             try:
-                self._put_away(client_id, document)
+                self._put_away(key, document)
             except UnknownSession as error:
-                self._log.error("session of %r is left alone: %s", client_id, error)
+                self._log.error("session of %r is left alone: %s", key, error)
         logs = {log.name: log for log in self._receipts.logs}
         self._groups.restore(groups, logs.get, self._away, self._log)
 
@@ -116,62 +117,78 @@ class Sessions:
             )
             return {}
 
-    def take(self, client_id: str, restore: Callable[[str, bytes], Session]) -> Session | None:
+    def adopt(self, client_id: str, key: str) -> bool:
+        """Give the stored session of an anonymous client to the user in `key`; False when there is none, or the user
+        has a session with this client id."""
+        if client_id not in self._away or key in self:
+            return False
+        stored = self._away.pop(client_id)
+        self._expiries.call_off(client_id)
+        self._away[key] = stored
+        if stored.expires_s is not None:
+            self._expiries.set(key, stored.expires_s)
+        self._groups.rename(client_id, key)
+        self._save_groups()
+        self._writer.write(client_id, None)
+        self._writer.write(key, stored.document)
+        return True
+
+    def take(self, key: str, restore: Callable[[str, bytes], Session]) -> Session | None:
         """The session that waits for a client, made from its document by `restore`; None when there is none.
         It is no longer among those away; the caller adds it with `connect` or it is gone."""
-        stored = self._away.get(client_id)
+        stored = self._away.get(key)
         if stored is None:
             return None
         if stored.expires_s is not None and stored.expires_s <= self._time.now_s():
-            self.discard(client_id)
+            self.discard(key)
             return None
-        del self._away[client_id]
-        self._expiries.call_off(client_id)
+        del self._away[key]
+        self._expiries.call_off(key)
         try:
-            return restore(client_id, stored.document)
+            return restore(key, stored.document)
         except UnknownSession as error:
-            self._log.error("session of %r is lost: %s", client_id, error)
+            self._log.error("session of %r is lost: %s", key, error)
             return None
 
-    def discard(self, client_id: str) -> None:
+    def discard(self, key: str) -> None:
         """Forget the stored session of a client, for good."""
-        if self._away.pop(client_id, None) is not None:
-            self._expiries.call_off(client_id)
-            self._end(client_id)
+        if self._away.pop(key, None) is not None:
+            self._expiries.call_off(key)
+            self._end(key)
 
-    def _end(self, client_id: str) -> None:
-        self._groups.session_ended(client_id)
+    def _end(self, key: str) -> None:
+        self._groups.session_ended(key)
         self._save_groups()
-        self._writer.write(client_id, None)
+        self._writer.write(key, None)
 
     def connect(self, session: Session) -> None:
         """The session's client is connected."""
-        self.connected[session.client_id] = session
+        self.connected[session.key] = session
         self.connected_maximum = max(self.connected_maximum, len(self.connected))
         if session.expiry_s:  # of one that is to end with this connection, `save` takes the document away
             # At once: the document says when its time is over, and after a kill that must not be counted from before.
-            self._writer.write(session.client_id, encode_session(session, 0, self._receipts))
+            self._writer.write(session.key, encode_session(session, 0, self._receipts))
             session.documented = True
 
     def disconnect(self, session: Session) -> None:
         """The session's client is gone: keep what outlives the connection."""
-        del self.connected[session.client_id]
-        self._changed.pop(session.client_id, None)
+        del self.connected[session.key]
+        self._changed.pop(session.key, None)
         if not session.expiry_s:
             if session.documented:
-                self._end(session.client_id)
+                self._end(session.key)
             else:
-                self._groups.session_ended(session.client_id)
+                self._groups.session_ended(session.key)
             return
         document = encode_session(session, self._time.wall_s(), self._receipts)
-        self._put_away(session.client_id, document)
+        self._put_away(session.key, document)
         self._save_groups()
-        self._writer.write(session.client_id, document)
+        self._writer.write(session.key, document)
 
     def changed(self, session: Session) -> None:
         """Offsets moved: worth saving with the next `save_changed`."""
         if session.expiry_s:
-            self._changed[session.client_id] = session
+            self._changed[session.key] = session
             session.documented = True
 
     def save(self, session: Session, then: Callable[[], None]) -> None:
@@ -180,7 +197,7 @@ class Sessions:
         if session.documented and not session.expiry_s:
             session.documented = False  # after a kill it must not come back: its connection will have ended
             self._save_groups()
-            self._writer.write(session.client_id, None, then)
+            self._writer.write(session.key, None, then)
             return
         shares = any(
             isinstance(feed, SharedFeed) and feed.group in self._groups.changed
@@ -193,44 +210,44 @@ class Sessions:
         if not session.expiry_s:
             return
         session.documented = True
-        self._writer.write(session.client_id, encode_session(session, 0, self._receipts), then)
+        self._writer.write(session.key, encode_session(session, 0, self._receipts), then)
 
     def amend(
-        self, client_id: str, restore: Callable[[str, bytes], Session], change: Callable[[Session], None]
+        self, key: str, restore: Callable[[str, bytes], Session], change: Callable[[Session], None]
     ) -> None:
         """Change the stored session of a client that is away, if there is one."""
-        stored = self._away.get(client_id)
+        stored = self._away.get(key)
         if stored is None:
             return
         try:
-            session = restore(client_id, stored.document)
+            session = restore(key, stored.document)
         except UnknownSession:
             return  # `take` will say so
         change(session)
         document = encode_session(session, session_lifetime(stored.document).ended_s, self._receipts)
-        self._away[client_id] = _Stored(document, stored.expires_s)
-        self._writer.write(client_id, document)
+        self._away[key] = _Stored(document, stored.expires_s)
+        self._writer.write(key, document)
 
     def save_changed(self) -> None:
         """Save every session whose offsets moved since the last time."""
         self._save_checkpoint()
         self._save_groups()
-        for client_id, session in self._changed.items():
-            self._writer.write(client_id, encode_session(session, 0, self._receipts))
+        for key, session in self._changed.items():
+            self._writer.write(key, encode_session(session, 0, self._receipts))
         self._changed.clear()
 
     def expire(self) -> None:
         """Drop the sessions whose time is over."""
-        for client_id in self._expiries.take(self._time.now_s()):
-            self.discard(client_id)
+        for key in self._expiries.take(self._time.now_s()):
+            self.discard(key)
             self.expired_count += 1
 
-    def _put_away(self, client_id: str, document: bytes) -> None:
+    def _put_away(self, key: str, document: bytes) -> None:
         left_s = session_lifetime(document).left_s(self._time.wall_s())
         expires_s = None if left_s is None else self._time.now_s() + left_s
-        self._away[client_id] = _Stored(document, expires_s)
+        self._away[key] = _Stored(document, expires_s)
         if expires_s is not None:
-            self._expiries.set(client_id, expires_s)
+            self._expiries.set(key, expires_s)
 
     def _save_checkpoint(self) -> None:
         """Say, in the same transaction as the sessions, up to where they know about the logs: that far a start need not

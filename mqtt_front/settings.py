@@ -258,6 +258,14 @@ class MqttSettings(SecuritySettings):
         """May clients that do not say who they are come in there?"""
         return self.anonymous_by_default if listener.allow_anonymous is None else listener.allow_anonymous
 
+    @property
+    def lets_any_anonymous_in(self) -> bool:
+        """May clients that do not say who they are come in anywhere?"""
+        return any(
+            self.lets_anonymous_in(one) and not (one.require_certificate and one.user_from != "login")
+            for one in self.all_listeners
+        )
+
     def _check(self, listener: ListenerSettings) -> None:
         anonymous = self.lets_anonymous_in(listener)
         if anonymous and not (

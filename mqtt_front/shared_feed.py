@@ -152,16 +152,16 @@ class SharedFeed(Feed):
             self._on_wake((self, self.reader))
 
     def set_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
-        client_id, session = self.session.client_id, self.session
+        member, session = self.session.key, self.session
         if subscriptions:
-            self.source.groups.joined(self.group, client_id)
+            self.source.groups.joined(self.group, member)
             if session.client is not None:
                 self.group.connected(self)
         super().set_subscriptions(subscriptions)
         if not subscriptions:
             mine = [one.offset for one in session.in_flight.values() if one.feed is self and one.qos == 2]
             self.group.acknowledged(mine)  # whatever becomes of the group, they are this client's
-            self.source.groups.leave(self.group, client_id)
+            self.source.groups.leave(self.group, member)
 
     def attach(self, resend: dict[int, tuple[int, int]], on_wake: OnWake, missed_qos0: bool = False) -> int:
         """As `Feed.attach`; the group has missed nothing, at any QoS."""

@@ -45,11 +45,12 @@ class SharedGroup:
         self.seen = start
         """Everything below was handed out, or is not for the group."""
         self.members: dict[str, SharedFeed | None] = {}
-        """By client id: every session that has the subscription, with its feed while its client is connected."""
+        """By key: every session that has the subscription, with its feed while its client is connected."""
         self.connected_count = 0
         """Members whose clients are there."""
         self.held: dict[str, set[int]] = {}
-        """By client id: open offsets at QoS 2 of a client that is away. Nobody else may have them [MQTT-4.8.2-4]."""
+        """By key of the session: open offsets at QoS 2 of a client that is away. They are for it alone
+        [MQTT-4.8.2-4]."""
         self._changed = changed
         self.touch()
         self.busy: SharedFeed | None = None
@@ -86,35 +87,43 @@ class SharedGroup:
 
     # Members.
 
-    def join(self, client_id: str) -> None:
+    def join(self, member: str) -> None:
         """A session has the subscription."""
-        if client_id not in self.members:
-            self.members[client_id] = None
+        if member not in self.members:
+            self.members[member] = None
             self.touch()
 
-    def leave(self, client_id: str) -> None:
+    def leave(self, member: str) -> None:
         """A session has it no more: what it held at QoS 2 is for nobody [MQTT-4.8.2-5]."""
-        if client_id in self.members:
-            self.connected_count -= self.members.pop(client_id) is not None
+        if member in self.members:
+            self.connected_count -= self.members.pop(member) is not None
             self.touch()
-        self.acknowledged(self.held.pop(client_id, ()))
+        self.acknowledged(self.held.pop(member, ()))
+
+    def rename(self, member: str, new: str) -> None:
+        """The session of a client that is away has another key from now on."""
+        del self.members[member]
+        self.members[new] = None
+        if member in self.held:
+            self.held[new] = self.held.pop(member)
+        self.touch()
 
     def connected(self, feed: "SharedFeed") -> None:
         """A member's client is there."""
-        if self.members.get(feed.session.client_id) is not feed:
-            self.connected_count += self.members.get(feed.session.client_id) is None
-            self.members[feed.session.client_id] = feed
-        self.held.pop(feed.session.client_id, None)
+        if self.members.get(feed.session.key) is not feed:
+            self.connected_count += self.members.get(feed.session.key) is None
+            self.members[feed.session.key] = feed
+        self.held.pop(feed.session.key, None)
         self.touch()
 
     def disconnected(self, feed: "SharedFeed", returned: Iterable[int], held: Iterable[int]) -> None:
         """A member's client is gone. `returned` is for others; `held` is for it alone."""
-        client_id = feed.session.client_id
-        if self.members.get(client_id) is feed:
-            self.members[client_id] = None
+        member = feed.session.key
+        if self.members.get(member) is feed:
+            self.members[member] = None
             self.connected_count -= 1
         if holding := set(held):
-            self.held[client_id] = holding
+            self.held[member] = holding
         self.rest(feed)
         self._give_back(returned)
 

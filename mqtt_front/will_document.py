@@ -1,8 +1,9 @@
 """A will as bytes: how it is kept while its client is connected or its delay runs, so that it outlives the server.
 
 Layout (little endian): magic "TWIL", version u8, QoS and RETAIN as in the first byte of a PUBLISH u8, bytes of the
-client id u16, session expiry u32 (seconds), due f64 (seconds since 1970; 0 while the client is connected), bytes of
-the topic u16, bytes of the name of a log u16, bytes of the properties u32; then client id, topic, the properties as in
+session key u16, session expiry u32 (seconds), due f64 (seconds since 1970; 0 while the client is connected), bytes of
+the topic u16, bytes of the name of a log u16, bytes of the properties u32; then the session key
+(`session_key`), topic, the properties as in
 CONNECT without their length, the log and an offset u64, and the payload. Log and offset are the place of a will that is
 just being published (version 2); before that there is neither of them (version 1).
 """
@@ -32,7 +33,7 @@ class UnknownWill(TimestoneError):
 class StoredWill(NamedTuple):
     """A will, whose it is, and when it is due."""
 
-    client_id: str
+    session_key: str
     will: Will
     session_expiry_s: int
     due_s: float
@@ -44,8 +45,8 @@ class StoredWill(NamedTuple):
 def encode_will(stored: StoredWill) -> bytes:
     """The document of a will."""
     will = stored.will
-    client_id, topic, properties = (
-        stored.client_id.encode(),
+    session_key, topic, properties = (
+        stored.session_key.encode(),
         will.topic.encode(),
         write_block(will.properties),
     )
@@ -53,10 +54,10 @@ def encode_will(stored: StoredWill) -> bytes:
         (stored.place.log.encode(), _OFFSET.pack(stored.place.offset)) if stored.place else (b"", b"")
     )
     header = _HEADER.pack(
-        _MAGIC, 2 if log else 1, will.qos << 1 | will.retain, len(client_id), stored.session_expiry_s, stored.due_s,
+        _MAGIC, 2 if log else 1, will.qos << 1 | will.retain, len(session_key), stored.session_expiry_s, stored.due_s,
         len(topic), len(log), len(properties),
     )  # fmt: skip
-    return header + client_id + topic + properties + log + offset + will.payload
+    return header + session_key + topic + properties + log + offset + will.payload
 
 
 def decode_will(document: bytes) -> StoredWill:
@@ -76,7 +77,7 @@ def decode_will(document: bytes) -> StoredWill:
     try:
         properties = read_block(Fields(document[properties_at:log_at]), Carrier.WILL)
         log = document[log_at:offset_at].decode()
-        client_id, topic = (
+        session_key, topic = (
             document[_HEADER.size : topic_at].decode(),
             document[topic_at:properties_at].decode(),
         )
@@ -90,4 +91,4 @@ def decode_will(document: bytes) -> StoredWill:
         raise UnknownWill(f"a will document with flags {flags:#x}, due {due_s} s after 1970")
     will = Will(topic, document[payload_at:], flags >> 1 & 3, bool(flags & 1), properties)
     place = Place(log, *_OFFSET.unpack_from(document, offset_at)) if log_bytes else None
-    return StoredWill(client_id, will, expiry_s, due_s, place)
+    return StoredWill(session_key, will, expiry_s, due_s, place)

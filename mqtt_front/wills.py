@@ -25,7 +25,7 @@ SPACE = "mqtt.will"
 _RETRY_S = 5.0
 
 Publish = Callable[[str, str, Will, Callable[[bool], None]], None]
-"""Key, client id, will, and what to call once its message is in the log (True) or could not be stored (False)."""
+"""Key, session key, will, and what to call once its message is in the log (True) or could not be stored (False)."""
 
 
 class Records(Protocol):
@@ -38,11 +38,11 @@ class Records(Protocol):
 class KeptWill:
     """A will that is kept: of one stay of one client."""
 
-    __slots__ = ("client_id", "due_s", "due_wall_s", "key", "place", "will")
+    __slots__ = ("due_s", "due_wall_s", "key", "place", "session_key", "will")
 
-    def __init__(self, key: str, client_id: str, will: Will) -> None:
+    def __init__(self, key: str, session_key: str, will: Will) -> None:
         self.key = key
-        self.client_id = client_id
+        self.session_key = session_key
         self.will = will
         self.due_s = 0.0
         """By `PassingTime`."""
@@ -93,7 +93,7 @@ class Wills:
             except UnknownWill as error:
                 self._log.error("will %r is left alone: %s", key, error)
                 continue
-            kept = KeptWill(key, stored.client_id, stored.will)
+            kept = KeptWill(key, stored.session_key, stored.will)
             kept.due_wall_s, kept.place = stored.due_s, stored.place
             delay_s = _delay_s(stored.will, stored.session_expiry_s)
             left_s: float = min(
@@ -112,9 +112,9 @@ class Wills:
         if changed:
             self._documents.put_many(SPACE, changed)
 
-    def keep(self, client_id: str, will: Will, session_expiry_s: int, then: Callable[[], None]) -> KeptWill:
+    def keep(self, session_key: str, will: Will, session_expiry_s: int, then: Callable[[], None]) -> KeptWill:
         """A client with a will comes in; `then` is called once the will is durable."""
-        kept = KeptWill(f"{client_id}\0{next(self._numbers):x}", client_id, will)
+        kept = KeptWill(f"{session_key}\0{next(self._numbers):x}", session_key, will)
         self._writer.write(kept.key, _document(kept, session_expiry_s), then)
         return kept
 
@@ -133,10 +133,10 @@ class Wills:
         self._writer.write(kept.key, _document(kept, session_expiry_s))
         self._wait(kept, delay_s)
 
-    def returned(self, client_id: str, *, session_continues: bool) -> None:
+    def returned(self, session_key: str, *, session_continues: bool) -> None:
         """The client is back: a delayed will is off, unless its session ended by that [MQTT-3.1.3-9] or its time had
         come before."""
-        for kept in self._waiting.pop(client_id, ()):
+        for kept in self._waiting.pop(session_key, ()):
             self._schedule.call_off(kept)
             if session_continues and kept.due_s > self._time.now_s():
                 self.revoke(kept)
@@ -146,15 +146,15 @@ class Wills:
     def publish_due(self) -> None:
         """Publish the wills whose time has come."""
         for kept in self._schedule.take(self._time.now_s()):
-            waiting = self._waiting[kept.client_id]
+            waiting = self._waiting[kept.session_key]
             waiting.remove(kept)
             if not waiting:
-                del self._waiting[kept.client_id]
+                del self._waiting[kept.session_key]
             self._publish_now(kept)
 
     def _wait(self, kept: KeptWill, left_s: float) -> None:
         kept.due_s = self._time.now_s() + left_s
-        self._waiting.setdefault(kept.client_id, []).append(kept)
+        self._waiting.setdefault(kept.session_key, []).append(kept)
         self._schedule.set(kept, kept.due_s)
 
     def _publish_now(self, kept: KeptWill) -> None:
@@ -163,7 +163,7 @@ class Wills:
             if kept.place is not None:
                 self._writer.write(kept.key, _document(kept, 0), functools.partial(self._publish_now, kept))
                 return
-        self._publish(kept.key, kept.client_id, kept.will, functools.partial(self._published, kept))
+        self._publish(kept.key, kept.session_key, kept.will, functools.partial(self._published, kept))
 
     def _published(self, kept: KeptWill, stored: bool) -> None:
         if stored:
@@ -177,4 +177,4 @@ def _delay_s(will: Will, session_expiry_s: int) -> int:
 
 
 def _document(kept: KeptWill, session_expiry_s: int) -> bytes:
-    return encode_will(StoredWill(kept.client_id, kept.will, session_expiry_s, kept.due_wall_s, kept.place))
+    return encode_will(StoredWill(kept.session_key, kept.will, session_expiry_s, kept.due_wall_s, kept.place))

@@ -36,6 +36,11 @@ class Identity:
     proof: str | None = field(default=None, repr=False)
     """What the identity was believed for: when that is no longer in force after a reload, the client has to go."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a user that is not text in UTF-8: sessions are stored under it."""
+        if self.user is not None:
+            self.user.encode()
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -11,7 +11,6 @@ import pytest
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish, Will
-from mqtt_front.codec.properties import Properties
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.security.password_authenticator import PasswordAuthenticator
 from mqtt_front.security.password_file import set_password
@@ -263,26 +262,6 @@ def test_a_will_that_may_not_be_published_is_left_out(
     wait_for(lambda: guarded.store.log("mqtt").topics.find("alice/will") is not None)
     assert guarded.store.log("mqtt").topics.find("forbidden/will") is None
     assert "has a will to 'forbidden/will', where it may not publish: left out" in caplog.text
-
-
-def test_a_session_is_read_with_the_permissions_of_whoever_is_connected(guarded: MqttServer) -> None:
-    """A client id is no secret: who takes over a session gets only what he may read himself."""
-    lasting = Properties(session_expiry_interval=1000)
-    with RawClient(guarded.address, 5) as backend:
-        backend.send(Connect("taken", 5, False, 0, None, BACKEND[0], BACKEND[1].encode(), lasting))
-        backend.expect(Connack)
-        assert backend.subscribe("backend/only", "alice/too") == (1, 1)
-        backend.publish("backend/only", b"in flight", packet_id=1)
-        backend.receive(1, acknowledge=False)
-    with RawClient(guarded.address) as other:
-        login(other, "other", BACKEND[0], BACKEND[1].encode())
-        other.publish("backend/only", b"later", packet_id=1)
-        other.publish("alice/too", b"fine", packet_id=2)
-    with RawClient(guarded.address, 5) as alice:
-        alice.send(Connect("taken", 5, False, 0, None, ALICE[0], ALICE[1].encode(), lasting))
-        assert alice.expect(Connack).session_present
-        assert [one.payload for one in alice.receive(1)] == [b"fine"]
-        alice.expect_silence()
 
 
 @pytest.mark.parametrize("level", [4, 5])
