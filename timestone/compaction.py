@@ -67,7 +67,7 @@ class Progress:
     """Nothing was left out below `clean_to`; else the next pass learns from all records again."""
     sweeps: tuple[tuple[int, int], ...] = ()
     """(when, offset) of passes that left nothing out: from then on no record below the offset had an older one of
-    its topic."""
+    its topic. When: by `SteadyClock`."""
 
     def horizon(self, before_us: int) -> int:
         """Tombstones below this offset have been without older records since `before_us`."""
@@ -75,13 +75,14 @@ class Progress:
 
     def swept(self, now_us: int, clean_to: int, spacing_us: int) -> "Progress":
         """The same after a pass that left nothing out."""
-        sweeps = self.sweeps
+        # One from the future is of an earlier count, which was lost.
+        sweeps = tuple(sweep for sweep in self.sweeps if sweep[0] <= now_us)
         if not sweeps or now_us - sweeps[-1][0] >= spacing_us:
             sweeps = (*sweeps, (now_us, clean_to))[-2 * _SWEEPS_MOST :]
         return Progress(clean_to, True, sweeps)
 
     def encode(self) -> bytes:
-        return json.dumps({"clean_to": self.clean_to, "whole": self.whole, "sweeps": self.sweeps}).encode()
+        return json.dumps({"clean_to": self.clean_to, "whole": self.whole, "swept": self.sweeps}).encode()
 
     @classmethod
     def decode(cls, document: bytes | None) -> "Progress":
@@ -89,7 +90,7 @@ class Progress:
         try:
             values = json_object(document or b"{}")
             sweeps = tuple(
-                (integer(when_us), integer(offset)) for when_us, offset in values.get("sweeps", ())
+                (integer(when_us), integer(offset)) for when_us, offset in values.get("swept", ())
             )
             return cls(integer(values.get("clean_to", 0)), values.get("whole", True) is True, sweeps)
         except (ValueError, TypeError):

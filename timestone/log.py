@@ -667,10 +667,12 @@ class Log(ReadableLog):
             if writer is not self._appender.oldest_rolled():
                 continue  # its flush failed, and another segment has its records now
             trailer = self._appender.seal(writer)
+            self.retention.mark()
             with self._write_lock:
                 self._appender.replace_sealed(writer, trailer)
             writer.close()
             self.expect_upkeep()
+            self._store.note_time()
 
     # Keeping and deleting: see Retention.
 

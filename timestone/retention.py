@@ -12,24 +12,24 @@ What stays, whatever the limits say:
 - the log's next offset. As long as a segment with records is left, that one tells it; before the last one goes,
   it is written to the catalogue.
 
-The age of a segment is the time since the last append to it, so a record is deleted between `retention_ms` and
-`retention_ms + roll_age_ms` after its append: a segment grows for `roll_age_ms` at most (the smaller of
-`segment_age_ms` and `retention_ms`), and this thread seals it then although nobody appends. Ages are taken from
-`SteadyClock`, so a clock set ahead for a while deletes nothing early. Records from a future that the clock
-has been set back from would never get old; they count from the moment at which they are first seen here."""
+The age of a segment is the time since a mark that was set when it was sealed (`age_marks.py`), in time that has
+provably passed (`steady_clock.py`). The wall clock and the timestamps of records decide nothing, so a clock that is
+wrong, now or at any earlier start, deletes nothing early. A segment grows for `roll_age_ms` at most (the smaller of
+`segment_age_ms` and `retention_ms`), and this thread seals it then although nobody appends. So a record is deleted
+between `retention_ms` and `retention_ms + roll_age_ms` after its append, in time that the machine was running. What
+is not known to be old, as the records of an older version at first, counts from the moment when it is found."""
 
-import json
 import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from timestone.age_marks import AgeMarks
 from timestone.config import LogConfig
 from timestone.deletion import delete_pair, segment_files
-from timestone.json_document import integer, json_object
 from timestone.pin import Pin
 from timestone.segment import Segment
-from timestone.steady_clock import STEP_US
 
 if TYPE_CHECKING:
     from timestone.log import Log
@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("timestone")
 SPACE = "retention"
-"""The space of the catalogue's documents: `<log>-<partition>/<base offset>` of segments from the future."""
-_LOOK_AGAIN_S = 3600.0
-"""The longest sleep with something left to expire: somebody may set the clock meanwhile."""
+"""The space of the catalogue's documents: `<log>-<partition>` with the marks of a log, and CLOCK_KEY."""
+CLOCK_KEY = "clock"
+"""The store's `ClockState`; the folder of a log has a dash in its name."""
+NOTE_EVERY_US = 600 * 1_000_000
+"""How often both are written while the store is open: what has passed since does not count after a power loss."""
 _PINNED_US = 10_000_000
 """How long until what a pin holds is looked at again: its reader may commit in another process."""
 
@@ -67,7 +69,44 @@ class Retention:
         self._store = store
         self._growing = (-1, 0)
         self._held = False
-        self._first_seen: dict[int, int] | None = None
+        self._marks = AgeMarks()
+        self._marks_lock = threading.Lock()
+        self._marks_changed = False
+
+    def begin(self, document: bytes | None) -> None:
+        """Take over what an earlier process has noted of this log, None for nothing, before anything is appended."""
+        log, clock = self._log, self._store.steady_clock
+        if document is not None:
+            try:
+                log_id = log.topics.identity.log_id
+                self._marks = AgeMarks.decode(document, clock.timeline, log_id, log.end_offset)
+            except (ValueError, TypeError) as error:
+                _LOGGER.warning("%s: the age of its records is not known: %s", log.folder, error)
+                self._marks_changed = True
+        self.mark()
+
+    def mark(self) -> None:
+        """Note that what is in the log now has been appended by now. Takes no time worth mentioning."""
+        end_offset = self._log.end_offset  # before the time
+        with self._marks_lock:
+            if self._marks.forget_below(self._log.start_offset):
+                self._marks_changed = True
+            if end_offset > self._log.start_offset:
+                added = self._marks.add(self._store.steady_clock.now_us(), end_offset)
+                self._marks_changed = added or self._marks_changed
+
+    def changed_document(self) -> bytes | None:
+        """The marks for the next process if they have changed since the last call, else None."""
+        with self._marks_lock:
+            if not self._marks_changed:
+                return None
+            self._marks_changed = False
+            return self._marks.encode(self._store.steady_clock.timeline, self._log.topics.identity.log_id)
+
+    def not_noted(self) -> None:
+        """What `changed_document` returned could not be written."""
+        with self._marks_lock:
+            self._marks_changed = True
 
     def expect(self, after_s: float = 0.0) -> None:
         """Something has changed that may make a segment expire: look, in the background."""
@@ -83,12 +122,18 @@ class Retention:
     def apply(self) -> int:
         """Seal and delete what is due now; returns how many segments were deleted. Raises OSError when the disk
         refuses some of it; the rest is done."""
+        deleted_count = self._apply()
+        self._store.note_time()
+        return deleted_count
+
+    def _apply(self) -> int:
         log = self._log
-        with self._log.rewrites.lock:
+        with log.rewrites.lock:
             if log.has_ended or not is_limited(log.config):
                 return 0
             if self._roll_in_us() == 0:
                 log.roll()
+            self.mark()
             sealed = log.history.sealed()
             retention_us = log.config.retention_ms * 1000
             expired = sealed[: max(self._too_old(sealed, retention_us), self._too_many(sealed))]
@@ -108,7 +153,6 @@ class Retention:
         if not retention_us:
             return 0
         now_us = self._store.steady_clock.now_us()
-        self._see_future(sealed, now_us)
         for count, segment in enumerate(sealed):
             if self._appended_us(segment) + retention_us > now_us:
                 return count
@@ -150,9 +194,10 @@ class Retention:
         return max(old, count)
 
     def _appended_us(self, segment: Segment) -> int:
-        """When the last record was appended, as far as that can be believed."""
-        last_us = _last_us(segment)
-        return min(last_us, self._seen().get(segment.base_offset, last_us))
+        """A moment by which its last record was appended; now when that is not known."""
+        with self._marks_lock:
+            appended_us = self._marks.appended_by_us(segment.end_offset)
+        return self._store.steady_clock.now_us() if appended_us is None else appended_us
 
     def _roll_in_us(self) -> int | None:
         """When the growing segment has to be sealed although nobody appends; 0 for now, None for never."""
@@ -173,7 +218,7 @@ class Retention:
         elif retention_us and (sealed := self._log.history.sealed()):
             now_us = self._store.steady_clock.now_us()
             waits_us.append(max(0, self._appended_us(sealed[0]) + retention_us - now_us))
-        return min(min(waits_us) / 1e6, _LOOK_AGAIN_S) if waits_us else None
+        return min(min(waits_us) / 1e6, NOTE_EVERY_US / 1e6) if waits_us else None
 
     def _delete(self, expired: list[Segment]) -> int:
         log, files = self._log, self._store.files
@@ -203,70 +248,9 @@ class Retention:
             log.drop(gone)
             self._store.deleted_files.add(unneeded)
             self._store.maintenance.expect(self._store.deleted_files.unlink_due)
-        self._forget_seen(gone)
         if refused is not None:
             raise refused
         return len(gone)
-
-    # Segments from the future.
-
-    def _see_future(self, sealed: Sequence[Segment], now_us: int) -> None:
-        """Note when segments were first seen whose records are from the future. In the catalogue, or a store that
-        is often restarted would never delete them."""
-        seen, found = self._seen(), []
-        for segment in reversed(sealed):  # times never decrease
-            if _last_us(segment) <= now_us + STEP_US:
-                break
-            if seen.get(segment.base_offset, _last_us(segment)) > now_us + STEP_US:
-                found.append(segment.base_offset)
-        if not found:
-            return
-        if not seen:
-            _LOGGER.warning(
-                "%s: the records from offset %d on are from the future of this clock; to retention they are from now",
-                self._log.folder,
-                found[-1],
-            )
-        seen |= dict.fromkeys(found, now_us)
-        document = json.dumps({"seen_us": now_us}).encode()
-        self._put_seen({self._key(base): document for base in found})
-
-    def _seen(self) -> dict[int, int]:
-        if self._first_seen is None:
-            self._first_seen = {}
-            prefix = self._key("")
-            for key, document in self._store.documents.items(SPACE).items():
-                if not key.startswith(prefix):
-                    continue
-                try:
-                    self._first_seen[int(key.removeprefix(prefix))] = integer(
-                        json_object(document)["seen_us"]
-                    )
-                except (ValueError, KeyError, TypeError) as error:
-                    _LOGGER.warning("%s: %r is as if never seen: %r", self._log.folder, key, error)
-        return self._first_seen
-
-    def _forget_seen(self, gone: Sequence[Segment]) -> None:
-        seen = self._seen()
-        bases = [segment.base_offset for segment in gone if seen.pop(segment.base_offset, None) is not None]
-        if bases:
-            self._put_seen({self._key(base): None for base in bases})
-
-    def _put_seen(self, documents: dict[str, bytes | None]) -> None:
-        try:
-            self._store.documents.put_many(SPACE, documents)
-        except OSError as error:
-            _LOGGER.warning("%s: %s", self._log.folder, error)  # known until the process ends
-
-    def _key(self, base_offset: int | str) -> str:
-        return f"{self._log.folder.name}/{base_offset}"
-
-
-def _last_us(segment: Segment) -> int:
-    """The time of a sealed segment's last record."""
-    assert segment.trailer is not None
-    # Zero when recovery could prove none of its records.
-    return segment.trailer.last_timestamp_us or segment.trailer.sealed_us
 
 
 def _disk_bytes(segment: Segment) -> int:

@@ -43,7 +43,8 @@ from timestone.recovery import LogRecovery, Recovered
 from timestone.scrubber import Scrubber
 from timestone.sealer import Sealer
 from timestone.segment import Segment
-from timestone.steady_clock import SteadyClock
+from timestone.retention import CLOCK_KEY, NOTE_EVERY_US, SPACE
+from timestone.steady_clock import UNEXPLAINED_US, ClockState, SteadyClock
 from timestone.store_listing import listed_logs
 from timestone.tail import TailBudget
 from timestone.topics import TopicDictionary, create_topics_file
@@ -79,7 +80,8 @@ class Store:
         self._logs: dict[tuple[str, int], Log] = {}
         self._logs_lock = threading.Lock()
         self._remember_lock = threading.Lock()
-        self._newest_us = 0
+        self._time_lock = threading.Lock()
+        self._time_noted_us: int | None = None
         self._closed = False
         self._prepare_directory(create)
         self._lock = StoreLock(self.files, path / names.LOCK_NAME, self.boot_id)
@@ -89,14 +91,15 @@ class Store:
             self.sealer = Sealer()
             self.maintenance = Maintenance()
             self.deleted_files = DeletedFiles(self.files, config.delete_delay_ms)
-            self.steady_clock = SteadyClock(clock, 0)
+            known = self._known_times()
+            self.steady_clock = SteadyClock(clock, self._last_clock_state(known.pop(CLOCK_KEY, None)))
             self._scrubber = Scrubber(self)
             self._inbox = Inbox(self)
             try:
                 self._deleted_logs = DeletedLogs(self.files, path, self._catalog)
                 self._try_to_remove_deleted_logs(self._deleted_logs.left_over())
                 self._open_logs(opening)
-                self.steady_clock = SteadyClock(clock, self._newest_us)
+                self._begin_retention(known)
             except BaseException:
                 self._shut_down()
                 raise
@@ -260,6 +263,26 @@ class Store:
         with self._remember_lock:
             self._catalog.put_log(log.name, log.partition, config, log.end_offset, log.epoch)
 
+    def note_time(self, *, at_once: bool = False) -> None:
+        """Make durable how much time has provably passed and how old records are, if the last time was a while ago.
+        Where the catalogue cannot be written, that is known until the process ends."""
+        with self._time_lock:
+            uptime_us = self.steady_clock.uptime_us()
+            noted_us = self._time_noted_us
+            if noted_us is not None and not at_once and uptime_us < noted_us + NOTE_EVERY_US:
+                return
+            self._time_noted_us = uptime_us
+            logs = [log for log in list(self._logs.values()) if not log.failure]
+            changed = {log: document for log in logs if (document := log.retention.changed_document())}
+            documents: dict[str, bytes | None] = {log.folder.name: found for log, found in changed.items()}
+            documents[CLOCK_KEY] = self.steady_clock.state().encode()
+            try:
+                self._catalog.put_many(SPACE, documents)
+            except (OSError, CorruptLog) as error:
+                _LOGGER.warning("%s: how much time has passed could not be noted: %s", self.path, error)
+                for log in changed:
+                    log.retention.not_noted()
+
     def note(self, text: str) -> None:
         """Log what the owner of the store has to know."""
         _LOGGER.error("%s", text)
@@ -297,7 +320,6 @@ class Store:
             at_once = len(recoveries) < self.config.sealed_at_open
             log, recovered = self._open_log(name, partition, row, opening, at_once=at_once)
             self._logs[name, partition] = log
-            self._newest_us = max(self._newest_us, recovered.last_timestamp_us)
             if recovered.notes:
                 recoveries.append(recovered)
                 _LOGGER.warning("recovered %s", recovered)
@@ -351,6 +373,43 @@ class Store:
         except BaseException:
             topics.close()
             raise
+
+    def _known_times(self) -> dict[str, bytes]:
+        """The documents of retention; those that are damaged are reported and left out."""
+        broken: list[str] = []
+        known = self._catalog.items(SPACE, broken)
+        for what in broken:
+            _LOGGER.warning("%s: %s; how old records are counts from now", self.path, what)
+        return known
+
+    def _last_clock_state(self, document: bytes | None) -> ClockState | None:
+        try:
+            return None if document is None else ClockState.decode(document)
+        except (ValueError, TypeError) as error:
+            _LOGGER.warning("%s: how much time has passed is not known: %s", self.path, error)
+            return None
+
+    def _begin_retention(self, known: Mapping[str, bytes]) -> None:
+        """Take over what is known of time, and say what is not."""
+        for log in self._logs.values():
+            log.retention.begin(known.get(log.folder.name))
+        unexplained_us = self.steady_clock.unexplained_us
+        if abs(unexplained_us) > UNEXPLAINED_US:
+            _LOGGER.warning(
+                "%s: since the store was last in use, the clock has moved by %+.1f hours more than has provably passed; "
+                "retention does not count them: the machine was off, or the clock was or is wrong",
+                self.path,
+                unexplained_us / UNEXPLAINED_US,
+            )
+        # What an older version has noted there goes by the wall clock, and what was deleted is gone.
+        folders = {log.folder.name for log in self._logs.values()}
+        outdated: dict[str, bytes | None] = {key: None for key in known if key not in folders}
+        try:
+            if outdated:
+                self._catalog.put_many(SPACE, outdated)
+        except OSError as error:
+            _LOGGER.warning("%s: %s", self.path, error)
+        self.note_time(at_once=True)
 
     def _finish_deletions(self, folder: Path) -> None:
         try:
@@ -412,6 +471,7 @@ class Store:
         self.files.sync_directory(self.path)
         opening = OpeningProgress(self.path / folder, None)
         log, _ = self._open_log(name, partition, CatalogRow(config, 0, 0), opening)
+        log.retention.begin(None)
         try:
             self._catalog.put_log(name, partition, config, log.end_offset, log.epoch)
         except BaseException:
@@ -446,6 +506,9 @@ class Store:
         self._remember(
             {name: CatalogRow(log.config, log.end_offset, log.epoch) for name, log in self._logs.items()}
         )
+        for log in self._logs.values():
+            log.retention.mark()
+        self.note_time(at_once=True)
         self.open_segments.clear()
         self.tail_budget.close()
         kernel.drop_spare()

@@ -9,6 +9,8 @@ import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
 from timestone import Log, LogConfig, Store
+from timestone.catalog import Catalog
+from timestone.names import CATALOG_NAME
 from timestone.segment import Segment
 
 MINUTE_MS = 60_000
@@ -64,6 +66,24 @@ class ExpiringStore:
 
     def reopen(self) -> Log:
         self.store.close()
+        return self.opened_again()
+
+    def rebooted(self, boot_id: bytes, off_ms: int = 0) -> Log:
+        """Close the store, restart the machine, open it again; the machine was off for so long."""
+        self.store.close()
+        self.clock.step(off_ms)
+        self.clock.reboot(boot_id)
+        return self.opened_again()
+
+    @contextmanager
+    def closed_catalog(self) -> Iterator[Catalog]:
+        """The catalogue of the closed store, to change it; continue with `opened_again`."""
+        self.store.close()
+        catalog = Catalog(self.path / CATALOG_NAME)
+        yield catalog
+        catalog.close()
+
+    def opened_again(self) -> Log:
         self.store = self._opened()
         return self.store.log("a", create=False)
 

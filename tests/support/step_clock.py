@@ -40,3 +40,9 @@ class StepClock(Clock):
         """Somebody sets the clock, ahead or back; no time passes."""
         with self._lock:
             self._now_us += ms * 1000
+
+    def reboot(self, boot_id: bytes) -> None:
+        """Restart the machine; the wall clock goes on where it was."""
+        with self._lock:
+            self._uptime_us = 0
+            self._boot_id = boot_id

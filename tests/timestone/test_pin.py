@@ -100,6 +100,7 @@ def test_forgotten_pin_holds_no_more_than_its_bytes(
 def test_forgotten_pin_holds_nothing_older_than_its_age(place: ExpiringStore) -> None:
     log = place.log(retention_ms=HOUR_MS)
     place.fill(log, 4)
+    place.seal(log)
     place.clock.advance(5 * HOUR_MS)
     place.fill(log, 4)
     place.seal(log)

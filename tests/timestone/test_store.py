@@ -391,7 +391,7 @@ def test_folder_of_a_store_is_listed_as_often_for_many_logs_as_for_few(tmp_path:
     assert files.listed <= 3
 
 
-def test_store_is_closed_with_two_flushes_a_log_and_one_transaction(root: Path) -> None:
+def test_store_is_closed_with_two_flushes_a_log_and_two_transactions(root: Path) -> None:
     """Each log that was durable already had two more flushes, and a transaction of its own, which has three: a server
     with a thousand of them took ten seconds to stop."""
     files = FaultyFiles()
@@ -406,6 +406,6 @@ def test_store_is_closed_with_two_flushes_a_log_and_one_transaction(root: Path) 
     store.close()
     flushes = [operation for operation, _ in files.calls if "sync" in operation]
     assert Counter(flushes) == {"fdatasync": 40}
-    assert len(transactions) == 1
+    assert len(transactions) == 2, "the rows of the logs, and how old their records are"
     with timestone.open(root, config=settings(), recovery="strict") as again:
         assert all(again.log(f"log-{number}").end_offset == 1 for number in range(20))
