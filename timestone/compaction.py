@@ -89,9 +89,7 @@ class Progress:
         """What makes no sense counts for nothing: the next pass does all the work again."""
         try:
             values = json_object(document or b"{}")
-            sweeps = tuple(
-                (integer(when_us), integer(offset)) for when_us, offset in values.get("swept", ())
-            )
+            sweeps = tuple((integer(when_us), integer(offset)) for when_us, offset in values.get("swept", ()))
             return cls(integer(values.get("clean_to", 0)), values.get("whole", True) is True, sweeps)
         except (ValueError, TypeError):
             return cls()

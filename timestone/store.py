@@ -40,10 +40,10 @@ from timestone.open_files import OpenSegments
 from timestone.opening_progress import OpeningProgress, Progress
 from timestone.pin import Pin
 from timestone.recovery import LogRecovery, Recovered
+from timestone.retention import CLOCK_KEY, NOTE_EVERY_US, SPACE
 from timestone.scrubber import Scrubber
 from timestone.sealer import Sealer
 from timestone.segment import Segment
-from timestone.retention import CLOCK_KEY, NOTE_EVERY_US, SPACE
 from timestone.steady_clock import UNEXPLAINED_US, ClockState, SteadyClock
 from timestone.store_listing import listed_logs
 from timestone.tail import TailBudget

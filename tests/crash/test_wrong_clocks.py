@@ -156,7 +156,9 @@ class Life:
 
 
 @pytest.mark.timeout(0)
-def test_retention_deletes_nothing_young_and_all_that_is_old_when_clocks_are_wrong(quick_directory: Path) -> None:
+def test_retention_deletes_nothing_young_and_all_that_is_old_when_clocks_are_wrong(
+    quick_directory: Path,
+) -> None:
     seed = run_seed("wrong clocks")
     deleted = 0
     for number in range(ROUNDS):

@@ -69,7 +69,9 @@ def test_marks_are_read_back_for_the_log_they_are_of() -> None:
             AgeMarks.decode(document, timeline, log_id, 9)
 
 
-@pytest.mark.parametrize("marks", ["5", "[1]", "[[1]]", '[["1", 2]]', "[[2, 1], [1, 2]]", "[[1, 2], [2, 2]]", "[[-1, 1]]"])
+@pytest.mark.parametrize(
+    "marks", ["5", "[1]", "[[1]]", '[["1", 2]]', "[[2, 1], [1, 2]]", "[[1, 2], [2, 2]]", "[[-1, 1]]"]
+)
 def test_marks_are_refused_when_they_are_damaged(marks: str) -> None:
     with pytest.raises((ValueError, TypeError)):
         AgeMarks.decode(b'{"timeline": 1, "log_id": 2, "marks": %s}' % marks.encode(), 1, 2, 99)
