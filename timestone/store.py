@@ -396,8 +396,8 @@ class Store:
         unexplained_us = self.steady_clock.unexplained_us
         if abs(unexplained_us) > UNEXPLAINED_US:
             _LOGGER.warning(
-                "%s: since the store was last in use, the clock has moved by %+.1f hours more than has provably passed; "
-                "retention does not count them: the machine was off, or the clock was or is wrong",
+                "%s: since its last use, the clock has moved by %+.1f hours more than has provably passed: "
+                "the machine was off, or the clock was or is wrong; retention does not count them",
                 self.path,
                 unexplained_us / UNEXPLAINED_US,
             )
