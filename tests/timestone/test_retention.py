@@ -429,7 +429,8 @@ def test_retention_counts_what_has_passed_when_the_process_was_killed(place: Exp
     log = place.killed()
     place.clock.advance(12 * HOUR_MS)
     log = place.killed()
-    assert log.apply_retention() > 0
+    log.apply_retention()  # unless the background has been faster
+    assert log.start_offset == 5
 
 
 def test_time_is_noted_while_the_store_runs_for_the_case_that_the_power_fails(place: ExpiringStore) -> None:
