@@ -4,12 +4,16 @@ catalogue and no lock, so it works on a live store, on a crashed one and on copi
 A live store and a crashed one look alike on the disk: their last segment is unclosed. Whether someone owns
 the store is asked of the lock, so that a running server is not reported as a fault."""
 
+import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from timestone import names
+from timestone.age_marks import AgeMarks
 from timestone.catalog import Catalog, CatalogRow, folder_missing
+from timestone.clock import Clock
 from timestone.damage import Damage, known_damage
 from timestone.errors import CorruptLog, TimestoneError, UnknownLog
 from timestone.files import Files
@@ -19,6 +23,9 @@ from timestone.lock import is_owned, owner_elsewhere, read_owner
 from timestone.log_inspection import LogInspection
 from timestone.named_readers import Commitment, Commitments, ReaderId, ReaderLag
 from timestone.opening_progress import Progress
+from timestone.retention import CLOCK_KEY
+from timestone.retention import SPACE as RETENTION_SPACE
+from timestone.steady_clock import ClockState
 from timestone.store_listing import logs_of_store
 
 EXIT_CLEAN, EXIT_UNCLOSED, EXIT_TORN, EXIT_CORRUPT, EXIT_UNREADABLE = range(5)
@@ -38,6 +45,7 @@ def inspect_store(
     deep: bool = False,
     log: str | None = None,
     files: Files | None = None,
+    clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> StoreReport:
     """Look at every file of a store. deep: check every byte that a checksum covers. log: only the partitions of
@@ -60,6 +68,7 @@ def inspect_store(
     missing = [one for one in sorted(rows.keys() - set(logs)) if _is_meant(one, log)]
     notes += [f"{names.log_folder(*one)}: {folder_missing(rows[one].next_offset)}." for one in missing]
     reports = [LogInspection(files, store, one, rows.get(one), deep, progress).report() for one in chosen]
+    reports = [_with_age(report, catalogued, clock or Clock()) for report in reports]
     readers = [
         _reader_report(reader, found, reports)
         for reader, found in catalogued.committed.items()
@@ -93,6 +102,8 @@ class _Catalogued(NamedTuple):
     committed: dict[ReaderId, Commitment]
     rows: dict[tuple[str, int], CatalogRow]
     damage: list[Damage]
+    times: Mapping[str, bytes]
+    """The documents of retention."""
     unreadable: str = ""
     """Why it says nothing, and what to do; empty when it could be read."""
 
@@ -127,18 +138,41 @@ def _exit_code(report: LogReport) -> int:
 
 def _catalogued(path: Path, deep: bool) -> _Catalogued:
     if not path.exists():
-        return _Catalogued({}, {}, [])
+        return _Catalogued({}, {}, [], {})
     try:
         catalog = Catalog(path, read_only=True)
         try:
             if deep:
                 catalog.check()
-            return _Catalogued(Commitments(catalog).all(), catalog.logs(), known_damage(catalog))
+            times = catalog.items(RETENTION_SPACE, [])  # without one of them, an age is not known
+            return _Catalogued(Commitments(catalog).all(), catalog.logs(), known_damage(catalog), times)
         finally:
             catalog.close()
     except (TimestoneError, OSError) as error:
         next_step = "" if isinstance(error, CorruptLog) else ". Next: look again; the records do not need it"
-        return _Catalogued({}, {}, [], f"{error}{next_step}.")
+        return _Catalogued({}, {}, [], {}, f"{error}{next_step}.")
+
+
+def _with_age(report: LogReport, catalogued: _Catalogued, clock: Clock) -> LogReport:
+    """The report with the segments that look older than they provably are."""
+    row = catalogued.rows.get((report.log, report.partition))
+    retention_us = row.config.retention_ms * 1000 if row else 0
+    if not retention_us:
+        return report
+    before_us = clock.now_us() - retention_us
+    sealed = [segment for segment in report.segments if segment.state != State.UNCLOSED]
+    looking_old = [segment for segment in sealed if 0 < segment.last_timestamp_us <= before_us]
+    marks, passed_us = AgeMarks(), 0
+    try:
+        last = ClockState.decode(catalogued.times.get(CLOCK_KEY, b""))
+        passed_us = last.passed_in(clock.boot_id(), clock.uptime_us())
+        document = catalogued.times.get(names.log_folder(report.log, report.partition), b"")
+        marks = AgeMarks.decode(document, last.timeline, report.id, report.end_offset)
+    except (ValueError, TypeError):
+        pass  # nothing is known of the age of its records
+    found = [marks.appended_by_us(segment.next_offset) for segment in looking_old]
+    unproven = sum(by_us is None or by_us + retention_us > passed_us for by_us in found)
+    return dataclasses.replace(report, age_unproven=unproven)
 
 
 def _reader_report(reader: ReaderId, found: Commitment, reports: list[LogReport]) -> ReaderReport:

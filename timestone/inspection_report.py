@@ -74,6 +74,9 @@ class LogReport:
     missing: tuple[tuple[int, int], ...] = ()
     """Offsets [first, end) that were given out and that no segment holds. (Between two epochs a gap is meant to be, and
     what compaction has removed is still in the index.)"""
+    age_unproven: int = 0
+    """Sealed segments that are older than `retention_ms` by their timestamps, and that retention keeps because so much
+    time has not provably passed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from timestone.inspection import (
     inspect_store,
 )
 from timestone.inspection_report import StoreReport
+from timestone.retention import CLOCK_KEY, SPACE
 from timestone.salvage import salvage_store
 from timestone.salvage_report import EXIT_LOSSES
 
@@ -275,3 +276,29 @@ def test_inspect_does_not_mind_segments_that_vanish_while_it_looks(place: Expiri
     report = inspect_store(place.path, deep=True, progress=delete)
     assert report.exit_code == EXIT_UNCLOSED
     assert [segment.base_offset for segment in report.logs[0].segments] == [12]
+
+
+def test_segments_that_only_the_clock_calls_old_are_counted(place: ExpiringStore) -> None:
+    log = place.log(retention_ms=HOUR_MS)
+    place.fill(log, 9)
+    place.clock.advance(HOUR_MS // 2)
+    log = place.rebooted(b"another boot id!", off_ms=HOUR_MS)
+    place.fill(log, 1)
+
+    def found() -> int:
+        (report,) = inspect_store(place.path, clock=place.clock).logs
+        return report.age_unproven
+
+    assert found() == 3
+    place.store.documents.put_many(SPACE, {CLOCK_KEY: None})
+    assert found() == 3
+    place.clock.step(-HOUR_MS)
+    assert found() == 0
+
+
+def test_segments_that_are_old_are_not_counted_among_those_of_unproven_age(place: ExpiringStore) -> None:
+    place.fill(place.log(retention_ms=HOUR_MS), 9)
+    place.store.close()
+    place.clock.advance(HOUR_MS)
+    (report,) = inspect_store(place.path, clock=place.clock).logs
+    assert (report.age_unproven, len(report.segments)) == (0, 3)

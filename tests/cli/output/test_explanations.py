@@ -61,6 +61,10 @@ def test_a_clean_store_needs_no_words() -> None:
     ("given", "words"),
     [
         (report(replace(SEALED, state="unclosed"), owner=7), ["written by process 7", "Nothing is wrong"]),
+        (
+            report(age_unproven=3),
+            ["3 segments older than retention_ms by the timestamps, but not by", "Next: nothing"],
+        ),
         (report(replace(SEALED, state="unclosed")), ["ended without closing", "Next: open the store"]),
         (
             report(replace(SEALED, state="torn", lost_records=2, lost_bytes=40)),
