@@ -58,9 +58,9 @@ def explanations(report: StoreReport) -> Iterator[str]:
         yield from (f"{name}: {text}" for text in _about_folder(log))
         if log.age_unproven:
             yield (
-                f"{name}: {format_count(log.age_unproven, 'segment')} older than retention_ms by the timestamps, but not by "
-                "the time that the machine has provably been running since: the machine was off, or its clock was or is "
-                "wrong. Retention keeps them. Next: nothing, or a retention_bytes to bound the disk."
+                f"{name}: {format_count(log.age_unproven, 'segment')} older than retention_ms by the timestamps, "
+                "but not by the time that the machine has provably been running since: it was off, or its clock was "
+                "or is wrong. Retention keeps them. Next: nothing, or a retention_bytes to bound the disk."
             )
     for damage in report.damage[:_SHOWN]:
         found = format_timestamp(damage.found_us)[:10]
