@@ -160,6 +160,7 @@ class Broker:
         self.deadlines.on_tick += [
             self.time.look,
             self.sessions.expire,
+            lambda: router.groups.expire(self.time, settings.queue_expiry_s),
             self.wills.publish_due,
             self.retaining.expire,
             self.unsent.tick,

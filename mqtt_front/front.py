@@ -17,6 +17,7 @@ from mqtt_front.security.guard import Guard
 from mqtt_front.security.sources import Sources
 from mqtt_front.security.tls_context import tls_context
 from mqtt_front.settings import MqttSettings
+from mqtt_front.shares import Shares
 from timestone.address import shown_address
 from timestone.config import Ack
 from timestone.record import HEADER_BLOCK_BYTES_MAX
@@ -147,7 +148,14 @@ class MqttFront:
                     f"{log.config.record_bytes} bytes, of which up to {HEADER_BLOCK_BYTES_MAX} may be headers"
                 )
         routes = [(route.filter, names.index(route.log)) for route in settings.routes]
-        return Router(logs, routes, topic_levels=settings.topic_levels, topic_bytes=settings.topic_bytes)
+        shares = Shares(settings.user_share_percent, users=settings.knows_users)
+        return Router(
+            logs,
+            routes,
+            topic_levels=settings.topic_levels,
+            topic_bytes=settings.topic_bytes,
+            shares=shares,
+        )
 
     async def _save_now_and_then(self, broker: Broker) -> None:
         while True:

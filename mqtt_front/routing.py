@@ -14,6 +14,7 @@ from mqtt_front.groups import Groups
 from mqtt_front.kernel import KnownTopics
 from mqtt_front.known_topics import TOPIC_BITS
 from mqtt_front.retained import RetainedMessages
+from mqtt_front.shares import Shares
 from timestone.errors import TopicLimit
 from timestone.filters import topic_matches
 from timestone.log import Log
@@ -36,13 +37,15 @@ class Router:
         *,
         topic_levels: int,
         topic_bytes: int = 65_535,
+        shares: Shares | None = None,
     ) -> None:
         """`logs[0]` is the default log; `routes` are filters with the number of their log, the first match
         wins."""
+        self.shares = Shares() if shares is None else shares
         self.logs = tuple(logs)
         self.retained = tuple(RetainedMessages(log) for log in logs)
         """Of each log."""
-        self.groups = Groups()
+        self.groups = Groups(self.shares)
         """The shared subscriptions."""
         self._sources = tuple(LogSource(each.log, {}, each, self.groups) for each in self.retained)
         self._routes = tuple(routes)

@@ -85,7 +85,21 @@ class MqttSettings(SecuritySettings):
         },
     )
 
+    queue_expiry_s: int = setting(
+        2_592_000,
+        "30 days: how long a queue outlives the last session that has subscribed to it; 4294967295: for ever",
+        low=0,
+        high=0xFFFFFFFF,
+    )
+
     # Limits: of the server.
+    user_share_percent: int = setting(
+        50,
+        "the part of connection_count, session_count, shared_count and other limits of the server that one user may "
+        "have, in percent; without logins, one client id; 100: all of it",
+        low=1,
+        high=100,
+    )
     connection_count: int = setting(
         10_000, "clients at a time; each takes a file descriptor and some KiB", low=1
     )
@@ -253,6 +267,11 @@ class MqttSettings(SecuritySettings):
         """The plain one of `listen`, if there is one, then the tables."""
         plain = () if self.listen is None else (ListenerSettings(address=self.listen),)
         return plain + self.listeners
+
+    @property
+    def knows_users(self) -> bool:
+        """Can clients prove who they are, on any listener?"""
+        return self.authenticates or any(one.user_from != "login" for one in self.all_listeners)
 
     def lets_anonymous_in(self, listener: ListenerSettings) -> bool:
         """May clients that do not say who they are come in there?"""

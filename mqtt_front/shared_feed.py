@@ -135,7 +135,8 @@ class SharedFeed(Feed):
     ) -> None:
         """`start` is where the group begins if there is none yet; by default with what is appended from now on."""
         super().__init__(session, source, 0, key=own_key(source, topic_filter))
-        self.group = source.groups.get(source.log, topic_filter, start)
+        groups = source.groups
+        self.group = groups.get(source.log, topic_filter, start, owner=groups.shares.owner(session.key))
         self.window: MemberWindow = MemberWindow(self.group, in_flight)
         self.entitled = True
         """The client may read every topic of the group. A member that may not takes nothing: what it took and may not

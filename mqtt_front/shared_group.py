@@ -34,14 +34,19 @@ class SharedGroup:
         start: int,
         *,
         durable: bool,
+        owner: str,
         changed: "set[SharedGroup]",
     ) -> None:
         """`topic_filter` as clients write it, `pattern` what topics have to match. `durable`: it survives without
-        members. It puts itself into `changed` when there is something to save."""
+        members. `owner`: whose share it counts for (`Shares`). It puts itself into `changed` when there is something to
+        save."""
         self.log = log
         self.topic_filter = topic_filter
         self.pattern = pattern
         self.durable = durable
+        self.owner = owner
+        self.unused_s = 0.0
+        """Since when it has had no members, in seconds since 1970; 0 while it has, or until that is noticed."""
         self.seen = start
         """Everything below was handed out, or is not for the group."""
         self.members: dict[str, SharedFeed | None] = {}

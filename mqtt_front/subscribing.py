@@ -174,16 +174,19 @@ def _over_limit(broker: "Broker", session: Session, form: FilterForm, request: R
     """Why there may not be one more subscription, or None."""
     groups, sources = broker.router.groups, broker.router.sources(request.topic_filter)
     added = [one for one in sources if form.shared and groups.find(one.log, request.topic_filter) is None]
-    if added and len(groups) + len(added) > broker.settings.shared_count:
+    limit, owner = broker.settings.shared_count, groups.shares.owner(session.key)
+    if added and len(groups) + len(added) > limit:
         return _over(broker, "shared_count", Reason.QUOTA_EXCEEDED)
+    if added and groups.tally.of(owner) + len(added) > groups.shares.of(limit):
+        return _over(broker, "user_share_percent", Reason.QUOTA_EXCEEDED, f" of shared_count ({limit})")
     if len(session.subscriptions) >= broker.settings.subscription_count:
         return _over(broker, "subscription_count", Reason.QUOTA_EXCEEDED)
     return None
 
 
-def _over(broker: "Broker", limit: str, reason: Reason) -> _Refusal:
+def _over(broker: "Broker", limit: str, reason: Reason, what: str = "") -> _Refusal:
     broker.over[limit] += 1
-    return _Refusal(reason, f"{limit} is {getattr(broker.settings, limit)}")
+    return _Refusal(reason, f"{limit} is {getattr(broker.settings, limit)}{what}")
 
 
 def unsubscribe(broker: "Broker", link: Link, packet: Unsubscribe) -> None:

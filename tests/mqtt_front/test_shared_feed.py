@@ -519,7 +519,10 @@ def test_what_retention_has_taken_is_passed(tmp_path: Path) -> None:
 
 
 def test_too_many_groups_are_refused(tmp_path: Path) -> None:
-    with mqtt_server(tmp_path, shared_count=2) as server, member(server.address, "c") as client:
+    with (
+        mqtt_server(tmp_path, shared_count=2, user_share_percent=100) as server,
+        member(server.address, "c") as client,
+    ):
         assert client.subscribe("$share/a/x", "$queue/b/x", "$share/c/x", "$share/a/x") == (1, 1, 0x97, 1)
         assert server.status()["shared_subscriptions"] == 2
         assert server.status()["over_shared_count"] == 1
