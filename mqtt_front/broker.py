@@ -55,6 +55,17 @@ _LINGERING_MAX = 256
 """Connections at a time that are read from, only to throw it away, until their clients have heard why they end."""
 
 
+def _request_count(event: Event) -> int:
+    """What an event counts for `client_requests_per_s`."""
+    if isinstance(event, Pings):
+        return event.ping_count
+    if isinstance(event, packets.Subscribe):
+        return len(event.requests)
+    if isinstance(event, packets.Unsubscribe):
+        return len(event.topic_filters)
+    return 1
+
+
 def _call_all(calls: list[Callable[[], None]]) -> None:
     for call in calls:
         call()
@@ -77,6 +88,7 @@ class Broker:
         log: logging.Logger,
     ) -> None:
         self.guard = guard
+        self.loop = loop
         self.router = router
         self.settings = settings
         self.ack = ack
@@ -92,6 +104,7 @@ class Broker:
             settings.topic_alias_maximum,
             MAXIMUM_QOS,
             settings.connect_bytes,
+            settings.packet_filter_count,
         )
         self.complaints = Complaints(log)
         self.deadlines = Deadlines(loop)
@@ -331,7 +344,7 @@ class Broker:
     def handle(self, link: Link, event: Event) -> None:
         """Any other event. Raises MqttError."""
         if self.settings.client_requests_per_s and type(event) in _REQUESTS:
-            self._spend_requests(link, event.ping_count if isinstance(event, Pings) else 1)
+            self._spend_requests(link, _request_count(event))
         self._HANDLERS[type(event)](self, link, event)
 
     def _spend_requests(self, link: Link, count: int) -> None:

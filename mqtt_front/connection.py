@@ -59,6 +59,8 @@ class Inbound(NamedTuple):
     maximum_qos: int = 2
     connect_bytes: int = 128 * 1024
     """The largest packet of a client that is not let in yet."""
+    filter_count: int = 10_000
+    """The most topic filters of one packet."""
 
 
 class Connection:
@@ -236,7 +238,7 @@ class Connection:
             self._see_connect(body)
         elif first >> 4 == PacketType.CONNECT:
             raise ProtocolViolation("a second CONNECT")  # whatever else is wrong with it
-        packet = decode_packet(first, body, self.level)
+        packet = decode_packet(first, body, self.level, self.inbound.filter_count)
         if isinstance(packet, packets.Connect):
             self.state = State.OPEN
             return packet

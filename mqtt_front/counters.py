@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 LIMITS = (
     "connection_count", "connects_per_s", "connect_timeout_ms", "connect_bytes", "session_count", "packet_bytes",
-    "receive_maximum", *publishing.RATES, "client_requests_per_s", "client_topic_count", "topic_count", "topic_levels",
-    "topic_bytes", "topic_alias_maximum", "subscription_count", "shared_count", "unsent_bytes",
-    "total_unsent_bytes", "user_share_percent",
+    "receive_maximum", *publishing.RATES, "client_requests_per_s", "packet_filter_count", "client_topic_count",
+    "topic_count", "topic_levels", "topic_bytes", "topic_alias_maximum", "subscription_count", "shared_count",
+    "unsent_bytes", "total_unsent_bytes", "user_share_percent",
 )  # fmt: skip
 """The settings that a client can come up against; each is counted. `topic_count` is one of the log."""
 

@@ -95,11 +95,10 @@ class Delivery:
     def start(self, session: Session) -> None:
         """The session's client is connected, or its subscriptions changed: see to feeds that nobody looks
         after."""
-        for feed in session.feeds_in_order():
+        for feed in session.feeds_in_order(FeedState.DETACHED):
             if feed.reader is None:  # it is new: nothing was published while the client was away
                 feed.attach({}, self.wake, missed_qos0=True)
-            if feed.state is FeedState.DETACHED:
-                self._make_ready(feed)
+            self._make_ready(feed)
 
     def resume(self, session: Session) -> None:
         """The client takes more."""
@@ -108,9 +107,8 @@ class Delivery:
                 break
         else:
             return
-        for feed in session.feeds_in_order():
-            if feed.state is FeedState.BLOCKED:
-                self._make_ready(feed)
+        for feed in session.feeds_in_order(_BLOCKED):
+            self._make_ready(feed)
 
     def expect_woken(self) -> None:
         """The loop's own thread is about to append something: `serve_woken` comes next."""

@@ -5,7 +5,7 @@ The feed knows which records the session's subscriptions grant. It does not read
 """
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mqtt_front.codec.fields import text
@@ -89,8 +89,8 @@ class Feed:
     """One session's view of one log."""
 
     __slots__ = (
-        "_acknowledged", "_grants", "_heads", "_on_wake", "_tree", "forms", "gap", "key", "log", "qos0_from", "reader",
-        "resend", "session", "source", "state", "subscriptions", "tells_place", "window",
+        "_acknowledged_count", "_grants", "_heads", "_on_wake", "_reads_all", "_tree", "forms", "gap", "key",
+        "log", "qos0_from", "reader", "resend", "session", "source", "state", "subscriptions", "tells_place", "window",
     )  # fmt: skip
 
     def __init__(
@@ -122,7 +122,9 @@ class Feed:
         yet."""
         self.tells_place = False
         """Deliveries to MQTT 5 say where in the log their record is: that is what the client asked about."""
-        self._acknowledged = False
+        self._acknowledged_count = 0
+        """Subscriptions at QoS 1 and 2."""
+        self._reads_all = False
         self._tree: FilterTree[str] | None = None
         self._grants: dict[int, Grant | None] = {}
         self.forms: dict[int, Form | None] = {}
@@ -137,7 +139,7 @@ class Feed:
     @property
     def needs_packet_ids(self) -> bool:
         """A delivery may be acknowledged, so there must be room for it in flight."""
-        return self._acknowledged or bool(self.resend)
+        return self._acknowledged_count > 0 or bool(self.resend)
 
     @property
     def idle(self) -> bool:
@@ -149,24 +151,37 @@ class Feed:
         """The filters that topics have to match."""
         return [one.pattern for one in self.subscriptions.values()]
 
-    def takes(self, subscription: Subscription) -> bool:
-        """Is a subscription of the session about what this feed reads?"""
-        return self.key in subscription.since
-
-    def set_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
-        """Those of the session that are about this log, from now on. An attached feed is DETACHED after it,
+    def change(self, changed: Mapping[str, Subscription | None]) -> None:
+        """Subscriptions of the session that are about this log, by topic filter: new ones, replaced ones, and None for
+        those that ended. The cost is that of what changes, not of what stays. An attached feed is DETACHED after it,
         until it is made ready."""
-        self.subscriptions = {one.topic_filter: one for one in subscriptions}
-        self._tree = None
-        if len(self.subscriptions) > _FEW_FILTERS:
+        subscriptions = self.subscriptions
+        added, removed = [], []
+        for topic_filter, one in changed.items():
+            old = subscriptions.get(topic_filter)
+            if one is not None:
+                subscriptions[topic_filter] = one
+                self._acknowledged_count += one.qos > 0
+                self.tells_place |= one.form.log is not None  # all of them, or none
+                if old is None:
+                    added.append((one.pattern, topic_filter))
+            elif old is not None:
+                del subscriptions[topic_filter]
+                removed.append((old.pattern, topic_filter))
+            if old is not None:
+                self._acknowledged_count -= old.qos > 0
+        if self._tree is not None:
+            for pattern, topic_filter in removed:
+                self._tree.remove(pattern, topic_filter)
+            for pattern, topic_filter in added:
+                self._tree.add(pattern, topic_filter)
+        elif len(subscriptions) > _FEW_FILTERS:
             self._tree = FilterTree()
-            for one in subscriptions:
+            for one in subscriptions.values():
                 self._tree.add(one.pattern, one.topic_filter)
-        self._acknowledged = any(one.qos for one in subscriptions)
-        self.tells_place = any(one.form.log is not None for one in subscriptions)
         self.forget_grants()
         if self.reader is not None and not self.replaying:
-            self._renew()
+            self._renew([pattern for pattern, _ in added], [pattern for pattern, _ in removed])
 
     def attach(
         self,
@@ -195,30 +210,43 @@ class Feed:
         """All that was in flight before the reconnect is sent again: only the subscriptions count from here
         on."""
         self.resend = {}
-        self._renew()
+        self._open(self.window.seen, self.patterns)
+        self.state = FeedState.DETACHED
 
-    def _renew(self) -> None:
-        """Go on with a new reader that knows the subscriptions of now, behind everything that was looked at.
+    def _renew(self, added: Collection[str], removed: Collection[str]) -> None:
+        """Go on with a new reader that knows the subscriptions of now, behind everything that was looked at. Some
+        patterns were added and some removed.
 
         Not the old one with other filters: a wake-up that was meant for the old filters may still be on its
         way to it and would carry it past records that only the new ones match.
         """
-        self._open(self.window.seen, self.patterns)
         self.state = FeedState.DETACHED
+        reader = self.reader
+        if self._reads_all or not isinstance(reader, Reader):
+            self._open(self.window.seen, self.patterns)
+            return
+        try:
+            self._use(reader.successor(self.window.seen, added, removed))
+        except OffsetOutOfRange:  # retention has passed it
+            self._open(self.window.seen, self.patterns)
 
     def _open(self, start: int, filters: Sequence[str] | None) -> int:
         """A reader at `start`, or at the nearest offset that is left, of the topics that match a filter, None for all;
         returns where."""
         if self.reader is not None:
             self.reader.close()
+        self._reads_all = filters is None
         try:
             reader = self.log.reader(start, topics=filters)
         except OffsetOutOfRange as error:
             reader = self.log.reader("earliest" if start < error.start else "latest", topics=filters)
+        self._use(reader)
+        return reader.offset
+
+    def _use(self, reader: Reader) -> None:
         on_wake = self._on_wake
         reader.on_wake = lambda woken, _: on_wake((self, woken))
         self.reader = reader
-        return reader.offset
 
     # Around each read, in the event loop's thread. The read itself may happen in another one.
 

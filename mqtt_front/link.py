@@ -104,6 +104,7 @@ class Link:
         "discarded_bytes",
         "exactly_once",
         "exchange",
+        "filters_served",
         "holds",
         "identity",
         "inflight_limit",
@@ -170,6 +171,8 @@ class Link:
         """How fast the client may publish, if there is a limit to it: publishes and bytes."""
         self.requests: Rate | None = None
         """How often the client may ask for something that is answered one by one, once it did."""
+        self.filters_served = 0
+        """Topic filters that were served since other clients had their turn."""
         self.topics_created = 0
         """Topics that the client brought into the logs."""
         self.holds = Hold(0)

@@ -14,9 +14,12 @@ import numpy as np
 from mqtt_front.topic_tree import TopicTree
 from timestone.batch import Batch
 from timestone.entries import ENTRY
+from timestone.filters import FilterTree, is_wildcard
 from timestone.log import Log
 
 _BATCH_BYTES = 128 * 1024
+_FEW_FILTERS = 8
+"""Up to so many filters with wildcards are searched for one after the other."""
 
 
 class RetainedMessage(NamedTuple):
@@ -86,13 +89,37 @@ class RetainedMessages:
         self._tree.remove(topic)
         return True
 
-    def has_any(self, topic_filter: str) -> bool:
-        """Does a message match the filter?"""
-        return next(self._tree.matching(topic_filter), None) is not None
+    def may_match(self, filters: Iterable[str]) -> bool:
+        """False when no message matches any of the filters. Filters with wildcards are not searched for when there are
+        many."""
+        if not self._offsets:
+            return False
+        wild = []
+        for one in filters:
+            if one in self._offsets:
+                return True
+            if is_wildcard(one):
+                wild.append(one)
+        return len(wild) > _FEW_FILTERS or any(
+            next(self._tree.matching(one), None) is not None for one in wild
+        )
 
     def offsets(self, filters: Iterable[str], start: int, until: int) -> list[int]:
         """The offsets in [start, until) of messages whose topic matches one of the filters, in order."""
-        found = {self._offsets[topic] for one in filters for topic in self._tree.matching(one)}
+        wild: list[str] = []
+        found: set[int] = set()
+        for one in filters:
+            if is_wildcard(one):
+                wild.append(one)
+            elif (offset := self._offsets.get(one)) is not None:
+                found.add(offset)
+        if len(wild) <= _FEW_FILTERS:
+            found.update(self._offsets[topic] for one in wild for topic in self._tree.matching(one))
+        else:  # each of them may match most topics, so each topic is looked at once
+            tree: FilterTree[None] = FilterTree()
+            for one in wild:
+                tree.add(one, None)
+            found.update(offset for topic, offset in self._offsets.items() if tree.matches_any(topic))
         return sorted(offset for offset in found if start <= offset < until)
 
     def batch(self, offsets: Sequence[int], following: int) -> Batch:

@@ -1,9 +1,9 @@
-"""What a new subscription gets first: the messages that were retained when it was made, in the order of their offsets.
+"""What new subscriptions get first: the messages that were retained when they were made, in the order of their offsets.
 
 What is published to their topics afterwards replaces them; it is delivered live and no longer from here.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -80,41 +80,41 @@ class RetainedCursor:
 
 
 class RetainedFeed(Feed):
-    """The retained messages of one log that one subscription was about when it was made."""
+    """The retained messages of one log that the subscriptions of one SUBSCRIBE were about when they were made."""
 
-    __slots__ = ("topic_filter", "until")
+    __slots__ = ("topic_filters", "until")
 
     def __init__(
         self,
         session: "Session",
         source: LogSource,
         key: str,
-        topic_filter: str,
+        topic_filters: Iterable[str],
         *,
         until: int,
         seen: int = 0,
         in_flight: Iterable[int] = (),
     ) -> None:
         super().__init__(session, source, seen, in_flight, key)
-        self.topic_filter = topic_filter
+        self.topic_filters = dict.fromkeys(topic_filters)
+        """Of those whose messages it has still to send."""
         self.until = until
 
     @property
     def idle(self) -> bool:
         return (self.window.seen >= self.until or not self.subscriptions) and not self.window.in_flight_count
 
-    def takes(self, subscription: Subscription) -> bool:
-        return subscription.topic_filter == self.topic_filter
-
-    def set_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
-        """The one that it is about; RETAIN goes out as it is [MQTT-3.3.1-8]."""
-        super().set_subscriptions([replace(one, retain_as_published=True, since={}) for one in subscriptions])
-
-    def end(self) -> None:
-        """Send no more; what is in flight goes on."""
-        self.until = min(self.until, self.window.seen)
-        if self.reader is not None and not self.replaying:
-            self._renew()
+    def change(self, changed: Mapping[str, Subscription | None]) -> None:
+        """As `Feed.change`; RETAIN goes out as it is [MQTT-3.3.1-8]."""
+        for topic_filter, one in changed.items():
+            if one is None:
+                self.topic_filters.pop(topic_filter, None)
+        super().change(
+            {
+                topic_filter: None if one is None else replace(one, retain_as_published=True, since={})
+                for topic_filter, one in changed.items()
+            }
+        )
 
     def attach(self, resend: dict[int, tuple[int, int]], on_wake: OnWake, missed_qos0: bool = False) -> int:
         """As `Feed.attach`; none of it was missed, at any QoS."""

@@ -4,13 +4,13 @@ A session stores offsets, not messages. While its client is away it is a documen
 nothing else.
 """
 
-import itertools
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from mqtt_front.codec.reasons import Reason
-from mqtt_front.feed import Feed, LogSource, OnWake, own_key
+from mqtt_front.feed import Feed, FeedState, LogSource, OnWake, own_key
 from mqtt_front.filter_form import Kind
 from mqtt_front.outgoing_aliases import OutgoingAliases
 from mqtt_front.packet_ids import PacketIds
@@ -68,8 +68,9 @@ class Session:
     """One client's session. Used by the event loop's thread only."""
 
     __slots__ = (
-        "client", "client_id", "documented", "expiry_s", "feeds", "in_flight", "key", "no_local",
-        "outstanding", "packet_ids", "permissions", "received", "released", "saving_count",
+        "_changed", "_changes", "_key_count", "_no_local_count", "_replays", "_together",
+        "client", "client_id", "documented", "documented_subscriptions", "expiry_s", "feeds", "in_flight", "key",
+        "no_local", "outstanding", "packet_ids", "permissions", "received", "released", "saving_count",
         "subscriptions", "system_filters", "unsettled",
     )  # fmt: skip
 
@@ -105,6 +106,28 @@ class Session:
         """Those of its filters that are about what the server says of itself."""
         self.no_local = False
         """Some subscription wants to know who published a record."""
+        self._no_local_count = 0
+        self._changed: dict[str, Subscription | None] = {}
+        """By topic filter: subscriptions that begin or change with the change under way; None for those that end."""
+        self._changes: dict[Feed, dict[str, Subscription | None]] = {}
+        """Those of them that each feed reads for."""
+        self._together = False
+        self.documented_subscriptions: dict[str, str] = {}
+        """By topic filter: how it stands in the document, kept for those that did not change since. Empty while they
+        are few."""
+        self._key_count = 0
+        self._replays: list[Feed] = []
+        """Feeds that had to send something again when the client was connected."""
+
+    @contextmanager
+    def one_change(self) -> Iterator[None]:
+        """Take what is subscribed and unsubscribed within as one change: feeds are changed once, at the end."""
+        self._together = True
+        try:
+            yield
+        finally:
+            self._together = False
+            self._apply()
 
     def subscribe(
         self,
@@ -118,34 +141,35 @@ class Session:
         where `starts` says by name of the log; one that replaces another goes on where that one was, so that nothing is
         missed or doubled.
         """
-        old = self.subscriptions.get(subscription.topic_filter)
+        topic_filter = subscription.topic_filter
+        old = self.subscriptions.get(topic_filter)
         since = {} if old is None else dict(old.since)
-        touched = [feed for feed in self.feeds.values() if old is not None and feed.takes(old)]
         for source in sources:
             if subscription.form.kind is Kind.PLAIN:
-                touched += self._share_feed(source, since)
+                self._share_feed(source, since)
             else:
                 start = (starts or {}).get(source.log.name, Beginning(source.log.end_offset, False))
-                touched += self._own_feed(subscription, source, start, since)
-        self.subscriptions[subscription.topic_filter] = replace(subscription, since=since)
-        self._subscriptions_changed(touched)
+                self._own_feed(subscription, source, start, since)
+        self.subscriptions[topic_filter] = replace(subscription, since=since)
+        self._note(topic_filter, old)
         return old is None
 
-    def _share_feed(self, source: LogSource, since: dict[str, int]) -> list[Feed]:
+    def _share_feed(self, source: LogSource, since: dict[str, int]) -> None:
         """See to it that the feed of a log, which all plain subscriptions have in common, is there."""
-        name, end = source.log.name, source.log.end_offset
-        if name in self.feeds and name in since:
-            return []
-        since[name] = end
-        return [self.feeds.setdefault(name, Feed(self, source, end))]
+        name = source.log.name
+        if name not in self.feeds:
+            self.feeds[name] = Feed(self, source, source.log.end_offset)
+        elif name in since:
+            return
+        since[name] = source.log.end_offset
 
     def _own_feed(
         self, subscription: Subscription, source: LogSource, start: Beginning, since: dict[str, int]
-    ) -> list[Feed]:
+    ) -> None:
         """See to it that the feed which only this subscription has is there."""
         key = own_key(source, subscription.topic_filter)
         if key in self.feeds and key in since:
-            return []
+            return
         if key in self.feeds:  # of a subscription that has ended, and left something in flight
             ended = self.feeds.pop(key)
             ended.key = self._free_key("ended")
@@ -159,37 +183,42 @@ class Session:
             if start.missed:
                 feed.lost(start.offset)
         self.feeds[key] = feed
-        return [feed]
 
     def _free_key(self, kind: str) -> str:
-        return next(key for number in itertools.count() if (key := f"{kind}/{number}") not in self.feeds)
+        while (key := f"{kind}/{self._key_count}") in self.feeds:
+            self._key_count += 1
+        self._key_count += 1
+        return key
 
     def unsubscribe(self, topic_filter: str) -> bool:
         """End a subscription; False when there was none. What is in flight goes on."""
         old = self.subscriptions.pop(topic_filter, None)
         if old is None:
             return False
-        self._subscriptions_changed([feed for feed in self.feeds.values() if feed.takes(old)])
+        self._note(topic_filter, old)
         return True
 
-    def deliver_retained(self, topic_filter: str) -> None:
-        """Send what is retained for the topics of a subscription, once. What replaces it from now on is delivered
-        live, so nothing is missed between the two, and nothing old comes after the new."""
+    def deliver_retained(self, topic_filters: Iterable[str]) -> None:
+        """Send what is retained for the topics of some subscriptions, each message once. What replaces it from now on
+        is delivered live, so nothing is missed between the two, and nothing old comes after the new."""
         self.drop_idle_feeds()
-        subscription = self.subscriptions[topic_filter]
-        for source in [feed.source for feed in self.feeds.values() if feed.key in subscription.since]:
+        by_feed: dict[str, dict[str, Subscription | None]] = {}
+        for topic_filter in topic_filters:
+            subscription = self.subscriptions[topic_filter]
+            for key in subscription.since:
+                by_feed.setdefault(key, {})[topic_filter] = subscription
+        for key, wanted in by_feed.items():
+            source = self.feeds[key].source
             for feed in self.feeds.values():
-                if (
-                    isinstance(feed, RetainedFeed)
-                    and feed.topic_filter == topic_filter
-                    and feed.source is source
-                ):
-                    feed.end()
-            if source.retained.catch_up() and not source.retained.has_any(topic_filter):
+                if isinstance(feed, RetainedFeed) and feed.log is source.log:
+                    again = wanted.keys() & feed.topic_filters.keys()
+                    if again:
+                        feed.change(dict.fromkeys(again))
+            if source.retained.catch_up() and not source.retained.may_match(wanted):
                 continue
             key = self._free_key("retained")
-            feed = RetainedFeed(self, source, key, topic_filter, until=source.log.end_offset)
-            feed.set_subscriptions([subscription])
+            feed = RetainedFeed(self, source, key, wanted, until=source.log.end_offset)
+            feed.change(wanted)
             self.feeds[key] = feed
 
     def restore(
@@ -198,15 +227,38 @@ class Session:
         """Take subscriptions over from a document. `sources` finds the logs that a filter is about today: for
         one that was not among them before, the subscription begins now."""
         self.subscriptions = {one.topic_filter: one for one in subscriptions}
-        self._subscriptions_changed(self.feeds.values())
-        for one in list(self.subscriptions.values()):
-            self.subscribe(one, sources(one.topic_filter))
+        self._no_local_count = sum(one.no_local for one in self.subscriptions.values())
+        self._changes = {feed: {} for feed in self.feeds.values()}  # one may have no subscription left
+        with self.one_change():
+            for one in list(self.subscriptions.values()):
+                self.subscribe(one, sources(one.topic_filter))
 
-    def _subscriptions_changed(self, feeds: Iterable[Feed]) -> None:
-        self.system_filters = tuple(one for one in self.subscriptions if one.partition("/")[0] == "$SYS")
-        self.no_local = any(one.no_local for one in self.subscriptions.values())
-        for feed in feeds:
-            feed.set_subscriptions([one for one in self.subscriptions.values() if feed.takes(one)])
+    def _note(self, topic_filter: str, old: Subscription | None) -> None:
+        """The subscription for a filter is another one than `old`: its feeds have to know."""
+        new = self.subscriptions.get(topic_filter)
+        self._changed[topic_filter] = new
+        self.documented_subscriptions.pop(topic_filter, None)
+        for one in (old, new):
+            if one is not None:
+                for key in one.since:
+                    if (feed := self.feeds.get(key)) is not None:
+                        self._changes.setdefault(feed, {})[topic_filter] = new
+        self._no_local_count += (new is not None and new.no_local) - (old is not None and old.no_local)
+        if not self._together:
+            self._apply()
+
+    def _apply(self) -> None:
+        changed, self._changed = self._changed, {}
+        changes, self._changes = self._changes, {}
+        self.no_local = self._no_local_count > 0
+        if any(one.partition("/")[0] == "$SYS" for one in changed):
+            self.system_filters = tuple(one for one in self.subscriptions if one.partition("/")[0] == "$SYS")
+        for feed in self.feeds.values():
+            if isinstance(feed, RetainedFeed):
+                for topic_filter in changed.keys() & feed.topic_filters.keys():
+                    changes.setdefault(feed, {})[topic_filter] = changed[topic_filter]
+        for feed, concerned in changes.items():
+            feed.change(concerned)
 
     def attach(self, on_wake: OnWake, missed_qos0: bool = False) -> dict[str, int]:
         """A client is connected: every feed goes on at its committed offset. Returns by log the offsets that retention
@@ -214,16 +266,16 @@ class Session:
         self.outstanding = len(self.released)
         self.drop_idle_feeds()
         gaps: dict[str, int] = {}
+        resends: dict[Feed, dict[int, tuple[int, int]]] = {}
+        for packet_id, entry in self.in_flight.items():
+            resends.setdefault(entry.feed, {})[entry.offset] = (packet_id, entry.qos)
         for name, feed in self.feeds.items():
-            resend = {
-                entry.offset: (packet_id, entry.qos)
-                for packet_id, entry in self.in_flight.items()
-                if entry.feed is feed
-            }
+            resend = resends.get(feed, {})
             gap = feed.attach(resend, on_wake, missed_qos0)
             if gap:
                 gaps[name] = gap
                 self._forget(feed, resend.keys() - feed.resend.keys())
+        self._replays = [feed for feed in self.feeds.values() if feed.replaying]
         return gaps
 
     def detach(self) -> None:
@@ -315,9 +367,10 @@ class Session:
         self.outstanding += len(released)
         return released
 
-    def feeds_in_order(self) -> list[Feed]:
-        """The feeds in the order in which they should be served: what was retained is older than what is live."""
-        feeds = list(self.feeds.values())
+    def feeds_in_order(self, state: FeedState) -> list[Feed]:
+        """The feeds in a state, in the order in which they should be served: what was retained is older than what is
+        live."""
+        feeds = [feed for feed in self.feeds.values() if feed.state is state]
         if len(feeds) > 1:
             feeds.sort(key=lambda feed: not isinstance(feed, RetainedFeed))
         return feeds
@@ -325,9 +378,12 @@ class Session:
     def must_wait(self, feed: Feed) -> bool:
         """Does another feed have to send again what was in flight before this one sends anything new?
         [MQTT-4.6.0-1]"""
-        if len(self.feeds) == 1 or feed.replaying:
+        if not self._replays or feed.replaying:
             return False
-        return any(other.replaying for other in self.feeds.values())
+        replays = self._replays
+        while replays and not replays[-1].replaying:
+            replays.pop()
+        return bool(replays)
 
     @property
     def committed(self) -> Mapping[str, int]:

@@ -23,13 +23,16 @@ from mqtt_front.subscription import Subscription
 from timestone.errors import TimestoneError
 from timestone.json_document import integer, integers, json_object
 
-VERSION = 2
-_READABLE = (1, 2)
-"""Version 1 knows no feeds but those of whole logs."""
+VERSION = 3
+_READABLE = (1, 2, 3)
+"""Version 1 knows no feeds but those of whole logs. Up to version 2 a feed of retained messages has one filter."""
 NEVER_S = 0xFFFFFFFF
 _MAGIC = b"TSES"
 _HEADER = struct.Struct("<4sB3xId")
 assert _HEADER.size == 20
+_quoted = json.encoder.encode_basestring_ascii
+_BOOLEANS = ("false", "true")
+_FEW_SUBSCRIPTIONS = 8
 _SUBSCRIPTION_IDENTIFIER_MAX = 268_435_455
 
 
@@ -55,18 +58,7 @@ class Lifetime(NamedTuple):
 def encode_session(session: Session, ended_s: float, receipts: Receipts) -> bytes:
     """The document of a session whose client left at `ended_s`, or 0 when it is connected."""
     body = {
-        "subscriptions": [
-            {
-                "filter": one.topic_filter,
-                "qos": one.qos,
-                "no_local": one.no_local,
-                "retain_as_published": one.retain_as_published,
-                "identifier": one.identifier,
-                "since": dict(one.since),
-            }
-            for one in session.subscriptions.values()
-        ],
-        "logs": {key: _feed_state(session, feed) for key, feed in session.feeds.items() if not feed.idle},
+        "logs": _feed_states(session),
         "last_packet_id": session.packet_ids.last,
         "released": list(session.released),
         "received": sorted(session.received - session.unsettled),
@@ -74,23 +66,50 @@ def encode_session(session: Session, ended_s: float, receipts: Receipts) -> byte
         "settled": dict(receipts.settled),
         "run": receipts.run_id,
     }
+    subscriptions = ",".join(_subscription_texts(session))
+    rest = json.dumps(body, separators=(",", ":"))
     return (
         _HEADER.pack(_MAGIC, VERSION, session.expiry_s, ended_s)
-        + json.dumps(body, separators=(",", ":")).encode()
+        + f'{{"subscriptions":[{subscriptions}],{rest[1:]}'.encode()
     )
 
 
-def _feed_state(session: Session, feed: Feed) -> dict[str, Any]:
-    shared = isinstance(feed, SharedFeed)
-    state = {
-        "id": feed.log.id,
-        "seen": feed.window.seen,
-        "in_flight": [
-            [packet_id, entry.offset, entry.qos]
-            for packet_id, entry in session.in_flight.items()
-            if entry.feed is feed and (entry.qos == 2 or not shared)
-        ],
+def _subscription_texts(session: Session) -> Iterable[str]:
+    """The subscriptions as JSON. There may be thousands, which are written whenever one changes or an offset moves:
+    only those that changed are encoded."""
+    subscriptions, known = session.subscriptions, session.documented_subscriptions
+    if len(subscriptions) <= _FEW_SUBSCRIPTIONS:
+        return map(_subscription_text, subscriptions.values())
+    for topic_filter in subscriptions.keys() - known.keys():
+        known[topic_filter] = _subscription_text(subscriptions[topic_filter])
+    return known.values()
+
+
+def _subscription_text(one: Subscription) -> str:
+    """A subscription as JSON, in a fifth of the time of `json.dumps`."""
+    since = ",".join([f"{_quoted(key)}:{offset}" for key, offset in one.since.items()])
+    identifier = "null" if one.identifier is None else one.identifier
+    return (
+        f'{{"filter":{_quoted(one.topic_filter)},"qos":{one.qos},"no_local":{_BOOLEANS[one.no_local]},'
+        f'"retain_as_published":{_BOOLEANS[one.retain_as_published]},"identifier":{identifier},"since":{{{since}}}}}'
+    )
+
+
+def _feed_states(session: Session) -> dict[str, Any]:
+    """By key: what each feed was doing."""
+    in_flight: dict[Feed, list[list[int]]] = {}
+    for packet_id, entry in session.in_flight.items():
+        if entry.qos == 2 or not isinstance(entry.feed, SharedFeed):
+            in_flight.setdefault(entry.feed, []).append([packet_id, entry.offset, entry.qos])
+    return {
+        key: _feed_state(feed, in_flight.get(feed, []))
+        for key, feed in session.feeds.items()
+        if not feed.idle
     }
+
+
+def _feed_state(feed: Feed, in_flight: list[list[int]]) -> dict[str, Any]:
+    state = {"id": feed.log.id, "seen": feed.window.seen, "in_flight": in_flight}
     if feed.key != feed.log.name:
         state["log"] = feed.log.name
     if isinstance(feed, SharedFeed):
@@ -98,7 +117,7 @@ def _feed_state(session: Session, feed: Feed) -> dict[str, Any]:
     if isinstance(feed, StreamFeed):
         state |= {"stream": feed.topic_filter} | ({} if feed.gap is None else {"gap": feed.gap})
     if isinstance(feed, RetainedFeed):
-        state |= {"retained": feed.topic_filter, "until": feed.until}
+        state |= {"retained": list(feed.subscriptions), "until": feed.until}
     return state
 
 
@@ -202,12 +221,14 @@ def _checked(body: dict[str, Any]) -> dict[str, Any]:
             integer(packet_id, 1, PACKET_ID_MAX)
             integer(offset)
             integer(qos, 1, 2)
-        for name in ("log", "stream", "shared", "retained"):
+        for name in ("log", "stream", "shared"):
             _text(state.get(name, ""))
         if state.get("gap") is not None:
             integer(state["gap"])
         if "retained" in state:
             integer(state["until"])
+            for topic_filter in _filters(state["retained"]):
+                _text(topic_filter)
     return body
 
 
@@ -215,6 +236,13 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no text")
     return value
+
+
+def _filters(retained: Any) -> list[str]:
+    """The filters of a feed of retained messages: up to version 2 it has one. Raises TypeError."""
+    if isinstance(retained, list):
+        return retained
+    return [_text(retained)]
 
 
 def _restore_feed(
@@ -246,10 +274,9 @@ def _restore_feed(
     elif "retained" in state:
         if state["id"] != log.id:
             return
-        topic_filter, until = state["retained"], state["until"]
-        feed = RetainedFeed(
-            session, source, key, topic_filter, until=until, seen=state["seen"], in_flight=in_flight
-        )
+        until, seen = state["until"], state["seen"]
+        filters = _filters(state["retained"])
+        feed = RetainedFeed(session, source, key, filters, until=until, seen=seen, in_flight=in_flight)
     elif state["id"] != log.id:
         if key == log.name:
             session.feeds[key] = Feed(session, source, log.start_offset)

@@ -4,6 +4,7 @@ Sessions are saved in one durable transaction for all that changed since the las
 own: the event loop never waits for the disk.
 """
 
+import functools
 import json
 import logging
 from collections.abc import Callable
@@ -167,7 +168,7 @@ class Sessions:
         self.connected_maximum = max(self.connected_maximum, len(self.connected))
         if session.expiry_s:  # of one that is to end with this connection, `save` takes the document away
             # At once: the document says when its time is over, and after a kill that must not be counted from before.
-            self._writer.write(session.key, encode_session(session, 0, self._receipts))
+            self._writer.write(session.key, self._encoding(session))
             session.documented = True
 
     def disconnect(self, session: Session) -> None:
@@ -210,7 +211,11 @@ class Sessions:
         if not session.expiry_s:
             return
         session.documented = True
-        self._writer.write(session.key, encode_session(session, 0, self._receipts), then)
+        self._writer.write(session.key, self._encoding(session), then)
+
+    def _encoding(self, session: Session) -> Callable[[], bytes]:
+        """What encodes the session of a client that is connected."""
+        return functools.partial(encode_session, session, 0, self._receipts)
 
     def amend(
         self, key: str, restore: Callable[[str, bytes], Session], change: Callable[[Session], None]
@@ -233,7 +238,7 @@ class Sessions:
         self._save_checkpoint()
         self._save_groups()
         for key, session in self._changed.items():
-            self._writer.write(key, encode_session(session, 0, self._receipts))
+            self._writer.write(key, self._encoding(session))
         self._changed.clear()
 
     def expire(self) -> None:

@@ -191,10 +191,15 @@ class MqttSettings(SecuritySettings):
     )
     client_bytes_per_s: int = setting(0, "the same for the bytes of its publishes", low=0)
     client_requests_per_s: int = setting(
-        1000,
-        "PINGREQ, SUBSCRIBE, UNSUBSCRIBE and AUTH of one client each second in the long run, ten seconds' worth at "
-        "once: each is answered one by one; 0: any number",
+        4000,
+        "PINGREQ, AUTH and topic filters in SUBSCRIBE and UNSUBSCRIBE of one client each second in the long run, ten "
+        "seconds' worth at once: each is answered one by one; 0: any number",
         low=0,
+    )
+    packet_filter_count: int = setting(
+        10_000,
+        "topic filters in one SUBSCRIBE or UNSUBSCRIBE, which is answered once all of them are served",
+        low=1,
     )
     client_topic_count: int = setting(
         100_000,

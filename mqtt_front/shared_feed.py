@@ -1,6 +1,6 @@
 """One session's part of a shared subscription in one log: it takes what nobody else has, as much as it has room for."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -152,14 +152,14 @@ class SharedFeed(Feed):
         if self.reader is not None:
             self._on_wake((self, self.reader))
 
-    def set_subscriptions(self, subscriptions: Sequence[Subscription]) -> None:
+    def change(self, changed: Mapping[str, Subscription | None]) -> None:
         member, session = self.session.key, self.session
-        if subscriptions:
+        if any(changed.values()):
             self.source.groups.joined(self.group, member)
             if session.client is not None:
                 self.group.connected(self)
-        super().set_subscriptions(subscriptions)
-        if not subscriptions:
+        super().change(changed)
+        if not self.subscriptions:
             mine = [one.offset for one in session.in_flight.values() if one.feed is self and one.qos == 2]
             self.group.acknowledged(mine)  # whatever becomes of the group, they are this client's
             self.source.groups.leave(self.group, member)

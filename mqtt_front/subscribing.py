@@ -1,7 +1,12 @@
 """SUBSCRIBE and UNSUBSCRIBE: a reason for each filter, and the session changed and saved before the answer
-goes out."""
+goes out.
 
-from collections.abc import Mapping, Sequence
+A packet with many filters is served in portions, with a turn of the event loop between two of them. Its client's next
+packet waits until the last portion is done.
+"""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqtt_front.codec.packets import MQTT_5, Request, Suback, Subscribe, Unsuback, Unsubscribe
@@ -27,12 +32,12 @@ def subscribe(broker: "Broker", link: Link, packet: Subscribe) -> None:
     wished = wishes(packet, link.level)
     asked = times(packet.requests, wished)
     if not asked:
-        _subscribe_all(broker, link, packet, wished, {})
+        _subscribe_all(_Subscribing(broker, link, packet, wished, {}))
         return
     link.wait("answer about where its replay begins")
     broker.read(
         lambda: {(log.name, time): beginning(log, time) for log in broker.router.logs for time in asked},
-        lambda found: link.go_on(lambda: _subscribe_all(broker, link, packet, wished, found)),
+        lambda found: link.go_on(lambda: _subscribe_all(_Subscribing(broker, link, packet, wished, found))),
     )
 
 
@@ -40,27 +45,99 @@ Found = Mapping[tuple[str, Start], Beginning]
 """By name of the log and time: what was looked up on the disk."""
 
 
-def _subscribe_all(
-    broker: "Broker", link: Link, packet: Subscribe, wished: Wishes, found: Found | Exception
+_PORTION = 256
+"""Filters that are served before other clients have their turn: some milliseconds."""
+_REFUSALS_LOGGED = 10
+"""Of one packet; more of them are counted in one line."""
+
+
+def _in_portions(
+    broker: "Broker",
+    link: Link,
+    count: int,
+    serve: Callable[[slice], None],
+    done: Callable[[], None],
+    start: int = 0,
 ) -> None:
-    session = link.session
-    assert session is not None
-    identifier = next(iter(packet.properties.subscription_identifiers), None)
-    known = session.system_filters
-    reasons = [
-        _subscribe(broker, link, session, request, identifier, wished, found) for request in packet.requests
-    ]
-    greeted = [
-        one
-        for one in packet.requests
-        if one.topic_filter in session.system_filters
-        and (one.retain_handling == 0 or (one.retain_handling == 1 and one.topic_filter not in known))
-    ]
+    """Serve `count` filters, portion by portion, then call `done`. The rest is left out when the client has gone.
+    Portions go over packets: a client may send thousands of small ones at once."""
+    end = min(start + _PORTION - link.filters_served, count)
+    link.filters_served += end - start
+    serve(slice(start, end))
+    if end == count:
+        done()
+    if link.filters_served == _PORTION and not link.closing:
+        link.filters_served = 0
+        link.wait("the rest of its topic filters")
+        rest = functools.partial(_in_portions, broker, link, count, serve, done, end)
+        broker.loop.call_soon(link.go_on, rest if end < count else _nothing)
+
+
+def _nothing() -> None:
+    """Nothing is left of a packet: its client's next one has its turn."""
+
+
+class _Subscribing:
+    """A SUBSCRIBE that is being served."""
+
+    def __init__(
+        self, broker: "Broker", link: Link, packet: Subscribe, wished: Wishes, found: Found | Exception
+    ) -> None:
+        assert link.session is not None
+        self.broker = broker
+        self.link = link
+        self.session = link.session
+        self.packet = packet
+        self.identifier = next(iter(packet.properties.subscription_identifiers), None)
+        self.wished = wished
+        self.found = found
+        self.reasons: list[int] = []
+        """By request."""
+        self.system_filters = self.session.system_filters
+        """Those of before."""
+        self.refused_count = 0
+
+    def warn(self, topic_filter: str, why: str) -> None:
+        """Say in the log that a filter is refused."""
+        self.refused_count += 1
+        if self.refused_count <= _REFUSALS_LOGGED:
+            self.broker.log.warning("%r may not subscribe to %r: %s", self.link, topic_filter[:200], why)
+
+    def greets(self, request: Request) -> bool:
+        """Does the subscription begin with what the server says of itself now?"""
+        topic_filter = request.topic_filter
+        return topic_filter in self.session.system_filters and (
+            request.retain_handling == 0
+            or (request.retain_handling == 1 and topic_filter not in self.system_filters)
+        )
+
+
+def _subscribe_all(work: _Subscribing) -> None:
+    requests = work.packet.requests
+
+    def serve(portion: slice) -> None:
+        retained: list[str] = []
+        with work.session.one_change():
+            work.reasons += [_subscribe(work, request, retained) for request in requests[portion]]
+        if retained:
+            work.session.deliver_retained(retained)
+
+    _in_portions(work.broker, work.link, len(requests), serve, functools.partial(_answer, work))
+
+
+def _answer(work: _Subscribing) -> None:
+    """SUBACK, once the session is durable, and then what the subscriptions bring."""
+    broker, link, session = work.broker, work.link, work.session
+    if work.refused_count > _REFUSALS_LOGGED:
+        left = work.refused_count - _REFUSALS_LOGGED
+        broker.log.warning("%r may not subscribe to %d more topic filters of the same packet", link, left)
+    greeted = [one for one in work.packet.requests if work.greets(one)] if session.system_filters else []
+    reasons = work.reasons
     if link.level != MQTT_5:
         reasons = [SUBACK_FAILURE if reason >= 0x80 else reason for reason in reasons]
 
     def saved() -> None:
-        link.send(Suback(packet.packet_id, tuple(reasons)))
+        link.send(Suback(work.packet.packet_id, tuple(reasons)))
         if session.client is link:
             broker.delivery.start(session)
             for request in greeted:
@@ -69,54 +146,46 @@ def _subscribe_all(
     broker.sessions.save(session, saved)
 
 
-def _subscribe(
-    broker: "Broker",
-    link: Link,
-    session: Session,
-    request: Request,
-    identifier: int | None,
-    wished: Wishes,
-    found: Found | Exception,
-) -> int:
-    """The reason code for one filter."""
+def _subscribe(work: _Subscribing, request: Request, retained: list[str]) -> int:
+    """The reason code for one filter, which is added to `retained` if it begins with the retained messages."""
+    broker, link, session, wished = work.broker, work.link, work.session, work.wished
+    topic_filter = request.topic_filter
     refusal = _refusal(broker, session, request)
     if refusal is None and link.permissions is not None:
-        asked = parse_filter(request.topic_filter)
+        asked = parse_filter(topic_filter)
         if not asked.shared and not link.permissions.may_subscribe(asked.pattern):
             refusal = _Refusal(Reason.NOT_AUTHORIZED, "no rule lets it")
         if asked.shared and not link.permissions.may_read_all(asked.pattern):
             refusal = _Refusal(Reason.NOT_AUTHORIZED, "it may not read all that is shared there")
     if refusal is not None:
         reason, why = refusal
-        broker.log.warning(
-            "%r may not subscribe to %r: %s (%s)", link, request.topic_filter[:200], why, reason.name
-        )
+        work.warn(topic_filter, f"{why} ({reason.name})")
         silent = reason is Reason.NOT_AUTHORIZED and not broker.settings.tell_not_authorized
         return Reason.UNSPECIFIED_ERROR if silent else reason
     qos = min(request.qos, broker.inbound.maximum_qos)
-    form, sources = parse_filter(request.topic_filter), broker.router.sources(request.topic_filter)
+    form, sources = parse_filter(topic_filter), broker.router.sources(topic_filter)
     # MQTT 5 lets a bridge ask for that; before, it can only say that it is one.
     bridged = link.bridge and form.kind is Kind.PLAIN
     subscription = Subscription(
-        request.topic_filter,
+        topic_filter,
         qos,
         request.no_local or bridged,
         request.retain_as_published or bridged,
-        identifier,
+        work.identifier,
     )
-    goes_on = request.topic_filter in session.subscriptions and not wished.reset
+    goes_on = topic_filter in session.subscriptions and not wished.reset
     try:
-        starts = {} if goes_on else _starts(sources, form, wished, found)
+        starts = {} if goes_on else _starts(sources, form, wished, work.found)
     except (InvalidName, OSError) as error:
-        broker.log.warning("%r may not subscribe to %r: %s", link, request.topic_filter[:200], error)
+        work.warn(topic_filter, str(error))
         return Reason.IMPLEMENTATION_SPECIFIC_ERROR
     if form.kind is Kind.STREAM:
         _say_what_is_gone(broker, link, starts)
     if form.kind is Kind.STREAM and wished.reset:
-        session.unsubscribe(request.topic_filter)
+        session.unsubscribe(topic_filter)
     new = session.subscribe(subscription, sources, starts)
     if form.kind is Kind.PLAIN and (request.retain_handling == 0 or (request.retain_handling == 1 and new)):
-        session.deliver_retained(request.topic_filter)
+        retained.append(topic_filter)
     return qos
 
 
@@ -193,12 +262,19 @@ def unsubscribe(broker: "Broker", link: Link, packet: Unsubscribe) -> None:
     """End subscriptions. What is in flight goes on; UNSUBACK follows once that is durable."""
     session = link.session
     assert session is not None
-    reasons = []
-    for topic_filter in packet.topic_filters:
-        if not topic_filter:
-            raise MalformedPacket("an empty topic filter")
-        existed = session.unsubscribe(topic_filter)
-        reasons.append(Reason.SUCCESS if existed else Reason.NO_SUBSCRIPTION_EXISTED)
-    session.drop_idle_feeds()
-    broker.delivery.start(session)
-    broker.sessions.save(session, lambda: link.send(Unsuback(packet.packet_id, tuple(reasons))))
+    reasons: list[int] = []
+
+    def serve(portion: slice) -> None:
+        with session.one_change():
+            for topic_filter in packet.topic_filters[portion]:
+                if not topic_filter:
+                    raise MalformedPacket("an empty topic filter")
+                existed = session.unsubscribe(topic_filter)
+                reasons.append(Reason.SUCCESS if existed else Reason.NO_SUBSCRIPTION_EXISTED)
+
+    def done() -> None:
+        session.drop_idle_feeds()
+        broker.delivery.start(session)
+        broker.sessions.save(session, lambda: link.send(Unsuback(packet.packet_id, tuple(reasons))))
+
+    _in_portions(broker, link, len(packet.topic_filters), serve, done)

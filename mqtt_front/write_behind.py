@@ -12,6 +12,10 @@ from mqtt_front.mailbox import Mailbox
 _RETRY_S = 1.0
 
 
+Document = bytes | None | Callable[[], bytes]
+"""A document, None to delete it, or what encodes it as it is then."""
+
+
 class Documents(Protocol):
     """Durable key-value spaces: what `store.documents` is."""
 
@@ -32,7 +36,7 @@ class WriteBehind:
         self._executor = executor
         self._log = log
         self._mailbox: Mailbox[Future[None]] = Mailbox(loop, self._written)
-        self._pending: dict[str, bytes | None] = {}
+        self._pending: dict[str, Document] = {}
         self._waiting: list[Callable[[], None]] = []
         self._writing: tuple[dict[str, bytes | None], list[Callable[[], None]]] | None = None
 
@@ -41,9 +45,10 @@ class WriteBehind:
         """Nothing waits to be written."""
         return not self._pending and self._writing is None
 
-    def write(self, key: str, document: bytes | None, then: Callable[[], None] | None = None) -> None:
+    def write(self, key: str, document: Document, then: Callable[[], None] | None = None) -> None:
         """Write a document soon, or delete it with None. `then` is called once that is durable, in the order of the
-        calls; also when the disk refused: then it is logged and tried again."""
+        calls; also when the disk refused: then it is logged and tried again. A function is called when the transaction
+        begins: what changes several times before that is encoded once."""
         if not self._pending and self._writing is None:
             self._loop.call_soon(self._start)
         self._pending[key] = document
@@ -53,7 +58,8 @@ class WriteBehind:
     def _start(self) -> None:
         if self._writing is not None or not self._pending:
             return
-        items, waiting = self._pending, self._waiting
+        items = {key: one() if callable(one) else one for key, one in self._pending.items()}
+        waiting = self._waiting
         self._pending, self._waiting = {}, []
         self._writing = (items, waiting)
         try:
@@ -71,7 +77,7 @@ class WriteBehind:
                 # What they are about goes on; what is at stake is a restart before the next attempt.
                 name = self._space.rpartition(".")[2]
                 self._log.error("%d %ss could not be saved: %s", len(items), name, error)
-                self._pending = items | self._pending
+                self._pending = {**items, **self._pending}
                 self._loop.call_later(_RETRY_S, self._start)
             for then in waiting:
                 try:

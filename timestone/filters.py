@@ -135,6 +135,26 @@ class FilterTree(Generic[Value]):
             del parent.children[level]
         return True
 
+    def matches_any(self, topic: str) -> bool:
+        """Does a filter match the topic name? Another thread may change the tree during the call."""
+        levels = topic.split("/")
+        guarded = topic.startswith("$")
+        open_nodes: list[tuple[_Node[Value], int]] = [(self._root, 0)]
+        while open_nodes:
+            node, depth = open_nodes.pop()
+            wild = not (guarded and depth == 0)
+            if wild and "#" in node.children:
+                return True
+            if depth == len(levels):
+                if node.values:
+                    return True
+                continue
+            if (child := node.children.get(levels[depth])) is not None:
+                open_nodes.append((child, depth + 1))
+            if wild and (child := node.children.get("+")) is not None:
+                open_nodes.append((child, depth + 1))
+        return False
+
     def matches(self, topic: str) -> Iterator[Value]:
         """The values whose filter matches; a value once for each of its filters that does."""
         levels = topic.split("/")

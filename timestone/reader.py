@@ -4,7 +4,7 @@ A reader costs its offset and, while it is parked, an entry in the log's set of 
 thread at a time; `wake` is called by the thread that appends."""
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -65,7 +65,7 @@ class Reader:
         self._closed = False
         self._woken: Flag | None = None
         """For `wait`, made by its first call: most of ten thousand readers have `on_wake` instead."""
-        self._filters: tuple[str, ...] | None = None
+        self._filters: tuple[str, ...] | dict[str, None] | None = None
         if topics is not None:
             self.set_topics(topics)
         if name is not None:
@@ -90,7 +90,7 @@ class Reader:
     @property
     def topics(self) -> tuple[str, ...] | None:
         """The topic filters; None for all records."""
-        return self._filters
+        return None if self._filters is None else tuple(self._filters)
 
     @property
     def caught_up(self) -> bool:
@@ -109,6 +109,31 @@ class Reader:
         self._choice = None if chosen is None else TopicChoice(self.log.topics, chosen)
         if self._registered:
             self.log.wakeups.register(self, self._filters)
+
+    def successor(self, start: int, added: Collection[str], removed: Collection[str]) -> "Reader":
+        """A reader at `start` in place of this one, which is closed, with some topic filters more and some less. The
+        cost is that of the filters that change, not of those that stay.
+
+        A wake-up that is on its way to this reader does not reach the new one: it may be about the old filters only.
+
+        Raises InvalidName, OffsetOutOfRange; then nothing is changed. ValueError for a reader with a name or of all
+        topics."""
+        if self._filters is None or self.name is not None:
+            raise ValueError("invalid reader: expected one with topic filters and without a name")
+        for topic_filter in added:
+            validate_filter(topic_filter)
+        other = Reader(self.log, start)
+        assert self._choice is not None
+        filters = self._filters if isinstance(self._filters, dict) else dict.fromkeys(self._filters)
+        for topic_filter in removed:
+            filters.pop(topic_filter, None)
+        filters.update(dict.fromkeys(added))
+        other._filters, self._filters = filters, ()
+        other._choice = self._choice.changed(added, removed)
+        other._registered = self.log.wakeups.replace(self, other, filters, added=added, removed=removed)
+        self._registered = False
+        self.close()
+        return other
 
     def read(
         self, *, max_records: int = READ_RECORDS, max_bytes: int = READ_BYTES, max_scan: int | None = None

@@ -23,6 +23,7 @@ from mqtt_front.errors import MalformedPacket, ProtocolViolation
 
 Ack = TypeVar("Ack", packets.Puback, packets.Pubrec, packets.Pubrel, packets.Pubcomp)
 
+_ANY_NUMBER = 1 << 32
 _USER_NAME, _PASSWORD, _WILL_RETAIN, _WILL_QOS, _WILL, _CLEAN, _RESERVED = (
     0x80,
     0x40,
@@ -46,9 +47,9 @@ def packet_end(data: bytes, at: int, end: int) -> tuple[int, int] | None:
     return body, body + length
 
 
-def decode_packet(first: int, body: bytes, level: int) -> Packet:
+def decode_packet(first: int, body: bytes, level: int, filters_max: int = _ANY_NUMBER) -> Packet:
     """The packet with first byte `first`. `level` is the protocol level of the connection; CONNECT carries
-    its own.
+    its own. `filters_max` is the most topic filters of a SUBSCRIBE or UNSUBSCRIBE.
 
     Raises MalformedPacket or ProtocolViolation, nothing else.
     """
@@ -58,7 +59,12 @@ def decode_packet(first: int, body: bytes, level: int) -> Packet:
     flags, decode = row
     if flags is not None and first & 0x0F != flags:
         raise MalformedPacket(f"{PacketType(first >> 4).name} with reserved flags {first & 0x0F:04b}")
-    return decode(first & 0x0F, Fields(body), level)
+    source = Fields(body)
+    if decode is _subscribe:
+        return _subscribe(flags, source, level, filters_max)
+    if decode is _unsubscribe:
+        return _unsubscribe(flags, source, level, filters_max)
+    return decode(first & 0x0F, source, level)
 
 
 def connect_level(body: bytes) -> int | None:
@@ -156,11 +162,15 @@ def _acknowledgement(
     return decode
 
 
-def _subscribe(flags: int, source: Fields, level: int) -> packets.Subscribe:
+def _subscribe(
+    flags: int | None, source: Fields, level: int, filters_max: int = _ANY_NUMBER
+) -> packets.Subscribe:
     packet_id = source.packet_id()
     properties = _properties(source, Carrier.SUBSCRIBE, level)
-    requests = []
+    requests: list[packets.Request] = []
     while source:
+        if len(requests) == filters_max:
+            raise _too_many(filters_max)
         topic_filter, options = source.text(), source.u8()
         requests.append(_request(topic_filter, options, level))
     if not requests:
@@ -181,11 +191,20 @@ def _suback(flags: int, source: Fields, level: int) -> packets.Suback:
     return packets.Suback(packet_id, tuple(source.rest()), properties)
 
 
-def _unsubscribe(flags: int, source: Fields, level: int) -> packets.Unsubscribe:
+def _too_many(filters_max: int) -> ProtocolViolation:
+    message = f"more than {filters_max} topic filters in one packet"
+    return ProtocolViolation(message, Reason.QUOTA_EXCEEDED, "packet_filter_count")
+
+
+def _unsubscribe(
+    flags: int | None, source: Fields, level: int, filters_max: int = _ANY_NUMBER
+) -> packets.Unsubscribe:
     packet_id = source.packet_id()
     properties = _properties(source, Carrier.UNSUBSCRIBE, level)
-    topic_filters = []
+    topic_filters: list[str] = []
     while source:
+        if len(topic_filters) == filters_max:
+            raise _too_many(filters_max)
         topic_filters.append(source.text())
     if not topic_filters:
         raise ProtocolViolation("UNSUBSCRIBE without a topic filter")

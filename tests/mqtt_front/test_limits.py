@@ -26,6 +26,7 @@ from mqtt_front.codec.packets import (
     Request,
     Suback,
     Subscribe,
+    Unsubscribe,
 )
 from mqtt_front.codec.properties import Properties
 from tests.support.mqtt_clients import RawClient
@@ -78,6 +79,13 @@ CASES = [
          said="client_publishes_per_s is 1"),
     Case("client_bytes_per_s", {"client_bytes_per_s": 10}, publish(payload=bytes(100)), 0x96),
     Case("client_requests_per_s", {"client_requests_per_s": 1}, many(11, Pingreq()), 0x96),
+    Case("client_requests_per_s", {"client_requests_per_s": 1}, subscribe(*"abcdefghijk"), 0x96),
+    Case("client_requests_per_s", {"client_requests_per_s": 1},
+         lambda client: client.send(Unsubscribe(1, tuple("abcdefghijk"))), 0x96),
+    Case("packet_filter_count", {"packet_filter_count": 3}, subscribe(*"abcd"), 0x97,
+         said="more than 3 topic filters"),
+    Case("packet_filter_count", {"packet_filter_count": 3},
+         lambda client: client.send(Unsubscribe(1, tuple("abcd"))), 0x97),
     Case("client_topic_count", {"client_topic_count": 3}, new_topics, 0x97, Puback, closed=False),
     Case("topic_levels", {"topic_levels": 3}, publish("a/b/c/d"), 0x90, Puback, closed=False),
     Case("topic_bytes", {"topic_bytes": 10}, publish("x" * 11), 0x90, Puback, closed=False),

@@ -33,6 +33,8 @@ GOLDEN_2 = bytes.fromhex("54534553 02 000000 100e0000 000000000070a740") + GOLDE
     b'"retained":"a/#","until":5}},"last',
 )  # fmt: skip
 """Version 2 also has feeds that are about one subscription."""
+GOLDEN_3 = GOLDEN_2.replace(b"TSES\2", b"TSES\3").replace(b'"retained":"a/#"', b'"retained":["a/#"]')
+"""Version 3 has feeds of the retained messages of several subscriptions."""
 
 
 @pytest.fixture
@@ -63,17 +65,41 @@ def test_the_document_of_version_1_is_read(source: LogSource) -> None:
     assert session.committed == {"mqtt": 4}
     assert (list(session.released), session.received, session.unsettled) == ([3], {7, 8, 9}, {9})
     written = encode_session(session, 3000.0, receipts(source, run_id=1))
-    assert written == document.replace(b"TSES\1", b"TSES\2", 1)
+    assert written == document.replace(b"TSES\1", b"TSES\3", 1)
 
 
-def test_the_document_of_version_2_is_read_and_written_byte_for_byte(source: LogSource) -> None:
-    document = GOLDEN_2.replace(b"%d", str(source.log.id).encode())
+@pytest.mark.parametrize("golden", [GOLDEN_2, GOLDEN_3])
+def test_the_document_of_version_2_and_3_is_read_and_written_byte_for_byte(
+    source: LogSource, golden: bytes
+) -> None:
+    document = golden.replace(b"%d", str(source.log.id).encode())
     session = decoded(document, source, run_id=1)
     assert session.committed == {"mqtt": 4, "retained/0": 1}
     retained = session.feeds["retained/0"]
     assert isinstance(retained, RetainedFeed) and (retained.until, retained.window.seen) == (5, 2)
     assert list(retained.subscriptions) == ["a/#"]
-    assert encode_session(session, 3000.0, receipts(source, run_id=1)) == document
+    written = encode_session(session, 3000.0, receipts(source, run_id=1))
+    assert written == GOLDEN_3.replace(b"%d", str(source.log.id).encode())
+
+
+def test_the_document_has_each_subscription_as_it_is_when_many_change(source: LogSource) -> None:
+    session = Session("c", NEVER_S)
+    filters = ['\u00e4/"+', *(f"d/{number}" for number in range(20))]
+    with session.one_change():
+        for topic_filter in filters:
+            session.subscribe(Subscription(topic_filter, 1), [source])
+
+    def check() -> None:
+        restored = decoded(encode_session(session, 0, receipts(source)), source)
+        assert restored.subscriptions == session.subscriptions
+
+    check()
+    session.subscribe(Subscription("d/1", 2, no_local=True, retain_as_published=True, identifier=9), [source])
+    session.unsubscribe("d/2")
+    check()
+    for number in range(3, 20):
+        session.unsubscribe(f"d/{number}")
+    check()
 
 
 def test_what_was_acknowledged_out_of_order_is_not_sent_again(source: LogSource) -> None:

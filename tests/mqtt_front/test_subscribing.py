@@ -1,7 +1,9 @@
 """SUBSCRIBE and UNSUBSCRIBE from outside: a reason for each filter, nothing missed, nothing after UNSUBACK."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -195,3 +197,63 @@ def test_too_many_subscriptions_are_refused_one_by_one_and_the_log_says_why(
         "nolog': there is no such log",
     ):
         assert f"{why} (" in caplog.text
+
+
+def calls_counted(server: MqttServer, work: Callable[[], object]) -> int:
+    """Calls of functions, compiled ones too, in the thread of the event loop."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    server.call(lambda: sys.setprofile(note))
+    work()
+    server.call(lambda: sys.setprofile(None))
+    return count
+
+
+@pytest.mark.parametrize(
+    ("prefix", "portion", "growth"),
+    [
+        ("", 400, 1.2),
+        ("", 100, 1.2),
+        ("+/", 400, 1.2),
+        ("+/", 100, 1.2),
+        # Each of these has a feed of its own, and a packet looks at every feed once.
+        ("$share/g/", 400, 2.0),
+        ("$queue/q/", 400, 2.0),
+        ("$stream/mqtt/", 400, 2.0),
+    ],
+)
+def test_subscribe_and_unsubscribe_cost_the_same_for_each_filter_when_the_session_has_many(
+    tmp_path: Path, prefix: str, portion: int, growth: float
+) -> None:
+    """Also when the filters are there already. Counted in calls of functions."""
+    filters = [f"{prefix}d/{number}" for number in range(2400)]
+
+    def subscribe(first: int) -> None:
+        for start in range(first, first + 400, portion):
+            requests = tuple(Request(one, 1) for one in filters[start : start + portion])
+            client.send(packets.Subscribe(1, requests))
+            assert set(client.expect(packets.Suback).reasons) == {1}
+
+    def unsubscribe(first: int) -> None:
+        for start in range(first, first + 400, portion):
+            client.send(packets.Unsubscribe(1, tuple(filters[start : start + portion])))
+            assert set(client.expect(Unsuback).reasons) == {0}
+
+    with (
+        mqtt_server(tmp_path, subscription_count=2400, session_save_ms=3_600_000) as server,
+        RawClient(server.address, 5) as client,
+    ):
+        client.connect("gateway", clean=False, properties=Properties(session_expiry_interval=3600))
+        subscribing = [
+            calls_counted(server, lambda first=first: subscribe(first)) for first in range(0, 2400, 400)
+        ]
+        again = [calls_counted(server, lambda: subscribe(0)) for _ in range(2)]
+        unsubscribing = [
+            calls_counted(server, lambda first=first: unsubscribe(first)) for first in range(0, 2400, 400)
+        ]
+    for costs in (subscribing, [*subscribing[:1], *again], unsubscribing[::-1]):
+        assert max(costs) < growth * costs[0], costs

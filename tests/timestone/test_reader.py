@@ -196,6 +196,48 @@ def test_filters_can_change_on_the_way(log: Log) -> None:
     assert reader.topics is None
 
 
+@pytest.mark.parametrize("many", [0, 50])
+def test_successor_reads_and_wakes_for_the_filters_of_now(store: Store, many: int) -> None:
+    log = store.log("a")
+    others = [f"other/{number}" for number in range(many)]
+    woken: list[str] = []
+    old = log.reader("latest", topics=["x", "y", *others])
+    old.on_wake = lambda reader, offset: woken.append("old")
+    assert old.park()
+    log.append(b"0", topic="z")
+    new = old.successor(0, ["z/+", "z"], ["x", *others[:20]])
+    new.on_wake = lambda reader, offset: woken.append("new")
+    assert new.topics == ("y", *others[20:], "z/+", "z")
+    assert numbers(new) == [0]
+    log.append_many([b"1", b"2"], topic="x")
+    assert new.park() is False and numbers(new) == []
+    assert new.park()
+    log.append(b"3", topic="x")
+    assert woken == []
+    log.append(b"4", topic="z/1")
+    assert woken == ["new"] and numbers(new) == [4]
+    with pytest.raises(StoreClosed):
+        old.read()
+
+
+def test_successor_does_not_move_when_the_reader_before_it_is_woken_late(store: Store) -> None:
+    log = store.log("a")
+    old = log.reader(topics="x")
+    new = old.successor(0, ["y"], [])
+    log.append(b"0", topic="y")
+    log.append(b"1", topic="x")
+    old.wake(1)  # the thread that appended has taken it out of the parked ones before
+    assert numbers(new) == [0, 1]
+
+
+def test_successor_is_refused_when_the_reader_has_a_name_or_reads_all_topics(store: Store) -> None:
+    log = store.log("a")
+    for reader in (log.reader(), log.reader(name="n", topics="x")):
+        with pytest.raises(ValueError, match="invalid reader"):
+            reader.successor(0, ["y"], [])
+        assert numbers(reader) == []
+
+
 # Parking.
 
 

@@ -1,6 +1,8 @@
 """A choice of topics is the same as trying every filter on every topic, and does not try them all."""
 
+import sys
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import timestone
 from timestone.entries import NO_TOPIC
 from timestone.filters import topic_matches
 from timestone.topic_choice import TopicChoice
+from timestone.topics import TopicDictionary
 
 FILTERS = ["a", "a/b", "#", "+", "a/#", "+/b", "$sys/#", "c", *[f"t/{number}" for number in range(20)]]
 TOPICS = ["a", "a/b", "b", "c", "$sys/x", "a/b/c", *[f"t/{number}" for number in range(20)]]
@@ -94,3 +97,72 @@ def test_filters_are_tried_only_on_topics_that_come_by(
         assert tried == []
         assert wild.mask(ids[5:9]).all() and wild.mask(ids[5:9]).all()
         assert tried == ["d/5", "d/6", "d/7", "d/8"]
+
+
+@given(
+    st.lists(st.sampled_from(FILTERS), unique=True, max_size=12),
+    st.lists(st.lists(st.sampled_from(FILTERS), unique=True, max_size=10), min_size=1, max_size=4),
+    st.lists(st.sampled_from([*TOPICS, None]), max_size=30),
+)
+def test_a_choice_matches_as_a_new_one_when_filters_are_added_and_removed(
+    log: timestone.Log, filters: list[str], changes: list[list[str]], topics: list[str | None]
+) -> None:
+    choice = TopicChoice(log.topics, filters)
+    current = dict.fromkeys(filters)
+    for change in changes:
+        added = [one for one in change if one not in current]
+        removed = [one for one in change if one in current]
+        choice = choice.changed(added, removed)
+        for one in removed:
+            del current[one]
+        current.update(dict.fromkeys(added))
+        ids = np.array([NO_TOPIC if one is None else log.topic_id(one) for one in topics], dtype=np.uint32)
+        expected = [wanted(list(current), one) for one in topics]
+        assert choice.mask(ids).tolist() == expected
+        assert [choice.wants(one) for one in ids.tolist()] == expected
+
+
+def test_a_choice_looks_up_new_topics_only_when_many_names_are_missing(tmp_path: Path) -> None:
+    """Thousands of filters wait for topics that come one by one."""
+    names = [f"d/{number}" for number in range(500)]
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        log = store.log("a")
+        choice = TopicChoice(log.topics, names)
+        looked_up = 0
+
+        def note(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal looked_up
+            looked_up += event == "call" and frame.f_code in (
+                TopicDictionary.find.__code__,
+                TopicDictionary.name.__code__,
+            )
+
+        ids = [log.topic_id(name) for name in names]
+        sys.setprofile(note)
+        try:
+            found = [choice.wants(topic_id) for topic_id in ids]
+        finally:
+            sys.setprofile(None)
+        assert all(found)
+        assert looked_up <= len(names)
+
+
+def test_a_choice_tries_no_filter_one_by_one_when_many_have_wildcards(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        calls[-1] += 1
+
+    with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
+        log = store.log("a")
+        topic_id = log.topic_id("d/3/x")
+        for count in (20, 2000):
+            choice = TopicChoice(log.topics, [f"d/{number}/+" for number in range(count)])
+            calls.append(0)
+            sys.setprofile(note)
+            try:
+                wanted = choice.wants(topic_id)
+            finally:
+                sys.setprofile(None)
+            assert wanted
+    assert calls[0] == calls[1]

@@ -159,3 +159,21 @@ def test_it_agrees_with_asking_each_reader_about_each_record(
 
 def _wants(filters: list[str] | None, topic: str | None) -> bool:
     return filters is None or (topic is not None and any(topic_matches(one, topic) for one in filters))
+
+
+def test_a_waiter_that_takes_the_place_of_another_is_woken_for_the_filters_of_now(wakeups: Wakeups) -> None:
+    old, new = parked(wakeups, "old", ["a", "e"]), Sleeper("new")
+    assert publish(wakeups, 0, ["a/b"]) == {}
+    assert wakeups.replace(old, new, ["e", "+/b"], added=["+/b"], removed=["a"])
+    assert publish(wakeups, 1, ["e", "a/b", "a"]) == {}, "it is not parked"
+    with wakeups.lock:
+        wakeups.park(new)
+    assert publish(wakeups, 4, ["a"]) == {}
+    assert publish(wakeups, 5, ["a", "a/b", "e"]) == {"new": 6}
+    wakeups.unregister(new)
+    assert publish(wakeups, 8, ["a", "a/b", "e"]) == {}
+
+
+def test_nothing_is_replaced_when_the_waiter_is_not_registered(wakeups: Wakeups) -> None:
+    assert not wakeups.replace(Sleeper("old"), Sleeper("new"), ["a"], added=["a"], removed=[])
+    assert publish(wakeups, 0, ["a"]) == {}
