@@ -213,7 +213,7 @@ class Feed:
         self._open(self.window.seen, self.patterns)
         self.state = FeedState.DETACHED
 
-    def _renew(self, added: Collection[str], removed: Collection[str]) -> None:
+    def _renew(self, added: Collection[str] = (), removed: Collection[str] = ()) -> None:
         """Go on with a new reader that knows the subscriptions of now, behind everything that was looked at. Some
         patterns were added and some removed.
 

@@ -1,7 +1,8 @@
 """SUBSCRIBE and UNSUBSCRIBE from outside: a reason for each filter, nothing missed, nothing after UNSUBACK."""
 
+import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -221,9 +222,9 @@ def calls_counted(server: MqttServer, work: Callable[[], object]) -> int:
         ("+/", 400, 1.2),
         ("+/", 100, 1.2),
         # Each of these has a feed of its own, and a packet looks at every feed once.
-        ("$share/g/", 400, 2.0),
-        ("$queue/q/", 400, 2.0),
-        ("$stream/mqtt/", 400, 2.0),
+        ("$share/g/", 400, 3.0),
+        ("$queue/q/", 400, 3.0),
+        ("$stream/mqtt/", 400, 3.0),
     ],
 )
 def test_subscribe_and_unsubscribe_cost_the_same_for_each_filter_when_the_session_has_many(
@@ -231,29 +232,31 @@ def test_subscribe_and_unsubscribe_cost_the_same_for_each_filter_when_the_sessio
 ) -> None:
     """Also when the filters are there already. Counted in calls of functions."""
     filters = [f"{prefix}d/{number}" for number in range(2400)]
+    places = range(0, len(filters), 400)
 
-    def subscribe(first: int) -> None:
-        for start in range(first, first + 400, portion):
+    def subscribe(gateway: RawClient, place: int) -> None:
+        for start in range(place, place + 400, portion):
             requests = tuple(Request(one, 1) for one in filters[start : start + portion])
-            client.send(packets.Subscribe(1, requests))
-            assert set(client.expect(packets.Suback).reasons) == {1}
+            gateway.send(packets.Subscribe(1, requests))
+            assert set(gateway.expect(packets.Suback).reasons) == {1}
 
-    def unsubscribe(first: int) -> None:
-        for start in range(first, first + 400, portion):
-            client.send(packets.Unsubscribe(1, tuple(filters[start : start + portion])))
-            assert set(client.expect(Unsuback).reasons) == {0}
+    def unsubscribe(gateway: RawClient, place: int) -> None:
+        for start in range(place, place + 400, portion):
+            gateway.send(packets.Unsubscribe(1, tuple(filters[start : start + portion])))
+            assert set(gateway.expect(Unsuback).reasons) == {0}
 
     with (
         mqtt_server(tmp_path, subscription_count=2400, session_save_ms=3_600_000) as server,
-        RawClient(server.address, 5) as client,
+        server.standing_still(),
+        RawClient(server.address, 5) as gateway,
     ):
-        client.connect("gateway", clean=False, properties=Properties(session_expiry_interval=3600))
-        subscribing = [
-            calls_counted(server, lambda first=first: subscribe(first)) for first in range(0, 2400, 400)
-        ]
-        again = [calls_counted(server, lambda: subscribe(0)) for _ in range(2)]
-        unsubscribing = [
-            calls_counted(server, lambda first=first: unsubscribe(first)) for first in range(0, 2400, 400)
-        ]
-    for costs in (subscribing, [*subscribing[:1], *again], unsubscribing[::-1]):
-        assert max(costs) < growth * costs[0], costs
+
+        def costs(work: Callable[[RawClient, int], None], places: Sequence[int]) -> list[int]:
+            return [calls_counted(server, functools.partial(work, gateway, place)) for place in places]
+
+        gateway.connect("gateway", clean=False, properties=Properties(session_expiry_interval=3600))
+        subscribing = costs(subscribe, places)
+        again = costs(subscribe, [0, 800])
+        unsubscribing = costs(unsubscribe, places)
+    for found in (subscribing, [*subscribing[:1], *again], unsubscribing[::-1]):
+        assert max(found) < growth * found[0], found
