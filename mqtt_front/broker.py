@@ -44,6 +44,7 @@ from mqtt_front.wills import Wills
 from mqtt_front.write_behind import Documents
 from timestone import __version__
 from timestone.config import Ack
+from timestone.steady_clock import SteadyClock
 
 Value = TypeVar("Value")
 MAXIMUM_QOS = 2
@@ -85,6 +86,7 @@ class Broker:
         guard: Guard,
         save_executor: Executor,
         read_executor: Executor,
+        steady: SteadyClock,
         log: logging.Logger,
     ) -> None:
         self.guard = guard
@@ -112,7 +114,7 @@ class Broker:
             Rate(settings.connects_per_s, self.deadlines.now) if settings.connects_per_s else None
         )
         self.receipts = Receipts(router.logs)
-        self.time = PassingTime()
+        self.time = PassingTime(steady=steady)
         self.sessions = Sessions(
             documents, loop, save_executor, self.receipts, groups=router.groups, log=log, time=self.time
         )

@@ -75,6 +75,7 @@ class MqttFront:
             guard=guard,
             save_executor=self._save_executor,
             read_executor=self._read_executor,
+            steady=self._store.steady_clock,
             log=self._log,
         )
         broker.poll(loop)

@@ -105,10 +105,10 @@ class Groups:
             for key in self._left:
                 group = self._groups[key]
                 if not group.unused_s:
-                    group.unused_s = time.wall_s()
+                    group.unused_s = time.kept_s()
                     group.touch()
-                # No more than all of them: the clock may have been set back since.
-                left_s = min(0.0, group.unused_s - time.wall_s()) + lifetime_s
+                # No more than all of them: power may have failed since.
+                left_s = min(0.0, group.unused_s - time.kept_s()) + lifetime_s
                 self._ends.set(key, time.now_s() + left_s)
             self._left.clear()
         for key in self._ends.take(time.now_s()):

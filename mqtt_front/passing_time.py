@@ -1,13 +1,15 @@
 """Time as the front counts it: what has passed since, whatever is done to the wall clock meanwhile.
 
 Sessions, wills and messages live for a number of seconds. While the server runs those are counted by the clock that
-nobody sets. What is on the disk, when a session ended, when a will is due, when a record was appended, is a time of the
-wall clock, because another process, perhaps after another boot, has to make sense of it.
+nobody sets. When a session ended and when a will is due is kept over restarts in the time of the store, which counts
+only what has provably passed: a start with a wrong clock ends no session. When a record was appended is a time of the
+wall clock.
 """
 
 from collections import deque
 
 from timestone.clock import Clock
+from timestone.steady_clock import SteadyClock
 
 _US = 1_000_000
 _LEAP_US = _US
@@ -19,8 +21,10 @@ _LEAPS_MAX = 100
 class PassingTime:
     """Seconds that pass, and how old records are. Used by one thread."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, steady: SteadyClock | None = None) -> None:
+        """steady: of the store; without one, what is kept lasts as long as this object."""
         self._clock = clock or Clock()
+        self._steady = steady or SteadyClock(self._clock, None)
         self._lead_us = self._clock.now_us() - self._clock.uptime_us()
         self._leaps: deque[tuple[int, int]] = deque(maxlen=_LEAPS_MAX)
         """The wall clock's time before each leap ahead, and how far it leapt."""
@@ -30,8 +34,12 @@ class PassingTime:
         return self._clock.uptime_us() / _US
 
     def wall_s(self) -> float:
-        """Seconds since 1970, for what is written to the disk and read from there."""
+        """Seconds since 1970, for people."""
         return self._clock.now_us() / _US
+
+    def kept_s(self) -> float:
+        """Seconds of the store's life that have provably passed, above 0: for what is kept over restarts."""
+        return (1 + self._steady.now_us()) / _US
 
     def look(self) -> None:
         """Notice that somebody has set the wall clock. Called at each tick."""

@@ -1,8 +1,8 @@
 """A session as bytes: how it is kept while its client is away and across restarts of the server.
 
-Layout (little endian): magic "TSES", version u8, three zero bytes, expiry u32 (seconds), ended f64 (seconds
-since 1970; 0 when the client was connected), then a JSON object. What is needed to expire a session stands in
-front, so that a million of them can be loaded without parsing each.
+Layout (little endian): magic "TSES", version u8, three zero bytes, expiry u32 (seconds), ended f64 (seconds of the
+store, see `PassingTime.kept_s`; 0 when the client was connected), then a JSON object. What is needed to expire a
+session stands in front, so that a million of them can be loaded without parsing each.
 """
 
 import json
@@ -47,12 +47,12 @@ class Lifetime(NamedTuple):
     expiry_s: int
     ended_s: float
 
-    def left_s(self, wall_s: float) -> float | None:
-        """Seconds that it has left at this time since 1970; None for ever. No more than all of them: the clock may have
-        been set back since it ended. One that was connected when the server died has all of them."""
+    def left_s(self, now_s: float) -> float | None:
+        """Seconds that it has left at this time of the store; None for ever. No more than all of them: an older version
+        has noted a time since 1970. One that was connected when the server died has all of them."""
         if self.expiry_s == NEVER_S:
             return None
-        return min(0.0, self.ended_s - wall_s) + self.expiry_s if self.ended_s else self.expiry_s
+        return min(0.0, self.ended_s - now_s) + self.expiry_s if self.ended_s else self.expiry_s
 
 
 def encode_session(session: Session, ended_s: float, receipts: Receipts) -> bytes:

@@ -85,14 +85,14 @@ class Sessions:
     def load(self) -> None:
         """Read what an earlier process left, in its documents and in the logs, and note that this is done. Touches the
         disk: call it before the loop serves anybody."""
-        wall_s = self._time.wall_s()
+        now_s = self._time.kept_s()
         documents = self._documents.items(SPACE)
         checkpoint = documents.pop(_CHECKPOINT_KEY, None)
         groups = {key: documents.pop(key) for key in list(documents) if key.startswith(KEY_PREFIX)}
         self._receipts.recover(self._settled(checkpoint))
         written: dict[str, bytes | None] = {_CHECKPOINT_KEY: json.dumps(self._receipts.settled).encode()}
         for key, document in documents.items():
-            known = ended_at(with_found_receipts(key, document, self._receipts), wall_s)
+            known = ended_at(with_found_receipts(key, document, self._receipts), now_s)
             if known is not document:
                 documents[key] = written[key] = known
         self._documents.put_many(SPACE, written)
@@ -181,7 +181,7 @@ class Sessions:
             else:
                 self._groups.session_ended(session.key)
             return
-        document = encode_session(session, self._time.wall_s(), self._receipts)
+        document = encode_session(session, self._time.kept_s(), self._receipts)
         self._put_away(session.key, document)
         self._save_groups()
         self._writer.write(session.key, document)
@@ -248,7 +248,7 @@ class Sessions:
             self.expired_count += 1
 
     def _put_away(self, key: str, document: bytes) -> None:
-        left_s = session_lifetime(document).left_s(self._time.wall_s())
+        left_s = session_lifetime(document).left_s(self._time.kept_s())
         expires_s = None if left_s is None else self._time.now_s() + left_s
         self._away[key] = _Stored(document, expires_s)
         if expires_s is not None:

@@ -1,7 +1,7 @@
 """A will as bytes: how it is kept while its client is connected or its delay runs, so that it outlives the server.
 
 Layout (little endian): magic "TWIL", version u8, QoS and RETAIN as in the first byte of a PUBLISH u8, bytes of the
-session key u16, session expiry u32 (seconds), due f64 (seconds since 1970; 0 while the client is connected), bytes of
+session key u16, session expiry u32 (seconds), due f64 (seconds of the store; 0 while the client is connected), bytes of
 the topic u16, bytes of the name of a log u16, bytes of the properties u32; then the session key
 (`session_key`), topic, the properties as in
 CONNECT without their length, the log and an offset u64, and the payload. Log and offset are the place of a will that is
@@ -37,7 +37,7 @@ class StoredWill(NamedTuple):
     will: Will
     session_expiry_s: int
     due_s: float
-    """Seconds since 1970; 0 while the client is connected."""
+    """Seconds of the store (`PassingTime.kept_s`); 0 while the client is connected."""
     place: Place | None = None
     """Where its record is, if it was published: known from just before that on."""
 

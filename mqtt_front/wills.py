@@ -38,7 +38,7 @@ class Records(Protocol):
 class KeptWill:
     """A will that is kept: of one stay of one client."""
 
-    __slots__ = ("due_s", "due_wall_s", "key", "place", "session_key", "will")
+    __slots__ = ("due_kept_s", "due_s", "key", "place", "session_key", "will")
 
     def __init__(self, key: str, session_key: str, will: Will) -> None:
         self.key = key
@@ -46,7 +46,7 @@ class KeptWill:
         self.will = will
         self.due_s = 0.0
         """By `PassingTime`."""
-        self.due_wall_s = 0.0
+        self.due_kept_s = 0.0
         """The same on the disk: seconds since 1970; 0 while the client is connected."""
         self.place: Place | None = None
         """Where its record is, once it may have been published."""
@@ -94,11 +94,10 @@ class Wills:
                 self._log.error("will %r is left alone: %s", key, error)
                 continue
             kept = KeptWill(key, stored.session_key, stored.will)
-            kept.due_wall_s, kept.place = stored.due_s, stored.place
+            kept.due_kept_s, kept.place = stored.due_s, stored.place
             delay_s = _delay_s(stored.will, stored.session_expiry_s)
-            left_s: float = min(
-                delay_s, stored.due_s - self._time.wall_s()
-            )  # the clock may have been set back
+            # An older version has noted a time since 1970, which is later than that.
+            left_s: float = min(delay_s, stored.due_s - self._time.kept_s())
             if kept.place is not None:
                 if self._records.holds(kept.place, stored.will.topic, key):
                     changed[key] = None
@@ -106,8 +105,8 @@ class Wills:
                 left_s = 0
             elif not stored.due_s:
                 left_s = delay_s
-                kept.due_wall_s = self._time.wall_s() + delay_s
-                changed[key] = encode_will(stored._replace(due_s=kept.due_wall_s))
+                kept.due_kept_s = self._time.kept_s() + delay_s
+                changed[key] = encode_will(stored._replace(due_s=kept.due_kept_s))
             self._wait(kept, left_s)
         if changed:
             self._documents.put_many(SPACE, changed)
@@ -129,7 +128,7 @@ class Wills:
         if delay_s == 0:
             self._publish_now(kept)
             return
-        kept.due_wall_s = self._time.wall_s() + delay_s
+        kept.due_kept_s = self._time.kept_s() + delay_s
         self._writer.write(kept.key, _document(kept, session_expiry_s))
         self._wait(kept, delay_s)
 
@@ -177,4 +176,4 @@ def _delay_s(will: Will, session_expiry_s: int) -> int:
 
 
 def _document(kept: KeptWill, session_expiry_s: int) -> bytes:
-    return encode_will(StoredWill(kept.session_key, kept.will, session_expiry_s, kept.due_wall_s, kept.place))
+    return encode_will(StoredWill(kept.session_key, kept.will, session_expiry_s, kept.due_kept_s, kept.place))

@@ -134,7 +134,7 @@ def serving(store: Store, **bounds: int) -> Iterator[Broker]:
         router = Router([store.log("mqtt")], [], topic_levels=settings.topic_levels)
         yield Broker(
             router, store.documents, loop, settings, Ack.WRITTEN,
-            guard=guard, save_executor=executor, read_executor=executor, log=log,
+            guard=guard, save_executor=executor, read_executor=executor, steady=store.steady_clock, log=log,
         )  # fmt: skip
 
 

@@ -138,10 +138,11 @@ def test_a_queue_ends_when_its_time_without_members_is_over(log: Log) -> None:
     assert pass_time(groups, 0) == 1
     documents = saved(groups)
     assert pass_time(groups, 60) == 1
+    clock.step(10 * 365 * 86_400_000)
     again = restored(documents, log)
     assert (pass_time(again, 0), pass_time(again, 39), pass_time(again, 1)) == (1, 1, 0)
     assert again.tally.of("c") == again.tally.total == 0
-    clock.step(-1_000_000)
+    time = PassingTime(clock)  # what has passed was lost
     again = restored(documents, log)
     assert (pass_time(again, 0), pass_time(again, 99), pass_time(again, 1)) == (1, 1, 0)
     assert saved(again) == {}

@@ -16,6 +16,7 @@ from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.manual_loop import ManualLoop
 from tests.support.step_clock import StepClock
 from tests.support.waiting import TIMEOUT_S
+from timestone.steady_clock import SteadyClock
 from timestone.store import Store
 
 
@@ -44,6 +45,7 @@ class SlowDocuments:
 class Parts:
     def __init__(self, store: Store, executor: ThreadPoolExecutor) -> None:
         self.loop, self.clock, self.documents = ManualLoop(), StepClock(), SlowDocuments(store)
+        self.steady = SteadyClock(self.clock, None)
         self.executor = executor
         self.logs = [store.log("mqtt")]
         self.receipts = Receipts(self.logs)
@@ -58,7 +60,7 @@ class Parts:
             self.executor,
             self.receipts,
             log=logging.getLogger("test"),
-            time=PassingTime(self.clock),
+            time=PassingTime(self.clock, steady=self.steady),
         )
         sessions.load()
         return sessions
@@ -207,6 +209,23 @@ def test_a_clock_that_is_set_back_keeps_no_session_longer(parts: Parts) -> None:
     for sessions in (parts.sessions, again):
         sessions.expire()
         assert len(sessions) == 0
+
+
+@pytest.mark.parametrize("days", [-20000, -1, 1, 3650])
+def test_session_lives_for_its_time_when_the_clock_of_a_restart_is_wrong(parts: Parts, days: int) -> None:
+    visit(parts, "a", 3600)
+    parts.saved()
+    parts.pass_time(1800)
+    parts.clock.step(days * 86_400_000)
+    parts.sessions = parts.restarted()
+    parts.sessions.expire()
+    assert "a" in parts.sessions
+    parts.pass_time(1799)
+    parts.sessions.expire()
+    assert "a" in parts.sessions
+    parts.pass_time(1)
+    parts.sessions.expire()
+    assert len(parts.sessions) == 0
 
 
 def test_a_client_that_comes_and_goes_is_looked_at_once(parts: Parts) -> None:

@@ -21,6 +21,7 @@ from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
 from tests.support.step_clock import StepClock
 from tests.support.waiting import wait_for
+from timestone.steady_clock import SteadyClock
 from timestone.store import Store
 
 PLACE = Place("mqtt", 7)
@@ -32,6 +33,7 @@ class Published:
 
     def __init__(self, store: Store, executor: ThreadPoolExecutor) -> None:
         self.clock = StepClock()
+        self.steady = SteadyClock(self.clock, None)
         self._topics: list[str] = []
         self.in_log: list[str] = []
         """Keys of wills that an earlier process has published."""
@@ -43,7 +45,7 @@ class Published:
         """As after a kill: only what is on the disk is left."""
         wills = Wills(
             self._publish, self, self.store.documents, self.loop, self.executor,
-            log=logging.getLogger("test"), time=PassingTime(self.clock),
+            log=logging.getLogger("test"), time=PassingTime(self.clock, steady=self.steady),
         )  # fmt: skip
         wills.load()
         self.wills = wills
@@ -191,14 +193,18 @@ def test_a_clock_that_is_set_neither_ends_a_delay_nor_draws_it_out(published: Pu
     assert published.topics == ["a"]
 
 
-def test_a_clock_that_is_behind_at_a_restart_draws_a_delay_out_by_no_more_than_all_of_it(
-    published: Published,
+@pytest.mark.parametrize("days", [-20000, -1, 1, 3650])
+def test_delay_of_a_will_goes_on_when_the_clock_of_a_restart_is_wrong(
+    published: Published, days: int
 ) -> None:
     published.left("c", will("a", 5), 100)
     published.stored()
-    published.clock.step(-86_400_000)
+    published.clock.advance(2_000)
+    published.clock.step(days * 86_400_000)
     published.restarted()
-    published.pass_time(5)
+    published.pass_time(2)
+    assert published.topics == []
+    published.pass_time(1)
     assert published.topics == ["a"]
 
 
@@ -329,7 +335,7 @@ def test_one_that_was_published_and_not_forgotten_is_not_published_again(tmp_pat
 
 def test_a_delayed_will_waits_for_the_next_start_when_the_server_stops(tmp_path: Path) -> None:
     clock = StepClock()
-    with timestone.open(tmp_path / "data") as store:
+    with timestone.open(tmp_path / "data", clock=clock) as store:
         with mqtt_server(tmp_path, store=store, clock=clock) as server:
             with RawClient(server.address, 5) as client:
                 late = Will("late", b"", properties=Properties(will_delay_interval=10))
