@@ -79,8 +79,8 @@ sanitize: $(INSTALLED) ## the compiled kernels under an address sanitizer, with 
 	{ ls timestone/_kernel.*.so mqtt_front/_kernel.*.so >/dev/null 2>&1 || { \
 	  echo "the kernels were not compiled, so there is nothing to look at: $(BIN)/python -m pip install cython"; exit 1; }; } && \
 	LD_PRELOAD="$$library" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc $$python -m pytest -q --capture=sys -p no:cacheprovider \
-	  tests/timestone/test_kernel.py tests/timestone/test_pure_kernel.py tests/timestone/test_open_records.py tests/timestone/test_draft.py \
-	  tests/mqtt_front/test_kernel.py tests/mqtt_front/test_gathering.py tests/mqtt_front/test_known_topics.py tests/mqtt_front/test_poller.py tests/mqtt_front/codec/test_scan.py tests/mqtt_front/codec/test_frame.py
+	  tests/timestone/kernel/test_loops.py tests/timestone/kernel/test_pure.py tests/timestone/kernel/test_open_records.py tests/timestone/writing/test_write_batch.py \
+	  tests/mqtt_front/kernel/test_loops.py tests/mqtt_front/kernel/test_publish_fast_path.py tests/mqtt_front/kernel/test_topic_cache.py tests/mqtt_front/net/test_poller.py tests/mqtt_front/codec/test_scan.py tests/mqtt_front/codec/test_frame.py
 
 bench: $(INSTALLED) ## how fast the engine is on this machine's disk
 	@$(BIN)/timestone bench segment-throughput

@@ -30,17 +30,17 @@ FOLDERS = {
 
 KERNELS = [
     Extension(
-        "timestone._kernel",
-        ["timestone/_kernel.pyx"],
-        depends=["timestone/_crc32c.h"],
+        "timestone.kernel._kernel",
+        ["timestone/kernel/_kernel.pyx"],
+        depends=["timestone/kernel/_crc32c.h"],
         include_dirs=["timestone"],
         extra_compile_args=["-g0"],  # debug information would be nine tenths of the file
         optional=True,
     ),
     Extension(
-        "mqtt_front._kernel",
-        ["mqtt_front/_kernel.pyx"],
-        depends=["mqtt_front/_sockets.h"],
+        "mqtt_front.kernel._kernel",
+        ["mqtt_front/kernel/_kernel.pyx"],
+        depends=["mqtt_front/kernel/_sockets.h"],
         include_dirs=["mqtt_front"],
         extra_compile_args=["-g0"],
         optional=True,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from timestone import kernel
+from timestone.kernel import loops as kernel
 
 _FSYNC_PROBES = 20
 _PACKAGES = ("timestone", "numpy", "crc32c", "pyarrow")

@@ -23,8 +23,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from timestone import kernel, pure_kernel
-from timestone.entries import ENTRY
+from timestone.kernel import loops
+from timestone.kernel import pure as pure_kernel
+from timestone.kernel.entries import ENTRY
 
 from .environment import probe_environment
 from .errors import BenchmarkError
@@ -165,7 +166,11 @@ def _engine_cases(count: int, size: int) -> Iterator[KernelCase]:
     for name, call in calls:
         label = f"{name}, {count} x {size} bytes"
         yield KernelCase(
-            name=label, items=count, pure="timestone.pure_kernel", native="timestone._kernel", call=call
+            name=label,
+            items=count,
+            pure="timestone.kernel.pure",
+            native="timestone.kernel._kernel",
+            call=call,
         )
 
 
@@ -179,7 +184,7 @@ def _scan_case(count: int, topics: int) -> KernelCase:
         name=f"scan_publishes, {count} x 100 bytes, QoS 1, {topics} topic{'s' * (topics > 1)}",
         items=count,
         pure="mqtt_front.codec.scan",
-        native="mqtt_front._kernel",
+        native="mqtt_front.kernel._kernel",
         call=lambda module: module.scan_publishes(data, 0, len(data), 4, _LIMIT),
     )
 
@@ -203,7 +208,7 @@ def _frame_case(frame: ModuleType, count: int, qos: int, level: int) -> KernelCa
         name=f"frame_records, {count} x 100 bytes, QoS {qos}, MQTT {'5' if level == 5 else '3.1.1'}",
         items=count,
         pure="mqtt_front.codec.frame",
-        native="mqtt_front._kernel",
+        native="mqtt_front.kernel._kernel",
         call=lambda module: module.frame_records(records, 0, forms, ids, 0, _LIMIT),
     )
 
@@ -214,7 +219,7 @@ def print_rows(rows: Sequence[KernelRow], head: Sequence[str]) -> None:
     console = Console(width=None if known_width else _FILE_WIDTH, highlight=False)
     for line in head:
         console.print(line, soft_wrap=True)
-    console.print(f"the engine uses the {kernel.NAME} kernel; nanoseconds an item, medians")
+    console.print(f"the engine uses the {loops.NAME} kernel; nanoseconds an item, medians")
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("function")
     for title in ("native", "pure Python", "ratio"):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import timestone
 from timestone import Draft
-from timestone.files import Files
-from timestone.inspection import inspect_store
+from timestone.disk.files import Files
+from timestone.repair.inspection import inspect_store
 
 from .environment import probe_environment
 from .errors import BenchmarkError

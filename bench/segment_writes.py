@@ -12,11 +12,11 @@ from pathlib import Path
 
 import timestone
 from timestone.config import Ack
-from timestone.draft import Draft
-from timestone.files import Files
+from timestone.disk.files import Files
 from timestone.index import IndexHeader
 from timestone.log import Log
-from timestone.segment_writer import SegmentWriter
+from timestone.writing.segment_writer import SegmentWriter
+from timestone.writing.write_batch import Draft
 
 from .cases import Case
 from .free_memory import touch_free_memory

@@ -12,39 +12,42 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, ClassVar, TypeVar
 
-from mqtt_front import acknowledging, enhanced, kernel, publishing, subscribing
 from mqtt_front.codec import packets
-from mqtt_front.codec.reasons import Reason
-from mqtt_front.complaints import Complaints
-from mqtt_front.connection import Inbound
-from mqtt_front.counters import Counts, system_counters
-from mqtt_front.deadlines import Deadlines, ticks
-from mqtt_front.delivery import Delivery
+from mqtt_front.delivery.delivery import Delivery
+from mqtt_front.delivery.system_topics import SystemTopics
 from mqtt_front.errors import ProtocolViolation
-from mqtt_front.events import Acknowledgements, Event, Pings, Publishes
-from mqtt_front.exactly_once import Receipts
-from mqtt_front.ingest import Appended, Ingest
-from mqtt_front.link import FRONT_BYTES, Link
-from mqtt_front.loop import Loop
-from mqtt_front.mailbox import Mailbox
-from mqtt_front.passing_time import PassingTime
-from mqtt_front.poller import Poller, PollingLoop
-from mqtt_front.rate import BURST_S, Rate
-from mqtt_front.retaining import Retaining
-from mqtt_front.routing import Router
+from mqtt_front.handlers import ack as acknowledging
+from mqtt_front.handlers import auth, subscribe
+from mqtt_front.handlers import publish as publishing
+from mqtt_front.ingest.ingest import Appended, Ingest
+from mqtt_front.ingest.qos2_receipts import Receipts
+from mqtt_front.ingest.routing import Router
+from mqtt_front.kernel import loops
+from mqtt_front.metrics import Counts, system_counters
+from mqtt_front.net.client_protocol import FRONT_BYTES, Link
+from mqtt_front.net.outbound_limit import Unsent
+from mqtt_front.net.poller import Poller, PollingLoop
+from mqtt_front.protocol.connection import Inbound
+from mqtt_front.protocol.events import Acknowledgements, Event, Pings, Publishes
+from mqtt_front.reasons import Reason
+from mqtt_front.retained.keeper import Retaining
+from mqtt_front.runtime.clocks import PassingTime
+from mqtt_front.runtime.loop import Loop
+from mqtt_front.runtime.mailbox import Mailbox
+from mqtt_front.runtime.throttled_log import Complaints
+from mqtt_front.runtime.timer_wheel import Deadlines, ticks
+from mqtt_front.runtime.token_bucket import BURST_S, Rate
+from mqtt_front.runtime.write_behind import Documents
 from mqtt_front.security.guard import Guard
-from mqtt_front.session import Session
-from mqtt_front.session_document import decode_session
-from mqtt_front.sessions import Sessions
+from mqtt_front.sessions.session import Session
+from mqtt_front.sessions.session_document import decode_session
+from mqtt_front.sessions.session_store import Sessions
 from mqtt_front.settings import MqttSettings
-from mqtt_front.system_topics import SystemTopics
-from mqtt_front.unsent import Unsent
-from mqtt_front.will_records import WillRecords
-from mqtt_front.wills import Wills
-from mqtt_front.write_behind import Documents
+from mqtt_front.wills.will_records import WillRecords
+from mqtt_front.wills.wills import Wills
 from timestone import __version__
 from timestone.config import Ack
-from timestone.steady_clock import SteadyClock
+from timestone.disk.steady_clock import SteadyClock
 
 Value = TypeVar("Value")
 MAXIMUM_QOS = 2
@@ -184,7 +187,7 @@ class Broker:
 
     def poll(self, loop: PollingLoop) -> None:
         """Read plain TCP links with the kernel from now on, if it is there."""
-        if kernel.Sockets is not None:
+        if loops.Sockets is not None:
             self.poller = Poller(self, loop)
             self.ingest.acknowledge_all = self.poller.acknowledge
 
@@ -379,10 +382,10 @@ class Broker:
         Acknowledgements: acknowledging.acknowledged,
         Pings: _ping,
         packets.Disconnect: _disconnect,
-        packets.Connect: enhanced.connect,
-        packets.Subscribe: subscribing.subscribe,
-        packets.Unsubscribe: subscribing.unsubscribe,
-        packets.Auth: enhanced.authenticate,
+        packets.Connect: auth.connect,
+        packets.Subscribe: subscribe.subscribe,
+        packets.Unsubscribe: subscribe.unsubscribe,
+        packets.Auth: auth.authenticate,
     }
 
     def revoke_will(self, link: Link) -> None:

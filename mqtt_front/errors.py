@@ -1,7 +1,7 @@
 """The two errors that protocol code raises. Both carry the reason code to answer with; nothing else escapes
 from it."""
 
-from mqtt_front.codec.reasons import Reason
+from mqtt_front.reasons import Reason
 
 
 class MqttError(Exception):

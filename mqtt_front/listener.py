@@ -15,10 +15,10 @@ import ssl
 from typing import Any
 
 from mqtt_front.broker import Broker
-from mqtt_front.link import Link
-from mqtt_front.listener_settings import ListenerSettings
-from mqtt_front.optional import load
-from mqtt_front.tls import TlsLayer
+from mqtt_front.net.client_protocol import Link
+from mqtt_front.net.listener_settings import ListenerSettings
+from mqtt_front.net.tls import TlsLayer
+from mqtt_front.runtime.optional import load
 
 _BACKLOG = 1024
 _ACCEPTS_A_TURN = 64
@@ -55,7 +55,7 @@ class Listener:
         self._websocket: type | None = None
         if settings.websocket:
             self._websocket = load(
-                "mqtt_front.websocket", extra="websocket", what="a WebSocket listener"
+                "mqtt_front.net.websocket", extra="websocket", what="a WebSocket listener"
             ).WebSocketLayer
         self._socket: socket.socket | None = None
         self._accepting: set[asyncio.Task[None]] = set()

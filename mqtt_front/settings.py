@@ -3,13 +3,13 @@ read here."""
 
 from dataclasses import dataclass, field
 
-from mqtt_front.listener_settings import ListenerSettings
+from mqtt_front.net.listener_settings import ListenerSettings
 from mqtt_front.security.settings import SecuritySettings
 from timestone.address import parse_address
 from timestone.config import KIB, MIB, Ack
 from timestone.declared import Declared, setting
 from timestone.filters import validate_filter
-from timestone.names import validate_log_name
+from timestone.format.names import validate_log_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from timestone.files import Files
+from timestone.disk.files import Files
 
 from .data_file import DataFile
 from .errors import Busy, DamagedLedger, PipelineError

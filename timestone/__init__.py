@@ -11,11 +11,8 @@
 `open` owns a store and may write; `view` reads one that any process owns. The words are those of
 docs/architecture.md."""
 
-from timestone.batch import Batch
+from timestone.commit.submission import Submission
 from timestone.config import Ack, Compression, LogConfig, Recovery, StoreConfig
-from timestone.damage import Damage
-from timestone.draft import Draft
-from timestone.entries import NO_TOPIC
 from timestone.errors import (
     CorruptLog,
     CorruptRecord,
@@ -38,16 +35,19 @@ from timestone.errors import (
     UnknownLog,
     UnsupportedFormat,
 )
+from timestone.format.damage_report import Damage
+from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
-from timestone.named_readers import Commitment, ReaderId, ReaderLag
-from timestone.pin import Pin
 from timestone.reader import Reader
+from timestone.reading.batch import Batch
+from timestone.reading.named_readers import Commitment, ReaderId, ReaderLag
+from timestone.reading.retention_hold import Pin
 from timestone.record import Header, HeaderKind, Record
 from timestone.store import Store
 from timestone.store import open_store as open
-from timestone.submission import Submission
 from timestone.view import LogView, StoreView
 from timestone.view import view_store as view
+from timestone.writing.write_batch import Draft
 
 __version__ = "0.1.0"
 

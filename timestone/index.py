@@ -2,7 +2,7 @@
 is touched here.
 
     0                    header page, 4096 bytes
-    4096                 entries, 32 bytes each (timestone/entries.py)
+    4096                 entries, 32 bytes each (timestone/kernel/entries.py)
     4096 + 32 n          sealed only: topic summary, 12 bytes for each topic in id order
     … + 12 t             sealed only: trailer, 128 bytes, the end of the file
 
@@ -28,7 +28,7 @@ is touched here.
     48  8  first timestamp                          96  4  generation of the segment file, from 1; 0 if never rewritten
     56  8  last timestamp                          100  4  raw bytes of a frame; 0 if not compressed
                                                    104  4  number of the dictionary, 0 for none
-                                                   108  4  crc32c of the seek table (timestone/frames.py)
+                                                   108  4  crc32c of the seek table (timestone/compressed/frame_table.py)
                                                    112  4  records that compaction has removed
                                                    116  8  zero
                                                    124  4  crc32c of bytes 0 to 123
@@ -48,9 +48,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from timestone.crc import crc32c
-from timestone.entries import ENTRY_BYTES
 from timestone.errors import UnsupportedFormat
+from timestone.kernel.crc import crc32c
+from timestone.kernel.entries import ENTRY_BYTES
 
 FORMAT_VERSION = 1
 REWRITTEN_VERSION = 2
@@ -211,7 +211,7 @@ class Trailer:
     headed_count: int
     stored_bytes: int
     generation: int = 0
-    """Of the segment file: how often it was rewritten (timestone/replacement.py)."""
+    """Of the segment file: how often it was rewritten (timestone/writing/segment_swap.py)."""
     frames: FrameLayout | None = None
     """None for a segment file that holds the records as they are."""
     removed_count: int = 0

@@ -18,28 +18,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from timestone.appender import Appender, LogPlace, RescueFailed
-from timestone.compaction import LogCompaction
-from timestone.compression import LogCompression
+from timestone.commit.commit_delay import FlushGroups
+from timestone.commit.inline_writes import MOST_BYTES, SLOW_S, DirectWrites
+from timestone.commit.submission import Submission
+from timestone.commit.submission_queue import SubmissionQueue
 from timestone.config import Ack, LogConfig, with_settings
-from timestone.direct_writes import MOST_BYTES, SLOW_S, DirectWrites
-from timestone.draft import Draft
-from timestone.entries import ENTRY_BYTES, NO_TOPIC
 from timestone.errors import LogFailed, StorageFull, StoreClosed
-from timestone.flush_groups import FlushGroups
-from timestone.history import History
+from timestone.format.topics import TopicDictionary
 from timestone.index import Trailer
-from timestone.leftovers import Leftovers
+from timestone.kernel.entries import ENTRY_BYTES, NO_TOPIC
 from timestone.readable import ReadableLog
+from timestone.reading.segment_list import History
+from timestone.reading.tail_cache import LogTail, TailRun
+from timestone.reading.wakeups import Waiter
 from timestone.record import encode_headers, user_headers
-from timestone.retention import Retention
-from timestone.rewrites import Rewrites
+from timestone.recovery.deferred_seals import Leftovers
 from timestone.segment import Segment
-from timestone.submission import Submission
-from timestone.submission_queue import SubmissionQueue
-from timestone.tail import LogTail, TailRun
-from timestone.topics import TopicDictionary
-from timestone.wakeups import Waiter
+from timestone.upkeep.compaction import LogCompaction
+from timestone.upkeep.compression import LogCompression
+from timestone.upkeep.retention import Retention
+from timestone.upkeep.segment_rewrites import Rewrites
+from timestone.writing.active_segment import Appender, LogPlace, RescueFailed
+from timestone.writing.write_batch import Draft
 
 if TYPE_CHECKING:
     from timestone.store import Store

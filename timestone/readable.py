@@ -10,20 +10,20 @@ from typing import TypeVar
 
 import numpy as np
 
-from timestone import kernel
-from timestone.batch import Batch
-from timestone.entries import ENTRY, Entries
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost
-from timestone.history import History
-from timestone.named_readers import NamedReaders, ReaderLag, ReaderStore
-from timestone.pin import Pin
+from timestone.format.topics import TopicDictionary
+from timestone.kernel import loops
+from timestone.kernel.entries import ENTRY, Entries
 from timestone.reader import READ_BYTES, READ_RECORDS, Reader, Start
+from timestone.reading.batch import Batch
+from timestone.reading.named_readers import NamedReaders, ReaderLag, ReaderStore
+from timestone.reading.retention_hold import Pin
+from timestone.reading.segment_list import History
+from timestone.reading.tail_cache import SingleRecord, TailRun, entries_of
+from timestone.reading.topic_mask import TopicChoice
+from timestone.reading.wakeups import Wakeups
 from timestone.record import FLAG_REMOVED, Record
 from timestone.segment import Run, Segment
-from timestone.tail import SingleRecord, TailRun, entries_of
-from timestone.topic_choice import TopicChoice
-from timestone.topics import TopicDictionary
-from timestone.wakeups import Wakeups
 
 _SCAN_RECORDS = 1 << 16
 """How many index entries one step of a filtered read looks at."""
@@ -46,7 +46,7 @@ class ReadableLog(ABC):
         self.wakeups = Wakeups(topics)
         self.named_readers = NamedReaders(self.name, self.partition, store)
         self._start_offset = self._end_offset = 0
-        self._open_records = kernel.OpenRecords(topics.by_id)
+        self._open_records = loops.OpenRecords(topics.by_id)
         self._closed = False
 
     def __repr__(self) -> str:

@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from timestone.batch import Batch
 from timestone.config import MIB
+from timestone.disk.signal_safe_event import Flag
 from timestone.errors import OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.filters import validate_filter
-from timestone.flag import Flag
-from timestone.pin import Pin
+from timestone.reading.batch import Batch
+from timestone.reading.retention_hold import Pin
+from timestone.reading.tail_cache import SingleRecord
+from timestone.reading.topic_mask import TopicChoice
 from timestone.record import Record
-from timestone.tail import SingleRecord
-from timestone.topic_choice import TopicChoice
 
 if TYPE_CHECKING:
     from timestone.readable import ReadableLog

@@ -18,15 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from timestone import kernel, names
-from timestone.crc import crc32c
-from timestone.decoded_frames import DecodedFrames
-from timestone.entries import ENTRY, ENTRY_BYTES, Entries
-from timestone.entry_seal import EntrySeal
+from timestone.compressed.frame_cache import DecodedFrames
+from timestone.compressed.frame_table import Read
+from timestone.compressed.framed_bytes import FramedBytes, FramedFile, open_framed
+from timestone.disk.files import Files
 from timestone.errors import CorruptRecord
-from timestone.files import Files
-from timestone.framed_bytes import FramedBytes, FramedFile, open_framed
-from timestone.frames import Read
+from timestone.format import names
 from timestone.index import (
     HEADER_BYTES,
     SUMMARY,
@@ -36,10 +33,14 @@ from timestone.index import (
     Trailer,
     entry_position,
 )
+from timestone.kernel import loops
+from timestone.kernel.crc import crc32c
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, Entries
+from timestone.kernel.entry_checksum import EntrySeal
 from timestone.record import FLAG_REMOVED
 
 if TYPE_CHECKING:
-    from timestone.open_files import OpenSegments
+    from timestone.reading.segment_cache import OpenSegments
 
 
 Ordinals = npt.NDArray[np.int64]
@@ -61,7 +62,7 @@ class OpenPair:
     ) -> None:
         """frames: where decoded frames of compressed segments are kept.
 
-        Raises FileNotFoundError also when the segment was replaced by another generation (timestone/replacement.py):
+        Raises FileNotFoundError also when the segment was replaced by another generation (timestone/writing/segment_swap.py):
         the files of two do not belong together."""
         self._files = files
         segment_fd = files.open(segment_path)
@@ -159,7 +160,7 @@ class Segment:
         self._files = files
         self._open_segments = open_segments
         self._pair: OpenPair | None = None
-        self._records: kernel.SegmentRecords | None = None
+        self._records: loops.SegmentRecords | None = None
         self._lock = threading.Lock()
         self._verified = (0, 0)
         self._topics: Summary | None = None
@@ -182,7 +183,7 @@ class Segment:
         pair = self._pair_with(self.count)
         place, most = entry_position(ordinal), min(self.count - ordinal, max_records, _RUN_RECORDS)
         # A damaged entry may mislead the search to any number in range; `_checked` then cuts the run there.
-        count, position, length_bytes = kernel.fitting(
+        count, position, length_bytes = loops.fitting(
             pair.index_map, place, most, min(max_bytes, _SEGMENT_BYTES_MOST)
         )
         # Copied as bytes: numpy would copy a record array field by field.
@@ -191,13 +192,13 @@ class Segment:
             return Run(ordinal, entries, pair.read(position, length_bytes), position)
         return self._checked(pair, ordinal, entries)
 
-    def records(self, end_offset: int) -> kernel.SegmentRecords | None:
+    def records(self, end_offset: int) -> loops.SegmentRecords | None:
         """Its published records below an offset one by one, until it lets go of its files, or is asked again; None when
         they are not open, or compressed."""
         pair = self._pair
         if pair is None or pair.framed:
             return None
-        records = kernel.SegmentRecords(
+        records = loops.SegmentRecords(
             self.base_offset,
             max(self.base_offset, min(end_offset, self.end_offset, self.base_offset + pair.entry_room)),
             pair.index_map,
@@ -365,7 +366,7 @@ class Segment:
     def _proven_count(self, pair: OpenPair, run: Run, *, strict: bool = True) -> int:
         """How many records at the front have the bytes their entries promise. Raises CorruptRecord for none,
         if strict."""
-        good = kernel.proven_count(run.entries, run.data, run.position)
+        good = loops.proven_count(run.entries, run.data, run.position)
         if good == 0 and strict and len(run.entries):
             position, length = int(run.entries["position"][0]), int(run.entries["length"][0])
             cut = position - run.position + length > len(run.data)

@@ -16,38 +16,39 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from timestone import kernel, names
-from timestone.catalog import Catalog, CatalogRow, folder_missing
-from timestone.clock import Clock
-from timestone.committer import Committer
+from timestone.commit.background_seal import Sealer
+from timestone.commit.committer import Committer
+from timestone.compressed.frame_cache import CACHED_BYTES, DecodedFrames
 from timestone.config import LogConfig, Recovery, StoreConfig, with_settings
-from timestone.damage import Damage, known_damage
-from timestone.decoded_frames import CACHED_BYTES, DecodedFrames
-from timestone.deletion import DeletedFiles, finish_deletions
+from timestone.disk.catalog import Catalog, CatalogRow, folder_missing
+from timestone.disk.clock import Clock
+from timestone.disk.files import Files
+from timestone.disk.lock import StoreLock
+from timestone.disk.steady_clock import UNEXPLAINED_US, ClockState, SteadyClock
 from timestone.errors import CorruptLog, NotAStore, StoreClosed, UnknownLog
-from timestone.files import Files
-from timestone.finding import Finding
-from timestone.folder_listing import is_of_a_log, known_missing, listed_bases
-from timestone.history import History
-from timestone.identity import LogIdentity, identity_from_indexes
-from timestone.inbox import Inbox
-from timestone.lock import StoreLock
+from timestone.format import names
+from timestone.format.damage_report import Damage, known_damage
+from timestone.format.deleted_files import DeletedFiles, finish_deletions
+from timestone.format.folder_listing import is_of_a_log, known_missing, listed_bases
+from timestone.format.identity import LogIdentity, identity_from_indexes
+from timestone.format.store_listing import listed_logs
+from timestone.format.topics import TopicDictionary, create_topics_file
+from timestone.kernel import loops
 from timestone.log import Log
-from timestone.log_deletion import DeletedLogs
-from timestone.maintenance import Maintenance
-from timestone.named_readers import Commitment, Commitments, ReaderId, check_commit, checked
-from timestone.open_files import OpenSegments
-from timestone.opening_progress import OpeningProgress, Progress
-from timestone.pin import Pin
-from timestone.recovery import LogRecovery, Recovered
-from timestone.retention import CLOCK_KEY, NOTE_EVERY_US, SPACE
-from timestone.scrubber import Scrubber
-from timestone.sealer import Sealer
+from timestone.reading.named_readers import Commitment, Commitments, ReaderId, check_commit, checked
+from timestone.reading.retention_hold import Pin
+from timestone.reading.segment_cache import OpenSegments
+from timestone.reading.segment_list import History
+from timestone.reading.tail_cache import TailBudget
+from timestone.recovery.opening_progress import OpeningProgress, Progress
+from timestone.recovery.recover import LogRecovery, Recovered
+from timestone.recovery.segment_report import Finding
 from timestone.segment import Segment
-from timestone.steady_clock import UNEXPLAINED_US, ClockState, SteadyClock
-from timestone.store_listing import listed_logs
-from timestone.tail import TailBudget
-from timestone.topics import TopicDictionary, create_topics_file
+from timestone.spool.consumer import Inbox
+from timestone.upkeep.log_deletion import DeletedLogs
+from timestone.upkeep.maintenance import Maintenance
+from timestone.upkeep.retention import CLOCK_KEY, NOTE_EVERY_US, SPACE
+from timestone.upkeep.scrubbing import Scrubber
 
 _LOGGER = logging.getLogger("timestone")
 
@@ -217,7 +218,7 @@ class Store:
         return Scrubber(self).scrub()
 
     def accept_postings(self) -> None:
-        """From now on append what other processes hand over (`timestone.poster`), as it comes, in a thread of its
+        """From now on append what other processes hand over (`timestone.spool.producer`), as it comes, in a thread of its
         own. Without this call a posting waits for the next `timestone.open`. Raises OSError, StoreClosed."""
         self._check_open()
         self._inbox.listen()
@@ -511,7 +512,7 @@ class Store:
         self.note_time(at_once=True)
         self.open_segments.clear()
         self.tail_budget.close()
-        kernel.drop_spare()
+        loops.drop_spare()
         self._catalog.close()
 
     def _present(self) -> set[tuple[str, int]]:

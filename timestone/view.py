@@ -21,10 +21,9 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from timestone import names
-from timestone.catalog import Catalog
-from timestone.clock import Clock
-from timestone.entries import ENTRY, ENTRY_BYTES
+from timestone.disk.catalog import Catalog
+from timestone.disk.clock import Clock
+from timestone.disk.files import Files
 from timestone.errors import (
     CorruptLog,
     ReadOnlyStore,
@@ -32,11 +31,11 @@ from timestone.errors import (
     TimestoneError,
     UnknownLog,
 )
-from timestone.examination import examine, read_trailer
-from timestone.files import Files
-from timestone.folder_listing import base_offsets, known_missing, listed_bases
-from timestone.history import History
-from timestone.identity import identity_from_indexes
+from timestone.format import names
+from timestone.format.folder_listing import base_offsets, known_missing, listed_bases
+from timestone.format.identity import identity_from_indexes
+from timestone.format.store_listing import listed_logs, logs_of_store
+from timestone.format.topics import TopicDictionary
 from timestone.index import (
     HEADER_BYTES,
     Checkpoint,
@@ -45,15 +44,16 @@ from timestone.index import (
     Trailer,
     entry_position,
 )
-from timestone.listed_segments import ListedSegments
-from timestone.named_readers import Commitment, Commitments, ReaderId, check_commit, checked
-from timestone.open_files import OpenSegments
-from timestone.pin import Pin
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES
 from timestone.readable import ReadableLog
+from timestone.reading.listed_segments import ListedSegments
+from timestone.reading.named_readers import Commitment, Commitments, ReaderId, check_commit, checked
+from timestone.reading.retention_hold import Pin
+from timestone.reading.segment_cache import OpenSegments
+from timestone.reading.segment_list import History
+from timestone.reading.tail_cache import TailRun
+from timestone.recovery.segment_scan import examine, read_trailer
 from timestone.segment import Segment
-from timestone.store_listing import listed_logs, logs_of_store
-from timestone.tail import TailRun
-from timestone.topics import TopicDictionary
 
 _OPEN_SEGMENTS = 256
 _CHUNK_ENTRIES = 1 << 14

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import timestone
+from timestone.commit.submission import Submission
 from timestone.config import Ack
-from timestone.draft import Draft
-from timestone.entries import NO_TOPIC
 from timestone.errors import InvalidName
 from timestone.filters import validate_topic
+from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
-from timestone.submission import Submission
+from timestone.writing.write_batch import Draft
 
 from ..input.line_reader import LineReader
 from ..output.json_object import print_json

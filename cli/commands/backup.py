@@ -1,13 +1,13 @@
 """`timestone backup`: copy a store whole, also while a server writes it.
 
-Renders what `timestone.backup` did; decides nothing itself. The original is only read.
+Renders what `timestone.repair.backup` did; decides nothing itself. The original is only read.
 """
 
 import argparse
 from typing import Any
 
-from timestone.backup import LogBackup, back_up_store
-from timestone.names import parse_log_folder
+from timestone.format.names import parse_log_folder
+from timestone.repair.backup import LogBackup, back_up_store
 
 from ..errors import UsageError
 from ..output.json_object import print_json

@@ -12,8 +12,8 @@ from typing import Any
 
 from timestone.config import LogConfig
 from timestone.errors import StoreLocked
-from timestone.log_settings import Configured, configure_logs, settings_of_logs
-from timestone.names import log_folder
+from timestone.format.names import log_folder
+from timestone.upkeep.stored_settings import Configured, configure_logs, settings_of_logs
 from timestone.view import view_store
 
 from ..errors import CommandError, UsageError

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import timestone
-from timestone.names import log_folder
+from timestone.format.names import log_folder
 from timestone.view import LogView, view_store
 
 from ..errors import CommandError, UsageError

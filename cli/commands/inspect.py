@@ -1,13 +1,13 @@
 """`timestone inspect`: what a store is made of, whether it is sound, and what to do when it is not.
 
-Renders what `timestone.inspection` found; decides nothing itself. Reads only, also a live store and copied files.
+Renders what `timestone.repair.inspection` found; decides nothing itself. Reads only, also a live store and copied files.
 """
 
 import argparse
 
 from timestone.errors import UnknownLog
-from timestone.inspection import inspect_store
-from timestone.inspection_report import StoreReport
+from timestone.repair.inspection import inspect_store
+from timestone.repair.inspection_report import StoreReport
 
 from ..errors import UsageError
 from ..output.inspect_entries import entries_json, print_entries

@@ -8,7 +8,7 @@ import argparse
 import getpass
 import sys
 
-from mqtt_front.optional import MissingExtra
+from mqtt_front.runtime.optional import MissingExtra
 from mqtt_front.security.password_file import (
     BadPasswordFile,
     UnknownUser,

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from timestone.errors import CorruptLog
-from timestone.inspection import inspect_store
-from timestone.named_readers import ReaderId
-from timestone.names import log_folder
+from timestone.format.names import log_folder
+from timestone.reading.named_readers import ReaderId
+from timestone.repair.inspection import inspect_store
 from timestone.view import StoreView, view_store
 
 from ..errors import CommandError, UsageError

@@ -1,13 +1,13 @@
 """`timestone salvage`: copy everything that can still be proved out of a damaged store, into a new one.
 
-Renders what `timestone.salvage` did; decides nothing itself. The original is only read.
+Renders what `timestone.repair.salvage` did; decides nothing itself. The original is only read.
 """
 
 import argparse
 from pathlib import Path
 
-from timestone.salvage import REPORT_NAME, salvage_store
-from timestone.salvage_report import EXIT_LOSSES, EXIT_WHOLE, LogSalvage, SalvageReport
+from timestone.repair.salvage import REPORT_NAME, salvage_store
+from timestone.repair.salvage_report import EXIT_LOSSES, EXIT_WHOLE, LogSalvage, SalvageReport
 
 from ..errors import UsageError
 from ..output.json_object import print_json

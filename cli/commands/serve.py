@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import timestone
-from timestone import kernel
 from timestone.config import Ack
 from timestone.errors import TimestoneError
-from timestone.freed_memory import keep_freed_memory
-from timestone.front import ENTRY_POINT_GROUP, Front
+from timestone.fronts import ENTRY_POINT_GROUP, Front
+from timestone.kernel import loops
+from timestone.kernel.allocator_tuning import keep_freed_memory
 from timestone.store import Store
 
 from ..errors import CommandError
@@ -156,8 +156,8 @@ def _say_what_was_opened(store: Store) -> None:
     _say(f"timestone {timestone_version()}, pid {os.getpid()}")
     _say(f"data  {store.path.resolve()}, {format_count(len(store.log_names()), 'log')}{recovered}")
     _say(f"ack   {store.config.ack.value}: {_ACK_MEANING[store.config.ack]}")
-    if kernel.REASON:
-        _say(f"slow  the per-record work runs in Python, because {kernel.REASON}")
+    if loops.REASON:
+        _say(f"slow  the per-record work runs in Python, because {loops.REASON}")
 
 
 def _say_ready(

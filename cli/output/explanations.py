@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from timestone.finding import State
-from timestone.inspection import (
+from timestone.reading.retention_hold import Pin
+from timestone.recovery.segment_report import State
+from timestone.repair.inspection import (
     EXIT_CLEAN,
     EXIT_CORRUPT,
     EXIT_TORN,
     EXIT_UNCLOSED,
     EXIT_UNREADABLE,
 )
-from timestone.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
-from timestone.pin import Pin
+from timestone.repair.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
 
 from ..units import format_bytes, format_count, format_duration, format_timestamp
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import timestone
-from timestone.entries import NO_TOPIC
 from timestone.errors import TimestoneError
-from timestone.inspection_report import StoreReport
+from timestone.kernel.entries import NO_TOPIC
+from timestone.repair.inspection_report import StoreReport
 from timestone.view import LogView
 
 from ..units import format_timestamp

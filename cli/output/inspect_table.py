@@ -8,8 +8,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from timestone.finding import State
-from timestone.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
+from timestone.recovery.segment_report import State
+from timestone.repair.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
 
 from ..units import format_bytes, format_count, format_timestamp
 from .explanations import about_pin, explanations, loss, verdict

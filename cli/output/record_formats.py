@@ -10,7 +10,7 @@ from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import TypeAlias
 
-from timestone.batch import Batch
+from timestone.reading.batch import Batch
 from timestone.record import Header, HeaderKind
 
 Formatter: TypeAlias = Callable[[Batch, int], bytes]

@@ -2,7 +2,7 @@
 
 from importlib.metadata import EntryPoint, entry_points
 
-from timestone.front import ENTRY_POINT_GROUP, Front
+from timestone.fronts import ENTRY_POINT_GROUP, Front
 
 from ..errors import CommandError
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from timestone.address import shown_address
 from timestone.errors import TimestoneError
-from timestone.front import Counting, Front
+from timestone.fronts import Counting, Front
 from timestone.store import Store
 
 from ..process.version import timestone_version

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import ClassVar, Protocol
 
 from timestone.errors import TimestoneError
-from timestone.front import Reloadable
+from timestone.fronts import Reloadable
 from timestone.store import Store
 
 from ..errors import CommandError

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from timestone.address import is_loopback, parse_address
 from timestone.config import LogConfig, StoreConfig
 from timestone.declared import Declared, setting
-from timestone.front import Front
+from timestone.fronts import Front
 
 from ..errors import UsageError
 from .schema import Setting, build, settings_of

@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 
-from mqtt_front.codec.reasons import Reason
+from mqtt_front.reasons import Reason
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.security.rules import Access, Rule
 

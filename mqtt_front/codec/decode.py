@@ -12,14 +12,14 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.fields import Fields, read_varint, text
 from mqtt_front.codec.packets import BRIDGE_BIT, MQTT_5, PROTOCOL_NAMES, Packet, PacketType
 from mqtt_front.codec.properties import NO_PROPERTIES, Carrier, Properties, read_properties
-from mqtt_front.codec.reasons import (
+from mqtt_front.errors import MalformedPacket, ProtocolViolation
+from mqtt_front.reasons import (
     AUTH_REASONS,
     DISCONNECT_REASONS,
     PUBLISH_REASONS,
     RELEASE_REASONS,
     Reason,
 )
-from mqtt_front.errors import MalformedPacket, ProtocolViolation
 
 Ack = TypeVar("Ack", packets.Puback, packets.Pubrec, packets.Pubrel, packets.Pubcomp)
 

@@ -5,8 +5,8 @@ Reading goes through a cursor that checks every length before it is used and rai
 
 import re
 
-from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket
+from mqtt_front.reasons import Reason
 
 VARINT_MAX = 268_435_455
 LENGTH_MAX = 65_535

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from mqtt_front.codec import fields
 from mqtt_front.codec.fields import Fields
-from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket, ProtocolViolation
+from mqtt_front.reasons import Reason
 
 
 class Carrier(enum.Flag):

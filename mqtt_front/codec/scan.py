@@ -3,7 +3,7 @@ once.
 
 What belongs here is the per-message loop and nothing else: no validation of topics or properties (they are
 checked once per distinct value, by those who cache them), no state, no I/O. `scan_publishes` has a compiled
-twin in `_kernel.pyx`; `mqtt_front.kernel` chooses.
+twin in `_kernel.pyx`; `mqtt_front.kernel.loops` chooses.
 """
 
 import struct

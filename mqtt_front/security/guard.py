@@ -9,9 +9,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from mqtt_front.codec.reasons import Reason
-from mqtt_front.loop import Loop
-from mqtt_front.mailbox import Mailbox
+from mqtt_front.reasons import Reason
+from mqtt_front.runtime.loop import Loop
+from mqtt_front.runtime.mailbox import Mailbox
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.security.lockout import Lockout
 from mqtt_front.security.rules import Permissions

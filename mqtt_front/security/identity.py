@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from mqtt_front.codec.reasons import Reason
+from mqtt_front.reasons import Reason
 from mqtt_front.security.rules import Rule
 
 

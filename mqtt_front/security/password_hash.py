@@ -11,7 +11,7 @@ import hmac
 from types import ModuleType
 from typing import Protocol
 
-from mqtt_front.optional import load
+from mqtt_front.runtime.optional import load
 from mqtt_front.security.scram_hash import METHOD, ScramSha256
 
 _ITERATIONS_MAX = 10_000_000

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mqtt_front.filter_relations import covers, overlap
+from mqtt_front.topics.filter_relations import covers, overlap
 from timestone.filters import FilterTree
 
 _REMEMBERED_TOPICS = 4096

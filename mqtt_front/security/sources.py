@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqtt_front.optional import load
+from mqtt_front.runtime.optional import load
 from mqtt_front.security.acl_file import AclFile, read_acl_file
 from mqtt_front.security.authenticator import Authenticator, Verifier, load_authenticator
 from mqtt_front.security.identity import Credentials, Identity, Refusal

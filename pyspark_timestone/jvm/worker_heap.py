@@ -38,6 +38,6 @@ def keep_worker_heap() -> None:
     Else each batch is in fresh pages, and their first touch is a quarter of what reading and making columns costs.
     """
     if is_worker_process():
-        from timestone.freed_memory import keep_freed_memory
+        from timestone.kernel.allocator_tuning import keep_freed_memory
 
         keep_freed_memory(KEPT_BYTES)

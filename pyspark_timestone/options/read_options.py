@@ -29,7 +29,7 @@ from pyspark_timestone.payload.formats import PayloadOptions, check_type, payloa
 from timestone import Pin
 from timestone.errors import InvalidName
 from timestone.filters import validate_filter
-from timestone.names import validate_reader_name
+from timestone.format.names import validate_reader_name
 
 OPTIONS = (
     "path", "subscribe", "subscribePattern", "assign", "topics",

@@ -7,8 +7,8 @@ from pyspark_timestone.errors import BadPayload
 from pyspark_timestone.offsets import OffsetRange
 from pyspark_timestone.payload.dead_letters import DeadLetters
 from pyspark_timestone.payload.formats import COLUMN, ERROR_COLUMN, PayloadOptions, payload_module
-from timestone.arrow import columns
-from timestone.batch import Batch
+from timestone.reading.arrow import columns
+from timestone.reading.batch import Batch
 
 
 class PayloadColumns:

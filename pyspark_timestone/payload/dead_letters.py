@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_timestone.offsets import OffsetRange
-from timestone.arrow import SCHEMA, columns
-from timestone.batch import Batch
-from timestone.files import Files
+from timestone.disk.files import Files
+from timestone.reading.arrow import SCHEMA, columns
+from timestone.reading.batch import Batch
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

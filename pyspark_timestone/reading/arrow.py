@@ -7,8 +7,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from timestone.arrow import columns
-from timestone.batch import Batch
+from timestone.reading.arrow import columns
+from timestone.reading.batch import Batch
 
 _NOTHING: Mapping[str, pa.Array] = {}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from timestone.batch import Batch
+from timestone.reading.batch import Batch
 from timestone.record import HeaderKind
 
 LOG_APPEND_TIME = 1

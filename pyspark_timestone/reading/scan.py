@@ -20,8 +20,8 @@ from pyspark_timestone.reading.continuity import Continuity
 from pyspark_timestone.reading.kafka_layout import kafka_columns
 from pyspark_timestone.reading.planning import cut, within
 from timestone import LogView
-from timestone.batch import Batch
 from timestone.errors import CorruptRecord, UnknownLog
+from timestone.reading.batch import Batch
 
 BATCH_RECORDS = 1 << 16
 """Large batches: handing one over costs the same whatever is in it. Below 16,000 rows this shows in rows/s."""

@@ -25,9 +25,10 @@ from pyspark_timestone.side_files.side_file import (
     what_is_wrong,
     write_side_file,
 )
-from timestone import LogView, StoreConfig, StoreView, names
+from timestone import LogView, StoreConfig, StoreView
+from timestone.disk.files import Files
 from timestone.errors import CorruptLog, CorruptRecord, OffsetOutOfRange, UnknownLog
-from timestone.files import Files
+from timestone.format import names
 
 KEEP_S = 600.0
 MIN_FREE_BYTES = StoreConfig().min_free_bytes

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark_timestone.side_files.side_file import SegmentIdentity, sealed_segments, what_is_wrong
-from timestone import LogView, names
+from timestone import LogView
+from timestone.format import names
 
 FOLDER = "parquet"
 """In the store. No log can have this name: folders of logs end in a number."""

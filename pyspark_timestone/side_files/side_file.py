@@ -12,9 +12,10 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from timestone import LogView, names
-from timestone.arrow import SCHEMA
-from timestone.files import Files
+from timestone import LogView
+from timestone.disk.files import Files
+from timestone.format import names
+from timestone.reading.arrow import SCHEMA
 from timestone.segment import Segment
 
 FORMAT_VERSION = 1

@@ -11,8 +11,14 @@ import pyarrow.compute as pc
 from pyspark_timestone.errors import InvalidRow
 from timestone.errors import InvalidName, RecordTooLarge
 from timestone.filters import validate_topic
-from timestone.posting import FRAME_BYTES_MAX, FRAME_RECORDS_MAX, HEADERS_BYTES_MAX, NO_TOPIC_NUMBER, Frame
 from timestone.record import FLAG_TOMBSTONE, Header, HeaderKind, encode_headers
+from timestone.spool.format import (
+    FRAME_BYTES_MAX,
+    FRAME_RECORDS_MAX,
+    HEADERS_BYTES_MAX,
+    NO_TOPIC_NUMBER,
+    Frame,
+)
 
 
 def frames(batches: Iterable[pa.RecordBatch], topic: str | None, flags: int) -> Iterator[Frame]:

@@ -21,8 +21,8 @@ from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
 from pyspark_timestone.jvm.worker_process import end_quietly
 from pyspark_timestone.writing.frames import frames
 from pyspark_timestone.writing.sink_options import SinkOptions
-from timestone.poster import Poster
-from timestone.posting import Posting
+from timestone.spool.format import Posting
+from timestone.spool.producer import Poster
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,10 +12,10 @@ from pyspark_timestone.options.columns import HEADERS
 from pyspark_timestone.options.option_text import OptionText
 from timestone.errors import InvalidName
 from timestone.filters import validate_topic
-from timestone.names import validate_log
-from timestone.poster import TIMEOUT_S
-from timestone.posting import Posting
+from timestone.format.names import validate_log
 from timestone.record import FLAG_QOS_SHIFT, FLAG_RETAIN
+from timestone.spool.format import Posting
+from timestone.spool.producer import TIMEOUT_S
 
 OPTIONS = ("path", "log", "partition", "topic", "qos", "retain", "txnAppId", "txnVersion", "commitTimeoutS")
 SPARKS_OWN = ("checkpointLocation", "queryName")

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from timestone import kernel
+from timestone.kernel import loops
 from timestone_bench.environment import probe_environment
 
 
@@ -19,11 +19,11 @@ def test_the_machine_is_described(tmp_path: Path) -> None:
     head = "\n".join(found.lines())
     assert found.filesystem in head
     assert "CPython" in head or "PyPy" in head
-    assert f"{kernel.NAME} kernel" in head
+    assert f"{loops.NAME} kernel" in head
 
 
 def test_what_makes_a_figure_worthless_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "REASON", "")
+    monkeypatch.setattr(loops, "REASON", "")
     good = dataclasses.replace(
         probe_environment(tmp_path),
         memory_bytes=1000,
@@ -40,6 +40,6 @@ def test_what_makes_a_figure_worthless_is_said(tmp_path: Path, monkeypatch: pyte
     assert "load average is 2.50 on 2 CPUs" in busy
     (memory,) = dataclasses.replace(good, filesystem="tmpfs").warnings(200)
     assert "nothing reaches a disk" in memory
-    monkeypatch.setattr(kernel, "REASON", "no compiled kernel was built")
+    monkeypatch.setattr(loops, "REASON", "no compiled kernel was built")
     (slow,) = good.warnings(200)
     assert slow == "the per-record work runs in Python, because no compiled kernel was built"

@@ -5,10 +5,10 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from timestone.commit.submission import Submission
 from timestone.config import Ack
-from timestone.draft import Draft
 from timestone.store import Store
-from timestone.submission import Submission
+from timestone.writing.write_batch import Draft
 
 
 @dataclass(frozen=True, kw_only=True)

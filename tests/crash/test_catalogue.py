@@ -15,7 +15,7 @@ import pytest
 import timestone
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone import CorruptLog, LogConfig, ReaderId, Store, StoreConfig
-from timestone.inspection import EXIT_CLEAN, EXIT_CORRUPT, inspect_store
+from timestone.repair.inspection import EXIT_CLEAN, EXIT_CORRUPT, inspect_store
 
 pytestmark = pytest.mark.faults
 

@@ -26,7 +26,7 @@ from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
 from tests.support.waiting import wait_for_seals
 from timestone import Log, LogConfig, Store, StoreConfig
-from timestone.files import Files
+from timestone.disk.files import Files
 
 pytestmark = pytest.mark.crash
 

@@ -21,12 +21,13 @@ from tests.support.power_loss import Disk, Image, Loss
 from tests.support.recording_files import RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.waiting import wait_for
-from timestone import LogConfig, OffsetOutOfRange, names
-from timestone.dictionaries import write_dictionary
-from timestone.files import Files
-from timestone.folder_listing import base_offsets
+from timestone import LogConfig, OffsetOutOfRange
+from timestone.compressed.dictionaries import write_dictionary
+from timestone.compressed.zstd import train
+from timestone.disk.files import Files
+from timestone.format import names
+from timestone.format.folder_listing import base_offsets
 from timestone.store import Store
-from timestone.zstd import train
 
 pytestmark = pytest.mark.crash
 

@@ -21,8 +21,8 @@ from tests.support.specimen import FOLDER
 from tests.support.stores import LOG, value_of
 from tests.support.workload import LOG_NAME, Content, Workload, crash_config
 from timestone import Ack, CorruptLog, CorruptRecord, LogView, view
-from timestone.inspection import EXIT_TORN, inspect_store
-from timestone.inspection_report import LogReport
+from timestone.repair.inspection import EXIT_TORN, inspect_store
+from timestone.repair.inspection_report import LogReport
 from timestone_cli.output.explanations import explanations
 
 pytestmark = pytest.mark.faults

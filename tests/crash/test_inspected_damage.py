@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, TOPICS, Specimen, make_specimen
-from timestone.inspection import EXIT_CLEAN, EXIT_TORN, inspect_store
+from timestone.repair.inspection import EXIT_CLEAN, EXIT_TORN, inspect_store
 from timestone_cli.output.explanations import explanations
 
 pytestmark = pytest.mark.faults

@@ -23,9 +23,9 @@ import timestone
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.waiting import wait_for
 from timestone import LogConfig, StoreConfig
-from timestone.entries import NO_TOPIC
-from timestone.inspection import EXIT_CLEAN, inspect_store
-from timestone.submission import Submission
+from timestone.commit.submission import Submission
+from timestone.kernel.entries import NO_TOPIC
+from timestone.repair.inspection import EXIT_CLEAN, inspect_store
 
 pytestmark = pytest.mark.crash
 
@@ -160,7 +160,7 @@ def test_store_that_is_closed_after_an_interrupt_is_as_any_that_was_closed(tmp_p
     while interrupted:
         point += 1
         root, kept = tmp_path / str(point), [b"0", b"1", b"2", b"3", b"4"]
-        interruption = Interruption(point, "timestone.segment_writer")
+        interruption = Interruption(point, "timestone.writing.segment_writer")
         with timestone.open(root, config=config) as store:
             log = store.log("a")
             for payload in kept:

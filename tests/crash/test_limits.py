@@ -30,7 +30,7 @@ from timestone import (
     TimestoneError,
     TopicLimit,
 )
-from timestone.files import Data, Files
+from timestone.disk.files import Data, Files
 
 pytestmark = pytest.mark.faults
 
@@ -280,7 +280,7 @@ def test_child_that_is_forked_while_topics_are_added_is_refused_and_does_not_wai
     with timestone.open(quick_directory / "store", config=CONFIG) as store:
         log = store.log(LOG_NAME)
         with monkeypatch.context() as patched:
-            patched.setattr("timestone.topics.validate_topics", hold)
+            patched.setattr("timestone.format.topics.validate_topics", hold)
             thread = threading.Thread(target=log.append_many, args=([b"held"],), kwargs={"topics": ["new"]})
             thread.start()
             assert held.wait(60)

@@ -26,17 +26,17 @@ from tests.support.killed_store import kill_store
 from tests.support.quick_directory import MEMORY
 from tests.support.seeds import rounds
 from tests.support.step_clock import StepClock
-from timestone.batch import Batch
 from timestone.config import Ack, LogConfig, StoreConfig
-from timestone.draft import Draft
-from timestone.entries import NO_TOPIC
 from timestone.errors import OffsetOutOfRange
 from timestone.filters import topic_matches
+from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
 from timestone.reader import Reader
+from timestone.reading.batch import Batch
 from timestone.record import Header, HeaderKind, encode_headers
 from timestone.store import Store
 from timestone.view import StoreView, view_store
+from timestone.writing.write_batch import Draft
 
 pytestmark = pytest.mark.crash
 

@@ -22,9 +22,9 @@ from tests.support.recording_files import RecordingFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.step_clock import NEXT_BOOT_ID, StepClock
 from tests.support.workload import Attempt, Workload, crash_config
-from timestone import segment_writer
 from timestone.config import Ack
 from timestone.store import Store
+from timestone.writing import segment_writer
 
 pytestmark = pytest.mark.crash
 

@@ -21,8 +21,8 @@ from tests.support.mqtt_process import MqttProcess
 from tests.support.postings import LOG as POSTED
 from tests.support.postings import frame, staged
 from timestone import LogConfig, ReaderId, StoreConfig
-from timestone.log_settings import configure_logs, settings_of_logs
-from timestone.poster import Poster
+from timestone.spool.producer import Poster
+from timestone.upkeep.stored_settings import configure_logs, settings_of_logs
 
 pytestmark = pytest.mark.crash
 

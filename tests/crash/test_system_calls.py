@@ -1,7 +1,7 @@
 """A real process whose system calls fail, one after the other: killed at each, cut short, refused once and for ever.
 
 The faults come from below the engine (`tests/support/system_calls.c`, preloaded), so they also meet what does not go
-through timestone/files.py: SQLite's own calls for the catalogue. By default at some calls of each kind on each kind of
+through timestone/disk/files.py: SQLite's own calls for the catalogue. By default at some calls of each kind on each kind of
 file; at every single one in a soak run:
 
     TIMESTONE_CALLS_STEP=1 pytest tests/crash/test_system_calls.py
@@ -21,7 +21,7 @@ import timestone
 from tests.support.faulted_owner import CONFIG, LOG_NAME, READER, STATE, STATES_NAME, payload_of, topic_of
 from tests.support.seeds import rounds, told_on_failure
 from tests.support.system_calls import Action, Calls, Fault, FaultedProcess, Run, build_library
-from timestone.inspection import EXIT_TORN, inspect_store
+from timestone.repair.inspection import EXIT_TORN, inspect_store
 
 pytestmark = [pytest.mark.crash, pytest.mark.faults]
 

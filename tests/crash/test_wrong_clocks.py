@@ -14,8 +14,8 @@ import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone import Log, LogConfig, Store
-from timestone.clock import Clock
-from timestone.retention import NOTE_EVERY_US
+from timestone.disk.clock import Clock
+from timestone.upkeep.retention import NOTE_EVERY_US
 
 pytestmark = pytest.mark.crash
 

@@ -10,7 +10,7 @@ import pytest
 
 from examples.authenticator.web_service_login import WebServiceLogin
 from mqtt_front.codec.packets import Connack, Connect
-from mqtt_front.codec.reasons import Reason
+from mqtt_front.reasons import Reason
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.security.rules import Access, Rule
 from tests.cli.processes import Running

@@ -13,8 +13,8 @@ import timestone
 from tests.golden.making import wait_until_sealed, write_expected
 from tests.support.step_clock import StepClock
 from timestone import LogConfig
-from timestone.dictionaries import write_dictionary
-from timestone.zstd import train
+from timestone.compressed.dictionaries import write_dictionary
+from timestone.compressed.zstd import train
 
 
 def make(folder: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 import timestone
 from timestone import LogView, Pin, UnsupportedFormat
-from timestone.catalog import FORMAT_VERSION, Catalog
-from timestone.crc import crc32c
-from timestone.inspection import EXIT_UNCLOSED, inspect_store
+from timestone.disk.catalog import FORMAT_VERSION, Catalog
+from timestone.kernel.crc import crc32c
 from timestone.log import Log
+from timestone.repair.inspection import EXIT_UNCLOSED, inspect_store
 
 HERE = Path(__file__).parent
 STATES = {

@@ -14,13 +14,13 @@ import sys, tempfile
 sys.meta_path = [f for f in sys.meta_path if 'editable' not in f'{f}{type(f)}'.lower()]
 sys.path.insert(0, sys.argv[1])
 import timestone
-from timestone import kernel
+from timestone.kernel import loops
 assert timestone.__file__.startswith(sys.argv[1])
 with timestone.open(tempfile.mkdtemp()) as store:
     log = store.log("demo")
     log.append_many([b"one", b"two"], topic="a")
     assert [record.payload for record in log.reader()] == [b"one", b"two"]
-print(kernel.NAME, "because", kernel.REASON)
+print(loops.NAME, "because", loops.REASON)
 """
 
 
@@ -52,7 +52,7 @@ def test_install_without_a_compiler_works_and_says_that_it_is_slower(tmp_path: P
         timeout=100,
     )
     assert built.returncode == 0, built.stdout
-    assert "timestone._kernel is not compiled, Timestone will run on the slow path" in built.stdout
+    assert "timestone.kernel._kernel is not compiled, Timestone will run on the slow path" in built.stdout
     (wheel,) = (tree / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert [name for name in archive.namelist() if name.endswith((".so", ".pyx", ".h"))] == []

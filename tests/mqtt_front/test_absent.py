@@ -13,7 +13,7 @@ import timestone
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connack, Connect, Puback, Publish
 from mqtt_front.codec.properties import Properties
-from mqtt_front.sessions import SPACE
+from mqtt_front.sessions.session_store import SPACE
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server

@@ -19,8 +19,8 @@ from mqtt_front.codec.packets import (
     Unsuback,
 )
 from mqtt_front.codec.properties import Properties
-from mqtt_front.passing_time import PassingTime
-from tests.mqtt_front.test_shared_feed import collect, numbers
+from mqtt_front.runtime.clocks import PassingTime
+from tests.mqtt_front.feeds.test_shared_feed import collect, numbers
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer
 from tests.support.waiting import wait_for

@@ -1,7 +1,7 @@
 """Both protocol errors carry the reason to answer with."""
 
-from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
+from mqtt_front.reasons import Reason
 
 
 def test_each_error_has_its_reason_unless_told_another() -> None:

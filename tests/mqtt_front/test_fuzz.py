@@ -15,11 +15,11 @@ import timestone
 from mqtt_front.broker import Broker
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Disconnect
-from mqtt_front.connection import Connection, Inbound, State
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
-from mqtt_front.events import Acknowledgements, Pings, Publishes
-from mqtt_front.link import Link
-from mqtt_front.routing import Router
+from mqtt_front.ingest.routing import Router
+from mqtt_front.net.client_protocol import Link
+from mqtt_front.protocol.connection import Connection, Inbound, State
+from mqtt_front.protocol.events import Acknowledgements, Pings, Publishes
 from mqtt_front.security.guard import Guard
 from mqtt_front.settings import MqttSettings
 from tests.support.manual_loop import ManualLoop

@@ -8,7 +8,7 @@ import pytest
 
 from mqtt_front.codec.properties import Properties
 from mqtt_front.security.password_file import set_password
-from mqtt_front.session import session_key
+from mqtt_front.sessions.session import session_key
 from mqtt_front.shares import Shares, Tally
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess

@@ -7,14 +7,14 @@ from unittest.mock import patch
 from tests.support.step_clock import StepClock
 from tests.support.waiting import wait_for_seals
 from timestone import LogConfig, StoreConfig
-from timestone.batch import Batch
+from timestone.disk.files import Files
 from timestone.errors import CorruptRecord
-from timestone.evidence import UnprovenRange
-from timestone.files import Files
 from timestone.log import Log
-from timestone.maintenance import Maintenance, Task
-from timestone.segment_check import SegmentCheck
+from timestone.reading.batch import Batch
+from timestone.recovery.record_verifier import UnprovenRange
 from timestone.store import Store
+from timestone.upkeep.maintenance import Maintenance, Task
+from timestone.upkeep.segment_check import SegmentCheck
 from timestone.view import LogView
 
 NEVER_MS = 10**9

@@ -9,8 +9,8 @@ import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
 from timestone import Log, LogConfig, Store
-from timestone.catalog import Catalog
-from timestone.names import CATALOG_NAME
+from timestone.disk.catalog import Catalog
+from timestone.format.names import CATALOG_NAME
 from timestone.segment import Segment
 
 MINUTE_MS = 60_000

@@ -1,4 +1,4 @@
-"""A twin of `timestone.files.Files` whose operations fail as told: an errno, a short write, the end of the process.
+"""A twin of `timestone.disk.files.Files` whose operations fail as told: an errno, a short write, the end of the process.
 
 What belongs here: when and how an operation fails. It works on top of the real `Files` or of `RecordingFiles`.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support.recording_files import RecordingFiles
-from timestone.files import Data, Files
+from timestone.disk.files import Data, Files
 
 Result = TypeVar("Result")
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from timestone.crc import crc32c
-from timestone.frames import FrameTag, encode_table
-from timestone.zstd import FrameEncoder
+from timestone.compressed.frame_table import FrameTag, encode_table
+from timestone.compressed.zstd import FrameEncoder
+from timestone.kernel.crc import crc32c
 
 LOG_ID, BASE = 77, 1000
 FRAME_BYTES = 1024

@@ -9,8 +9,8 @@ from mqtt_front.codec.decode import decode_packet, packet_end
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connack, Connect, Packet, Publish
 from mqtt_front.codec.properties import Properties
-from mqtt_front.codec.reasons import Reason
-from mqtt_front.session import Target
+from mqtt_front.reasons import Reason
+from mqtt_front.sessions.session import Target
 from tests.support.waiting import TIMEOUT_S
 
 Kind = TypeVar("Kind")

@@ -5,17 +5,19 @@ from typing import Any
 
 import pytest
 
-from mqtt_front import gathering, known_topics
 from mqtt_front.codec import frame, scan
+from mqtt_front.kernel import publish_fast_path, topic_cache
 
 _TWINS: dict[str, Any] = {
     "scan_publishes": scan.scan_publishes,
     "frame_records": frame.frame_records,
-    "KnownTopics": known_topics.KnownTopics,
-    "Gathering": gathering.Gathering,
+    "KnownTopics": topic_cache.KnownTopics,
+    "Gathering": publish_fast_path.Gathering,
 }
 NATIVE: Any = (
-    importlib.import_module("mqtt_front._kernel") if importlib.util.find_spec("mqtt_front._kernel") else None
+    importlib.import_module("mqtt_front.kernel._kernel")
+    if importlib.util.find_spec("mqtt_front.kernel._kernel")
+    else None
 )
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Packet
 from mqtt_front.codec.properties import TABLE, Carrier, Properties
-from mqtt_front.codec.reasons import AUTH_REASONS, DISCONNECT_REASONS, PUBLISH_REASONS, RELEASE_REASONS
+from mqtt_front.reasons import AUTH_REASONS, DISCONNECT_REASONS, PUBLISH_REASONS, RELEASE_REASONS
 
 texts = st.text(st.characters(exclude_categories=("Cc", "Cs", "Cn", "Co")), max_size=12)
 topics = texts.filter(lambda text: bool(text) and "+" not in text and "#" not in text)

@@ -20,8 +20,8 @@ import uvloop
 
 import timestone
 from mqtt_front import MqttFront, MqttSettings
-from mqtt_front.deadlines import TICK_S, Deadlines
-from mqtt_front.passing_time import PassingTime
+from mqtt_front.runtime.clocks import PassingTime
+from mqtt_front.runtime.timer_wheel import TICK_S, Deadlines
 from tests.support.step_clock import StepClock
 from tests.support.waiting import TIMEOUT_S
 from timestone.store import Store

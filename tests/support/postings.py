@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from timestone.poster import Poster
-from timestone.posting import NO_TOPIC_NUMBER, Frame, Posting
+from timestone.spool.format import NO_TOPIC_NUMBER, Frame, Posting
+from timestone.spool.producer import Poster
 
 LOG = "commands"
 

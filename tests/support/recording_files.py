@@ -1,4 +1,4 @@
-"""A twin of `timestone.files.Files` that does the real thing and writes down each operation that changes the disk.
+"""A twin of `timestone.disk.files.Files` that does the real thing and writes down each operation that changes the disk.
 
 What belongs here: what was done, in order, to which file. What a power loss makes of it is `power_loss.py`'s business.
 Files are numbered by the recorder, not by inode, because the kernel gives the inode of a removed file to the next one.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.waiting import TIMEOUT_S
-from timestone.files import Data, Files
+from timestone.disk.files import Data, Files
 
 CATALOG_NAMES = ("catalog.db", "catalog.db-wal", "catalog.db-journal")
 

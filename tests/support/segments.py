@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from timestone.draft import Draft
-from timestone.entries import NO_TOPIC
-from timestone.files import Files
+from timestone.disk.files import Files
 from timestone.index import IndexHeader, Trailer
-from timestone.open_files import OpenSegments
+from timestone.kernel.entries import NO_TOPIC
+from timestone.reading.segment_cache import OpenSegments
 from timestone.segment import Segment
-from timestone.segment_writer import SegmentWriter
+from timestone.writing.segment_writer import SegmentWriter
+from timestone.writing.write_batch import Draft
 
 LOG_ID = 77
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from tests.support.step_clock import BOOT_ID, START_US, StepClock
 from tests.support.waiting import wait_for_seals
 from timestone.config import Ack, LogConfig, Recovery, StoreConfig
-from timestone.draft import Draft
-from timestone.entries import NO_TOPIC
 from timestone.errors import CorruptRecord
+from timestone.kernel.entries import NO_TOPIC
 from timestone.record import Header, HeaderKind, Record, encode_headers
 from timestone.store import Store
+from timestone.writing.write_batch import Draft
 
 LOG_NAME = "telemetry"
 FOLDER = Path("telemetry-0")

@@ -2,7 +2,7 @@
 
 import threading
 
-from timestone.clock import Clock
+from timestone.disk.clock import Clock
 
 START_US = 1_700_000_000_000_000
 BOOT_ID = b"before the crash"

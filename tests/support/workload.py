@@ -22,14 +22,14 @@ from tests.support.recording_files import (
     Truncated,
 )
 from tests.support.step_clock import StepClock
+from timestone.commit.submission import Submission
 from timestone.config import Ack, LogConfig, StoreConfig
-from timestone.draft import Draft
-from timestone.entries import NO_TOPIC
 from timestone.errors import LogFailed, StorageFull
+from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
 from timestone.reader import Reader
 from timestone.store import Store
-from timestone.submission import Submission
+from timestone.writing.write_batch import Draft
 
 LOG_NAME = "telemetry"
 NEVER_MS = 10**9

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timestone.crc import crc32c
-from timestone.entries import NO_TOPIC
 from timestone.errors import UnsupportedFormat
 from timestone.index import (
     COMPACTED_VERSION,
@@ -27,6 +25,8 @@ from timestone.index import (
     Trailer,
     entry_position,
 )
+from timestone.kernel.crc import crc32c
+from timestone.kernel.entries import NO_TOPIC
 
 PATH = Path("00000000000000001000.index")
 HEADER = IndexHeader(0x1122334455667788, 1000, 1_700_000_000_000_000, 3, bytes(range(16)))

@@ -13,10 +13,10 @@ import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
 from tests.support.waiting import wait_for
-from timestone import segment_writer
+from timestone.commit.inline_writes import MOST_BYTES, DirectWrites
+from timestone.commit.submission import Submission
 from timestone.config import Ack, LogConfig, StoreConfig
-from timestone.direct_writes import MOST_BYTES, DirectWrites
-from timestone.draft import Draft
+from timestone.disk.files import Files
 from timestone.errors import (
     InvalidName,
     LogFailed,
@@ -26,11 +26,11 @@ from timestone.errors import (
     StoreClosed,
     TopicLimit,
 )
-from timestone.files import Files
 from timestone.log import Log
 from timestone.reader import Reader
 from timestone.store import Store
-from timestone.submission import Submission
+from timestone.writing import segment_writer
+from timestone.writing.write_batch import Draft
 
 NEVER_MS = 10**9
 MIB = 1024 * 1024

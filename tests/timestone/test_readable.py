@@ -13,15 +13,15 @@ from tests.support.faulty_files import FaultyFiles
 from tests.support.quick_directory import open_below
 from tests.support.waiting import wait_for_seals
 from timestone.config import LogConfig
-from timestone.draft import Draft
-from timestone.entries import NO_TOPIC
+from timestone.disk.files import Files
 from timestone.errors import OffsetOutOfRange
-from timestone.files import Files
 from timestone.filters import topic_matches
+from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
 from timestone.readable import ReadableLog
-from timestone.topic_choice import TopicChoice
+from timestone.reading.topic_mask import TopicChoice
 from timestone.view import LogView
+from timestone.writing.write_batch import Draft
 
 COUNT = 60
 TOPICS = ["a", "a/b", "c"]
@@ -36,7 +36,7 @@ def log(
     request: pytest.FixtureRequest, quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ReadableLog]:
     if request.param == "in memory, in pieces":  # as large payloads are
-        monkeypatch.setattr("timestone.draft._LARGE_BYTES", 0)
+        monkeypatch.setattr("timestone.writing.write_batch._LARGE_BYTES", 0)
     tail_bytes = 2500 if request.param == "partly in memory" else 10**7 * ("memory" in request.param)
     with timestone.open(
         quick_directory / "data",

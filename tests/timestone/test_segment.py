@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from tests.support.interleaved import interleaved
 from tests.support.quick_directory import open_below
 from tests.support.segments import LOG_ID, make_segment
-from timestone import kernel
 from timestone import segment as segments
-from timestone.draft import Draft
-from timestone.entries import NO_TOPIC
+from timestone.disk.files import Files
 from timestone.errors import CorruptRecord
-from timestone.files import Files
 from timestone.index import HEADER_BYTES, IndexHeader, Trailer, entry_position
-from timestone.open_files import OpenSegments
+from timestone.kernel import loops
+from timestone.kernel.entries import NO_TOPIC
+from timestone.reading.segment_cache import OpenSegments
 from timestone.segment import Segment
-from timestone.segment_writer import SegmentWriter
+from timestone.writing.segment_writer import SegmentWriter
+from timestone.writing.write_batch import Draft
 
 PAYLOADS = [b"zero", b"", b"two" * 100, b"three", b"", b"five", b"six"]
 
@@ -130,7 +130,7 @@ def test_what_another_thread_reads_meanwhile_verifies_nothing_else(quick_directo
 def test_records_of_open_files_are_at_hand_until_it_lets_go_of_them(segment: Segment) -> None:
     assert segment.records(600) is None, "the files are not open"
     read(segment, 0)
-    at_hand = kernel.OpenRecords([])
+    at_hand = loops.OpenRecords([])
     records = segment.records(600)
     assert records is not None
     at_hand.show(records)
@@ -153,7 +153,7 @@ def test_records_that_two_threads_have_made_are_let_go_of_whoever_shows_his_last
 ) -> None:
     """Of a segment that compaction has replaced or retention has deleted, nothing may be served any more."""
     read(segment, 0)
-    at_hand = kernel.OpenRecords([])
+    at_hand = loops.OpenRecords([])
     earlier, later = segment.records(600), segment.records(600)
     assert earlier is not None and later is not None
     at_hand.show(later)

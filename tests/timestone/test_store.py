@@ -16,8 +16,8 @@ import timestone
 from tests.support.child_process import in_child
 from tests.support.faulty_files import FaultyFiles
 from timestone.config import LogConfig, StoreConfig
+from timestone.disk.files import Files
 from timestone.errors import CorruptLog, InvalidName, NotAStore, StoreClosed, UnknownLog
-from timestone.files import Files
 from timestone.store import Store
 
 

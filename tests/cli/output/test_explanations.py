@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from timestone.damage import Damage
-from timestone.finding import State
-from timestone.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
-from timestone.pin import Pin
+from timestone.format.damage_report import Damage
+from timestone.reading.retention_hold import Pin
+from timestone.recovery.segment_report import State
+from timestone.repair.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
 from timestone_cli.output.explanations import explanations, loss, verdict
 
 SEALED = SegmentReport(

@@ -5,8 +5,8 @@ import pytest
 
 from tests.cli.conditions import clean, damaged, unreadable
 from tests.support.stores import value_of
-from timestone.crc import crc32c
-from timestone.inspection import inspect_store
+from timestone.kernel.crc import crc32c
+from timestone.repair.inspection import inspect_store
 from timestone_cli.output.inspect_entries import entries_json, print_entries
 
 

@@ -4,7 +4,7 @@ import pytest
 
 import timestone
 from tests.cli.conditions import clean, damaged, torn
-from timestone.inspection import inspect_store
+from timestone.repair.inspection import inspect_store
 from timestone_cli.output.inspect_table import print_report
 
 

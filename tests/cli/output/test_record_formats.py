@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timestone
-from timestone.draft import Draft
 from timestone.record import Header, HeaderKind, encode_headers
+from timestone.writing.write_batch import Draft
 from timestone_cli.output.record_formats import FORMATS, formatter, quote
 
 PAYLOADS = [b'{"a": 1}', "grün".encode(), b"", b"\xff\x00", b"two\nlines", b"\x1b[2Jgone\x9b"]

@@ -6,7 +6,7 @@ import pytest
 import timestone
 from tests.cli.line_front import LineFront, LineSettings
 from tests.cli.plugin import install_front
-from timestone.front import Front
+from timestone.fronts import Front
 from timestone_cli.errors import CommandError
 from timestone_cli.server.fronts import installed_fronts
 

@@ -11,8 +11,8 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.decode import connect_level, decode_packet, packet_end
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Packet
-from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
+from mqtt_front.reasons import Reason
 from tests.support.mqtt_packets import any_packet
 
 CONNECT_3 = "10 0e 0004 4d515454 04 02 003c 0002 6964"

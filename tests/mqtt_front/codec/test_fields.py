@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtt_front.codec.fields import VARINT_MAX, Fields, binary, decode_text, read_varint, text, varint
-from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket
+from mqtt_front.reasons import Reason
 
 VARINTS = {0: "00", 127: "7f", 128: "8001", 16_383: "ff7f", 16_384: "808001", VARINT_MAX: "ffffff7f"}
 

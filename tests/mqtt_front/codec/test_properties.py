@@ -12,8 +12,8 @@ from mqtt_front.codec.properties import (
     read_properties,
     write_properties,
 )
-from mqtt_front.codec.reasons import Reason
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
+from mqtt_front.reasons import Reason
 
 PACKETS = [carrier for carrier in Carrier if carrier.value.bit_count() == 1]
 # One valid value of each property, as the specification's data types have it.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from mqtt_front.codec.reasons import Reason
+from mqtt_front.reasons import Reason
 from mqtt_front.security import guard as module
 from mqtt_front.security.guard import Guard
 from mqtt_front.security.identity import Credentials, Identity, Refusal

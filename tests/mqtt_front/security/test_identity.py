@@ -1,6 +1,6 @@
 import pytest
 
-from mqtt_front.codec.reasons import Reason
+from mqtt_front.reasons import Reason
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 
 

@@ -3,7 +3,7 @@ import hashlib
 
 import pytest
 
-from mqtt_front.optional import MissingExtra
+from mqtt_front.runtime.optional import MissingExtra
 from mqtt_front.security import password_hash
 from mqtt_front.security.password_hash import BadHash, hash_password, parse_hash
 

@@ -20,9 +20,9 @@ from mqtt_front.codec.packets import (
     Will,
 )
 from mqtt_front.codec.properties import Properties
-from mqtt_front.groups import KEY_PREFIX
+from mqtt_front.feeds.group_store import KEY_PREFIX
 from mqtt_front.security.password_file import set_password
-from mqtt_front.session import session_key
+from mqtt_front.sessions.session import session_key
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server

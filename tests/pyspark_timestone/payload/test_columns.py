@@ -10,7 +10,7 @@ from pyspark_timestone.errors import BadPayload
 from pyspark_timestone.offsets import LogPartition, OffsetRange
 from pyspark_timestone.payload.columns import PayloadColumns
 from tests.support.payloads import options_of
-from timestone.batch import Batch
+from timestone.reading.batch import Batch
 
 TASK = OffsetRange(LogPartition("log", 0), 0, 3)
 SCHEMA = pa.schema([("payload", pa.struct([("seq", pa.int64())])), ("payload_error", pa.string())])

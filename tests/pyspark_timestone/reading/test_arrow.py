@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import timestone
 from pyspark_timestone.options.columns import NAMES, source_schema
 from pyspark_timestone.reading.arrow import arrow_schema, record_batch
-from timestone.batch import Batch
+from timestone.reading.batch import Batch
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from tests.support.recording_files import RecordingFiles, Renamed, SyncEnded
 from tests.support.stores import LOG, fill, value_of
 from tests.support.waiting import wait_for_seals
 from timestone import LogConfig, LogView
+from timestone.disk.files import Files
 from timestone.errors import CorruptRecord
-from timestone.files import Files
 
 
 def written(log: LogView, number: int, folder: Path) -> Path:

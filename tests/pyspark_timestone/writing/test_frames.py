@@ -7,8 +7,14 @@ from hypothesis import strategies as st
 
 from pyspark_timestone.errors import InvalidRow
 from pyspark_timestone.writing.frames import frames
-from timestone.posting import FRAME_BYTES_MAX, FRAME_RECORDS_MAX, HEADERS_BYTES_MAX, NO_TOPIC_NUMBER, Frame
 from timestone.record import FLAG_TOMBSTONE, decode_headers
+from timestone.spool.format import (
+    FRAME_BYTES_MAX,
+    FRAME_RECORDS_MAX,
+    HEADERS_BYTES_MAX,
+    NO_TOPIC_NUMBER,
+    Frame,
+)
 
 ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 Row = tuple[bytes | None, str | None, list[tuple[str, bytes]] | None]

@@ -1,0 +1,329 @@
+"""A run of records as the PUBLISH packets that one session gets of it.
+
+This is where a record meets a subscription: which QoS, which properties, whether at all. No I/O; the result is one
+buffer.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from mqtt_front.codec.fields import varint
+from mqtt_front.codec.frame import Form, Records, frame_publishes, publish_size
+from mqtt_front.codec.packets import MQTT_5
+from mqtt_front.delivery.position_properties import Places, frame_placed
+from mqtt_front.feeds.feed import Feed
+from mqtt_front.feeds.subscription import Grant
+from mqtt_front.kernel.loops import frame_record, frame_records
+from mqtt_front.protocol.header_block import NO_HEADERS, StoredHeaders, stored_headers
+from mqtt_front.runtime.clocks import PassingTime
+from mqtt_front.sessions.session import InFlight, Target
+from timestone.reading.batch import Batch
+from timestone.reading.tail_cache import SingleRecord
+from timestone.record import FLAG_RETAIN
+
+_EXPIRY = b"\x02"
+_MICROSECONDS = 1_000_000
+
+
+class Packed(NamedTuple):
+    """What became of a run of records."""
+
+    data: bytes
+    delivered_count: int
+    oversize_count: int
+    """Records that are too large for this client: they count as delivered."""
+    expired_count: int
+    exactly_once: bool = False
+    """Some are at QoS 2: the session has to be durable before they are sent, or a crash would send them again under
+    another packet id."""
+
+
+def pack(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:
+    """The packets for the records of `batch`; the feed's window and the session's packet ids move on.
+
+    The caller has seen to it that the batch has no more records than there is room for in flight.
+    """
+    naming = _naming_count(feed, batch, target)
+    if not 0 < naming < len(batch):
+        return _pack(feed, batch, target, time)
+    after = np.arange(len(batch)) >= naming
+    named = _pack(feed, batch.select(~after), target, time)
+    return _joined(named, _pack(feed, batch.select(after), target, time))
+
+
+def pack_single(feed: Feed, record: SingleRecord, target: Target) -> bytes | None:
+    """As `pack` for one plain record that was appended by itself (`Feed.single`), at QoS 0 or 1: the same packet for a
+    fifth of the time. None when that would take a closer look; then nothing has changed.
+
+    The caller has seen to it that there is room in flight."""
+    form, offset = feed.forms.get(record.topic_id), record.offset
+    if form is None or target.aliases is not None or offset < form.first_offset:
+        return None
+    flags, qos = record.flags, form.qos
+    if qos > flags >> 1 & 3:
+        qos = flags >> 1 & 3
+    if qos == 2 or (qos == 0 and offset < feed.qos0_from):
+        return None
+    session, packet_id = feed.session, 0
+    if qos:
+        packet_id = session.packet_ids.next_one(
+            session.ids_in_use() if session.released else session.in_flight
+        )
+    data = frame_record(form, qos, flags & FLAG_RETAIN, packet_id, record.stored, target.packet_bytes)
+    if data is None:
+        return None
+    window = feed.window
+    if qos:
+        session.in_flight[packet_id] = tuple.__new__(InFlight, (feed, offset, qos))  # without a call for it
+        window.sent((offset,))
+        session.outstanding += 1
+        session.packet_ids.last = packet_id
+    if window.seen <= offset:
+        window.seen = offset + 1
+    return data
+
+
+def _naming_count(feed: Feed, batch: Batch, target: Target) -> int:
+    """Records at the front that tell the client the number of a topic, each of another one: what follows them can go
+    out without the names."""
+    named: set[int] = set()
+    if target.aliases is not None and not target.aliases.settled:
+        for topic_id in batch.topic_ids.tolist():
+            if topic_id in named or not target.aliases.tells(feed.head(topic_id)):
+                break
+            named.add(topic_id)
+    return len(named)
+
+
+def _joined(one: Packed, other: Packed) -> Packed:
+    return Packed(
+        one.data + other.data,
+        one.delivered_count + other.delivered_count,
+        one.oversize_count + other.oversize_count,
+        one.expired_count + other.expired_count,
+        one.exactly_once or other.exactly_once,
+    )
+
+
+def _pack(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:
+    first, plain = 0, Packed(b"", 0, 0, 0)
+    places = Places(feed.log.name) if target.level == MQTT_5 and feed.tells_place else None
+    if batch.plain and not feed.replaying and feed.gap is None:
+        first, plain = _pack_plain(feed, batch, target, places)
+    if first < len(batch):
+        rest = batch.select(np.arange(len(batch)) >= first) if first else batch
+        plain = _joined(plain, _pack_each(feed, rest, target, time, places))
+    feed.window.seen = max(feed.window.seen, batch.next_offset)
+    return plain
+
+
+def _pack_plain(feed: Feed, batch: Batch, target: Target, places: Places | None) -> tuple[int, Packed]:
+    """Records without header blocks, nearly all of them, are framed as a run, up to the first that needs a closer look;
+    its place and the packets."""
+    session, forms = feed.session, feed.forms
+    records = Records(batch.data, batch.offsets, batch.topic_ids, batch.flags, batch.starts, batch.lengths)
+    ids = session.packet_ids.next(len(batch), session.ids_in_use()) if feed.needs_packet_ids else []
+    if places is not None:
+        _learn_forms(feed, batch, target, told=True)
+        framed = frame_placed(
+            records, batch.timestamps_us, forms, ids, feed.qos0_from, target.packet_bytes, places
+        )
+    else:
+        framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
+        if framed.end < len(batch) and int(batch.topic_ids[framed.end]) not in forms:
+            _learn_forms(feed, batch, target, told=False)
+            framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
+    if framed.offsets:
+        session.in_flight.update(
+            (packet_id, InFlight(feed, offset, qos))
+            for packet_id, offset, qos in zip(ids, framed.offsets, framed.qos, strict=False)
+        )
+        feed.window.sent(framed.offsets)
+        session.outstanding += len(framed.offsets)
+        session.packet_ids.last = ids[len(framed.offsets) - 1]
+    if target.aliases is not None and not target.aliases.settled and framed.packet_count == framed.end:
+        _count_topics(feed, batch, framed.end, target)
+    return framed.end, Packed(framed.data, framed.packet_count, 0, 0, 2 in framed.qos)
+
+
+def _learn_forms(feed: Feed, batch: Batch, target: Target, *, told: bool) -> None:
+    for topic_id in set(batch.topic_ids.tolist()).difference(feed.forms):
+        feed.forms[topic_id] = _form(feed, topic_id, target, told=told)
+
+
+def _form(feed: Feed, topic_id: int, target: Target, *, told: bool) -> Form | None:
+    """How plain records of a topic go out to this client by now. `told`: their places follow, so that the block has no
+    length yet."""
+    form, grant = feed.form(topic_id, with_block=target.level == MQTT_5), feed.grant(topic_id)
+    if form is None or grant is None or not (told or target.aliases):
+        return form
+    head, number = target.aliases.of(form.head) if target.aliases else (form.head, b"")
+    properties = number + grant.identifiers
+    return form._replace(head=head, block=properties if told else varint(len(properties)) + properties)
+
+
+def _count_topics(feed: Feed, batch: Batch, end: int, target: Target) -> None:
+    """All records up to `end` went out: some of their topics are known to the client now, or come often."""
+    assert target.aliases is not None
+    topic_ids, counts = np.unique(batch.topic_ids[:end], return_counts=True)
+    columns = zip(topic_ids.tolist(), counts.tolist(), strict=True)
+    _forget_forms(feed, [one for one, count in columns if target.aliases.sent(feed.head(one), count)])
+
+
+def _forget_forms(feed: Feed, topic_ids: Iterable[int]) -> None:
+    """These topics go out in another way from now on, from all feeds of the client: what one has told, all may use."""
+    for other in feed.session.feeds.values():
+        if other.log is feed.log:
+            for topic_id in topic_ids:
+                other.forms.pop(topic_id, None)
+
+
+def _pack_each(
+    feed: Feed, batch: Batch, target: Target, time: PassingTime, places: Places | None = None
+) -> Packed:
+    """One by one: records with header blocks, those sent before a reconnect, and what is special about a client."""
+    told = 0 if target.aliases is None else target.aliases.told_count
+    rows = _Rows(feed, target, places)
+    rows.gather(batch, feed.window.seen if feed.replaying else 0, time)
+    if target.aliases is not None and target.aliases.told_count > told:
+        _forget_forms(feed, set(batch.topic_ids.tolist()))
+    rows.number()
+    exactly_once = any(qos == 2 for _, _, qos in rows.new)
+    return Packed(rows.framed(), len(rows.payloads), rows.oversize_count, rows.expired_count, exactly_once)
+
+
+class _Rows:
+    """Deliveries as columns, as they gather."""
+
+    __slots__ = (
+        "blocks", "expired_count", "feed", "firsts", "heads", "new", "oversize_count", "packet_ids", "payloads",
+        "places", "target",
+    )  # fmt: skip
+
+    def __init__(self, feed: Feed, target: Target, places: Places | None) -> None:
+        self.feed = feed
+        self.target = target
+        self.places = places
+        self.firsts: list[int] = []
+        self.heads: list[bytes] = []
+        self.packet_ids: list[int] = []
+        self.blocks: list[bytes] = []
+        self.payloads: list[bytes] = []
+        self.new: list[tuple[int, int, int]] = []
+        """Row, offset and QoS of each delivery that needs a packet id."""
+        self.oversize_count = 0
+        self.expired_count = 0
+
+    def gather(self, batch: Batch, replay_until: int, time: PassingTime) -> None:
+        """Take the deliveries that the records come to."""
+        feed, own_key = self.feed, self.feed.session.key
+        columns = zip(
+            batch.offsets.tolist(), batch.topic_ids.tolist(), batch.flags.tolist(), batch.payloads(),
+            batch.timestamps_us.tolist(), strict=True,
+        )  # fmt: skip
+        for number, (offset, topic_id, flags, payload, timestamp_us) in enumerate(columns):
+            stored = stored_headers(batch.header_block(number))
+            left_s = None
+            if stored.expiry_s is not None:
+                left_s = stored.expiry_s - time.age_us(timestamp_us) // _MICROSECONDS
+            grant = feed.grant(topic_id)
+            if grant is not None and offset < grant.plain_from:
+                grant = grant.at(offset, stored.publisher == own_key)
+            if offset < replay_until:
+                properties = _forwarded(stored, left_s) + (b"" if grant is None else grant.identifiers)
+                if self.places is not None:
+                    properties += self.places.of(offset, timestamp_us)
+                self._resend(offset, topic_id, flags, payload, grant, properties)
+            elif left_s is not None and left_s <= 0:
+                self.expired_count += 1
+            elif grant is not None:
+                properties = _forwarded(stored, left_s) + grant.identifiers
+                if self.places is None:
+                    self._add(offset, flags, payload, grant, properties)
+                else:
+                    properties += self.places.of(offset, timestamp_us, feed.gap)
+                    if self._add(offset, flags, payload, grant, properties):
+                        feed.gap = None
+
+    def _add(self, offset: int, flags: int, payload: bytes, grant: Grant, properties: bytes) -> bool:
+        """One delivery, unless it is too large for the client or was missed at QoS 0."""
+        qos = min(flags >> 1 & 3, grant.qos)
+        if qos == 0 and offset < self.feed.qos0_from:
+            return False
+        head, number = grant.head, b""
+        if self.target.aliases is not None:
+            head, number = self.target.aliases.of(grant.head)
+        block = varint(len(number) + len(properties)) + number + properties
+        if number and publish_size(head, block, len(payload), qos > 0) > self.target.packet_bytes:
+            head, number = grant.head, b""  # the number alone must not cost the message
+            block = varint(len(properties)) + properties
+        if self._oversize(head, block, payload, qos):
+            return False
+        if self.target.aliases is not None and (number or not self.target.aliases.of(head)[1]):
+            self.target.aliases.sent(grant.head)
+        if qos:
+            self.new.append((len(self.payloads), offset, qos))
+        retain = flags & FLAG_RETAIN if grant.retain_as_published else 0
+        self._row(0x30 | qos << 1 | retain, head, 0, block, payload)
+        return True
+
+    def _oversize(self, head: bytes, block: bytes, payload: bytes, qos: int) -> bool:
+        size = publish_size(head, block if self.target.level == MQTT_5 else b"", len(payload), qos > 0)
+        if size <= self.target.packet_bytes:
+            return False
+        self.oversize_count += 1
+        return True
+
+    def _resend(
+        self, offset: int, topic_id: int, flags: int, payload: bytes, grant: Grant | None, properties: bytes
+    ) -> None:
+        """One record that was in flight when the connection ended: the same packet id, and DUP. Its subscription may be
+        gone; it may be past its expiry, which does not count for what was sent before [MQTT-4.3.3-7]."""
+        entry = self.feed.resend.get(offset)
+        if entry is None:
+            return  # acknowledged, or sent at QoS 0
+        packet_id, qos = entry
+        if not self.feed.may_read(topic_id):  # it may have before, or another user had this client id
+            self.feed.session.acknowledged([packet_id], qos)
+            return
+        retain = flags & FLAG_RETAIN if grant is not None and grant.retain_as_published else 0
+        block, head = varint(len(properties)) + properties, self.feed.head(topic_id)
+        if self._oversize(head, block, payload, qos):  # for a client that takes less than it did before
+            self.feed.session.acknowledged([packet_id], qos)
+            return
+        del self.feed.resend[offset]
+        self._row(0x38 | qos << 1 | retain, head, packet_id, block, payload)
+        self.feed.session.outstanding += 1
+
+    def _row(self, first: int, head: bytes, packet_id: int, block: bytes, payload: bytes) -> None:
+        self.firsts.append(first)
+        self.heads.append(head)
+        self.packet_ids.append(packet_id)
+        self.blocks.append(block)
+        self.payloads.append(payload)
+
+    def number(self) -> None:
+        """Give packet ids to those that need new ones, and remember them as in flight."""
+        if not self.new:
+            return
+        feed, session = self.feed, self.feed.session
+        in_flight = session.in_flight
+        ids = session.packet_ids.take(len(self.new), session.ids_in_use())
+        for packet_id, (row, offset, qos) in zip(ids, self.new, strict=True):
+            self.packet_ids[row] = packet_id
+            in_flight[packet_id] = InFlight(feed, offset, qos)
+        feed.window.sent([offset for _, offset, _ in self.new])
+        session.outstanding += len(ids)
+
+    def framed(self) -> bytes:
+        blocks = self.blocks if self.target.level == MQTT_5 else None
+        return frame_publishes(self.firsts, self.heads, self.packet_ids, blocks, self.payloads)
+
+
+def _forwarded(stored: StoredHeaders, left_s: int | None) -> bytes:
+    """The properties of the record, with what is left of its expiry interval."""
+    if stored is NO_HEADERS or left_s is None:
+        return stored.properties
+    return stored.properties + _EXPIRY + max(0, left_s).to_bytes(4, "big")

@@ -1,0 +1,140 @@
+"""What the server says of itself under `$SYS`: mosquitto's topics where they mean something here, and every counter of
+ours below `$SYS/broker/timestone/`.
+
+These messages are made for whoever subscribes and are in no log. A new subscription gets all values at once, with
+RETAIN; later, at each interval, those that changed. Without a subscriber nothing is made.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from mqtt_front.codec.encode import encode_packet
+from mqtt_front.codec.packets import MQTT_5, Publish
+from mqtt_front.codec.properties import NO_PROPERTIES, Properties
+from mqtt_front.runtime.system_load import Load
+from mqtt_front.sessions.session import Session
+from timestone.filters import topic_matches
+
+ROOT = "$SYS"
+_BROKER = "$SYS/broker/"
+# By mosquitto's name: ours.
+_COUNTERS = {
+    "clients/connected": "sessions_connected",
+    "clients/disconnected": "sessions_away",
+    "clients/total": "sessions",
+    "clients/maximum": "sessions_connected_maximum",
+    "clients/expired": "sessions_expired",
+    "messages/received": "packets_received",
+    "messages/sent": "packets_sent",
+    "publish/messages/received": "publishes_received",
+    "publish/messages/sent": "deliveries_sent",
+    "publish/messages/dropped": "publishes_dropped",
+    "bytes/received": "bytes_received",
+    "bytes/sent": "bytes_sent",
+    "retained messages/count": "retained",
+    "subscriptions/count": "subscriptions",
+    "store/messages/count": "records",
+}
+_LOADS = {
+    "messages/received": "packets_received",
+    "messages/sent": "packets_sent",
+    "publish/received": "publishes_received",
+    "publish/sent": "deliveries_sent",
+    "publish/dropped": "publishes_dropped",
+    "bytes/received": "bytes_received",
+    "bytes/sent": "bytes_sent",
+    "connections": "connections_accepted",
+}
+
+
+class SystemTopics:
+    """The values, and their way to the sessions that want them. Used by the event loop's thread only."""
+
+    def __init__(
+        self,
+        counters: Callable[[], Mapping[str, int]],
+        version: str,
+        interval_s: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`counters` are looked at each `interval_s`; 0: there are no such topics."""
+        self._counters = counters
+        self._version = version
+        self._interval_s = interval_s
+        self._clock = clock
+        self._started_s = self._told_s = clock()
+        self._load = Load(list(_LOADS.values()), max(1, interval_s))
+        self._told: dict[str, str] = {}
+
+    def values(self) -> dict[str, str]:
+        """By topic: what there is to say now."""
+        counters = self._counters()
+        uptime_s = int(self._clock() - self._started_s)
+        values = {"version": f"timestone {self._version}", "uptime": f"{uptime_s} seconds"}
+        values |= {name: str(counters[counter]) for name, counter in _COUNTERS.items()}
+        averages = self._load.values()
+        values |= {
+            f"load/{name}/{window}min": f"{average:.2f}"
+            for name, counter in _LOADS.items()
+            for (counted, window), average in averages.items()
+            if counted == counter
+        }
+        values |= {f"timestone/{name}": str(count) for name, count in counters.items()}
+        return {_BROKER + name: value for name, value in values.items()}
+
+    def greet(self, session: Session, topic_filter: str) -> None:
+        """The session's client has subscribed to a filter below `$SYS`: tell it everything that the filter is about."""
+        if self._interval_s:
+            self._tell(session, self.values(), (topic_filter,), retain=True)
+
+    def tick(self, sessions: Iterable[Session]) -> None:
+        """Time passes: when the interval is over, tell those that want to know what has changed."""
+        now = self._clock()
+        if not self._interval_s or now < self._told_s + self._interval_s:
+            return
+        self._told_s = now
+        self._load.feed(self._counters())
+        listening = [session for session in sessions if session.system_filters]
+        if not listening:
+            self._told = {}
+            return
+        values = self.values()
+        changed = {topic: value for topic, value in values.items() if self._told.get(topic) != value}
+        self._told = values
+        for session in listening:
+            self._tell(session, changed, session.system_filters, retain=False)
+
+    def _tell(
+        self, session: Session, values: Mapping[str, str], filters: tuple[str, ...], *, retain: bool
+    ) -> None:
+        client = session.client
+        if client is not None and client.writable:
+            packets = _packets(
+                session, values, filters, client.target.level, client.target.packet_bytes, retain
+            )
+            client.deliver(b"".join(packets))
+
+
+def _packets(
+    session: Session,
+    values: Mapping[str, str],
+    filters: tuple[str, ...],
+    level: int,
+    packet_bytes: int,
+    retain: bool,
+) -> Iterator[bytes]:
+    """What of the values the client may have and wants, at QoS 0: they are out of date at once."""
+    permissions = session.permissions
+    for topic, value in values.items():
+        matching = [one for one in filters if topic_matches(one, topic)]
+        if not matching or (permissions is not None and not permissions.may_read(topic)):
+            continue
+        properties = NO_PROPERTIES
+        if level == MQTT_5:
+            found = (
+                session.subscriptions[one].identifier for one in matching if one in session.subscriptions
+            )
+            properties = Properties(subscription_identifiers=tuple(one for one in found if one is not None))
+        packet = encode_packet(Publish(topic, value.encode(), 0, retain, properties=properties), level)
+        if len(packet) <= packet_bytes:
+            yield packet

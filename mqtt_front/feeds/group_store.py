@@ -1,0 +1,256 @@
+"""All shared subscriptions of a front, and how they survive the process.
+
+A group is one document, in the same space and the same transactions as the sessions: what one of them has taken at
+QoS 2 and what the group has given away are durable together. Besides, where a group is stands in the catalogue as a
+named reader of its log, for whoever looks at lag from outside.
+"""
+
+import json
+import logging
+import math
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
+
+from mqtt_front.feeds.shared_group import SharedGroup
+from mqtt_front.runtime.clocks import PassingTime
+from mqtt_front.runtime.timer_queue import Schedule
+from mqtt_front.shares import Shares, Tally
+from mqtt_front.topics.filter_form import Kind, parse_filter
+from timestone.disk.json_document import integer, integers, json_object
+from timestone.errors import InvalidName
+from timestone.format.names import validate_reader_name
+from timestone.log import Log
+from timestone.reading.named_readers import Commitment, ReaderId
+
+VERSION = 2
+_READABLE = (1, 2)
+"""Version 1 knows no owners, and not how long a queue has had no members."""
+NEVER_S = 0xFFFFFFFF
+KEY_PREFIX = "\0group/"
+"""No client id begins with U+0000."""
+
+
+class Groups:
+    """By log and topic filter. All methods belong to the event loop's thread."""
+
+    def __init__(self, shares: Shares | None = None) -> None:
+        self.shares = Shares() if shares is None else shares
+        self.tally = Tally()
+        """Groups by owner."""
+        self._groups: dict[str, SharedGroup] = {}
+        self._of_member: dict[str, set[str]] = {}
+        self.changed: set[SharedGroup] = set()
+        """Those that have something to save."""
+        self._gone: dict[str, SharedGroup] = {}
+        self._left: set[str] = set()
+        """Queues whose last member has left since the last `expire`."""
+        self._ends: Schedule[str] = Schedule()
+        """Queues without members, by when they end."""
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def find(self, log: Log, topic_filter: str) -> SharedGroup | None:
+        """The group, if there is one."""
+        return self._groups.get(_key(log.name, topic_filter))
+
+    def get(self, log: Log, topic_filter: str, start: int | None = None, *, owner: str = "") -> SharedGroup:
+        """The group; a new one begins at `start`, by default at the end of the log, and is the `owner`'s."""
+        key = _key(log.name, topic_filter)
+        group = self._groups.get(key)
+        if group is None:
+            form = parse_filter(topic_filter)
+            begin = log.end_offset if start is None else start
+            durable = form.kind is Kind.QUEUE
+            group = SharedGroup(
+                log, topic_filter, form.pattern, begin, durable=durable, owner=owner, changed=self.changed
+            )
+            self._groups[key] = group
+            self.tally.add(owner)
+            self._gone.pop(key, None)
+        return group
+
+    def joined(self, group: SharedGroup, member: str) -> None:
+        """A session has the subscription."""
+        group.join(member)
+        if group.durable:
+            group.unused_s = 0.0
+            self._left.discard(_key_of(group))
+            self._ends.call_off(_key_of(group))
+        self._of_member.setdefault(member, set()).add(_key_of(group))
+
+    def leave(self, group: SharedGroup, member: str) -> None:
+        """A session has the subscription no more; with the last of them the group ends, a queue after a while."""
+        key = _key_of(group)
+        group.leave(member)
+        keys = self._of_member.get(member, set())
+        keys.discard(key)
+        if not keys:
+            self._of_member.pop(member, None)
+        if group.members or self._groups.get(key) is not group:
+            return
+        if group.durable:
+            self._left.add(key)
+        else:
+            self._end(key)
+
+    def _end(self, key: str) -> None:
+        group = self._gone[key] = self._groups.pop(key)
+        self.tally.add(group.owner, -1)
+        group.close()
+
+    def expire(self, time: PassingTime, lifetime_s: int) -> None:
+        """End the queues that have had no members for so many seconds."""
+        if lifetime_s != NEVER_S:
+            for key in self._left:
+                group = self._groups[key]
+                if not group.unused_s:
+                    group.unused_s = time.kept_s()
+                    group.touch()
+                # No more than all of them: power may have failed since.
+                left_s = min(0.0, group.unused_s - time.kept_s()) + lifetime_s
+                self._ends.set(key, time.now_s() + left_s)
+            self._left.clear()
+        for key in self._ends.take(time.now_s()):
+            self._end(key)
+
+    def session_ended(self, member: str) -> None:
+        """A session is no more."""
+        for key in list(self._of_member.get(member, ())):
+            self.leave(self._groups[key], member)
+
+    def rename(self, member: str, new: str) -> None:
+        """A session has another key from now on."""
+        for key in self._of_member.pop(member, set()):
+            self._groups[key].rename(member, new)
+            self._of_member.setdefault(new, set()).add(key)
+
+    # Across restarts.
+
+    def restore(
+        self,
+        documents: Mapping[str, bytes],
+        logs: Callable[[str], Log | None],
+        sessions: Container[str],
+        complain: logging.Logger,
+    ) -> None:
+        """Take over what an earlier process left. `sessions` has the keys of those that are left: what others
+        had taken at QoS 2 is for nobody."""
+        for key, document in documents.items():
+            name, _, topic_filter = key.removeprefix(KEY_PREFIX).partition("/")
+            log = logs(name)
+            if log is None:
+                continue
+            try:
+                self._restore(log, topic_filter, json_object(document), sessions)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                complain.error("shared subscription %r begins anew: %r", topic_filter[:200], error)
+
+    def _restore(self, log: Log, topic_filter: str, body: dict[str, Any], sessions: Container[str]) -> None:
+        if body["version"] not in _READABLE:
+            raise ValueError(f"version {body['version']}; this server reads versions up to {VERSION}")
+        if body["version"] == 1:
+            body |= {"owner": "".join(map(self.shares.owner, body["members"][:1])), "unused_s": 0}
+        owner, unused_s = body["owner"], body["unused_s"]
+        if (
+            not isinstance(owner, str)
+            or not isinstance(unused_s, (int, float))
+            or not math.isfinite(unused_s)
+        ):
+            raise TypeError(f"owner is {owner!r:.40}, unused_s is {unused_s!r:.40}")
+        members = [member for member in body["members"] if member in sessions]
+        if body["id"] == log.id:
+            group = self._restore_offsets(log, topic_filter, body, sessions, owner)
+        else:
+            group = self.get(log, topic_filter, log.start_offset, owner=owner)
+        for member in members:
+            self.joined(group, member)
+        if not group.members:
+            group.unused_s = float(unused_s)
+            self.leave(group, "")
+
+    def _restore_offsets(
+        self, log: Log, topic_filter: str, body: dict[str, Any], sessions: Container[str], owner: str
+    ) -> SharedGroup:
+        held = {member: set(integers(offsets)) for member, offsets in body["held"].items()}
+        seen = min(integer(body["seen"]), log.end_offset)
+        open_offsets: set[int] = set()
+        for first, end in body["open"]:
+            # As `seen`: in a copy that is older than its catalogue, and never more than there is, which would fill the
+            # memory.
+            open_offsets.update(range(integer(first), min(integer(end), log.end_offset)))
+        for member in [one for one in held if one not in sessions]:
+            open_offsets -= held.pop(member)
+        group = self.get(log, topic_filter, seen, owner=owner)
+        group.restore(seen, open_offsets, held)
+        return group
+
+    def changes(self, now_us: int) -> tuple[dict[str, bytes | None], dict[str, bytes | None]]:
+        """What has changed since the last call: the documents of groups, and those of their named readers."""
+        documents: dict[str, bytes | None] = {}
+        readers: dict[str, bytes | None] = {}
+        for key, group in self._gone.items():
+            documents[KEY_PREFIX + key] = None
+            if (reader := _reader(group)) is not None:
+                readers[reader.key] = None
+        self._gone.clear()
+        changed = [(key, group) for group in self.changed if self._groups.get(key := _key_of(group)) is group]
+        self.changed.clear()
+        for key, group in changed:
+            documents[KEY_PREFIX + key] = encode_group(group)
+            if (reader := _reader(group)) is not None:
+                readers[reader.key] = Commitment(group.committed, now_us).encode()
+        return documents, readers
+
+
+def encode_group(group: SharedGroup) -> bytes:
+    """The document of a group."""
+    held = {member: sorted(offsets) for member, offsets in group.held.items()}
+    for member, feed in group.members.items():
+        if feed is not None:
+            at_qos_2 = sorted(
+                entry.offset
+                for entry in feed.session.in_flight.values()
+                if entry.feed is feed and entry.qos == 2
+            )
+            if at_qos_2:
+                held[member] = at_qos_2
+    body = {
+        "version": VERSION,
+        "id": group.log.id,
+        "seen": group.seen,
+        "open": _ranges(group.open_offsets),
+        "held": held,
+        "members": list(group.members),
+        "owner": group.owner,
+        "unused_s": group.unused_s,
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _ranges(offsets: Iterable[int]) -> list[list[int]]:
+    """Offsets as half-open ranges."""
+    ranges: list[list[int]] = []
+    for offset in sorted(offsets):
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([offset, offset + 1])
+    return ranges
+
+
+def _key(log: str, topic_filter: str) -> str:
+    return f"{log}/{topic_filter}"
+
+
+def _key_of(group: SharedGroup) -> str:
+    return _key(group.log.name, group.topic_filter)
+
+
+def _reader(group: SharedGroup) -> ReaderId | None:
+    """The named reader that stands for the group; None when its filter is no name."""
+    try:
+        validate_reader_name(group.topic_filter)
+    except InvalidName:
+        return None
+    return ReaderId(group.log.name, group.log.partition, group.topic_filter)

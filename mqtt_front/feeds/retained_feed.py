@@ -1,0 +1,135 @@
+"""What new subscriptions get first: the messages that were retained when they were made, in the order of their offsets.
+
+What is published to their topics afterwards replaces them; it is delivered live and no longer from here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mqtt_front.feeds.feed import Feed, LogSource, OnWake
+from mqtt_front.feeds.subscription import Subscription
+from mqtt_front.retained.messages import RetainedMessages
+from timestone.reading.batch import Batch
+
+if TYPE_CHECKING:
+    from mqtt_front.sessions.session import Session
+
+
+class RetainedCursor:
+    """A cursor over the retained messages of one log, as far as they are older than `until`."""
+
+    def __init__(
+        self,
+        messages: RetainedMessages,
+        filters: Sequence[str],
+        start: int,
+        until: int,
+        also: Iterable[int],
+        on_wake: Callable[["RetainedCursor"], None],
+    ) -> None:
+        """`also`: offsets to be read whatever their topics are."""
+        self.offset = start
+        self._messages = messages
+        self._filters = filters
+        self._until = until
+        self._also = frozenset(also)
+        self._on_wake = on_wake
+        self._offsets: list[int] | None = None
+        self._next = 0
+
+    @property
+    def caught_up(self) -> bool:
+        """Everything was read, or the messages are not up to date."""
+        return self.offset >= self._until or not self._messages.catch_up()
+
+    def read(self, *, max_records: int = 1024, max_bytes: int = 0, max_scan: int | None = None) -> Batch:
+        """The next messages, as many bytes as `RetainedMessages.batch` thinks right. Empty while they are not up to
+        date: an older one might come after a newer one."""
+        messages = self._messages
+        if not messages.catch_up():
+            return messages.batch([], self.offset)
+        if self._offsets is None:
+            chosen = set(messages.offsets(self._filters, self.offset, self._until))
+            chosen.update(offset for offset in self._also if self.offset <= offset < self._until)
+            self._offsets = sorted(chosen)
+        end = self._next + max_records
+        following = self._offsets[end] if end < len(self._offsets) else self._until
+        batch = messages.batch(self._offsets[self._next : end], following)
+        while self._next < len(self._offsets) and self._offsets[self._next] < batch.next_offset:
+            self._next += 1
+        self.offset = batch.next_offset
+        return batch
+
+    def park(self) -> bool:
+        """Nothing more will come, or not before the messages are up to date."""
+        if self.offset >= self._until:
+            return True
+        if self._messages.catch_up():
+            return False
+        self._messages.waiting.append(lambda: self._on_wake(self))
+        return True
+
+    def seek(self, offset: int) -> None:
+        """Read on from another offset."""
+        self.offset, self._offsets, self._next = offset, None, 0
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        self._offsets, self._until = [], self.offset
+
+
+class RetainedFeed(Feed):
+    """The retained messages of one log that the subscriptions of one SUBSCRIBE were about when they were made."""
+
+    __slots__ = ("topic_filters", "until")
+
+    def __init__(
+        self,
+        session: "Session",
+        source: LogSource,
+        key: str,
+        topic_filters: Iterable[str],
+        *,
+        until: int,
+        seen: int = 0,
+        in_flight: Iterable[int] = (),
+    ) -> None:
+        super().__init__(session, source, seen, in_flight, key)
+        self.topic_filters = dict.fromkeys(topic_filters)
+        """Of those whose messages it has still to send."""
+        self.until = until
+
+    @property
+    def idle(self) -> bool:
+        return (self.window.seen >= self.until or not self.subscriptions) and not self.window.in_flight_count
+
+    def change(self, changed: Mapping[str, Subscription | None]) -> None:
+        """As `Feed.change`; RETAIN goes out as it is [MQTT-3.3.1-8]."""
+        for topic_filter, one in changed.items():
+            if one is None:
+                self.topic_filters.pop(topic_filter, None)
+        super().change(
+            {
+                topic_filter: None if one is None else replace(one, retain_as_published=True, since={})
+                for topic_filter, one in changed.items()
+            }
+        )
+
+    def attach(self, resend: dict[int, tuple[int, int]], on_wake: OnWake, missed_qos0: bool = False) -> int:
+        """As `Feed.attach`; none of it was missed, at any QoS."""
+        return super().attach(resend, on_wake, missed_qos0=True)
+
+    def _open(self, start: int, filters: Sequence[str] | None) -> int:
+        if self.reader is not None:
+            self.reader.close()
+        until = max(self.until, self.window.seen)
+        on_wake = self._on_wake
+        patterns = self.patterns if filters is None else filters
+        self.reader = RetainedCursor(
+            self.source.retained, patterns, start, until, self.resend, lambda cursor: on_wake((self, cursor))
+        )
+        return start
+
+    def prepare(self) -> bool | None:
+        return True

@@ -1,0 +1,228 @@
+"""One session's part of a shared subscription in one log: it takes what nobody else has, as much as it has room for."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mqtt_front.feeds.feed import Feed, LogSource, OnWake, own_key
+from mqtt_front.feeds.in_flight_window import Window
+from mqtt_front.feeds.shared_group import SharedGroup
+from mqtt_front.feeds.subscription import Subscription
+from timestone.reading.batch import Batch
+from timestone.reading.tail_cache import SingleRecord
+from timestone.reading.topic_mask import TopicChoice
+
+if TYPE_CHECKING:
+    from mqtt_front.sessions.session import Session
+
+
+class MemberWindow(Window):
+    """What one member has in flight. Where the group goes on is not its business."""
+
+    __slots__ = ("_group", "_offsets")
+
+    def __init__(self, group: SharedGroup, in_flight: Iterable[int]) -> None:
+        self._group = group
+        self._offsets = set(in_flight)
+        super().__init__(max(self._offsets) + 1 if self._offsets else group.log.end_offset)
+
+    @property
+    def committed(self) -> int:
+        return min(self._offsets, default=self.seen)
+
+    @property
+    def in_flight_count(self) -> int:
+        return len(self._offsets)
+
+    def __contains__(self, offset: int) -> bool:
+        """Is the record at this offset in flight?"""
+        return offset in self._offsets
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._offsets)
+
+    def sent(self, offsets: Iterable[int]) -> None:
+        """These went out, in any order, and will be acknowledged."""
+        self._offsets.update(offsets)
+        self._group.sent(offsets)
+
+    def acknowledged(self, offset: int) -> None:
+        self._offsets.discard(offset)
+        self._group.acknowledged([offset])
+
+    def abandon(self, offsets: Iterable[int]) -> None:
+        """These are no longer this member's."""
+        self._offsets.difference_update(offsets)
+
+
+class MemberCursor:
+    """A cursor over what a group hands out to one member."""
+
+    def __init__(self, feed: "SharedFeed", group: SharedGroup) -> None:
+        self._feed = feed
+        self._group = group
+        self._choice = TopicChoice(group.log.topics, [group.pattern])
+        self._returned: list[int] = []
+        self._start = 0
+
+    @property
+    def returned(self) -> list[int]:
+        """What the read that was prepared is about, if it is about offsets that somebody had before."""
+        return self._returned
+
+    @property
+    def offset(self) -> int:
+        """Where the next read begins."""
+        return self._group.next_offset
+
+    @property
+    def caught_up(self) -> bool:
+        """There is nothing for this member, or somebody else is reading."""
+        group = self._group
+        return not self._feed.takes_part or group.busy is not None or not group.backlog
+
+    def prepare(self) -> bool | None:
+        """As `Feed.prepare`."""
+        feed, group = self._feed, self._group
+        if not feed.takes_part:
+            return None
+        if group.busy not in (None, feed):
+            group.park(feed)
+            return None
+        group.busy = feed
+        self._returned = group.next_returned()
+        self._start = self.offset
+        return group.log.in_memory(self._start)
+
+    def read(self, *, max_records: int = 1024, max_bytes: int = 0, max_scan: int | None = None) -> Batch:
+        """The records that `prepare` was about, or the first of them. Touches nothing but the log, so that a thread may
+        do it."""
+        log = self._group.log
+        if not self._returned:
+            records = self._group.share(max_records)
+            return log.read_matching(
+                self._start, self._choice, max_records=records, max_bytes=max_bytes, max_scan=max_scan
+            )
+        batch = log.read(self._start, max_records=max_records, max_bytes=max_bytes)
+        return batch.select(np.isin(batch.offsets, self._returned)) if len(batch) else batch
+
+    def park(self) -> bool:
+        """Wait until there is something for this member. False when there is already."""
+        return not self._feed.takes_part or self._group.park(self._feed)
+
+    def seek(self, offset: int) -> None:
+        """What lies below an offset cannot be read."""
+        self._group.skip(offset, self._returned)
+
+    def close(self) -> None:
+        """Ask for nothing any more."""
+        self._group.rest(self._feed)
+
+
+class SharedFeed(Feed):
+    """A member of a group: its subscription is shared with others."""
+
+    __slots__ = ("entitled", "group", "window")
+
+    def __init__(
+        self,
+        session: "Session",
+        source: LogSource,
+        topic_filter: str,
+        in_flight: Iterable[int] = (),
+        start: int | None = None,
+    ) -> None:
+        """`start` is where the group begins if there is none yet; by default with what is appended from now on."""
+        super().__init__(session, source, 0, key=own_key(source, topic_filter))
+        groups = source.groups
+        self.group = groups.get(source.log, topic_filter, start, owner=groups.shares.owner(session.key))
+        self.window: MemberWindow = MemberWindow(self.group, in_flight)
+        self.entitled = True
+        """The client may read every topic of the group. A member that may not takes nothing: what it took and may not
+        read would be lost to the others."""
+
+    @property
+    def takes_part(self) -> bool:
+        """Does the group hand anything to this member?"""
+        return self.entitled and bool(self.subscriptions)
+
+    def wake(self) -> None:
+        """There may be something for this member. Called by any thread."""
+        if self.reader is not None:
+            self._on_wake((self, self.reader))
+
+    def change(self, changed: Mapping[str, Subscription | None]) -> None:
+        member, session = self.session.key, self.session
+        if any(changed.values()):
+            self.source.groups.joined(self.group, member)
+            if session.client is not None:
+                self.group.connected(self)
+        super().change(changed)
+        if not self.subscriptions:
+            mine = [one.offset for one in session.in_flight.values() if one.feed is self and one.qos == 2]
+            self.group.acknowledged(mine)  # whatever becomes of the group, they are this client's
+            self.source.groups.leave(self.group, member)
+
+    def attach(self, resend: dict[int, tuple[int, int]], on_wake: OnWake, missed_qos0: bool = False) -> int:
+        """As `Feed.attach`; the group has missed nothing, at any QoS."""
+        self.forget_grants()  # the client may have other rights than when it left
+        if self.subscriptions:  # a stored session that is changed while its client is away is never attached
+            self.group.connected(self)
+        return super().attach(resend, on_wake, missed_qos0=True)
+
+    def detach(self) -> None:
+        """The client is gone. What it has not acknowledged at QoS 1 is for the others; at QoS 2 it is its own."""
+        session, window = self.session, self.window
+        given_up = [
+            packet_id
+            for packet_id, entry in session.in_flight.items()
+            if entry.feed is self and entry.qos == 1
+        ]
+        returned = [session.in_flight.pop(packet_id).offset for packet_id in given_up]
+        window.abandon(returned)
+        super().detach()
+        self.group.disconnected(self, returned, window)
+
+    def forget_grants(self) -> None:
+        """As `Feed.forget_grants`; a member that gains or loses its rights begins or ends to take part."""
+        super().forget_grants()
+        permissions, entitled = self.session.permissions, self.entitled
+        self.entitled = permissions is None or permissions.may_read_all(self.group.pattern)
+        if self.entitled is not entitled and self.reader is not None and not self.replaying:
+            self._renew()
+
+    def prepare(self) -> bool | None:
+        return self.reader.prepare() if isinstance(self.reader, MemberCursor) else super().prepare()
+
+    def goes_out(self, record: SingleRecord) -> bool:
+        """The group decides about each record."""
+        return False
+
+    def passed(self) -> None:
+        self.group.stir()
+
+    def took(self, batch: Batch) -> Batch:
+        """As `Feed.took`."""
+        cursor = self.reader
+        if not isinstance(cursor, MemberCursor):  # what is behind that which is sent again is the group's
+            return batch.select(batch.offsets < self.window.seen)
+        self.group.took(batch, cursor.returned)
+        return batch
+
+    def gave(self, batch: Batch) -> None:
+        if isinstance(self.reader, MemberCursor):
+            window = self.window
+            self.group.acknowledged([offset for offset in batch.offsets.tolist() if offset not in window])
+
+    def failed(self) -> None:
+        if self.group.busy is self:
+            self.group.busy = None
+
+    def _open(self, start: int, filters: Sequence[str] | None) -> int:
+        if filters is None:  # to send again what is in flight, from the log itself
+            return super()._open(start, filters)
+        if self.reader is not None:
+            self.reader.close()
+        self.reader = MemberCursor(self, self.group)
+        return start

@@ -1,0 +1,37 @@
+"""The history of one log for one subscription: from a place of its own, at the client's pace, told what retention has
+taken."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from mqtt_front.feeds.feed import Feed, LogSource, OnWake, own_key
+
+if TYPE_CHECKING:
+    from mqtt_front.sessions.session import Session
+
+
+class StreamFeed(Feed):
+    """A replay. It goes on where it was when its session is back."""
+
+    __slots__ = ("topic_filter",)
+
+    def __init__(
+        self,
+        session: "Session",
+        source: LogSource,
+        topic_filter: str,
+        seen: int,
+        in_flight: Iterable[int] = (),
+    ) -> None:
+        super().__init__(session, source, seen, in_flight, own_key(source, topic_filter))
+        self.topic_filter = topic_filter
+
+    def attach(self, resend: dict[int, tuple[int, int]], on_wake: OnWake, missed_qos0: bool = False) -> int:
+        """As `Feed.attach`; what is read later was not missed, at any QoS."""
+        gap = super().attach(resend, on_wake, missed_qos0=True)
+        if gap:
+            self.lost(self.log.start_offset)
+        return gap
+
+    def lost(self, first_left: int) -> None:
+        self.gap = first_left

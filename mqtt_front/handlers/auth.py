@@ -1,0 +1,83 @@
+"""Enhanced authentication of MQTT 5 (section 4.12): AUTH packets that carry a SCRAM exchange, at CONNECT and later."""
+
+from typing import TYPE_CHECKING
+
+from mqtt_front.codec.packets import Auth, Connect
+from mqtt_front.codec.properties import Properties
+from mqtt_front.errors import ProtocolViolation
+from mqtt_front.handlers import connect as admission
+from mqtt_front.net.client_protocol import Exchange, Link
+from mqtt_front.reasons import Reason
+from mqtt_front.security.identity import Refusal
+from mqtt_front.security.scram_hash import METHOD
+
+if TYPE_CHECKING:
+    from mqtt_front.broker import Broker
+
+
+def connect(broker: "Broker", link: Link, packet: Connect) -> None:
+    """CONNECT: with an authentication method begin its exchange, without one let `admission` decide."""
+    method = packet.properties.authentication_method
+    if method is None:
+        admission.connect(broker, link, packet)
+        return
+    admission.introduce(link, packet)
+    admission.check(broker, link, packet)
+    if method != METHOD:
+        raise ProtocolViolation(f"authentication method {method[:40]!r}", Reason.BAD_AUTHENTICATION_METHOD)
+    link.awaited = "AUTH"
+    link.connection.authenticate()
+    _begin(broker, link, packet, packet.properties)
+
+
+def authenticate(broker: "Broker", link: Link, packet: Auth) -> None:
+    """AUTH: the next step of an exchange, or the first of one that the client begins while it is connected."""
+    identity = link.identity
+    if link.exchange is None and (identity is None or identity.method != "scram"):
+        raise ProtocolViolation("AUTH without an authentication method in CONNECT")
+    if packet.properties.authentication_method != METHOD:
+        raise ProtocolViolation("AUTH with another method than CONNECT")
+    if packet.reason == Reason.REAUTHENTICATE and link.exchange is None:
+        _begin(broker, link, None, packet.properties)
+    elif packet.reason == Reason.CONTINUE_AUTHENTICATION and link.exchange is not None:
+        _finish(broker, link, link.exchange, packet.properties.authentication_data or b"")
+    else:
+        raise ProtocolViolation(f"AUTH with reason {packet.reason:#04x} at this point")
+
+
+def _begin(broker: "Broker", link: Link, packet: Connect | None, properties: Properties) -> None:
+    scram = broker.guard.scram_exchange()
+    if scram is None:
+        refusal = Refusal("no user has a password for SCRAM", Reason.BAD_AUTHENTICATION_METHOD)
+        raise _violation(refusal, link)
+    answer = broker.guard.scram_first(scram, properties.authentication_data or b"", link.address)
+    if isinstance(answer, Refusal):
+        raise _violation(answer, link)
+    link.exchange = Exchange(scram, packet)
+    link.send(Auth(Reason.CONTINUE_AUTHENTICATION, _said(answer)))
+
+
+def _finish(broker: "Broker", link: Link, exchange: Exchange, message: bytes) -> None:
+    link.exchange = None
+    outcome = broker.guard.scram_final(exchange.scram, message, link.address)
+    if isinstance(outcome, Refusal):
+        raise _violation(outcome, link)
+    identity, answer = outcome
+    if exchange.connect is not None:
+        link.connection.open()
+        admission.enter(broker, link, exchange.connect, identity, _said(answer))
+        return
+    before = link.identity
+    if before is None or before.user != identity.user:
+        raise ProtocolViolation("it became somebody else while it was connected", Reason.NOT_AUTHORIZED)
+    link.identity = identity
+    link.send(Auth(Reason.SUCCESS, _said(answer)))
+
+
+def _violation(refusal: Refusal, link: Link) -> ProtocolViolation:
+    """CONNACK has a reason for every refusal, DISCONNECT has this one."""
+    return ProtocolViolation(refusal.message, Reason.NOT_AUTHORIZED if link.connected else refusal.reason)
+
+
+def _said(data: bytes) -> Properties:
+    return Properties(authentication_method=METHOD, authentication_data=data)

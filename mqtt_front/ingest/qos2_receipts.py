@@ -1,0 +1,99 @@
+"""QoS 2 on its way in: a publish that is sent twice is appended once, also when the server was killed in between.
+
+The packet ids that a client may not use for another message yet are part of its session (`Session.received`). What a
+saved session does not know yet is found in the log itself: the record of a QoS 2 publish carries the packet id and the
+client that sent it, so id and message are durable together or not at all.
+"""
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mqtt_front.ingest.log_batches import batches_since
+from mqtt_front.protocol.events import Publishes, PublishRow
+from mqtt_front.protocol.header_block import with_packet_id
+from mqtt_front.sessions.session import Session
+from timestone.log import Log
+from timestone.record import FLAG_QOS_MASK, FLAG_QOS_SHIFT, HeaderKind
+
+_EXACTLY_ONCE = 2 << FLAG_QOS_SHIFT
+
+
+class ReceivedId(NamedTuple):
+    """A packet id found in a log: that of the record at an offset."""
+
+    log: str
+    offset: int
+    packet_id: int
+
+
+class Receipts:
+    """Which publishes at QoS 2 were received before. One instance a front."""
+
+    def __init__(self, logs: Sequence[Log]) -> None:
+        self.logs = tuple(logs)
+        """The logs that publishes go to."""
+        self._found: dict[str, list[ReceivedId]] = {}
+        self.run_id = secrets.randbits(52)
+        """Tells documents of this process from those of earlier ones."""
+        self.settled = {log.name: log.end_offset for log in self.logs}
+        """By log: sessions know about everything below that this process appended. Kept by `Ingest`."""
+        self.count = 0
+        """Publishes at QoS 2 of sessions that outlive their connections."""
+
+    def once(self, session: Session, run: Publishes) -> tuple[Publishes, list[bytes]]:
+        """The publishes of a run that are to be appended, and the packet ids of those that were before.
+
+        The ids of the new ones are the session's from here on, until the client's PUBREL. Raises ProtocolViolation
+        when the properties of one are too large; the ids of the run are then free again.
+        """
+        kept: list[PublishRow] = []
+        new: list[int] = []
+        repeated: list[bytes] = []
+        try:
+            for row in run.rows():
+                if row.first & 6 == 4:
+                    raw = row.acknowledgement[2:]
+                    packet_id = int.from_bytes(raw, "big")
+                    if packet_id in session.received:
+                        repeated.append(raw)
+                        continue
+                    session.received.add(packet_id)
+                    session.unsettled.add(packet_id)
+                    new.append(packet_id)
+                    if session.expiry_s:
+                        self.count += 1
+                        row = with_packet_id(row, session.key)
+                kept.append(row)
+        except Exception:
+            session.forget_received(new)
+            raise
+        return Publishes.of(kept, run.size_bytes), repeated
+
+    def recover(self, since: Mapping[str, int]) -> None:
+        """Find the packet ids of records appended at or after an offset of each log, all of a log that is not
+        mentioned. Reads the disk: before the loop serves anybody."""
+        self._found = received_since(self.logs, since)
+
+    def found(self, key: str, until: Mapping[str, int]) -> set[int]:
+        """Packet ids of the records of a session's client that an earlier process appended at or after `until` of each
+        log."""
+        entries = self._found.get(key, ())
+        return {one.packet_id for one in entries if one.offset >= until.get(one.log, 0)}
+
+
+def received_since(logs: Iterable[Log], since: Mapping[str, int]) -> dict[str, list[ReceivedId]]:
+    """By key of the session: the packet ids of QoS 2 publishes that were appended at or after an offset of each log."""
+    found: dict[str, list[ReceivedId]] = {}
+    for log in logs:
+        for batch in batches_since(log, since.get(log.name, 0)):
+            for number in np.flatnonzero((batch.flags & FLAG_QOS_MASK) == _EXACTLY_ONCE).tolist():
+                items = {item.kind: item.value for item in batch.headers_of(number)}
+                if HeaderKind.PACKET_ID in items and HeaderKind.PUBLISHER in items:
+                    key = items[HeaderKind.PUBLISHER].decode("utf-8", "replace")
+                    packet_id = int.from_bytes(items[HeaderKind.PACKET_ID], "little")
+                    entry = ReceivedId(log.name, int(batch.offsets[number]), packet_id)
+                    found.setdefault(key, []).append(entry)
+    return found

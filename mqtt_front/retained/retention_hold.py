@@ -1,0 +1,57 @@
+"""What keeps retention away from retained messages that are in the log only: a pin at the checkpoint of the documents.
+
+A value is in the log at once and in its document a second later. Should the server be killed in between and stay away
+for longer than the log keeps its records, the next one has to find the value all the same.
+"""
+
+import time
+from collections.abc import Sequence
+
+from mqtt_front.retained.checkpoint import CHECKPOINT_KEY, Place, decode_checkpoint
+from mqtt_front.runtime.write_behind import Documents
+from timestone.log import Log
+from timestone.reading.named_readers import SPACE, Commitment, ReaderId
+from timestone.reading.retention_hold import Pin
+
+READER = "mqtt.retained"
+"""The named reader that has the pin, in each log."""
+_HELD_BYTES = 256 * 1024 * 1024
+"""What is appended between two checkpoints, generously: a store that nobody serves any more is not held for ever."""
+
+
+class PinnedDocuments:
+    """The documents of retained messages. Each checkpoint that is written moves the pins there, after it: they hold
+    too much for a moment and never too little. Used by the thread that saves."""
+
+    def __init__(self, documents: Documents, logs: Sequence[Log]) -> None:
+        self._documents = documents
+        self._logs = {log.name: log for log in logs}
+
+    def items(self, space: str) -> dict[str, bytes]:
+        return self._documents.items(space)
+
+    def put_many(self, space: str, items: dict[str, bytes | None]) -> None:
+        self._documents.put_many(space, items)
+        checkpoint = items.get(CHECKPOINT_KEY)
+        if checkpoint is not None:
+            self.hold(decode_checkpoint(checkpoint))
+
+    def hold(self, places: dict[str, Place]) -> None:
+        """Retention keeps what the logs have from these places on. Raises OSError."""
+        now_us = time.time_ns() // 1000
+        self._put({name: Commitment(place.offset, now_us, self._pin(name)) for name, place in places.items()})
+
+    def release(self) -> None:
+        """Everything is in the documents, and nobody follows the logs any more. Raises OSError."""
+        self._put(dict.fromkeys(self._logs))
+
+    def _put(self, commitments: dict[str, Commitment | None]) -> None:
+        items = {
+            ReaderId(name, self._logs[name].partition, READER).key: None if one is None else one.encode()
+            for name, one in commitments.items()
+        }
+        self._documents.put_many(SPACE, items)
+
+    def _pin(self, name: str) -> Pin:
+        # Only whole segments are held: the one where the checkpoint is and the one that grows, at least.
+        return Pin(max_bytes=2 * self._logs[name].config.segment_bytes + _HELD_BYTES)

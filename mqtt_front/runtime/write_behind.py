@@ -1,0 +1,89 @@
+"""Documents that are written behind the event loop's back: one transaction at a time, by a thread; what comes
+meanwhile goes with the next."""
+
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
+from typing import Protocol
+
+from mqtt_front.runtime.loop import Loop
+from mqtt_front.runtime.mailbox import Mailbox
+
+_RETRY_S = 1.0
+
+
+Document = bytes | None | Callable[[], bytes]
+"""A document, None to delete it, or what encodes it as it is then."""
+
+
+class Documents(Protocol):
+    """Durable key-value spaces: what `store.documents` is."""
+
+    def put_many(self, space: str, items: dict[str, bytes | None]) -> None: ...
+    def items(self, space: str) -> dict[str, bytes]: ...
+
+
+class WriteBehind:
+    """The way of one space of documents to the disk. Used by the event loop's thread only."""
+
+    def __init__(
+        self, documents: Documents, space: str, loop: Loop, executor: Executor, *, log: logging.Logger
+    ) -> None:
+        """`executor` has one thread, so that transactions end in the order in which they began."""
+        self._documents = documents
+        self._space = space
+        self._loop = loop
+        self._executor = executor
+        self._log = log
+        self._mailbox: Mailbox[Future[None]] = Mailbox(loop, self._written)
+        self._pending: dict[str, Document] = {}
+        self._waiting: list[Callable[[], None]] = []
+        self._writing: tuple[dict[str, bytes | None], list[Callable[[], None]]] | None = None
+
+    @property
+    def saved(self) -> bool:
+        """Nothing waits to be written."""
+        return not self._pending and self._writing is None
+
+    def write(self, key: str, document: Document, then: Callable[[], None] | None = None) -> None:
+        """Write a document soon, or delete it with None. `then` is called once that is durable, in the order of the
+        calls; also when the disk refused: then it is logged and tried again. A function is called when the transaction
+        begins: what changes several times before that is encoded once."""
+        if not self._pending and self._writing is None:
+            self._loop.call_soon(self._start)
+        self._pending[key] = document
+        if then is not None:
+            self._waiting.append(then)
+
+    def _start(self) -> None:
+        if self._writing is not None or not self._pending:
+            return
+        items = {key: one() if callable(one) else one for key, one in self._pending.items()}
+        waiting = self._waiting
+        self._pending, self._waiting = {}, []
+        self._writing = (items, waiting)
+        try:
+            future = self._executor.submit(self._documents.put_many, self._space, items)
+        except RuntimeError:  # the executor is shut down: the front has stopped
+            return
+        future.add_done_callback(self._mailbox.put)
+
+    def _written(self, futures: Iterable["Future[None]"]) -> None:
+        for future in futures:
+            assert self._writing is not None
+            (items, waiting), self._writing = self._writing, None
+            error = future.exception()
+            if error is not None:
+                # What they are about goes on; what is at stake is a restart before the next attempt.
+                name = self._space.rpartition(".")[2]
+                self._log.error("%d %ss could not be saved: %s", len(items), name, error)
+                self._pending = {**items, **self._pending}
+                self._loop.call_later(_RETRY_S, self._start)
+            for then in waiting:
+                try:
+                    then()
+                except Exception:
+                    # A fault of ours about one client: the others wait for the disk, too, and so does what comes next.
+                    self._log.exception("going on after a save failed")
+            if error is None and self._pending:
+                self._start()

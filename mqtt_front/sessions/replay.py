@@ -1,0 +1,96 @@
+"""Where a replay or a queue begins: from what a SUBSCRIBE says to an offset of each log.
+
+Only a time needs the disk; then it is looked up by a thread, and the client waits for its SUBACK.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mqtt_front.codec.packets import MQTT_5, Request, Subscribe
+from mqtt_front.topics.filter_form import FilterForm, Kind, parse_filter
+from mqtt_front.topics.replay_start import LATEST, Start, StartKind, parse_property_start
+from timestone.errors import InvalidName
+from timestone.log import Log
+
+OFFSET_PROPERTY = "stream-offset"
+RESET_PROPERTY = "stream-reset"
+
+
+class Beginning(NamedTuple):
+    """Where to begin in one log."""
+
+    offset: int
+    missed: bool
+    """What was asked for lies before the first record that retention has left."""
+
+
+class Wishes(NamedTuple):
+    """What the user properties of a SUBSCRIBE say about its replays and queues."""
+
+    start: Start | InvalidName | None
+    """Or why it is no place in a log, which matters only to those that begin at one."""
+    reset: bool
+    """Begin there even if the session is in the middle of it."""
+
+
+def wishes(packet: Subscribe, level: int) -> Wishes:
+    """What a client of this version says."""
+    if level < MQTT_5:
+        return Wishes(None, False)
+    said = dict(packet.properties.user_properties)
+    start: Start | InvalidName | None = None
+    if OFFSET_PROPERTY in said:
+        try:
+            start = parse_property_start(said[OFFSET_PROPERTY])
+        except InvalidName as error:
+            start = error
+    return Wishes(start, said.get(RESET_PROPERTY, "").lower() in ("1", "true", "yes"))
+
+
+def start_of(form: FilterForm, wished: Wishes) -> Start:
+    """Where a subscription begins that is new. What its topic filter says counts before the user property; a shared
+    subscription as MQTT knows it begins with what is published from now on. Raises InvalidName."""
+    if form.start is not None:
+        return form.start
+    if wished.start is None or (form.kind is Kind.SHARED and form.log is None):
+        return LATEST
+    if isinstance(wished.start, InvalidName):
+        raise wished.start
+    return wished.start
+
+
+def times(requests: Sequence[Request], wished: Wishes) -> set[Start]:
+    """The places asked for that have to be looked up on the disk."""
+    found: set[Start] = set()
+    for request in requests:
+        try:
+            form = parse_filter(request.topic_filter)
+            if form.kind is not Kind.PLAIN:
+                found.add(start_of(form, wished))
+        except InvalidName:
+            continue  # its reason code says so
+    return {one for one in found if one.kind is StartKind.TIME}
+
+
+def beginning(log: Log, start: Start) -> Beginning:
+    """Where that is in a log. Touches the disk for a time. Raises InvalidName for an offset that the log has not given
+    out yet, OSError."""
+    first, end = log.start_offset, log.end_offset
+    if start.kind is StartKind.EARLIEST:
+        return Beginning(first, False)
+    if start.kind is StartKind.LATEST:
+        return Beginning(end, False)
+    if start.kind is StartKind.OFFSET:
+        if start.number > end:
+            raise InvalidName(f"offset {start.number} of log {log.name}, which ends at {end}")
+        return Beginning(max(start.number, first), start.number < first)
+    offset = log.offset_at(start.number)
+    # Older records may have been there only if the log does not begin with the first it ever had.
+    return Beginning(
+        offset, offset <= first and first > 0 and offset < end and start.number < _time(log, offset)
+    )
+
+
+def _time(log: Log, offset: int) -> int:
+    batch = log.read(offset, max_records=1, max_bytes=0)
+    return int(batch.timestamps_us[0]) if len(batch) else 0

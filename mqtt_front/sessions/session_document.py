@@ -1,0 +1,300 @@
+"""A session as bytes: how it is kept while its client is away and across restarts of the server.
+
+Layout (little endian): magic "TSES", version u8, three zero bytes, expiry u32 (seconds), ended f64 (seconds of the
+store, see `PassingTime.kept_s`; 0 when the client was connected), then a JSON object. What is needed to expire a
+session stands in front, so that a million of them can be loaded without parsing each.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Callable, Container, Iterable
+from typing import Any, NamedTuple
+
+from mqtt_front.feeds.feed import Feed, LogSource
+from mqtt_front.feeds.retained_feed import RetainedFeed
+from mqtt_front.feeds.shared_feed import SharedFeed
+from mqtt_front.feeds.stream_feed import StreamFeed
+from mqtt_front.feeds.subscription import Subscription
+from mqtt_front.ingest.qos2_receipts import Receipts
+from mqtt_front.protocol.packet_ids import PACKET_ID_MAX
+from mqtt_front.sessions.session import InFlight, Session
+from mqtt_front.topics.filter_form import parse_filter
+from timestone.disk.json_document import integer, integers, json_object
+from timestone.errors import TimestoneError
+
+VERSION = 3
+_READABLE = (1, 2, 3)
+"""Version 1 knows no feeds but those of whole logs. Up to version 2 a feed of retained messages has one filter."""
+NEVER_S = 0xFFFFFFFF
+_MAGIC = b"TSES"
+_HEADER = struct.Struct("<4sB3xId")
+assert _HEADER.size == 20
+_quoted = json.encoder.encode_basestring_ascii
+_BOOLEANS = ("false", "true")
+_FEW_SUBSCRIPTIONS = 8
+_SUBSCRIPTION_IDENTIFIER_MAX = 268_435_455
+
+
+class UnknownSession(TimestoneError):
+    """The document was written by a newer version, or is none. It is left alone and its client gets a new
+    session."""
+
+
+class Lifetime(NamedTuple):
+    """When a stored session ends."""
+
+    expiry_s: int
+    ended_s: float
+
+    def left_s(self, now_s: float) -> float | None:
+        """Seconds that it has left at this time of the store; None for ever. No more than all of them: an older version
+        has noted a time since 1970. One that was connected when the server died has all of them."""
+        if self.expiry_s == NEVER_S:
+            return None
+        return min(0.0, self.ended_s - now_s) + self.expiry_s if self.ended_s else self.expiry_s
+
+
+def encode_session(session: Session, ended_s: float, receipts: Receipts) -> bytes:
+    """The document of a session whose client left at `ended_s`, or 0 when it is connected."""
+    body = {
+        "logs": _feed_states(session),
+        "last_packet_id": session.packet_ids.last,
+        "released": list(session.released),
+        "received": sorted(session.received - session.unsettled),
+        "unsettled": sorted(session.unsettled),
+        "settled": dict(receipts.settled),
+        "run": receipts.run_id,
+    }
+    subscriptions = ",".join(_subscription_texts(session))
+    rest = json.dumps(body, separators=(",", ":"))
+    return (
+        _HEADER.pack(_MAGIC, VERSION, session.expiry_s, ended_s)
+        + f'{{"subscriptions":[{subscriptions}],{rest[1:]}'.encode()
+    )
+
+
+def _subscription_texts(session: Session) -> Iterable[str]:
+    """The subscriptions as JSON. There may be thousands, which are written whenever one changes or an offset moves:
+    only those that changed are encoded."""
+    subscriptions, known = session.subscriptions, session.documented_subscriptions
+    if len(subscriptions) <= _FEW_SUBSCRIPTIONS:
+        return map(_subscription_text, subscriptions.values())
+    for topic_filter in subscriptions.keys() - known.keys():
+        known[topic_filter] = _subscription_text(subscriptions[topic_filter])
+    return known.values()
+
+
+def _subscription_text(one: Subscription) -> str:
+    """A subscription as JSON, in a fifth of the time of `json.dumps`."""
+    since = ",".join([f"{_quoted(key)}:{offset}" for key, offset in one.since.items()])
+    identifier = "null" if one.identifier is None else one.identifier
+    return (
+        f'{{"filter":{_quoted(one.topic_filter)},"qos":{one.qos},"no_local":{_BOOLEANS[one.no_local]},'
+        f'"retain_as_published":{_BOOLEANS[one.retain_as_published]},"identifier":{identifier},"since":{{{since}}}}}'
+    )
+
+
+def _feed_states(session: Session) -> dict[str, Any]:
+    """By key: what each feed was doing."""
+    in_flight: dict[Feed, list[list[int]]] = {}
+    for packet_id, entry in session.in_flight.items():
+        if entry.qos == 2 or not isinstance(entry.feed, SharedFeed):
+            in_flight.setdefault(entry.feed, []).append([packet_id, entry.offset, entry.qos])
+    return {
+        key: _feed_state(feed, in_flight.get(feed, []))
+        for key, feed in session.feeds.items()
+        if not feed.idle
+    }
+
+
+def _feed_state(feed: Feed, in_flight: list[list[int]]) -> dict[str, Any]:
+    state = {"id": feed.log.id, "seen": feed.window.seen, "in_flight": in_flight}
+    if feed.key != feed.log.name:
+        state["log"] = feed.log.name
+    if isinstance(feed, SharedFeed):
+        state["shared"] = feed.group.topic_filter
+    if isinstance(feed, StreamFeed):
+        state |= {"stream": feed.topic_filter} | ({} if feed.gap is None else {"gap": feed.gap})
+    if isinstance(feed, RetainedFeed):
+        state |= {"retained": list(feed.subscriptions), "until": feed.until}
+    return state
+
+
+def session_lifetime(document: bytes) -> Lifetime:
+    """Raises UnknownSession."""
+    if len(document) < _HEADER.size:
+        raise UnknownSession(f"a session document of {len(document)} bytes")
+    magic, version, expiry_s, ended_s = _HEADER.unpack_from(document)
+    if magic != _MAGIC or version not in _READABLE:
+        raise UnknownSession(
+            f"a session document of version {version}; this server reads versions up to {VERSION}"
+        )
+    if not math.isfinite(ended_s):
+        raise UnknownSession(f"a session document whose session ended {ended_s} s after 1970")
+    return Lifetime(expiry_s, ended_s)
+
+
+def decode_session(
+    session_key: str,
+    document: bytes,
+    source: Callable[[str], LogSource | None],
+    sources: Callable[[str], Iterable[LogSource]],
+    receipts: Receipts,
+) -> Session:
+    """The session of a document; `source` finds a log by its name, `sources` those that a topic filter is
+    about.
+
+    What was kept for a log that is no longer there is dropped; a log of the same name with another identity
+    is read from its beginning, because nothing of it can have been delivered. Raises UnknownSession.
+    """
+    lifetime = session_lifetime(document)
+    try:
+        body = _checked(json_object(document[_HEADER.size :]))
+        session = Session(session_key, lifetime.expiry_s, body["last_packet_id"])
+        session.documented = True
+        session.released = dict.fromkeys(body["released"])
+        session.received = set(body["received"])
+        if body["run"] == receipts.run_id:
+            session.unsettled = set(body["unsettled"])
+            session.received |= session.unsettled
+        else:
+            session.received |= receipts.found(session_key, body["settled"])
+        wanted = {one["filter"] for one in body["subscriptions"]}
+        for key, state in body["logs"].items():
+            if (found := source(state.get("log", key))) is not None:
+                _restore_feed(session, key, found, state, wanted)
+        session.restore([_subscription(one, session) for one in body["subscriptions"]], sources)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnknownSession(f"a session document that cannot be read: {error!r:.300}") from error
+    return session
+
+
+def with_found_receipts(session_key: str, document: bytes, receipts: Receipts) -> bytes:
+    """The document with the packet ids that were found in the logs and that it does not know of; itself if there are
+    none, or if it cannot be read."""
+    try:
+        session_lifetime(document)
+        body = json_object(document[_HEADER.size :])
+        found = receipts.found(session_key, body["settled"])
+        if not found:
+            return document
+        body["received"] = sorted({*body["received"], *found})
+    except (UnknownSession, ValueError, KeyError, TypeError, AttributeError):
+        return document
+    body["settled"] = dict(receipts.settled)
+    return document[: _HEADER.size] + json.dumps(body, separators=(",", ":")).encode()
+
+
+def ended_at(document: bytes, ended_s: float) -> bytes:
+    """The document of a session whose client was connected when the server died, as one whose client left at `ended_s`;
+    one that was away already, or stays for ever, as it is. Without this its time would begin anew with each restart."""
+    try:
+        lifetime = session_lifetime(document)
+    except UnknownSession:
+        return document
+    if lifetime.ended_s or lifetime.expiry_s == NEVER_S:
+        return document
+    magic, version, expiry_s, _ = _HEADER.unpack_from(document)
+    return _HEADER.pack(magic, version, expiry_s, ended_s) + document[_HEADER.size :]
+
+
+def _checked(body: dict[str, Any]) -> dict[str, Any]:
+    """The object itself, when each value in it is of the kind that `encode_session` writes: else it would be a fault of
+    the connection, much later. Raises ValueError, KeyError, TypeError, AttributeError."""
+    integer(body["last_packet_id"], 0, PACKET_ID_MAX)
+    for name in ("released", "received", "unsettled"):
+        integers(body[name], 1, PACKET_ID_MAX)
+    integers([*body["settled"].values()])
+    for one in body["subscriptions"]:
+        parse_filter(_text(one["filter"]))
+        integer(one["qos"], 0, 2)
+        for name in ("no_local", "retain_as_published"):
+            if type(one[name]) is not bool:
+                raise TypeError(f"{name} is {one[name]!r:.40}")
+        if one["identifier"] is not None:
+            integer(one["identifier"], 1, _SUBSCRIPTION_IDENTIFIER_MAX)
+        integers([*one["since"].values()])
+    for state in body["logs"].values():
+        integer(state["seen"])
+        for packet_id, offset, qos in state["in_flight"]:
+            integer(packet_id, 1, PACKET_ID_MAX)
+            integer(offset)
+            integer(qos, 1, 2)
+        for name in ("log", "stream", "shared"):
+            _text(state.get(name, ""))
+        if state.get("gap") is not None:
+            integer(state["gap"])
+        if "retained" in state:
+            integer(state["until"])
+            for topic_filter in _filters(state["retained"]):
+                _text(topic_filter)
+    return body
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.40} is no text")
+    return value
+
+
+def _filters(retained: Any) -> list[str]:
+    """The filters of a feed of retained messages: up to version 2 it has one. Raises TypeError."""
+    if isinstance(retained, list):
+        return retained
+    return [_text(retained)]
+
+
+def _restore_feed(
+    session: Session, key: str, source: LogSource, state: dict[str, Any], wanted: Container[str]
+) -> None:
+    log = source.log
+    entries = state["in_flight"]
+    in_flight = [offset for _, offset, _ in entries]
+    feed: Feed
+    if "shared" in state:
+        if state["id"] != log.id:
+            return
+        if state["shared"] in wanted:
+            feed = SharedFeed(session, source, state["shared"], in_flight)
+        else:
+            feed = Feed(session, source, max(in_flight, default=-1) + 1, in_flight, key)
+    elif "stream" in state and state["stream"] in wanted:
+        same = state["id"] == log.id
+        feed = StreamFeed(
+            session,
+            source,
+            state["stream"],
+            state["seen"] if same else log.start_offset,
+            in_flight if same else (),
+        )
+        feed.gap = state.get("gap") if same else log.start_offset
+        if not same:
+            entries = []
+    elif "retained" in state:
+        if state["id"] != log.id:
+            return
+        until, seen = state["until"], state["seen"]
+        filters = _filters(state["retained"])
+        feed = RetainedFeed(session, source, key, filters, until=until, seen=seen, in_flight=in_flight)
+    elif state["id"] != log.id:
+        if key == log.name:
+            session.feeds[key] = Feed(session, source, log.start_offset)
+        return
+    else:
+        feed = Feed(session, source, state["seen"], in_flight, key)
+    session.feeds[key] = feed
+    for packet_id, offset, qos in entries:
+        session.in_flight[packet_id] = InFlight(feed, offset, qos)
+
+
+def _subscription(state: dict[str, Any], session: Session) -> Subscription:
+    since = {name: offset for name, offset in state["since"].items() if name in session.feeds}
+    return Subscription(
+        state["filter"],
+        state["qos"],
+        state["no_local"],
+        state["retain_as_published"],
+        state["identifier"],
+        since,
+    )

@@ -1,0 +1,466 @@
+"""Every feed is where exactly one can move it on: parked, ready, read for, blocked. None is forgotten, none spins."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import timestone
+from mqtt_front.delivery.delivery import Delivery
+from mqtt_front.feeds.feed import Feed, FeedState, LogSource
+from mqtt_front.feeds.subscription import Subscription
+from mqtt_front.runtime.clocks import PassingTime
+from mqtt_front.runtime.throttled_log import Complaints
+from mqtt_front.sessions.session import Session
+from tests.support.manual_loop import ManualLoop
+from tests.support.mqtt_clients import FakeClient
+from timestone.errors import CorruptRecord
+from timestone.log import Log
+from timestone.reader import Reader
+from timestone.store import Store
+from timestone.writing.write_batch import Draft
+
+
+class Parts:
+    """A delivery over one log, turned by hand."""
+
+    def __init__(self, log: Log, executor: ThreadPoolExecutor) -> None:
+        self.log = log
+        self.loop = ManualLoop()
+        self.changes: list[Session] = []
+        self.saves: list[Callable[[], None]] = []
+        self.delivery = Delivery(
+            self.loop, executor, Complaints(logging.getLogger("test")), self, PassingTime()
+        )
+        self.source = LogSource.of(log)
+
+    def changed(self, session: Session) -> None:
+        self.changes.append(session)
+
+    def save(self, session: Session, then: Callable[[], None]) -> None:
+        """Durable when the test says so, as sessions that outlive their connections are."""
+        if session.expiry_s:
+            self.saves.append(then)
+        else:
+            then()
+
+    def saved(self) -> None:
+        """Everything saved so far is durable."""
+        saves, self.saves = self.saves, []
+        for then in saves:
+            then()
+        self.loop.settle()
+
+    def client(self, *filters: str, qos: int = 1, inflight_limit: int = 65_535) -> tuple[Session, FakeClient]:
+        session, client = Session("c"), FakeClient(inflight_limit=inflight_limit)
+        for topic_filter in filters or ("#",):
+            session.subscribe(Subscription(topic_filter, qos), [self.source])
+        self.attach(session, client)
+        return session, client
+
+    def attach(self, session: Session, client: FakeClient) -> None:
+        session.client = client
+        session.attach(self.delivery.wake)
+        self.delivery.start(session)
+        self.loop.settle()
+
+    def leave(self, session: Session) -> None:
+        session.client = None
+        session.detach()
+
+    def publish(self, *payloads: bytes, topic: str = "t", qos: int = 1) -> None:
+        draft = Draft(list(payloads), self.log.topic_id(topic), flags=qos << 1)
+        self.log.append_draft(draft, ack="written")
+
+    def publish_at_once(self, payload: bytes, topic: str = "t") -> None:
+        """Append one record as the loop's own thread does."""
+        draft = Draft.single(payload, self.log.topic_id(topic), 2)
+        self.delivery.expect_woken()
+        offset = self.log.append_draft(draft, ack="written").start
+        self.delivery.serve_woken(self.log, draft, offset)
+
+    def acknowledge(self, session: Session, client: FakeClient, count: int | None = None) -> list[bytes]:
+        """Acknowledge what was delivered; returns its payloads."""
+        taken = client.take()
+        for one in taken[:count]:
+            session.acknowledged([one.packet_id] if one.qos else [])
+        self.delivery.resume(session)
+        self.loop.settle()
+        return [one.payload for one in taken]
+
+    def state(self, session: Session) -> FeedState:
+        return session.feeds[self.log.name].state
+
+
+@pytest.fixture
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as made:
+        yield made
+
+
+@pytest.fixture
+def parts(store: Store, executor: ThreadPoolExecutor) -> Parts:
+    return Parts(store.log("mqtt"), executor)
+
+
+def test_a_caught_up_feed_is_parked_and_woken_by_an_append_that_concerns_it(parts: Parts) -> None:
+    session, client = parts.client("a")
+    assert parts.state(session) is FeedState.PARKED
+    parts.publish(b"not for you", topic="b")
+    assert parts.loop.wakeup_count == 0
+    parts.publish(b"1", b"2", topic="a")
+    assert parts.loop.wakeup_count == 1
+    parts.loop.settle()
+    assert [one.payload for one in client.take()] == [b"1", b"2"]
+    assert parts.state(session) is FeedState.PARKED
+    assert session in parts.changes
+
+
+def test_one_append_wakes_the_loop_once_for_all_its_readers(parts: Parts) -> None:
+    clients = [parts.client("a") for _ in range(50)]
+    parts.publish(b"x", topic="a")
+    assert parts.loop.wakeup_count == 1
+    parts.loop.settle()
+    assert all(len(client.take()) == 1 for _, client in clients)
+
+
+def test_who_waits_for_the_loops_own_record_is_sent_it_without_reading(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [parts.client("t"), parts.client("+"), parts.client("other")]
+    parts.publish_at_once(b"0")  # from now on it is known how records of this topic go out
+    rung = parts.loop.wakeup_count
+    with monkeypatch.context() as patched:
+        for name in ("read", "single"):
+            patched.setattr(Reader, name, None)
+        parts.publish_at_once(b"1")
+        parts.publish_at_once(b"2")
+    assert [[one.payload for one in client.take()] for _, client in found] == [[b"0", b"1", b"2"]] * 2 + [[]]
+    assert [session.outstanding for session, _ in found] == [3, 3, 0]
+    assert parts.delivery.counts.delivered == 6
+    assert parts.loop.wakeup_count == rung
+    assert all(parts.state(session) is FeedState.PARKED for session, _ in found)
+
+
+@pytest.mark.parametrize(
+    "why", ["full window", "full socket", "saving", "another log", "another record", "gap"]
+)
+def test_what_is_in_the_way_of_sending_at_once_is_seen_to_first(parts: Parts, store: Store, why: str) -> None:
+    session, client = parts.client("t", inflight_limit=2)
+    feed = session.feeds["mqtt"]
+    parts.publish_at_once(b"0")
+    if why == "full window":
+        parts.publish_at_once(b"1")
+    elif why == "full socket":
+        client.writable = False
+    elif why == "saving":
+        session.expiry_s, session.saving_count = 60, 1
+    elif why == "gap":
+        feed.gap = 0
+    draft = Draft.single(b"2", parts.log.topic_id("t"), 2)
+    if why == "another record":  # the committer has appended this one, and the loop the one behind it
+        parts.publish(b"1")
+    offset = parts.log.append_draft(draft, ack="written").start
+    sent = len(client.publishes)
+    parts.delivery.serve_woken(store.log("other") if why == "another log" else parts.log, draft, offset)
+    if why in ("full window", "full socket", "saving"):
+        assert len(client.publishes) == sent
+    client.writable = True
+    parts.saved()
+    received = parts.acknowledge(session, client) + parts.acknowledge(session, client)
+    assert received == [b"0", b"1", b"2"] if why in ("full window", "another record") else [b"0", b"2"]
+
+
+def test_whom_the_loops_own_append_wakes_can_be_served_before_the_turn_is_over(parts: Parts) -> None:
+    session, client = parts.client("a")
+    parts.publish(b"1", topic="a")
+    parts.delivery.serve_woken()
+    assert [one.payload for one in client.take()] == [b"1"]
+    parts.delivery.serve_woken()  # nobody is left
+    parts.loop.settle()
+    assert client.take() == [] and parts.state(session) is FeedState.PARKED
+    parts.publish(b"2", topic="a")
+    parts.loop.settle()
+    assert [one.payload for one in client.take()] == [b"2"]
+
+
+def test_nothing_spins_while_nothing_happens(parts: Parts) -> None:
+    parts.client("a")
+    parts.loop.settle()
+    assert not parts.loop._calls and not parts.loop.timers
+
+
+def test_a_full_window_blocks_until_something_is_acknowledged(parts: Parts) -> None:
+    session, client = parts.client(inflight_limit=3)
+    parts.publish(*[b"%d" % number for number in range(10)])
+    parts.loop.settle()
+    assert parts.state(session) is FeedState.BLOCKED
+    assert parts.acknowledge(session, client) == [b"0", b"1", b"2"]
+    assert parts.acknowledge(session, client, count=1) == [b"3", b"4", b"5"]
+    assert [one.payload for one in client.take()] == [b"6"]
+    assert session.outstanding == 3
+
+
+def test_qos_0_needs_no_room_in_flight(parts: Parts) -> None:
+    session, client = parts.client("t", qos=0, inflight_limit=1)
+    parts.publish(*[b"%d" % number for number in range(10)])
+    parts.loop.settle()
+    assert len(client.take()) == 10
+    assert parts.state(session) is FeedState.PARKED
+
+
+def test_a_client_that_does_not_read_is_not_read_for(parts: Parts) -> None:
+    session, client = parts.client()
+    client.writable = False
+    parts.publish(b"1")
+    parts.loop.settle()
+    assert parts.state(session) is FeedState.BLOCKED and client.publishes == []
+    client.writable = True
+    parts.delivery.resume(session)
+    parts.loop.settle()
+    assert [one.payload for one in client.take()] == [b"1"]
+
+
+def test_a_slow_client_keeps_nobody_else_waiting(parts: Parts) -> None:
+    slow, _ = parts.client(inflight_limit=1)
+    _, quick = parts.client()
+    parts.publish(*[b"x"] * 5000)
+    parts.loop.settle()
+    assert len(quick.take()) == 5000
+    assert parts.state(slow) is FeedState.BLOCKED
+
+
+def test_feeds_far_behind_take_turns(parts: Parts) -> None:
+    clients = [parts.client()[1] for _ in range(3)]
+    parts.publish(*[b"x"] * 4000)
+    while not all(client.publishes for client in clients):
+        parts.loop.turn()
+    assert max(len(client.publishes) for client in clients) < 4000, "nobody got all before everybody got some"
+
+
+def test_a_client_that_leaves_and_returns_goes_on_where_it_was(parts: Parts) -> None:
+    session, client = parts.client()
+    parts.publish(b"1", b"2", b"3")
+    parts.loop.settle()
+    first = client.take()
+    session.acknowledged([first[0].packet_id])
+    parts.leave(session)
+    parts.publish(b"4")
+    parts.loop.settle()
+    again = FakeClient()
+    parts.attach(session, again)
+    taken = again.take()
+    assert [(one.payload, one.duplicate) for one in taken] == [
+        (b"2", True), (b"3", True), (b"4", False),
+    ]  # fmt: skip
+    assert [one.packet_id for one in taken[:2]] == [one.packet_id for one in first[1:]]
+    assert parts.acknowledge(session, again) == []
+    assert parts.state(session) is FeedState.PARKED
+    parts.publish(b"5")
+    parts.loop.settle()
+    assert [one.payload for one in again.take()] == [b"5"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+def test_a_resend_is_bounded_by_the_window_of_the_new_connection(parts: Parts, limit: int) -> None:
+    session, client = parts.client()
+    parts.publish(*[b"%d" % number for number in range(20)])
+    parts.loop.settle()
+    assert len(client.take()) == 20
+    parts.leave(session)
+    again = FakeClient(inflight_limit=limit)
+    parts.attach(session, again)
+    got: list[bytes] = []
+    while again.publishes:
+        assert len(again.publishes) <= limit
+        got += parts.acknowledge(session, again)
+    assert got == [b"%d" % number for number in range(20)]
+    assert session.committed == {"mqtt": 20}
+
+
+def test_qos_2_goes_out_when_its_packet_ids_are_durable_and_everything_else_behind_it(parts: Parts) -> None:
+    session, client = parts.client(qos=2)
+    session.expiry_s = 100
+    parts.publish(b"1", qos=2)
+    parts.loop.settle()
+    assert parts.state(session) is FeedState.SAVING and client.publishes == []
+    session.subscribe(Subscription("other", 0), [parts.source])
+    parts.delivery.start(session)
+    parts.publish(b"2", topic="other", qos=0)
+    parts.loop.settle()
+    assert client.publishes == [], "not before what was there first"
+    parts.saved()
+    parts.saved()
+    taken = client.take()
+    assert [(one.payload, one.qos) for one in taken] == [(b"1", 2), (b"2", 0)]
+    assert session.accepted([taken[0].packet_id]) == [taken[0].packet_id]
+    assert session.outstanding == 1, "until PUBCOMP"
+    assert session.committed == {"mqtt": 2}
+    assert session.completed([taken[0].packet_id]) == 1
+    assert session.outstanding == 0
+
+
+def test_qos_2_of_a_session_that_ends_with_its_connection_waits_for_nothing(parts: Parts) -> None:
+    session, client = parts.client(qos=2)
+    parts.publish(b"1", qos=2)
+    parts.loop.settle()
+    assert [one.qos for one in client.take()] == [2]
+    assert parts.state(session) is FeedState.PARKED
+
+
+def test_what_becomes_durable_after_the_client_left_is_not_sent_to_the_next(parts: Parts) -> None:
+    session, client = parts.client(qos=2)
+    session.expiry_s = 100
+    parts.publish(b"1", qos=2)
+    parts.loop.settle()
+    parts.leave(session)
+    again = FakeClient()
+    parts.attach(session, again)
+    parts.saved()
+    assert client.publishes == []
+    assert [(one.payload, one.duplicate) for one in again.take()] == [(b"1", True)]
+
+
+def test_subscribing_to_more_wakes_a_parked_feed_for_it(parts: Parts) -> None:
+    session, client = parts.client("a")
+    session.subscribe(Subscription("b", 1), [parts.source])
+    parts.delivery.start(session)
+    parts.loop.settle()
+    parts.publish(b"1", topic="b")
+    parts.loop.settle()
+    assert [one.payload for one in client.take()] == [b"1"]
+
+
+@pytest.fixture
+def short_tail(tmp_path: Path, executor: ThreadPoolExecutor) -> Iterator[Parts]:
+    """A store that keeps next to nothing in memory: whoever is behind is read for from the disk."""
+    with timestone.open(tmp_path / "short", tail_bytes=1) as store:
+        yield Parts(store.log("mqtt"), executor)
+
+
+def test_what_is_not_in_memory_is_read_by_another_thread(
+    short_tail: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = short_tail
+    session, client = parts.client()
+    reading: list[str] = []
+    original = Delivery._read_from_disk
+
+    def noticed(delivery: Delivery, feed: Feed, reader: Reader, room: int) -> None:
+        reading.append(threading.current_thread().name)
+        original(delivery, feed, reader, room)
+
+    monkeypatch.setattr(Delivery, "_read_from_disk", noticed)
+    for number in range(100):
+        parts.publish(b"%d" % number)
+    parts.loop.run_until(lambda: len(client.publishes) == 100)
+    assert [one.payload for one in client.take()] == [b"%d" % number for number in range(100)]
+    assert reading and threading.current_thread().name not in reading
+    parts.loop.run_until(lambda: parts.state(session) is FeedState.PARKED)
+
+
+def test_a_read_that_comes_back_after_the_client_left_is_nobodys(short_tail: Parts) -> None:
+    parts = short_tail
+    session, client = parts.client()
+    parts.publish(b"1")
+    parts.loop.run_until(lambda: parts.state(session) is FeedState.READING)
+    parts.leave(session)
+    again = FakeClient()
+    parts.attach(session, again)
+    parts.loop.run_until(lambda: bool(again.publishes))
+    assert [one.payload for one in again.take()] == [b"1"]
+    assert client.publishes == []
+
+
+def test_subscribing_during_a_read_from_the_disk_misses_nothing(short_tail: Parts) -> None:
+    parts = short_tail
+    session, client = parts.client("a")
+    parts.publish(b"1", topic="a")
+    parts.loop.run_until(lambda: parts.state(session) is FeedState.READING)
+    session.subscribe(Subscription("b", 1), [parts.source])
+    parts.delivery.start(session)
+    parts.publish(b"2", topic="b")
+    parts.loop.run_until(lambda: len(client.publishes) >= 2)
+    assert [one.payload for one in client.take()] == [b"1", b"2"]
+
+
+def test_offsets_that_retention_took_are_jumped_counted_and_logged(
+    parts: Parts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, client = parts.client(inflight_limit=1)
+    parts.publish(*[b"%d" % number for number in range(10)])
+    parts.loop.settle()
+    monkeypatch.setattr(parts.log, "_start_offset", 6)
+    assert parts.acknowledge(session, client) == [b"0"]
+    assert [one.payload for one in client.take()] == [b"6"]
+    assert parts.delivery.counts.gap == 5
+    assert "retention took offsets 1 to 5" in caplog.text
+
+
+def test_a_corrupt_record_is_skipped_and_said(
+    parts: Parts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, client = parts.client()
+    parts.publish(b"0", b"1")
+    original, damaged = parts.log.read_matching, [True]
+
+    def read_matching(offset: int, *arguments: object, **options: object) -> object:
+        if damaged:
+            damaged.clear()
+            raise CorruptRecord(parts.log.folder, offset, "crc")
+        return original(offset, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(parts.log, "read_matching", read_matching)
+    parts.loop.settle()
+    assert [one.payload for one in client.take()] == [b"1"]
+    assert parts.delivery.counts.corrupt == 1
+    assert "offset 0 is corrupt" in caplog.text
+
+
+def test_a_disk_that_cannot_be_read_is_tried_again_later(
+    parts: Parts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, client = parts.client()
+    parts.publish(b"0")
+    with monkeypatch.context() as broken:
+
+        def fail(*arguments: object, **options: object) -> object:
+            raise OSError(5, "Input/output error")
+
+        broken.setattr(parts.log, "read_matching", fail)
+        parts.loop.settle()
+        assert parts.state(session) is FeedState.BLOCKED
+    parts.loop.pass_time(2)
+    assert [one.payload for one in client.take()] == [b"0"]
+    assert "Input/output error" in caplog.text
+
+
+def test_a_store_that_closes_leaves_its_feeds_alone(parts: Parts, store: Store) -> None:
+    session, _ = parts.client()
+    store.close()
+    parts.loop.settle()
+    assert parts.state(session) in (FeedState.DETACHED, FeedState.PARKED)
+
+
+def test_records_that_come_one_by_one_are_delivered_without_a_batch(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, client = parts.client("t")
+    parts.publish(b"the topic is known from now on")
+    parts.loop.settle()
+
+    def no_batch(*_: object, **__: object) -> None:
+        raise AssertionError("a batch was read")
+
+    monkeypatch.setattr(Reader, "read", no_batch)
+    for number in range(3):
+        parts.publish(b"%d" % number)
+        parts.loop.settle()
+    assert [one.payload for one in client.publishes[1:]] == [b"0", b"1", b"2"]
+    assert session.feeds["mqtt"].state is FeedState.PARKED
+    parts.publish(b"elsewhere", topic="u")
+    parts.loop.settle()
+    assert len(client.publishes) == 4

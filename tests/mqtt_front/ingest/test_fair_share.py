@@ -1,0 +1,258 @@
+"""A client that publishes more than is taken takes turns, but only while others publish as well."""
+
+from mqtt_front.ingest.fair_share import FIRST_LOOK_S, LOOK_S, LOOKS, TURN_BYTES, TURN_S, FairShare
+from tests.support.manual_loop import ManualLoop
+
+CLIENT_BYTES = 1000
+LEAST_PORTION = 100
+
+
+class Client:
+    """A connection that has as much to send as is read from it, or nothing."""
+
+    def __init__(self) -> None:
+        self.submitted_bytes = 0
+        self._held = False
+        self.portions: list[int] = []
+
+    def hold(self) -> None:
+        assert not self._held
+        self._held = True
+
+    def release(self, portion: int) -> None:
+        assert self._held
+        self._held = False
+        self.portions.append(portion)
+
+    def held(self) -> bool:
+        return self._held
+
+
+class Crowd:
+    def __init__(self, total_bytes: int = 1 << 30, client_bytes: int = CLIENT_BYTES) -> None:
+        self.loop = ManualLoop()
+        share_bytes_per_s = int(LEAST_PORTION / TURN_S)
+        self.shares = FairShare(
+            self.loop, total_bytes=total_bytes, client_bytes=client_bytes, share_bytes_per_s=share_bytes_per_s
+        )
+
+    def publish(self, *clients: Client, size_bytes: int = 10) -> None:
+        """Each of them, and it is settled."""
+        for client in clients:
+            client.submitted_bytes += size_bytes
+            self.shares.check(client, 0)
+        self.shares.submitted(clients)
+        for client in clients:
+            client.submitted_bytes = 0
+        self.shares.settled(0)
+
+    def exceed(self, *clients: Client) -> None:
+        """Each of them sends more than it may have on the way."""
+        self.publish(*clients, size_bytes=CLIENT_BYTES + 1)
+
+    def look(self, seconds: float = LOOK_S) -> None:
+        self.loop.pass_time(seconds)
+
+    def read(self, client: Client) -> None:
+        """The client's portion comes, and is settled."""
+        self.shares.submitted([client])
+        self.shares.served(client)
+
+
+def test_the_greedy_alone_go_on_as_soon_as_half_is_settled() -> None:
+    crowd, greedy = Crowd(), Client()
+    for _ in range(5):
+        greedy.submitted_bytes = CLIENT_BYTES + 1
+        crowd.shares.check(greedy, 0)
+        assert greedy.held()
+        greedy.submitted_bytes = CLIENT_BYTES // 2 + 1
+        crowd.shares.settled(0)
+        assert greedy.held()
+        greedy.submitted_bytes = CLIENT_BYTES // 2
+        crowd.shares.settled(0)
+        assert not greedy.held()
+        crowd.look()
+    assert greedy.portions == [0] * 5
+
+
+def test_equals_do_not_take_turns_however_greedy() -> None:
+    crowd, greedy = Crowd(), [Client() for _ in range(10)]
+    for _ in range(5):
+        crowd.exceed(*greedy)
+        crowd.look()
+    assert {portion for client in greedy for portion in client.portions} == {0}
+
+
+def test_beside_others_the_greedy_gets_one_portion_a_turn() -> None:
+    crowd, greedy, others = Crowd(), Client(), [Client() for _ in range(100_000)]
+    crowd.exceed(greedy)
+    crowd.publish(*others)
+    crowd.look(FIRST_LOOK_S)
+    greedy.portions.clear()
+    for _ in range(10):
+        assert not greedy.held()
+        crowd.read(greedy)
+        assert greedy.held()
+        crowd.loop.pass_time(TURN_S)
+    assert greedy.portions == [LEAST_PORTION] * 10
+    assert not any(client.held() for client in others)
+
+
+def test_the_fewer_publish_the_larger_is_the_portion() -> None:
+    crowd, greedy, others = Crowd(client_bytes=TURN_BYTES), Client(), [Client() for _ in range(9)]
+    crowd.publish(greedy, size_bytes=TURN_BYTES + 1)
+    crowd.publish(*others)
+    crowd.look(FIRST_LOOK_S)
+    crowd.read(greedy)
+    crowd.loop.pass_time(TURN_S)
+    assert greedy.portions[-1] == TURN_BYTES // 10
+
+
+def test_a_portion_is_no_more_than_a_quarter_of_what_a_client_may_have_on_the_way() -> None:
+    crowd, greedy = Crowd(), Client()
+    crowd.exceed(greedy)
+    crowd.publish(Client())
+    crowd.look(FIRST_LOOK_S)
+    crowd.read(greedy)
+    crowd.loop.pass_time(TURN_S)
+    assert greedy.portions[-1] == CLIENT_BYTES // 4
+
+
+def test_the_next_portion_is_not_read_before_the_last_is_settled() -> None:
+    crowd, greedy, other = Crowd(), Client(), Client()
+    crowd.exceed(greedy)
+    crowd.publish(other)
+    crowd.look(FIRST_LOOK_S)
+    greedy.submitted_bytes = 1
+    crowd.read(greedy)
+    crowd.loop.pass_time(5 * TURN_S)
+    assert greedy.held()
+    greedy.submitted_bytes = 0
+    crowd.shares.settled(0)
+    assert greedy.held(), "it takes turns"
+    crowd.loop.pass_time(TURN_S)
+    assert not greedy.held()
+
+
+def test_many_greedy_ones_have_no_more_than_their_shares_and_each_has_its_turn() -> None:
+    crowd, greedy, others = Crowd(), [Client() for _ in range(50)], [Client() for _ in range(50_000)]
+    crowd.exceed(*greedy)
+    crowd.publish(*others)
+    crowd.look(FIRST_LOOK_S)
+    for client in greedy:
+        client.portions.clear()
+    served = []
+    for _ in range(10):
+        # Who waits longest is read from first.
+        going = sorted(
+            (client for client in greedy if not client.held()), key=lambda client: len(client.portions)
+        )
+        served.append(len(going))
+        for client in going:
+            crowd.read(client)
+        crowd.loop.pass_time(TURN_S)
+    assert max(served[1:]) == TURN_BYTES * 50 // 50_050 // LEAST_PORTION + 1
+    assert (
+        max(len(client.portions) for client in greedy) - min(len(client.portions) for client in greedy) <= 1
+    )
+
+
+def test_when_the_others_stop_the_greedy_has_everything_again() -> None:
+    crowd, greedy, other = Crowd(), Client(), Client()
+    crowd.exceed(greedy)
+    crowd.publish(other)
+    crowd.look(FIRST_LOOK_S)
+    crowd.read(greedy)
+    crowd.loop.pass_time(TURN_S)
+    crowd.read(greedy)
+    greedy.submitted_bytes = 1  # so that it waits, and takes part in no turn, until the look
+    crowd.look()
+    assert greedy.portions[-1] == 0 and not greedy.held()
+    crowd.exceed(greedy)
+    assert greedy.portions[-1] == 0 and not greedy.held()
+
+
+def test_a_newcomer_is_spared_at_once() -> None:
+    crowd, greedy = Crowd(), Client()
+    crowd.exceed(greedy)
+    crowd.look(FIRST_LOOK_S)
+    crowd.exceed(greedy)
+    assert greedy.portions == [0, 0]
+    crowd.publish(Client())
+    assert greedy.portions == [0, 0, LEAST_PORTION]
+    crowd.exceed(greedy)
+    crowd.loop.pass_time(TURN_S)
+    assert greedy.portions == [0, 0, LEAST_PORTION, LEAST_PORTION]
+
+
+def test_who_begins_to_flood_beside_others_takes_turns_from_the_first() -> None:
+    crowd, greedy, others = Crowd(), Client(), [Client() for _ in range(100)]
+    crowd.publish(*others)
+    greedy.submitted_bytes = CLIENT_BYTES // 2 + 1
+    crowd.shares.check(greedy, 0)
+    assert greedy.held()
+    greedy.submitted_bytes = 0
+    crowd.shares.settled(0)
+    assert greedy.held(), "it takes turns"
+    crowd.loop.pass_time(TURN_S)
+    assert greedy.portions == [LEAST_PORTION]
+
+
+def test_who_was_alone_for_a_while_may_have_all_it_may() -> None:
+    crowd, greedy = Crowd(), Client()
+    crowd.publish(Client())
+    crowd.loop.pass_time(LOOK_S)
+    crowd.publish(greedy, size_bytes=CLIENT_BYTES // 4)
+    greedy.submitted_bytes = CLIENT_BYTES
+    crowd.shares.check(greedy, 0)
+    assert not greedy.held()
+
+
+def test_beside_clients_that_have_nearly_as_much_on_the_way_nobody_takes_turns() -> None:
+    crowd, greedy, busy = Crowd(), Client(), Client()
+    for number in range(20):
+        if number == 3:  # by now it is known who has how much
+            greedy.portions.clear()
+        crowd.publish(busy, size_bytes=CLIENT_BYTES // 4)
+        crowd.publish(busy)
+        crowd.exceed(greedy)
+        crowd.look(LOOK_S / 2)
+    assert set(greedy.portions) == {0}
+
+
+def test_those_who_begin_to_flood_together_take_turns_until_the_first_look() -> None:
+    crowd, greedy = Crowd(), [Client() for _ in range(10)]
+    crowd.publish(*greedy)
+    crowd.exceed(*greedy)
+    crowd.loop.pass_time(FIRST_LOOK_S)
+    for _ in range(3):
+        for client in greedy:
+            client.portions.clear()
+        crowd.exceed(*greedy)
+        crowd.look()
+    assert {portion for client in greedy for portion in client.portions} == {0}
+
+
+def test_who_is_greedy_no_more_is_not_kept_waiting_and_the_looking_ends() -> None:
+    crowd, greedy, other = Crowd(), Client(), Client()
+    crowd.exceed(greedy)
+    crowd.publish(other)
+    crowd.look(FIRST_LOOK_S)  # from here on, it sends nothing
+    crowd.look()
+    crowd.publish(greedy, other, size_bytes=LEAST_PORTION)
+    assert not greedy.held()
+    for _ in range(LOOKS):
+        crowd.publish(greedy, other)
+        crowd.look()
+    assert not greedy.held() and not crowd.loop.timers
+
+
+def test_above_the_bound_for_all_the_modest_wait_but_are_not_greedy() -> None:
+    crowd, modest = Crowd(total_bytes=100), Client()
+    modest.submitted_bytes = 60
+    crowd.shares.check(modest, 101)
+    assert modest.held() and not crowd.loop.timers
+    crowd.shares.settled(51)
+    assert modest.held()
+    crowd.shares.settled(50)
+    assert modest.portions == [0]

@@ -1,0 +1,167 @@
+"""Topics find their log; each is looked at once."""
+
+import pytest
+
+from mqtt_front.errors import MalformedPacket
+from mqtt_front.ingest.routing import Router
+from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK
+from mqtt_front.reasons import Reason
+from timestone.config import LogConfig
+from timestone.filters import topic_matches
+from timestone.store import Store
+
+
+@pytest.fixture
+def router(store: Store) -> Router:
+    logs = [
+        store.log("mqtt", config=LogConfig(topic_count=5)),
+        store.log("temperatures"),
+        store.log("alarms"),
+    ]
+    routes = [("alarms/#", 2), ("+/temperature", 1), ("alarms/temperature", 1)]
+    return Router(logs, routes, topic_levels=4)
+
+
+def log_of(router: Router, topic: str) -> str:
+    (code,), fault = router.codes([topic.encode()])
+    assert fault is None and code >= 0
+    log = router.logs[code >> TOPIC_BITS]
+    assert log.topic_name(code & TOPIC_MASK) == topic
+    return log.name
+
+
+def test_the_first_filter_that_matches_decides_and_the_default_log_takes_the_rest(router: Router) -> None:
+    assert log_of(router, "alarms/temperature") == "alarms"
+    assert log_of(router, "a/temperature") == "temperatures"
+    assert log_of(router, "a/b/temperature") == "mqtt"
+
+
+def test_known_topics_keep_their_codes(router: Router) -> None:
+    first, _ = router.codes([b"a", b"b", b"a"])
+    second, _ = router.codes([b"b", b"a", b"c"])
+    assert first[0] == first[2] == second[1]
+    assert first[1] == second[0]
+    assert len({*first, *second}) == 3
+
+
+@pytest.mark.parametrize("bad", [b"", b"a/+", b"#", b"a\x00", b"\xff", b"a\x01"])
+def test_what_is_no_topic_name_ends_the_run_there(router: Router, bad: bytes) -> None:
+    codes, fault = router.codes([b"a", b"b", bad, b"c"])
+    assert len(codes) == 2
+    assert isinstance(fault, MalformedPacket)
+    assert router.codes([bad])[1] is not None, "and is not remembered"
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("$SYS/x", Reason.NOT_AUTHORIZED),
+        ("$SYS", Reason.NOT_AUTHORIZED),
+        ("$share/g/t", Reason.TOPIC_NAME_INVALID),
+        ("$stream/mqtt", Reason.TOPIC_NAME_INVALID),
+        ("$queue/q", Reason.TOPIC_NAME_INVALID),
+    ],
+)
+def test_topics_of_the_server_are_refused_one_by_one(router: Router, topic: str, reason: Reason) -> None:
+    codes, fault = router.codes([b"a", topic.encode(), b"b"])
+    assert fault is None
+    assert codes[1] == -reason
+    assert codes[0] >= 0 and codes[2] >= 0
+
+
+def test_other_dollar_topics_are_ordinary(router: Router) -> None:
+    assert log_of(router, "$other/x") == "mqtt"
+
+
+def test_too_many_levels_are_refused(router: Router) -> None:
+    assert router.codes([b"a/b/c/d", b"a/b/c/d/e"])[0][1] == -Reason.TOPIC_NAME_INVALID
+
+
+def test_many_topics_are_learned_at_once(store: Store) -> None:
+    log = store.log("mqtt")
+    log.topic_id("b")
+    router = Router([log], [], topic_levels=4)
+    assert router.learn([b"a", b"b", b"gr\xc3\xbc\xc3\x9fe/c"], 3)
+    assert router.codes([b"a", b"b", "grüße/c".encode()]) == ([1, 0, 2], None)
+    assert router.created_count == 2
+    assert log.topics.names() == ["b", "a", "grüße/c"]
+
+
+@pytest.mark.parametrize(
+    "topic", [b"", b"a+", b"#", b"a\x00", b"\xff", b"a\x01", b"$SYS/x", b"$other", b"a/b/c/d/e", b"x" * 101]
+)
+def test_topics_that_need_a_closer_look_are_not_learned(store: Store, topic: bytes) -> None:
+    router = Router([store.log("mqtt")], [], topic_levels=4, topic_bytes=100)
+    assert not any(router.learn(topics, 9) for topics in ([topic], [topic, b"a"], [b"a", topic]))
+    assert (len(router.known), router.created_count, len(router.logs[0].topics), router.over) == (0, 0, 0, {})
+
+
+def test_more_topics_than_there_is_room_for_are_not_learned(router: Router, store: Store) -> None:
+    assert not router.learn([b"a", b"b"], 1)
+    assert not router.learn([b"%d" % number for number in range(6)], 9), "the log takes five"
+    assert len(store.log("mqtt").topics) == 0
+    assert router.learn([b"%d" % number for number in range(5)], 5)
+
+
+def test_topics_of_one_log_are_learned_together(router: Router) -> None:
+    assert not router.learn([b"alarms/a", b"a"], 9)
+    assert router.learn([b"alarms/a", b"alarms/b"], 9)
+    assert log_of(router, "alarms/b") == "alarms"
+    assert router.created_count == 2
+
+
+def test_a_full_log_refuses_new_topics_and_takes_known_ones(router: Router) -> None:
+    topics = [b"t%d" % number for number in range(7)]
+    codes, fault = router.codes(topics)
+    assert fault is None
+    assert codes[5:] == [-Reason.QUOTA_EXCEEDED] * 2
+    assert router.codes(topics[:5])[0] == codes[:5]
+
+
+FILTERS = [
+    "#",
+    "+",
+    "a",
+    "a/#",
+    "+/b",
+    "a/b",
+    "a/+/c",
+    "b/#",
+    "+/+",
+    "/",
+    "a/",
+    "alarms/x",
+    "$SYS/#",
+    "+/temperature",
+]
+TOPICS = [
+    "a",
+    "a/b",
+    "a/b/c",
+    "b",
+    "b/c",
+    "/",
+    "a/",
+    "alarms",
+    "alarms/x",
+    "x/temperature",
+    "a/x/c",
+    "alarms/temperature",
+]
+
+
+@pytest.mark.parametrize("topic_filter", FILTERS)
+def test_a_subscription_is_about_every_log_that_may_hold_its_topics(
+    router: Router, topic_filter: str
+) -> None:
+    sources = {source.log.name for source in router.sources(topic_filter)}
+    for topic in TOPICS:
+        if topic_matches(topic_filter, topic):
+            number = next((number for filter_, number in router._routes if topic_matches(filter_, topic)), 0)
+            assert router.logs[number].name in sources, topic
+
+
+def test_a_subscription_is_not_about_logs_that_cannot_hold_its_topics(router: Router) -> None:
+    assert [source.log.name for source in router.sources("a/b")] == ["mqtt"]
+    assert [source.log.name for source in router.sources("x/temperature")] == ["mqtt", "temperatures"]
+    assert router.source("nowhere") is None

@@ -1,0 +1,93 @@
+"""Silence ends a connection, any sign of life puts it off, and nobody is kept after it is gone."""
+
+from mqtt_front.runtime.timer_wheel import TICK_S, Deadlines, ticks
+from tests.support.manual_loop import ManualLoop
+
+
+class Watched:
+    def __init__(self, allowed_s: float) -> None:
+        self.last_seen = 1
+        self.allowed_ticks = ticks(allowed_s)
+        self.looked_at = 0
+        self.overdue_at: int | None = None
+        self.deadlines: Deadlines | None = None
+
+    def overdue(self) -> None:
+        assert self.deadlines is not None
+        self.overdue_at = self.deadlines.now
+
+
+def watched(deadlines: Deadlines, allowed_s: float) -> Watched:
+    one = Watched(allowed_s)
+    one.deadlines = deadlines
+    deadlines.watch(one)
+    return one
+
+
+def test_who_is_silent_is_overdue_after_its_time_and_not_before() -> None:
+    loop = ManualLoop()
+    deadlines = Deadlines(loop)
+    deadlines.start()
+    one = watched(deadlines, 3.0)
+    loop.pass_time(3.0)
+    assert one.overdue_at is None
+    loop.pass_time(2 * TICK_S)
+    assert one.overdue_at is not None
+
+
+def test_a_sign_of_life_puts_the_deadline_off() -> None:
+    loop = ManualLoop()
+    deadlines = Deadlines(loop)
+    deadlines.start()
+    one = watched(deadlines, 3.0)
+    for _ in range(10):
+        loop.pass_time(2.0)
+        one.last_seen = deadlines.now
+    assert one.overdue_at is None
+    loop.pass_time(5.0)
+    assert one.overdue_at is not None
+
+
+def test_a_shorter_deadline_takes_the_place_of_a_longer_one() -> None:
+    loop = ManualLoop()
+    deadlines = Deadlines(loop)
+    deadlines.start()
+    one = watched(deadlines, 100.0)
+    one.allowed_ticks = ticks(1.0)
+    deadlines.watch(one)
+    loop.pass_time(3.0)
+    assert one.overdue_at is not None
+
+
+def test_no_deadline_is_never_over_and_who_is_forgotten_is_not_kept() -> None:
+    loop = ManualLoop()
+    deadlines = Deadlines(loop)
+    deadlines.start()
+    one, other = watched(deadlines, 1.0), watched(deadlines, 1.0)
+    one.allowed_ticks = 0
+    deadlines.watch(one)
+    deadlines.forget(other)
+    assert not any(deadlines._due.values())
+    loop.pass_time(100.0)
+    assert one.overdue_at is None and other.overdue_at is None
+
+
+def test_whoever_is_forgotten_by_one_that_is_overdue_is_left_alone() -> None:
+    deadlines = Deadlines(ManualLoop())
+    one, other = watched(deadlines, 1.0), watched(deadlines, 1.0)
+    one.overdue = lambda: deadlines.forget(other)  # type: ignore[method-assign]
+    for _ in range(10):
+        deadlines.advance()
+    assert other.overdue_at is None
+    assert not any(deadlines._due.values())
+
+
+def test_one_timer_serves_everybody() -> None:
+    loop = ManualLoop()
+    deadlines = Deadlines(loop)
+    deadlines.start()
+    for _ in range(1000):
+        watched(deadlines, 60.0)
+    assert len(loop.timers) == 1
+    deadlines.stop()
+    assert all(timer.cancelled for timer in loop.timers)

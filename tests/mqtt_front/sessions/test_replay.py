@@ -1,0 +1,85 @@
+"""From what a SUBSCRIBE says to an offset."""
+
+import pytest
+
+from mqtt_front.codec.packets import Request, Subscribe
+from mqtt_front.codec.properties import Properties
+from mqtt_front.sessions.replay import Beginning, beginning, start_of, times, wishes
+from mqtt_front.topics.filter_form import parse_filter
+from mqtt_front.topics.replay_start import EARLIEST, LATEST, Start, StartKind
+from timestone.errors import InvalidName
+from timestone.log import Log
+from timestone.store import Store
+
+
+def subscribe(topic_filter: str, **said: str) -> Subscribe:
+    users = tuple((name.replace("_", "-"), value) for name, value in said.items())
+    return Subscribe(1, (Request(topic_filter, 1),), Properties(user_properties=users))
+
+
+@pytest.fixture
+def log(store: Store) -> Log:
+    made = store.log("mqtt")
+    made.append_many([b"x"] * 10, topic="a")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "said", "start"),
+    [
+        ("$stream/mqtt/a", {}, LATEST),
+        ("$stream/mqtt/a", {"stream_offset": "earliest"}, EARLIEST),
+        ("$stream/mqtt/@latest/a", {"stream_offset": "earliest"}, LATEST),
+        ("$queue/q/a", {"stream_offset": "earliest"}, EARLIEST),
+        ("$share/g/a", {"stream_offset": "earliest"}, LATEST),
+        ("$share/g/$stream/mqtt/a", {"stream_offset": "earliest"}, EARLIEST),
+    ],
+)
+def test_what_the_filter_says_counts_before_the_property(
+    topic_filter: str, said: dict[str, str], start: Start
+) -> None:
+    assert start_of(parse_filter(topic_filter), wishes(subscribe(topic_filter, **said), 5)) == start
+
+
+def test_a_property_that_is_no_place_matters_to_those_that_begin_at_one() -> None:
+    wished = wishes(subscribe("a", stream_offset="x"), 5)
+    with pytest.raises(InvalidName, match="'x' is no place"):
+        start_of(parse_filter("$stream/mqtt"), wished)
+    assert times([Request("a"), Request("$stream/mqtt"), Request("#/")], wished) == set()
+    assert wishes(subscribe("a", stream_offset="x"), 4).start is None
+
+
+def test_only_times_need_the_disk() -> None:
+    requests = [
+        Request(f"$stream/mqtt/{start}/a")
+        for start in ("@earliest", "@offset:1", "@time:1970-01-01T00:00:01Z")
+    ]
+    assert times(requests, wishes(subscribe("a"), 5)) == {Start(StartKind.TIME, 1_000_000)}
+
+
+@pytest.mark.parametrize(("text", "reset"), [("1", True), ("true", True), ("no", False), ("", False)])
+def test_a_reset_is_asked_for_in_words(text: str, reset: bool) -> None:
+    assert wishes(subscribe("a", stream_reset=text), 5).reset is reset
+
+
+def test_a_beginning_is_an_offset_that_the_log_has(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    times_us = [record.timestamp_us for record in log.reader()]
+    assert beginning(log, EARLIEST) == (0, False)
+    assert beginning(log, LATEST) == (10, False)
+    assert beginning(log, Start(StartKind.OFFSET, 4)) == (4, False)
+    assert beginning(log, Start(StartKind.OFFSET, 10)) == (10, False)
+    assert beginning(log, Start(StartKind.TIME, 0)) == (0, False)
+    assert beginning(log, Start(StartKind.TIME, times_us[-1] + 1)) == (10, False)
+    with pytest.raises(InvalidName, match="offset 11 of log mqtt, which ends at 10"):
+        beginning(log, Start(StartKind.OFFSET, 11))
+
+
+def test_a_beginning_that_retention_has_passed_says_so(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "_start_offset", 3)
+    first_us = log.record(3).timestamp_us
+    monkeypatch.setattr(log, "offset_at", lambda time_us: 3)
+    assert beginning(log, EARLIEST) == (3, False)
+    assert beginning(log, Start(StartKind.OFFSET, 2)) == Beginning(3, True)
+    assert beginning(log, Start(StartKind.OFFSET, 3)) == Beginning(3, False)
+    assert beginning(log, Start(StartKind.TIME, first_us - 1)) == Beginning(3, True)
+    assert beginning(log, Start(StartKind.TIME, first_us)) == Beginning(3, False)

@@ -1,0 +1,355 @@
+"""Sessions are saved off the loop, many in one transaction, and end when their time is over."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mqtt_front.ingest.qos2_receipts import Receipts
+from mqtt_front.runtime.clocks import PassingTime
+from mqtt_front.sessions.session import Session
+from mqtt_front.sessions.session_document import NEVER_S, decode_session
+from mqtt_front.sessions.session_store import SPACE, Sessions
+from tests.support.damaged_json import DAMAGED_JSON
+from tests.support.manual_loop import ManualLoop
+from tests.support.step_clock import StepClock
+from tests.support.waiting import TIMEOUT_S
+from timestone.disk.steady_clock import SteadyClock
+from timestone.store import Store
+
+
+class SlowDocuments:
+    """The store's documents, behind a gate, and counting transactions."""
+
+    def __init__(self, store: Store) -> None:
+        self._documents = store.documents
+        self.gate = threading.Event()
+        self.gate.set()
+        self.transactions: list[dict[str, bytes | None]] = []
+        self.failures = 0
+
+    def put_many(self, space: str, items: dict[str, bytes | None]) -> None:
+        assert self.gate.wait(TIMEOUT_S)
+        if self.failures:
+            self.failures -= 1
+            raise OSError("no space left on device")
+        self.transactions.append(dict(items))
+        self._documents.put_many(space, items)
+
+    def items(self, space: str) -> dict[str, bytes]:
+        return self._documents.items(space)
+
+
+class Parts:
+    def __init__(self, store: Store, executor: ThreadPoolExecutor) -> None:
+        self.loop, self.clock, self.documents = ManualLoop(), StepClock(), SlowDocuments(store)
+        self.steady = SteadyClock(self.clock, None)
+        self.executor = executor
+        self.logs = [store.log("mqtt")]
+        self.receipts = Receipts(self.logs)
+        self.sessions = self.restarted()
+        self.documents.transactions.clear()
+
+    def restarted(self) -> Sessions:
+        self.receipts = Receipts(self.logs)
+        sessions = Sessions(
+            self.documents,
+            self.loop,
+            self.executor,
+            self.receipts,
+            log=logging.getLogger("test"),
+            time=PassingTime(self.clock, steady=self.steady),
+        )
+        sessions.load()
+        return sessions
+
+    def restore(self, client_id: str, document: bytes) -> Session:
+        return decode_session(client_id, document, lambda name: None, lambda topic_filter: [], self.receipts)
+
+    def stored(self) -> set[str]:
+        """The clients of whom there is a document."""
+        return {client_id for client_id in self.documents.items(SPACE) if client_id}
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(int(seconds * 1000))
+
+    def saved(self) -> None:
+        self.loop.run_until(lambda: self.sessions.saved)
+
+
+@pytest.fixture
+def parts(store: Store) -> Iterator[Parts]:
+    with ThreadPoolExecutor(1) as executor:
+        made = Parts(store, executor)
+        yield made
+        made.documents.gate.set()
+        made.saved()
+
+
+def visit(parts: Parts, client_id: str, expiry_s: int) -> None:
+    """A client comes and goes."""
+    session = Session(client_id, expiry_s)
+    parts.sessions.connect(session)
+    parts.sessions.disconnect(session)
+
+
+def test_a_session_waits_for_its_client_and_for_nobody_else(parts: Parts) -> None:
+    visit(parts, "a", 100)
+    assert parts.sessions.take("b", parts.restore) is None
+    session = parts.sessions.take("a", parts.restore)
+    assert session is not None and session.client_id == "a"
+    assert parts.sessions.take("a", parts.restore) is None, "it was taken"
+
+
+def test_a_session_that_ends_with_its_connection_leaves_nothing(parts: Parts) -> None:
+    visit(parts, "a", 0)
+    assert len(parts.sessions) == 0
+    assert parts.sessions.take("a", parts.restore) is None
+    parts.saved()
+    assert parts.documents.transactions == []
+
+
+def test_sessions_survive_a_restart(parts: Parts) -> None:
+    visit(parts, "a", 100)
+    visit(parts, "b", NEVER_S)
+    parts.saved()
+    again = parts.restarted()
+    assert len(again) == 2
+    assert again.take("a", parts.restore) is not None
+
+
+def test_a_connected_session_survives_the_death_of_the_server(parts: Parts) -> None:
+    session = Session("a", 100)
+    parts.sessions.connect(session)
+    parts.sessions.save_changed()
+    parts.saved()
+    parts.pass_time(99_999)
+    again = parts.restarted()
+    assert again.take("a", parts.restore) is not None, "its time begins when the server is back"
+
+
+def test_a_session_that_is_taken_up_late_is_not_over_when_the_server_dies_at_once(parts: Parts) -> None:
+    visit(parts, "a", 100)
+    parts.pass_time(99)
+    session = parts.sessions.take("a", parts.restore)
+    assert session is not None
+    parts.sessions.connect(session)
+    parts.saved()
+    parts.pass_time(2)
+    assert parts.restarted().take("a", parts.restore) is not None, "its client was there two seconds ago"
+
+
+def test_a_server_that_dies_again_and_again_does_not_keep_a_session_for_ever(parts: Parts) -> None:
+    parts.sessions.connect(Session("a", 100))
+    parts.saved()
+    parts.restarted()
+    parts.pass_time(60)
+    parts.restarted()
+    parts.pass_time(60)
+    assert parts.restarted().take("a", parts.restore) is None, "its client left 120 seconds ago"
+
+
+def test_a_session_that_is_taken_up_to_end_with_this_connection_is_gone_after_a_kill(parts: Parts) -> None:
+    visit(parts, "a", 100)
+    session = parts.sessions.take("a", parts.restore)
+    assert session is not None
+    session.expiry_s = 0
+    parts.sessions.connect(session)
+    called: list[int] = []
+    parts.documents.gate.clear()
+    parts.sessions.save(session, lambda: called.append(len(parts.restarted())))
+    parts.loop.settle()
+    assert called == []
+    parts.documents.gate.set()
+    parts.loop.run_until(lambda: bool(called))
+    assert called == [0]
+
+
+def test_sessions_end_when_their_time_is_over(parts: Parts) -> None:
+    visit(parts, "short", 10)
+    visit(parts, "long", 1000)
+    visit(parts, "for ever", NEVER_S)
+    parts.pass_time(10)
+    parts.sessions.expire()
+    assert len(parts.sessions) == 2
+    assert parts.sessions.expired_count == 1
+    parts.pass_time(1e9)
+    parts.sessions.expire()
+    parts.saved()
+    assert parts.stored() == {"for ever"}
+
+
+def test_an_expired_session_is_not_given_out_even_before_it_is_swept(parts: Parts) -> None:
+    visit(parts, "a", 10)
+    parts.pass_time(11)
+    assert parts.sessions.take("a", parts.restore) is None
+    parts.saved()
+    assert parts.stored() == set()
+
+
+def test_a_clock_that_is_set_a_day_ahead_ends_no_session(parts: Parts) -> None:
+    visit(parts, "a", 3600)
+    visit(parts, "b", 3600)
+    parts.clock.step(86_400_000)
+    parts.sessions.expire()
+    assert parts.sessions.take("a", parts.restore) is not None
+    parts.pass_time(3601)
+    parts.sessions.expire()
+    assert len(parts.sessions) == 0
+
+
+def test_a_clock_that_is_set_back_keeps_no_session_longer(parts: Parts) -> None:
+    visit(parts, "here", 3600)
+    parts.saved()
+    parts.clock.step(-86_400_000)
+    again = parts.restarted()
+    parts.pass_time(3601)
+    for sessions in (parts.sessions, again):
+        sessions.expire()
+        assert len(sessions) == 0
+
+
+@pytest.mark.parametrize("days", [-20000, -1, 1, 3650])
+def test_session_lives_for_its_time_when_the_clock_of_a_restart_is_wrong(parts: Parts, days: int) -> None:
+    visit(parts, "a", 3600)
+    parts.saved()
+    parts.pass_time(1800)
+    parts.clock.step(days * 86_400_000)
+    parts.sessions = parts.restarted()
+    parts.sessions.expire()
+    assert "a" in parts.sessions
+    parts.pass_time(1799)
+    parts.sessions.expire()
+    assert "a" in parts.sessions
+    parts.pass_time(1)
+    parts.sessions.expire()
+    assert len(parts.sessions) == 0
+
+
+def test_a_client_that_comes_and_goes_is_looked_at_once(parts: Parts) -> None:
+    for _ in range(100):
+        parts.sessions.take("a", parts.restore)
+        visit(parts, "a", 1000)
+        parts.pass_time(1)
+    assert len(parts.sessions._expiries) == 1
+    parts.pass_time(950)
+    parts.sessions.expire()
+    assert len(parts.sessions) == 1, "the time counts from the last visit"
+    parts.pass_time(60)
+    parts.sessions.expire()
+    assert len(parts.sessions) == 0
+
+
+def test_abandoned_sessions_in_numbers_are_reclaimed(parts: Parts) -> None:
+    for number in range(20_000):
+        visit(parts, f"client-{number}", 60)
+    parts.pass_time(61)
+    parts.sessions.expire()
+    assert len(parts.sessions) == 0 and parts.sessions._expiries.held_count == 0
+    parts.saved()
+    assert parts.stored() == set()
+
+
+def test_what_changes_during_a_transaction_goes_with_the_next(parts: Parts) -> None:
+    parts.documents.gate.clear()
+    visit(parts, "first", 100)
+    parts.loop.settle()
+    for number in range(50):
+        visit(parts, f"later-{number}", 100)
+    parts.documents.gate.set()
+    parts.saved()
+    assert [len(items) for items in parts.documents.transactions] == [1, 50]
+
+
+def test_who_waits_for_a_save_is_called_when_it_is_durable_and_in_order(parts: Parts) -> None:
+    called: list[str] = []
+    parts.documents.gate.clear()
+    session = Session("a", 100)
+    parts.sessions.connect(session)
+    parts.sessions.save(session, lambda: called.append("first"))
+    parts.loop.settle()
+    parts.sessions.save(session, lambda: called.append("second"))
+    parts.loop.settle()
+    assert called == []
+    parts.documents.gate.set()
+    parts.saved()
+    assert called == ["first", "second"]
+
+
+def test_a_session_without_expiry_waits_for_nothing(parts: Parts) -> None:
+    called: list[str] = []
+    session = Session("a", 0)
+    parts.sessions.connect(session)
+    parts.sessions.save(session, lambda: called.append("now"))
+    assert called == ["now"]
+
+
+def test_a_failed_save_is_logged_and_tried_again(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+    called: list[str] = []
+    parts.documents.failures = 1
+    session = Session("a", 100)
+    parts.sessions.connect(session)
+    parts.sessions.save(session, lambda: called.append("x"))
+    parts.loop.run_until(lambda: bool(called))
+    assert "1 sessions could not be saved: no space left" in caplog.text
+    parts.loop.pass_time(2)
+    parts.saved()
+    assert parts.stored() == {"a"}
+
+
+def test_discarding_is_for_good(parts: Parts) -> None:
+    visit(parts, "a", 100)
+    parts.saved()
+    parts.sessions.discard("a")
+    parts.saved()
+    assert len(parts.restarted()) == 0
+
+
+def test_a_session_that_no_longer_outlives_its_connection_is_deleted(parts: Parts) -> None:
+    session = Session("a", 100)
+    parts.sessions.connect(session)
+    parts.sessions.save_changed()
+    parts.saved()
+    session.expiry_s = 0
+    parts.sessions.disconnect(session)
+    parts.saved()
+    assert parts.stored() == set()
+
+
+def test_a_document_of_a_newer_version_is_reported_and_left_alone(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts.documents.put_many(SPACE, {"new": b"TSES\x63" + bytes(40)})
+    again = parts.restarted()
+    assert len(again) == 0
+    assert "'new' is left alone" in caplog.text and "version 99" in caplog.text
+    assert parts.stored() == {"new"}
+
+
+@pytest.mark.parametrize("damaged", [b'{"mqtt": "x"}', b'{"mqtt": -1}', *DAMAGED_JSON.values()])
+def test_sessions_are_there_though_nobody_knows_how_much_of_the_logs_they_know(
+    parts: Parts, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    visit(parts, "a", 60)
+    parts.saved()
+    parts.documents.put_many(SPACE, {"": damaged})
+    again = parts.restarted()
+    assert "a" in again
+    assert len(caplog.messages) == 1 and "read from their beginnings" in caplog.text
+
+
+@pytest.mark.parametrize("damaged", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
+def test_a_document_that_cannot_be_read_costs_its_own_session(
+    parts: Parts, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    visit(parts, "bad", 60)
+    visit(parts, "good", 60)
+    parts.saved()
+    head = parts.documents.items(SPACE)["bad"][:20]
+    parts.documents.put_many(SPACE, {"bad": head + damaged})
+    again = parts.restarted()
+    assert again.take("bad", parts.restore) is None
+    assert again.take("good", parts.restore) is not None
+    assert len(caplog.messages) == 1 and "session of 'bad' is lost" in caplog.text

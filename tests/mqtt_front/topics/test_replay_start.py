@@ -1,0 +1,56 @@
+"""Places in a log as clients write them."""
+
+import pytest
+
+from mqtt_front.topics.replay_start import (
+    EARLIEST,
+    LATEST,
+    Start,
+    StartKind,
+    parse_property_start,
+    parse_topic_start,
+)
+from timestone.errors import InvalidName
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("earliest", EARLIEST), ("latest", LATEST), ("offset:0", Start(StartKind.OFFSET, 0)),
+        ("offset:9223372036854775807", Start(StartKind.OFFSET, 2**63 - 1)),
+        ("1700000000000000", Start(StartKind.TIME, 1_700_000_000_000_000)), ("0", Start(StartKind.TIME, 0)),
+    ],
+)  # fmt: skip
+def test_a_property_says_where(text: str, start: Start) -> None:
+    assert parse_property_start(text) == start
+
+
+@pytest.mark.parametrize(
+    "text", ["", "first", "Earliest", "offset:", "offset:-1", "offset:1.5", "-1", "1e3", "٣", "1" * 20, "offset: 1",
+             "9223372036854775808", "@earliest", "time:2026-01-01T00:00:00Z"],
+)  # fmt: skip
+def test_what_is_no_place_is_refused_with_what_would_be_one(text: str) -> None:
+    with pytest.raises(InvalidName, match="offset:<n>"):
+        parse_property_start(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("@earliest", EARLIEST), ("@latest", LATEST), ("@offset:12", Start(StartKind.OFFSET, 12)),
+        ("@time:1970-01-01T00:00:01Z", Start(StartKind.TIME, 1_000_000)),
+        ("@time:2026-11-21T09:00:00.000001Z", Start(StartKind.TIME, 1_795_251_600_000_001)),
+        ("@time:2026-11-21T10:00:00+01:00", Start(StartKind.TIME, 1_795_251_600_000_000)),
+        ("@time:1960-01-01T00:00:00Z", Start(StartKind.TIME, 0)),
+    ],
+)  # fmt: skip
+def test_a_level_of_a_topic_filter_says_where(text: str, start: Start) -> None:
+    assert parse_topic_start(text) == start
+
+
+@pytest.mark.parametrize(
+    "text", ["@", "@now", "@time", "@time:", "@time:yesterday", "@time:2026-11-21T09:00:00", "@offset:x"]
+)
+def test_a_level_that_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(InvalidName):
+        parse_topic_start(text)

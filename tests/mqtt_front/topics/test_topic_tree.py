@@ -1,0 +1,44 @@
+"""A filter finds exactly the topics that match it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqtt_front.topics.topic_tree import TopicTree
+from timestone.filters import topic_matches
+
+LEVELS = st.sampled_from(["a", "b", "", "$s"])
+TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(bool)
+FILTERS = st.tuples(st.lists(LEVELS | st.just("+"), max_size=4), st.booleans()).map(
+    lambda parts: "/".join([*parts[0], *(["#"] if parts[1] else [])])
+)
+
+
+@given(st.lists(TOPICS, max_size=30), st.lists(TOPICS, max_size=10), FILTERS.filter(bool))
+def test_a_filter_finds_what_matching_one_by_one_finds(
+    added: list[str], removed: list[str], topic_filter: str
+) -> None:
+    tree = TopicTree()
+    for topic in added:
+        tree.add(topic)
+    for topic in removed:
+        tree.remove(topic)
+    left = set(added) - set(removed)
+    found = list(tree.matching(topic_filter))
+    assert sorted(found) == sorted(topic for topic in left if topic_matches(topic_filter, topic))
+
+
+def test_removing_leaves_nothing_behind() -> None:
+    tree = TopicTree()
+    for topic in ("a", "a/b", "a/b/c"):
+        tree.add(topic)
+    for topic in ("a/b", "a/b/c", "a", "never"):
+        tree.remove(topic)
+    assert list(tree.matching("#")) == [] and not tree._root.children
+
+
+@pytest.mark.parametrize("topic_filter", ["#", "/".join("+" * 20_001), "/".join("a" * 20_001)])
+def test_deep_topics_need_no_stack(topic_filter: str) -> None:
+    tree = TopicTree()
+    tree.add("/".join("a" * 20_001))
+    assert len(list(tree.matching(topic_filter))) == 1

@@ -1,0 +1,58 @@
+"""A will is found in its log by the key in its record, from its place on."""
+
+import pytest
+
+from mqtt_front.ingest.routing import Router
+from mqtt_front.protocol.header_block import with_will_key
+from mqtt_front.wills.will_records import Place, WillRecords
+from timestone.store import Store
+from timestone.writing.write_batch import Draft
+
+
+class Logs:
+    """`alarms` takes alarms/#, `mqtt` the rest."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.logs = [store.log("mqtt"), store.log("alarms")]
+        self.records = WillRecords(Router(self.logs, [("alarms/#", 1)], topic_levels=10))
+
+    def publish(self, topic: str, key: str | None = None, log: int = 0) -> int:
+        target = self.logs[log]
+        block = b"" if key is None else with_will_key(b"", key)
+        draft = Draft([block + b"payload"], target.topics.add(topic), header_lengths=len(block))
+        return target.append_draft(draft, ack="written").start
+
+
+@pytest.fixture
+def logs(store: Store) -> Logs:
+    return Logs(store)
+
+
+def test_the_place_is_the_end_of_the_log_that_the_topic_goes_to(logs: Logs) -> None:
+    logs.publish("a")
+    assert logs.records.place("a") == Place("mqtt", 1)
+    assert logs.records.place("alarms/a") == Place("alarms", 0)
+
+
+@pytest.mark.parametrize("topic", ["", "a/#", "$SYS/a", "/".join("x" * 11)])
+def test_there_is_no_place_for_what_nobody_may_publish(logs: Logs, topic: str) -> None:
+    assert logs.records.place(topic) is None
+
+
+def test_it_is_found_from_its_place_on_under_its_topic(logs: Logs) -> None:
+    for _ in range(3):
+        logs.publish("t")
+    offset = logs.publish("t", "one")
+    logs.publish("t", "two")
+    assert logs.records.holds(Place("mqtt", 0), "t", "one")
+    assert logs.records.holds(Place("mqtt", offset), "t", "one")
+    assert not logs.records.holds(Place("mqtt", offset + 1), "t", "one")
+    assert not logs.records.holds(Place("mqtt", 0), "u", "one")
+    assert not logs.records.holds(Place("mqtt", 0), "t", "three")
+    assert not logs.records.holds(Place("alarms", 0), "t", "one")
+    assert not logs.records.holds(Place("gone", 0), "t", "one")
+
+
+def test_a_place_beyond_the_end_holds_nothing(logs: Logs) -> None:
+    assert not logs.records.holds(Place("mqtt", 1 << 40), "t", "one")

@@ -1,0 +1,93 @@
+"""What is submitted faster than it is written has a bound."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.faulty_files import FaultyFiles
+from timestone import Draft, QueueFull
+from timestone.commit.submission import Submission
+from timestone.commit.submission_queue import SubmissionQueue
+from timestone.config import Ack
+
+MIB = 1 << 20
+
+
+def submission(size: int) -> Submission:
+    return Submission(Draft([bytes(size)]), Ack.MEMORY, None)
+
+
+def test_bound_counts_bytes_and_names_itself() -> None:
+    queue = SubmissionQueue("a-0", 3 * MIB)
+    queue.put(submission(MIB))
+    queue.put(submission(MIB))
+    with pytest.raises(QueueFull, match=r"log a-0: 2\d{6} bytes wait .* 3145728 \(queue_bytes\)") as caught:
+        queue.put(submission(MIB))
+    assert caught.value.queued_bytes == queue.queued_bytes
+    assert caught.value.limit_bytes == 3 * MIB
+
+
+def test_empty_drafts_have_a_bound_as_well() -> None:
+    queue = SubmissionQueue("a-0", 10 * 1024)
+    for _ in range(9):
+        queue.put(submission(0))
+    with pytest.raises(QueueFull):
+        queue.put(submission(0))
+
+
+def test_one_that_is_larger_than_the_bound_is_taken_when_nothing_waits() -> None:
+    queue = SubmissionQueue("a-0", 10)
+    queue.put(submission(MIB))
+    with pytest.raises(QueueFull):
+        queue.put(submission(0))
+    list(queue.groups())
+    queue.put(submission(MIB))
+
+
+def test_group_counts_until_it_is_written_also_when_that_fails() -> None:
+    queue = SubmissionQueue("a-0", 100 * MIB)
+    for _ in range(5):
+        queue.put(submission(3 * MIB))
+    assert [(len(group), queue.queued_bytes // MIB) for group in queue.groups()] == [(3, 15), (2, 6)]
+    assert queue.queued_bytes == 0
+    queue.put(submission(3 * MIB))
+    for _ in queue.groups():
+        break  # as an exception would
+    assert queue.queued_bytes == 0
+
+
+def test_those_that_fail_are_told_and_count_no_more() -> None:
+    queue = SubmissionQueue("a-0", 100 * MIB)
+    queue.put(waiting := Submission(Draft([b"x"]), Ack.WRITTEN, None))
+    queue.fail(OSError("gone"))
+    assert str(waiting.error) == "gone"
+    assert queue.queued_bytes == 0
+
+
+def test_embedder_at_level_memory_is_refused_while_the_disk_stands_still_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    """At level memory the caller is answered at once, so nothing told it that the disk was behind."""
+    disk = threading.Event()
+
+    class StandingStill(FaultyFiles):
+        def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
+            if len(data) >= MIB:
+                disk.wait(60)
+            return super().pwrite(fd, data, position)
+
+    with timestone.open(tmp_path / "data", files=StandingStill(), queue_bytes=4 * MIB) as store:
+        log = store.log("a")
+        taken = 3
+        for _ in range(taken):
+            log.submit(Draft([bytes(MIB)]), ack="memory")
+        with pytest.raises(QueueFull):
+            log.submit(Draft([bytes(MIB)]), ack="memory")
+        assert log.queued_bytes > 3 * MIB
+        disk.set()
+        log.sync()
+        assert log.queued_bytes == 0
+        assert log.end_offset == taken
+        assert log.submit(Draft([bytes(MIB)]), ack="written").wait(10).stop == taken + 1

@@ -1,0 +1,408 @@
+"""`Files` and its twins keep one contract: what the engine may rely on, whoever stands behind the door."""
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.faulty_files import FaultyFiles
+from tests.support.recording_files import RecordingFiles
+from timestone.disk.files import Files
+
+TWINS: dict[str, Callable[[Path], Files]] = {
+    "real": lambda root: Files(),
+    "recording": RecordingFiles,
+    "faulty without faults": lambda root: FaultyFiles(),
+    "faulty over recording": lambda root: FaultyFiles(RecordingFiles(root)),
+}
+
+
+@pytest.fixture(params=list(TWINS.values()), ids=list(TWINS))
+def files(request: pytest.FixtureRequest, quick_directory: Path) -> Files:
+    twin: Files = request.param(quick_directory)
+    return twin
+
+
+@pytest.fixture
+def path(quick_directory: Path) -> Path:
+    return quick_directory / "file"
+
+
+def test_what_is_written_can_be_read_anywhere_in_the_file(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.write_all(fd, b"hello", 0)
+    files.write_all(fd, memoryview(b"world"), 10)
+    files.write_all(fd, bytearray(b"!"), 15)
+    assert files.pread(fd, 100, 0) == b"hello" + bytes(5) + b"world!"
+    assert files.pread(fd, 3, 11) == b"orl"
+    assert files.pread(fd, 3, 100) == b""
+    assert files.size(fd) == 16
+    files.close(fd)
+    assert files.read_file(path) == path.read_bytes()
+
+
+def test_what_the_system_reads_in_pieces_is_read_to_the_end(path: Path) -> None:
+    class ShortFiles(Files):
+        def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
+            return super().pread(fd, min(length_bytes, 3), position)
+
+    path.write_bytes(b"0123456789")
+    files = ShortFiles()
+    fd = files.open(path)
+    assert files.read_all(fd, 8, 1) == b"12345678"
+    assert files.read_all(fd, 100, 8) == b"89"
+    assert files.read_all(fd, 0, 2) == files.read_all(fd, 5, 10) == b""
+    files.close(fd)
+    assert files.read_file(path) == b"0123456789"
+
+
+def test_pieces_are_written_back_to_back(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    many = [bytes([number % 251]) * (number % 3) for number in range(3000)]  # more than one call takes
+    for pieces in ((), (b"",), (b"one",), (b"a", b"", b"bc"), tuple(many)):
+        whole = b"".join(pieces)
+        files.write_pieces(fd, pieces, len(whole), 7)
+        assert files.pread(fd, len(whole), 7) == whole
+    files.close(fd)
+
+
+def test_create_refuses_an_existing_file_and_leaves_it_alone(files: Files, path: Path) -> None:
+    path.write_bytes(b"mine")
+    with pytest.raises(FileExistsError):
+        files.create(path)
+    assert path.read_bytes() == b"mine"
+
+
+def test_open_refuses_a_missing_file(files: Files, path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.open(path)
+
+
+def test_a_file_opened_for_reading_cannot_be_written(files: Files, path: Path) -> None:
+    path.write_bytes(b"x")
+    fd = files.open(path)
+    with pytest.raises(OSError) as caught:
+        files.pwrite(fd, b"y", 0)
+    assert caught.value.errno == errno.EBADF
+    files.close(fd)
+
+
+def test_pieces_that_cannot_be_written_are_an_error_that_names_the_file(files: Files, path: Path) -> None:
+    path.write_bytes(b"x")
+    fd = files.open(path)
+    with pytest.raises(OSError) as caught:
+        files.write_pieces(fd, (b"a", b"b"), 2, 0)
+    assert (caught.value.errno, caught.value.filename) == (errno.EBADF, str(path))
+    files.close(fd)
+
+
+def test_descriptors_are_not_inherited_by_child_programs(files: Files, path: Path) -> None:
+    fds = [files.create(path), files.open(path), files.open_lock(path.with_name("LOCK"))]
+    assert not any(os.get_inheritable(fd) for fd in fds)
+    for fd in fds:
+        files.close(fd)
+
+
+def test_reserve_grows_the_file_with_zeros_and_keeps_what_is_there(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.write_all(fd, b"data", 0)
+    files.reserve(fd, 0, 8192)
+    assert files.size(fd) == 8192
+    assert files.pread(fd, 8192, 0) == b"data" + bytes(8188)
+    assert os.fstat(fd).st_blocks * 512 >= 8192, "the blocks are there, not just the length"
+    files.close(fd)
+
+
+def blocks_bytes(fd: int) -> int:
+    return os.fstat(fd).st_blocks * 512
+
+
+def test_blocks_allocated_ahead_leave_the_size_and_go_with_truncate(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.write_all(fd, b"data", 0)
+    try:
+        files.allocate_ahead(fd, 4, 1 << 20)
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        pytest.skip("this file system allocates no blocks behind the end of a file")
+    assert blocks_bytes(fd) >= 1 << 20
+    assert files.read_file(path) == b"data"
+    files.truncate(fd, 4)
+    assert blocks_bytes(fd) < 1 << 20
+    assert files.read_file(path) == b"data"
+    files.close(fd)
+
+
+def test_blocks_that_cannot_be_allocated_are_an_error_that_names_the_file(files: Files, path: Path) -> None:
+    path.write_bytes(b"x")
+    fd = files.open(path)
+    with pytest.raises(OSError) as caught:
+        files.allocate_ahead(fd, 1, 4096)
+    assert caught.value.filename == str(path) or caught.value.errno == errno.ENOSYS
+    files.close(fd)
+
+
+def test_truncate_cuts(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.write_all(fd, b"0123456789", 0)
+    files.truncate(fd, 4)
+    assert files.read_file(path) == b"0123"
+    files.close(fd)
+
+
+def test_rename_replaces_and_unlink_removes(files: Files, quick_directory: Path) -> None:
+    old, new = quick_directory / "old", quick_directory / "new"
+    for name, content in ((old, b"1"), (new, b"2")):
+        fd = files.create(name)
+        files.write_all(fd, content, 0)
+        files.close(fd)
+    inode = files.stat(old).st_ino
+    files.rename(old, new)
+    assert files.names(quick_directory) == ["new"]
+    assert new.read_bytes() == b"1"
+    assert files.stat(new).st_ino == inode
+    files.unlink(new)
+    assert files.names(quick_directory) == []
+
+
+def test_a_removed_file_stays_readable_for_who_has_it_open(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.write_all(fd, b"still here", 0)
+    files.unlink(path)
+    assert files.pread(fd, 100, 0) == b"still here"
+    files.close(fd)
+
+
+def test_syncs_succeed_on_a_working_disk(files: Files, quick_directory: Path, path: Path) -> None:
+    fd = files.create(path)
+    files.fdatasync(fd)
+    files.sync_directory(quick_directory)
+    files.close(fd)
+
+
+def test_two_files_are_flushed_together(files: Files, path: Path) -> None:
+    one, other = files.create(path), files.create(path.with_name("other"))
+    for _ in range(3):
+        files.fdatasync_both(one, other)
+    files.close(one)
+    files.close(other)
+
+
+@pytest.mark.parametrize("failing", ["one", "other"])
+def test_flush_of_two_files_that_fails_for_either_is_an_error_once_both_are_done(
+    quick_directory: Path, failing: str
+) -> None:
+    done: list[int] = []
+
+    class Slow(Files):
+        def fdatasync(self, fd: int) -> None:
+            if fd == (one if failing == "one" else other):
+                raise OSError(errno.EIO, "no")
+            time.sleep(0.05)
+            done.append(fd)
+
+    files = Slow()
+    one, other = files.create(quick_directory / "one"), files.create(quick_directory / "other")
+    with pytest.raises(OSError, match="no"):
+        files.fdatasync_both(one, other)
+    assert done == [other if failing == "one" else one]
+    files.close(one)
+    files.close(other)
+
+
+def test_flush_of_two_files_works_in_a_forked_child(quick_directory: Path) -> None:
+    """The helping thread of the parent is not there any more, and waiting for it would never end."""
+    files = Files()
+    one, other = files.create(quick_directory / "one"), files.create(quick_directory / "other")
+    files.fdatasync_both(one, other)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            files.fdatasync_both(one, other)
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    files.close(one)
+    files.close(other)
+
+
+def test_syncing_a_missing_directory_is_an_error(files: Files, quick_directory: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        files.sync_directory(quick_directory / "missing")
+
+
+def test_a_map_is_read_only(files: Files, path: Path) -> None:
+    """A store through a mapping on a full disk is SIGBUS, so the kernel must not let us make one at all."""
+    fd = files.create(path)
+    files.reserve(fd, 0, 4096)
+    mapped = files.map(fd, 4096)
+    with pytest.raises(TypeError):
+        mapped[0] = 1
+    with pytest.raises(TypeError):
+        mapped.write(b"x")
+    address_line = next(
+        line for line in Path("/proc/self/maps").read_text().splitlines() if str(path) in line
+    )
+    assert address_line.split()[1] == "r--s"
+    files.close(fd)
+
+
+def test_a_map_shows_later_writes(files: Files, path: Path) -> None:
+    fd = files.create(path)
+    files.reserve(fd, 0, 4096)
+    mapped = files.map(fd, 4096)
+    files.write_all(fd, b"later", 100)
+    assert mapped[100:105] == b"later"
+    files.close(fd)
+
+
+def test_a_lock_is_held_by_one_descriptor_and_freed_by_its_close(files: Files, path: Path) -> None:
+    first, second = files.open_lock(path), files.open_lock(path)
+    assert files.try_lock(first)
+    assert not files.try_lock(second)
+    files.close(first)
+    assert files.try_lock(second)
+    files.close(second)
+
+
+def test_free_bytes_is_what_the_file_system_says(files: Files, quick_directory: Path) -> None:
+    assert files.free_bytes(quick_directory) > 0
+
+
+class _ShortWrites(Files):
+    """Writes at most three bytes at a time, and nothing at all after `limit` calls."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
+        self.limit -= 1
+        return super().pwrite(fd, memoryview(data)[:3], position) if self.limit >= 0 else 0
+
+
+def test_write_all_goes_on_after_short_writes(path: Path) -> None:
+    files = _ShortWrites(100)
+    fd = files.create(path)
+    files.write_all(fd, b"0123456789", 2)
+    files.close(fd)
+    assert path.read_bytes() == b"\0\0" + b"0123456789"
+
+
+def test_pieces_go_on_after_short_writes(path: Path) -> None:
+    files = FaultyFiles()
+    fd = files.create(path)
+    for cut in range(1, 7):
+        fault = files.fail("pwrite", 0, written_bytes=cut)
+        files.write_pieces(fd, (b"abc", b"", b"defg"), 7, 2)
+        fault.lift()
+        assert files.pread(fd, 7, 2) == b"abcdefg"
+    files.close(fd)
+
+
+def test_write_all_ends_with_an_error_when_nothing_is_written_any_more(path: Path) -> None:
+    files = _ShortWrites(2)
+    fd = files.create(path)
+    with pytest.raises(OSError, match="wrote nothing"):
+        files.write_all(fd, b"0123456789", 0)
+    files.close(fd)
+
+
+def test_write_all_of_nothing_writes_nothing(path: Path) -> None:
+    files = Files()
+    fd = files.create(path)
+    files.write_all(fd, b"", 100)
+    assert files.size(fd) == 0
+    files.close(fd)
+
+
+def test_error_of_a_descriptor_names_its_file(path: Path) -> None:
+    """The kernel does not say which file it was: "[Errno 5] Input/output error" helped nobody who had a thousand."""
+    files = Files()
+    path.touch()
+    fd = files.open(path)
+    refused: list[Callable[[], object]] = [
+        lambda: files.pwrite(fd, b"x", 0),
+        lambda: files.pread(fd, 1, -1),
+        lambda: files.reserve(fd, 0, 10),
+        lambda: files.truncate(fd, -1),
+    ]
+    for call in refused:
+        with pytest.raises(OSError, match=r"\[Errno") as caught:
+            call()
+        assert caught.value.filename == str(path)
+    files.close(fd)
+    with pytest.raises(OSError, match="Bad file descriptor") as caught:
+        files.fdatasync(fd)
+    assert caught.value.filename is None, "there is no file any more"
+
+
+def test_new_file_has_its_content_and_is_flushed(files: Files, path: Path) -> None:
+    files.write_file(path, b"content")
+    assert path.read_bytes() == b"content"
+    with pytest.raises(FileExistsError):
+        files.write_file(path, b"other")
+    assert path.read_bytes() == b"content"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "copied"), [(0, None, b"0123456789"), (3, 7, b"3456"), (8, 99, b"89"), (10, None, b"")]
+)
+def test_copy_has_a_part_of_a_file(
+    files: Files, path: Path, start: int, end: int | None, copied: bytes
+) -> None:
+    path.write_bytes(b"0123456789")
+    copy = path.with_name("copy")
+    files.copy_file(path, copy, start, end)
+    assert copy.read_bytes() == copied
+
+
+@pytest.mark.parametrize("operation", ["pwrite", "fdatasync"])
+def test_new_file_that_cannot_be_written_is_not_there(path: Path, operation: str) -> None:
+    files = FaultyFiles()
+    files.fail(operation, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        files.write_file(path, b"content")
+    assert not path.exists()
+    files.fail(operation, errno.ENOSPC)
+    files.fail("unlink", errno.EROFS)
+    with pytest.raises(OSError, match="No space"):
+        files.write_file(path, b"content")
+    assert path.exists(), "what was wrong first is told"
+
+
+def test_directories_are_made_from_the_top_and_each_is_durable_before_the_next(quick_directory: Path) -> None:
+    files = FaultyFiles()
+    path = quick_directory / "a" / "b" / "c"
+    files.make_directories(path)
+    made = [path.parents[1], path.parents[0], path]
+    assert files.calls == [
+        ("sync_directory", str(quick_directory.parent)),
+        *(
+            call
+            for one in made
+            for call in (("make_directory", str(one)), ("sync_directory", str(one.parent)))
+        ),
+    ]
+
+
+def test_directory_that_somebody_else_has_made_is_made_durable_as_well(quick_directory: Path) -> None:
+    """He may be killed before he comes to that, and what others have been told is in it gone with the power."""
+    files = FaultyFiles()
+    path = quick_directory / "a" / "b"
+    path.parent.mkdir()
+    files.make_directories(path.parent)
+    files.make_directories(path)
+    there = ("sync_directory", str(quick_directory))
+    assert files.calls == [there, there, ("make_directory", str(path)), ("sync_directory", str(path.parent))]
+
+
+def test_directory_that_is_there_may_be_in_one_that_nobody_can_make_durable(quick_directory: Path) -> None:
+    files = FaultyFiles()
+    files.fail("sync_directory", errno.EINVAL)
+    files.make_directories(quick_directory)

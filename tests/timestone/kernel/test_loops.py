@@ -1,0 +1,387 @@
+"""Choosing a kernel, and the two kernels against each other on inputs nobody thought of."""
+
+import importlib.util
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timestone.kernel import loops, open_records, pure
+from timestone.kernel.crc import crc32c
+from timestone.kernel.entries import ENTRY_BYTES
+
+BUILT = importlib.util.find_spec("timestone.kernel._kernel") is not None
+native: Any = importlib.import_module("timestone.kernel._kernel") if BUILT else SimpleNamespace(INTERFACE=0)
+needs_native = pytest.mark.skipif(not BUILT, reason="the compiled kernel was not built: make install")
+
+FUNCTIONS = (
+    "gathered",
+    "drop_spare",
+    "pwritev",
+    "fill_entries",
+    "write_records",
+    "entry_crcs",
+    "valid_count",
+    "proven_count",
+    "fitting",
+)
+
+
+def name_in_a_new_process(**environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", "from timestone.kernel import loops; print(loops.NAME, loops.REASON, sep='|')"],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_functions_of_the_chosen_kernel_are_offered() -> None:
+    chosen = pure if loops.REASON else native
+    assert [getattr(loops, name) for name in FUNCTIONS] == [getattr(chosen, name) for name in FUNCTIONS]
+    chosen = open_records if loops.REASON else native
+    assert (loops.OpenRecords, loops.SegmentRecords) == (chosen.OpenRecords, chosen.SegmentRecords)
+    assert (loops.NAME == "native") is (loops.REASON == "")
+
+
+def test_environment_asks_for_python() -> None:
+    assert name_in_a_new_process(TIMESTONE_PURE="1") == "pure Python|TIMESTONE_PURE is set"
+
+
+@needs_native
+@pytest.mark.parametrize("value", ["", "0", "no"])
+def test_environment_that_asks_for_nothing_leaves_the_compiled_one(value: str) -> None:
+    assert name_in_a_new_process(TIMESTONE_PURE=value) == "native|"
+
+
+def test_kernel_that_was_not_built_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "PURE_WANTED", False)
+    assert loops.choose("timestone._never_built", 1) == (None, "no compiled kernel was built")
+
+
+def test_kernel_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An editable install leaves the compiled module beside sources that go on changing."""
+    stale = ModuleType("stale_kernel")
+    stale.INTERFACE = 1  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "stale_kernel", stale)
+    monkeypatch.setattr(loops, "PURE_WANTED", False)
+    assert loops.choose("stale_kernel", 2) == (None, "stale_kernel was built from other sources")
+    assert loops.choose("stale_kernel", 1) == (stale, "")
+
+
+# Differential fuzzing: the same arguments, good and bad, give the same bytes or the same kind of error.
+
+
+def outcome(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    try:
+        return call(*arguments, **options)
+    except (ValueError, OverflowError, TypeError) as error:
+        return type(error)
+
+
+def assert_same(function: str, *arguments: Any, **options: Any) -> Any:
+    expected = outcome(getattr(pure, function), *arguments, **options)
+    assert outcome(getattr(native, function), *arguments, **options) == expected
+    return expected
+
+
+NUMBERS = st.integers(-2, 2**65) | st.sampled_from([0, 1, 2**16, 2**31, 2**32 - 1, 2**32, 2**63, 2**64])
+SMALL = st.integers(0, 1000)
+PAYLOADS = st.lists(st.binary(max_size=40), max_size=30)
+
+
+def columns(kind: str, count: int) -> st.SearchStrategy[Any]:
+    most = np.iinfo(kind).max
+    each = st.lists(st.integers(0, int(most)), min_size=count, max_size=count)
+    return st.integers(0, int(most)) | each.map(lambda values: np.array(values, dtype=kind))
+
+
+@needs_native
+@given(st.lists(st.binary(max_size=40) | st.none(), max_size=30).map(tuple) | PAYLOADS, st.integers(-1, 50))
+def test_payloads_are_gathered_alike(payloads: Any, apart_bytes: int) -> None:
+    assert_same("gathered", payloads, apart_bytes)
+
+
+NAMES = st.text("abé/", max_size=3)
+
+
+@needs_native
+@given(
+    st.lists(st.tuples(NAMES, st.integers(-1, 2**32)), max_size=80),
+    st.lists(NAMES, max_size=80),
+    st.sampled_from([None, 7, b"a", ["a"]]),
+)
+def test_names_are_looked_up_alike(added: list[tuple[str, int]], names: list[str], junk: Any) -> None:
+    ours, theirs = pure.NumberedNames(), native.NumberedNames()
+
+    def same(method: str, *arguments: Any) -> None:
+        expected = outcome(getattr(ours, method), *arguments)
+        assert outcome(getattr(theirs, method), *arguments) == expected
+
+    for name, number in added:
+        same("add", name, number)
+        assert len(ours) == len(theirs)
+        same("find", name)
+    for name in names:
+        same("find", name)
+        same("find_all", tuple([name] * 40))
+    same("find_all", tuple(names))
+    same("find_all", tuple(name for name, number in added if number in range(2**32)) * 2)
+    for method in ("add", "find", "find_all"):
+        same(method, junk, *([1] if method == "add" else []))
+
+
+@st.composite
+def pieces_of(draw: st.DrawFn, payloads: list[bytes]) -> tuple[bytes, ...]:
+    """The payloads in pieces, mostly such that none lies across two."""
+    cuts = sorted(draw(st.sets(st.integers(0, len(payloads)), max_size=4)))
+    borders = [0, *cuts, len(payloads)]
+    pieces = [b"".join(payloads[first:last]) for first, last in itertools.pairwise(borders)]
+    if draw(st.integers(0, 9)) == 0:
+        together, cut = b"".join(payloads), draw(st.integers(0, 40))
+        pieces = [together[:cut], together[cut:]]
+    return tuple(pieces)
+
+
+@needs_native
+@given(st.data(), PAYLOADS)
+def test_good_batches_get_the_same_entries(data: st.DataObject, payloads: list[bytes]) -> None:
+    count = len(payloads)
+    made = assert_same(
+        "fill_entries",
+        data.draw(pieces_of(payloads)),
+        np.array([len(payload) for payload in payloads], dtype="<u4"),
+        data.draw(columns("<u4", count)),
+        data.draw(columns("<u2", count)),
+        data.draw(columns("<u2", count)),
+        position=data.draw(st.integers(0, 2**32 - 1300)),
+        timestamp_us=data.draw(st.integers(-(2**63), 2**63 - 1)),
+        ordinal=data.draw(st.integers(0, 2**32 - 40)),
+        salt_crc=data.draw(st.integers(0, 2**32 - 1)),
+        data_crcs=data.draw(st.just(b"") | st.binary(min_size=4 * count, max_size=4 * count)),
+    )
+    assert made is ValueError or len(made) == count * ENTRY_BYTES
+
+
+JUNK = st.binary(max_size=70) | NUMBERS | st.none() | st.just("text") | st.just(1.5)
+
+
+@needs_native
+@given(
+    st.lists(st.binary(max_size=20), max_size=3).map(tuple),
+    JUNK,
+    JUNK,
+    JUNK,
+    JUNK,
+    JUNK,
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+    NUMBERS,
+)
+def test_bad_batches_are_refused_alike(
+    pieces: tuple[bytes, ...],
+    lengths: Any,
+    topics: Any,
+    headers: Any,
+    flags: Any,
+    crcs: Any,
+    position: int,
+    time: int,
+    ordinal: int,
+    salt: int,
+) -> None:
+    if isinstance(lengths, int):
+        lengths = np.array([min(max(lengths, 0), sum(map(len, pieces)))], dtype="<u4").tobytes()
+    options = {"position": position, "timestamp_us": time, "ordinal": ordinal, "salt_crc": salt}
+    assert_same("fill_entries", pieces, lengths, topics, headers, flags, **options)
+    assert_same("fill_entries", pieces, lengths, topics, headers, flags, data_crcs=crcs, **options)
+    options["index_position"] = salt
+    assert_same("write_records", -1, -1, pieces, lengths, topics, headers, flags, **options)
+    assert_same("write_records", -1, -1, pieces, lengths, topics, headers, flags, data_crcs=crcs, **options)
+
+
+@needs_native
+@pytest.mark.skipif(sys.platform != "linux", reason="the device that is always full is Linux's")
+@given(
+    st.binary(max_size=40),
+    st.booleans(),
+    st.sampled_from([1, 2, 1024, 1025]),
+    st.integers(0, 2**13),
+    st.sampled_from([0, 20_000]),
+)
+def test_records_are_written_alike(
+    data: bytes, whole: bool, piece_count: int, position: int, more_bytes: int
+) -> None:
+    """Both files, or what became of them when one takes nothing; neither when there are more pieces than a system call
+    takes."""
+    pieces = (data + bytes(more_bytes), *(b"x",) * (piece_count - 1))
+    data = b"".join(pieces)
+    lengths = np.array(list(map(len, pieces)), dtype="<u4")
+    outcomes = []
+    for twin in (pure, native):
+        with tempfile.TemporaryFile() as segment, open("/dev/null" if whole else "/dev/full", "r+b") as other:
+            index = segment if whole else other
+            made = twin.write_records(
+                segment.fileno(),
+                index.fileno(),
+                pieces,
+                lengths,
+                7,
+                0,
+                2,
+                position=position,
+                timestamp_us=9,
+                ordinal=5,
+                salt_crc=3,
+                index_position=2**15,
+            )
+            outcomes.append((made, os.pread(segment.fileno(), 2**17, 0)))
+    assert outcomes[0] == outcomes[1]
+    (entries, written), stored = outcomes[0]
+    fits = piece_count <= 1024
+    assert written is (whole and fits)
+    assert stored[position : position + len(data)] == (data if fits else b"")
+    assert stored[2**15 :] == (entries if written else b"")
+
+
+def mutated(made: bytes, flips: list[tuple[int, int]], cut: int) -> bytes:
+    raw = bytearray(made)
+    for at, bits in flips:
+        if raw:
+            raw[at % len(raw)] ^= bits
+    return bytes(raw[: max(0, len(raw) - cut)])
+
+
+FLIPS = st.lists(st.tuples(SMALL, st.integers(0, 255)), max_size=3)
+CUTS = st.sampled_from([0, 0, 0, 1, 32])
+
+
+@needs_native
+@given(PAYLOADS, FLIPS, CUTS, FLIPS, CUTS, st.integers(0, 40), st.integers(0, 40))
+def test_damaged_entries_and_records_are_found_alike(
+    payloads: list[bytes],
+    flips: list[tuple[int, int]],
+    cut: int,
+    data_flips: list[tuple[int, int]],
+    data_cut: int,
+    position: int,
+    ordinal: int,
+) -> None:
+    data = b"".join(payloads)
+    lengths = np.array([len(payload) for payload in payloads], dtype="<u4")
+    made = pure.fill_entries((data,), lengths, 1, 0, 0, position=20, timestamp_us=9, ordinal=20, salt_crc=5)
+    entries, stored = mutated(made, flips, cut), mutated(data, data_flips, data_cut)
+    assert_same("entry_crcs", entries, 5, 20)
+    assert_same("valid_count", entries, 5, 20)
+    assert_same("valid_count", entries, 5, ordinal)
+    assert_same("proven_count", entries, stored, 20)
+    assert_same("proven_count", entries, stored, position)
+    for count, place in ((len(entries) // ENTRY_BYTES, 0), (ordinal, position)):
+        assert_same("fitting", entries, place, count, data_cut * 10)
+
+
+@needs_native
+@given(st.binary(max_size=200), NUMBERS, NUMBERS, st.binary(max_size=64))
+def test_noise_is_judged_alike(entries: bytes, salt: int, ordinal: int, data: bytes) -> None:
+    assert_same("entry_crcs", entries, 7, ordinal)
+    assert_same("entry_crcs", entries, salt, 7)
+    assert_same("valid_count", entries, 7, ordinal)
+    assert_same("proven_count", entries, data, 0)
+    assert_same("proven_count", b"", data, ordinal)
+
+
+# The checksum, which the compiled kernel makes itself.
+
+
+@needs_native
+def test_both_ways_of_the_compiled_checksum_agree_with_the_library() -> None:
+    for size in (*range(1100), 2016, 12_287, 12_288, 12_289, 30_001):
+        data = np.random.default_rng(size).bytes(size)
+        assert native.crc32c(data) == native.crc32c_portable(data) == crc32c(data), size
+
+
+@needs_native
+@pytest.mark.parametrize("skip", range(9))
+def test_checksum_does_not_mind_where_the_bytes_lie(skip: int) -> None:
+    view = memoryview(np.random.default_rng(1).bytes(3000))[skip:]
+    assert native.crc32c(view) == native.crc32c_portable(view) == crc32c(view)
+
+
+# Memory of large results, which the compiled kernel uses again.
+
+BATCH = [bytes([number % 251]) * 100 for number in range(1024)]
+
+
+def gathered_batch(payloads: list[bytes] = BATCH) -> bytes:
+    (piece,), *_ = native.gathered(payloads, 512)
+    return bytes(piece)
+
+
+@needs_native
+def test_memory_of_a_batch_is_used_again_once_nobody_refers_to_it() -> None:
+    native.drop_spare()
+    place = id(gathered_batch())
+    assert id(gathered_batch()) == place
+    held = memoryview(gathered_batch())[5:10]
+    assert id(gathered_batch()) != place
+    assert bytes(held) == BATCH[0][5:10]
+
+
+@needs_native
+def test_memory_that_is_used_again_has_no_past() -> None:
+    native.drop_spare()
+    hash(gathered_batch())
+    others = [bytes([7]) * 99] * 1024  # somewhat less
+    piece = gathered_batch(others)
+    copy = b"".join(others)
+    assert (len(piece), piece, hash(piece)) == (len(copy), copy, hash(copy))
+
+
+@needs_native
+def test_batch_that_somebody_keeps_for_long_does_not_hinder_the_others() -> None:
+    native.drop_spare()
+    kept = [gathered_batch(), gathered_batch()]
+    places = {id(gathered_batch()) for _ in range(50)}
+    assert len(places) == 1
+    assert kept == [b"".join(BATCH)] * 2
+
+
+@needs_native
+def test_spare_memory_is_given_back_when_asked() -> None:
+    native.drop_spare()
+    kept, gone = gathered_batch(), gathered_batch()
+    size = len(gone)
+    del gone
+    assert size <= native.drop_spare() <= size * 5 // 4 + len(kept) * 5 // 4
+    assert native.drop_spare() == 0
+    assert kept == b"".join(BATCH)
+
+
+@needs_native
+def test_what_somebody_holds_is_never_written_over() -> None:
+    """Batches of all sizes are made and dropped in random order; whatever is left is what it was."""
+    source = np.random.default_rng(5)
+    held: dict[int, tuple[bytes, bytes]] = {}
+    for number in range(2000):
+        payloads = [source.bytes(int(source.integers(1, 400)))] * int(source.integers(2, 600))
+        (piece,), lengths, _, crcs = native.gathered(payloads, 512)
+        entries = native.fill_entries(
+            (piece,), lengths, 1, 0, 0, position=0, timestamp_us=1, ordinal=0, salt_crc=7, data_crcs=crcs
+        )
+        assert native.proven_count(entries, piece, 0) == len(payloads)
+        held[int(source.integers(0, 30))] = (entries, piece)
+        if number % 100 == 0:
+            native.drop_spare()
+        assert all(native.proven_count(*one, 0) == len(one[0]) // ENTRY_BYTES for one in held.values())

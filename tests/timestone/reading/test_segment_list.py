@@ -1,0 +1,144 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.segments import make_segment
+from timestone.reading.segment_cache import OpenSegments
+from timestone.reading.segment_list import History
+
+
+@pytest.fixture
+def history(quick_directory: Path) -> Iterator[History]:
+    """[0, 3) sealed, [3, 5) sealed, a gap that a power loss left, [100, 102) growing."""
+    open_segments = OpenSegments(8)
+    made = [
+        make_segment(quick_directory, [b"0", b"1", b"2"], first_us=1000, open_segments=open_segments),
+        make_segment(
+            quick_directory, [b"3", b"4"], base_offset=3, first_us=1100, open_segments=open_segments
+        ),
+        make_segment(
+            quick_directory,
+            [b"100", b"101"],
+            base_offset=100,
+            first_us=1200,
+            sealed=False,
+            open_segments=open_segments,
+        ),
+    ]
+    yield History(made)
+    open_segments.clear()
+
+
+LOCATED = [
+    (0, 0),
+    (2, 0),
+    (3, 3),
+    (4, 3),
+    (5, 100),
+    (99, 100),
+    (100, 100),
+    (101, 100),
+    (102, None),
+    (10**9, None),
+]
+
+
+@pytest.mark.parametrize(("offset", "base"), LOCATED)
+def test_offset_is_located_in_its_segment_or_the_next_behind_a_gap(
+    history: History, offset: int, base: int | None
+) -> None:
+    found = history.locate(offset)
+    assert (found.base_offset if found else None) == base
+
+
+@pytest.mark.parametrize(
+    ("offset", "gap"),
+    [(4, None), (5, None), (6, (5, 100)), (99, (5, 100)), (100, None), (101, None), (102, None)],
+)
+def test_inside_of_a_gap_is_known_from_its_ends(
+    history: History, offset: int, gap: tuple[int, int] | None
+) -> None:
+    assert history.gap_at(offset) == gap
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "bases"),
+    [
+        (0, 102, [0, 3, 100]),
+        (2, 3, [0]),
+        (2, 4, [0, 3]),
+        (5, 100, []),
+        (4, 101, [3, 100]),
+        (102, 200, []),
+        (1, 1, []),
+    ],
+)
+def test_range_has_the_segments_that_hold_records_of_it(
+    history: History, first: int, last: int, bases: list[int]
+) -> None:
+    assert [segment.base_offset for segment in history.within(first, last)] == bases
+
+
+def test_sealed_are_those_in_front_of_the_first_that_is_not(history: History) -> None:
+    assert [segment.base_offset for segment in history.sealed()] == [0, 3]
+    unsealed_first = History([history.segments[2], *history.segments[:2]])
+    assert unsealed_first.sealed() == []
+
+
+def test_empty_history_holds_nothing() -> None:
+    assert History([]).locate(0) is None
+    assert History([]).offset_at(5, 7) == 7
+    assert History([]).gap_at(5) is None
+    assert list(History([]).within(0, 9)) == []
+    assert History([]).read(0, 10, max_records=1, max_bytes=1) is None
+
+
+READS = [(0, [0, 1, 2]), (2, [2]), (4, [4]), (5, [100, 101]), (50, [100, 101]), (101, [101])]
+
+
+@pytest.mark.parametrize(("offset", "offsets"), READS)
+def test_read_gives_the_next_records_of_one_segment(
+    history: History, offset: int, offsets: list[int]
+) -> None:
+    found = history.read(offset, 102, max_records=100, max_bytes=100)
+    assert found is not None
+    segment, run = found
+    first = segment.base_offset + run.base_ordinal
+    assert list(range(first, first + len(run.entries))) == offsets
+    assert run.data == b"".join(b"%d" % one for one in offsets)
+
+
+def test_read_stops_at_the_end_that_is_published(history: History) -> None:
+    found = history.read(100, 101, max_records=100, max_bytes=100)
+    assert found is not None
+    assert len(found[1].entries) == 1
+    assert history.read(101, 101, max_records=100, max_bytes=100) is None
+    assert history.read(50, 100, max_records=100, max_bytes=100) is None
+
+
+TIMES = [
+    (0, 0),
+    (1000, 0),
+    (1001, 1),
+    (1021, 3),
+    (1100, 3),
+    (1111, 100),
+    (1200, 100),
+    (1201, 101),
+    (1211, 102),
+]
+
+
+@pytest.mark.parametrize(("timestamp_us", "offset"), TIMES)
+def test_offset_of_a_time_is_found_across_segments(history: History, timestamp_us: int, offset: int) -> None:
+    assert history.offset_at(timestamp_us, 102) == offset
+
+
+def test_changes_make_a_new_history_and_leave_the_old_one(history: History, quick_directory: Path) -> None:
+    first, second, third = history.segments
+    assert History.replaced(history, second, first).segments == (first, first, third)
+    assert history.without({3}).segments == (first, third)
+    assert history.without({3, third.base_offset}).segments == (first,)
+    assert history.followed_by(first).segments == (first, second, third, first)
+    assert history.segments == (first, second, third)

@@ -1,0 +1,160 @@
+"""The tail holds the newest records of all logs within one budget; what falls out is simply not there."""
+
+import threading
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES
+from timestone.reading.stored_bytes import StoredBytes
+from timestone.reading.tail_cache import LogTail, TailBudget, TailRun, entries_of
+
+
+def run(base_offset: int, count: int, payload_bytes: int = 10) -> TailRun:
+    entries = np.zeros(count, dtype=ENTRY)
+    entries["position"] = np.arange(
+        base_offset, base_offset + count
+    )  # so that a test can tell which one it got
+    return TailRun(
+        base_offset,
+        base_offset + len(entries),
+        entries.tobytes(),
+        StoredBytes((bytes(payload_bytes),), payload_bytes),
+        0,
+    )
+
+
+def held(tail: LogTail, offsets: range) -> list[int]:
+    return [offset for offset in offsets if tail.find(offset) is not None]
+
+
+def test_every_offset_of_a_run_is_found_in_it() -> None:
+    tail = LogTail(TailBudget(1 << 20))
+    runs = [run(0, 3), run(3, 1), run(4, 5)]
+    for one in runs:
+        tail.add(one)
+    assert [tail.find(offset) for offset in range(9)] == [runs[0]] * 3 + [runs[1]] + [runs[2]] * 5
+    assert tail.find(9) is None
+
+
+def test_empty_tail_holds_nothing() -> None:
+    assert LogTail(TailBudget(1 << 20)).find(0) is None
+
+
+def test_offsets_that_were_never_given_out_are_not_in_the_tail() -> None:
+    tail = LogTail(TailBudget(1 << 20))
+    tail.add(run(0, 2))
+    tail.add(run(1000, 2))
+    assert held(tail, range(2, 1000)) == []
+    assert held(tail, range(1000, 1003)) == [1000, 1001]
+
+
+def test_oldest_runs_make_room_whichever_log_they_belong_to() -> None:
+    cost = run(0, 1).cost_bytes
+    budget = TailBudget(3 * cost)
+    first, second = LogTail(budget), LogTail(budget)
+    first.add(run(0, 1))
+    second.add(run(0, 1))
+    first.add(run(1, 1))
+    second.add(run(1, 1))
+    assert held(first, range(3)) == [1]
+    assert held(second, range(3)) == [0, 1]
+    first.add(run(2, 1))
+    assert held(second, range(3)) == [1]
+    assert budget.used_bytes == 3 * cost
+
+
+def test_budget_counts_what_the_records_and_their_entries_take() -> None:
+    budget = TailBudget(1 << 20)
+    LogTail(budget).add(run(0, 100, 5000))
+    assert budget.used_bytes >= 5000 + 100 * ENTRY_BYTES
+
+
+def test_budget_of_nothing_holds_nothing_and_loses_no_bookkeeping() -> None:
+    budget = TailBudget(0)
+    tail = LogTail(budget)
+    for offset in range(5000):
+        tail.add(run(offset, 1))
+        assert tail.find(offset) is None
+    assert budget.used_bytes == 0
+    assert len(tail._runs) < 3000, "forgotten runs leave no trail of places behind"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5), st.integers(0, 300)), max_size=60),
+    st.integers(0, 3000),
+)
+def test_what_is_held_is_a_suffix_of_each_log_and_within_the_budget(
+    appends: list[tuple[int, int, int]], limit: int
+) -> None:
+    budget = TailBudget(limit)
+    tails = [LogTail(budget) for _ in range(3)]
+    ends = [0, 0, 0]
+    for number, count, size in appends:
+        tails[number].add(run(ends[number], count, size))
+        ends[number] += count
+        assert budget.used_bytes <= limit
+        for tail, end in zip(tails, ends, strict=True):
+            offsets = held(tail, range(end))
+            assert offsets == list(range(end - len(offsets), end))
+            for offset in offsets:
+                found = tail.find(offset)
+                assert found is not None
+                assert entries_of(found, offset, 1)["position"][0] == offset
+
+
+def test_reader_thread_never_gets_a_run_that_does_not_hold_its_offset() -> None:
+    budget = TailBudget(20 * run(0, 1).cost_bytes)
+    tail = LogTail(budget)
+    end = [0]
+    wrong: list[int] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            for offset in range(max(0, end[0] - 30), end[0]):
+                found = tail.find(offset)
+                if found is not None and not found.base_offset <= offset < found.end_offset:
+                    wrong.append(offset)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for offset in range(0, 40_000, 2):
+        tail.add(run(offset, 2))
+        end[0] = offset + 2
+    stop.set()
+    thread.join()
+    assert wrong == []
+
+
+def test_entries_of_a_run_start_anywhere_and_stop_at_its_end() -> None:
+    one = run(100, 5)
+    assert entries_of(one, 102, 2)["position"].tolist() == [102, 103]
+    assert entries_of(one, 103, 99)["position"].tolist() == [103, 104]
+    assert entries_of(one, 100, 0)["position"].tolist() == []
+
+
+def test_memory_lent_to_others_comes_out_of_the_same_budget() -> None:
+    cost = run(0, 1).cost_bytes
+    budget = TailBudget(3 * cost)
+    tail = LogTail(budget)
+    for offset in range(3):
+        tail.add(run(offset, 1))
+    budget.lend(2 * cost)
+    assert [tail.find(offset) is not None for offset in range(3)] == [False, False, True]
+    budget.lend(5 * cost)
+    tail.add(run(3, 1))
+    assert tail.find(3) is None, "more is lent than there is: nothing is kept, nothing breaks"
+    budget.lend(-7 * cost)
+    tail.add(run(4, 1))
+    assert (tail.find(4) is not None, budget.used_bytes) == (True, cost)
+
+
+def test_closed_budget_keeps_nothing() -> None:
+    budget = TailBudget(1 << 20)
+    tail = LogTail(budget)
+    tail.add(run(0, 3))
+    budget.close()
+    tail.add(run(3, 3))
+    assert (held(tail, range(6)), budget.used_bytes) == ([], 0)

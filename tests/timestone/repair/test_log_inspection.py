@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+
+import timestone
+from timestone.config import LogConfig
+from timestone.disk.catalog import CatalogRow
+from timestone.disk.files import Files
+from timestone.repair.inspection_report import LogReport
+from timestone.repair.log_inspection import LogInspection
+
+
+@pytest.fixture
+def store(quick_directory: Path) -> Path:
+    with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
+        log = store.log("telemetry")
+        log.append_many([b"x"] * 8, topic="a")
+        log.roll()
+        log.append_many([b"y"] * 3, topic="b")
+    return quick_directory / "data"
+
+
+def look(
+    store: Path, row: CatalogRow | None = None, seen: list[tuple[str, int, int]] | None = None
+) -> LogReport:
+    def progress(log: str, done: int, count: int) -> None:
+        if seen is not None:
+            seen.append((log, done, count))
+
+    return LogInspection(Files(), store, ("telemetry", 0), row, False, progress).report()
+
+
+def test_a_log_is_reported_with_its_segments_and_says_how_far_it_is(store: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    report = look(store, seen=seen)
+    assert (report.start_offset, report.end_offset, report.records, report.topics) == (0, 11, 11, 2)
+    assert [(one.base_offset, one.next_offset, one.state) for one in report.segments] == [
+        (0, 8, "sealed"),
+        (8, 11, "sealed"),
+    ]
+    assert seen == [("telemetry-0", 1, 2), ("telemetry-0", 2, 2)]
+    assert (report.error, report.missing, report.unborn) == ("", (), False)
+
+
+def test_what_cannot_be_read_is_an_error_in_the_report(store: Path) -> None:
+    for path in (store / "telemetry-0").iterdir():
+        path.unlink()
+    row = CatalogRow(LogConfig(), next_offset=11, epoch=1)
+    assert "topics" in look(store, row).error
+    assert look(store).unborn, "the catalogue does not know it: it is just being made"
+
+
+def test_a_log_without_segments_goes_on_where_the_catalogue_says(store: Path) -> None:
+    for path in (store / "telemetry-0").iterdir():
+        if path.suffix in (".index", ".segment"):
+            path.unlink()
+    report = look(store, CatalogRow(LogConfig(), next_offset=11, epoch=1))
+    assert (report.start_offset, report.end_offset, report.synced_offset, report.error) == (11, 11, 11, "")

@@ -1,0 +1,199 @@
+"""Taking postings: once, in order, whole, and whatever moment the owner dies at."""
+
+import os
+import random
+import shutil
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.child_process import in_child
+from tests.support.damaged_json import DAMAGED_JSON
+from tests.support.faulty_files import FaultyFiles, kill_process
+from tests.support.postings import LOG, frame, staged
+from tests.support.seeds import rounds, run_seed, told_on_failure
+from timestone.spool.consumer import LEFT_OVER_S, POSTED_SUFFIX, SPACE
+from timestone.spool.producer import Poster
+
+WANTED = [b"a" * 5000, b"b", b"c", b"d" * 9000, b"e", b"f"]
+KILLS = rounds(8, "TIMESTONE_CRASH_ROUNDS")
+
+
+def hand_over(store: Path, number: int = 0) -> None:
+    """Leave a posting of three frames where the next owner finds it."""
+    parts = [[frame(WANTED[:3]), frame(WANTED[3:5])], [frame(WANTED[5:], topic=None)]]
+    posting = staged(store, parts, number=number)
+    (store / "inbox" / (posting.id.stem + POSTED_SUFFIX)).write_bytes(posting.encode())
+
+
+def payloads(path: Path) -> list[bytes]:
+    with timestone.view(path) as view:
+        return [record.payload for record in view.log(LOG).reader()]
+
+
+@pytest.fixture
+def store(quick_directory: Path) -> Path:
+    """A store with a record of its own, and a posting that waits."""
+    path = quick_directory / "data"
+    with timestone.open(path) as opened:
+        opened.log(LOG).append(b"before", topic="devices/1/cmd")
+    hand_over(path)
+    return path
+
+
+def killed_at(store: Path, number: int, moment: str) -> bool:
+    """Let a process open the store, which takes what waits, and die at one of its operations; was there one?"""
+
+    def run(report: int) -> None:
+        files = FaultyFiles()
+        files.kill(number, moment, kill_process)
+        timestone.open(store, files=files).close()
+
+    status, _ = in_child(run)
+    assert status in (0, signal.SIGKILL)
+    return status != 0
+
+
+@pytest.mark.crash
+def test_each_record_is_there_once_whatever_the_owner_dies_at(store: Path, quick_directory: Path) -> None:
+    number, dying = 0, True
+    while dying:
+        number += 1
+        copy = quick_directory / str(number)
+        shutil.copytree(store, copy)
+        # Half of what is written, and of other operations nothing: which is where the one before is over.
+        dying = killed_at(copy, number, "middle")
+        with timestone.open(copy) as opened:
+            opened.log(LOG).append(b"after")
+        assert payloads(copy) == [b"before", *WANTED, b"after"], number
+        shutil.rmtree(copy)
+    assert number > 20
+
+
+@pytest.mark.crash
+def test_and_also_when_its_successors_die_too(store: Path, quick_directory: Path) -> None:
+    seed = run_seed("postings")
+    dice = random.Random(seed)
+    for turn in range(KILLS):
+        copy = quick_directory / str(turn)
+        shutil.copytree(store, copy)
+        deaths = [(dice.randint(1, 45), dice.choice(["before", "middle", "after"])) for _ in range(3)]
+        with told_on_failure(TIMESTONE_SEED=seed, turn=turn, deaths=deaths):
+            for number, moment in deaths:
+                killed_at(copy, number, moment)
+            with timestone.open(copy):
+                pass
+            assert payloads(copy) == [b"before", *WANTED]
+
+
+def test_postings_that_waited_are_taken_in_order_of_their_numbers(tmp_path: Path) -> None:
+    with timestone.open(tmp_path):
+        pass
+    for number in (2, 0, 1):
+        posting = staged(tmp_path, [[frame([b"%d" % number])]], number=number)
+        (tmp_path / "inbox" / (posting.id.stem + POSTED_SUFFIX)).write_bytes(posting.encode())
+    with timestone.open(tmp_path):
+        pass
+    assert payloads(tmp_path) == [b"0", b"1", b"2"]
+
+
+def test_a_posting_waits_while_the_disk_refuses_and_is_appended_later(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyFiles()
+    fault = files.fail("pwrite", forever=True, path=".segment")
+    with timestone.open(store, files=files) as opened:
+        assert "a posting has to wait" in caplog.text
+        fault.lift()
+        opened.accept_postings()
+        Poster(store).post(staged(store, [[frame([b"next"])]], number=1))
+    assert payloads(store) == [b"before", *WANTED, b"next"]
+
+
+def test_a_posting_that_has_to_wait_holds_up_its_log_and_no_other(store: Path) -> None:
+    """It held up all that came behind it, whatever log it was for: until the store was opened anew, if its log had
+    failed."""
+    for number, log in enumerate((LOG, "other"), 1):
+        posting = replace(staged(store, [[frame([log.encode()])]], number=number), log=log)
+        (store / "inbox" / (posting.id.stem + POSTED_SUFFIX)).write_bytes(posting.encode())
+    files = FaultyFiles()
+    fault = files.fail("pwrite", forever=True, path=f"{LOG}-0/")
+    with timestone.open(store, files=files) as opened:
+        assert [record.payload for record in opened.log("other").reader()] == [b"other"]
+        assert opened.log(LOG).end_offset == 1
+        fault.lift()
+    timestone.open(store).close()
+    assert payloads(store) == [b"before", *WANTED, LOG.encode()]
+
+
+def test_a_posting_under_a_wrong_name_or_without_its_parts_is_refused(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.rmtree(store / "inbox" / "staging")
+    (store / "inbox" / f"{0:020}-0{POSTED_SUFFIX}").write_bytes(b"{}")
+    with timestone.open(store):
+        pass
+    assert payloads(store) == [b"before"]
+    assert "a part of the posting is missing" in caplog.text
+    assert "it is no posting" in caplog.text
+
+
+@pytest.mark.parametrize("document", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
+def test_a_posting_that_cannot_be_read_is_refused_and_no_other(
+    store: Path, document: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (store / "inbox" / f"{0:020}-0{POSTED_SUFFIX}").write_bytes(document)
+    timestone.open(store).close()
+    assert payloads(store) == [b"before", *WANTED]
+    assert len(caplog.messages) == 1 and f"{0:020}-0.taken: it is no posting" in caplog.text
+
+
+_WRONG_PROGRESS = [
+    b'{"done": "x"}',
+    b'{"done": 1.5}',
+    b'{"since": -1}',
+    b'{"begun": "x"}',
+    b'{"colour": "red"}',
+]
+
+
+@pytest.mark.parametrize("document", [*_WRONG_PROGRESS, *DAMAGED_JSON.values()])
+def test_what_a_producer_has_posted_is_not_guessed_at(
+    tmp_path: Path, document: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "data"
+    with timestone.open(path) as opened:
+        opened.log(LOG).append(b"before")
+        opened.documents.put_many(SPACE, {f"{LOG}-0/producer": document})
+    hand_over(path)
+    timestone.open(path).close()
+    assert payloads(path) == [b"before"]
+    assert len(caplog.messages) == 1 and f"producer '{LOG}-0/producer'" in caplog.text
+
+
+def test_parts_that_nobody_posts_are_removed_after_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with timestone.open(tmp_path):
+        pass
+    poster = Poster(tmp_path)
+    for group in ("old", "new"):
+        poster.stage(group, [frame([b"a"])])
+    old_s = time.time() - LEFT_OVER_S - 60
+    inbox = tmp_path / "inbox"
+    staging = inbox / "staging"
+    for name in ("1-a.0.ready", "2-b.0.ready"):  # of posters that were killed in the middle of a posting
+        (inbox / name).write_bytes(b"{")
+    for path in (staging / "old", inbox / "1-a.0.ready"):
+        os.utime(path, (old_s, old_s))
+    for name in ("a", "z"):  # listed, and gone when they are looked at, as when a poster removes its own
+        (staging / name).symlink_to("nowhere")
+    with timestone.open(tmp_path):
+        pass
+    assert sorted(path.name for path in staging.iterdir() if not path.is_symlink()) == ["new"]
+    assert sorted(path.name for path in inbox.iterdir()) == ["2-b.0.ready", "staging"]
+    assert "a posting has to wait" not in caplog.text

@@ -1,0 +1,142 @@
+"""Handing records over: to an owner that listens, to one that does not, and where there is none."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import timestone
+from tests.support.damaged_json import DAMAGED_JSON
+from tests.support.postings import LOG, frame, staged
+from tests.support.waiting import TIMEOUT_S, wait_for
+from timestone.errors import PostingNotTaken, PostingRefused
+from timestone.spool.consumer import POSTED_SUFFIX, REFUSED_SUFFIX
+from timestone.spool.format import Frame, Posting
+from timestone.spool.producer import Poster
+
+
+def payloads(path: Path) -> list[bytes]:
+    with timestone.view(path) as view:
+        return [record.payload for record in view.log(LOG).reader()]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_without_an_owner_the_poster_is_it(tmp_path: Path) -> None:
+    store = tmp_path / "data"
+    posting = staged(store, [[frame([b"a", b"b"]), frame([b"c"])], [frame([b"d"])]])
+    Poster(store).post(posting)
+    assert payloads(store) == [b"a", b"b", b"c", b"d"]
+    assert names(store / "inbox") == ["staging"]
+
+
+def test_an_owner_that_accepts_appends_beside_its_own_records(tmp_path: Path) -> None:
+    with timestone.open(tmp_path) as store:
+        store.accept_postings()
+        log = store.log(LOG)
+        log.append(b"mine")
+        Poster(tmp_path).post(staged(tmp_path, [[frame([b"theirs"])]]))
+        assert log.synced_offset == log.end_offset == 2
+        log.append(b"mine again")
+        assert [record.payload for record in log.reader()] == [b"mine", b"theirs", b"mine again"]
+    assert payloads(tmp_path) == [b"mine", b"theirs", b"mine again"]
+
+
+def test_a_posting_is_appended_once_however_often_it_is_posted(tmp_path: Path) -> None:
+    for values in ([b"first"], [b"other records"], [b"first"]):
+        Poster(tmp_path).post(staged(tmp_path, [[frame(values)]], number=3))
+    Poster(tmp_path).post(staged(tmp_path, [[frame([b"earlier"])]], number=2))
+    Poster(tmp_path).post(staged(tmp_path, [[frame([b"later"])]], number=9))
+    assert payloads(tmp_path) == [b"first", b"later"]
+
+
+def test_of_a_producer_that_does_not_come_again_nothing_is_kept(tmp_path: Path) -> None:
+    Poster(tmp_path).post(staged(tmp_path, [[frame([b"once"])]], remembered=False))
+    with timestone.view(tmp_path) as view:
+        assert view.documents("postings") == {}
+
+
+def test_many_posters_at_a_time_are_all_served(tmp_path: Path) -> None:
+    def post(number: int) -> None:
+        poster = Poster(tmp_path)
+        part = poster.stage(f"group-{number}", [frame([b"%d" % number] * 50)])
+        poster.post(Posting(LOG, 0, f"producer-{number}", 0, (part,), True))
+        poster.discard_group(f"group-{number}")
+
+    with timestone.open(tmp_path) as store:
+        store.accept_postings()
+        threads = [threading.Thread(target=post, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = payloads(tmp_path)
+    assert sorted(found) == sorted(b"%d" % number for number in range(8) for _ in range(50))
+    assert [found[first : first + 50].count(found[first]) for first in range(0, 400, 50)] == [50] * 8
+    assert names(tmp_path / "inbox" / "staging") == []
+
+
+def test_an_owner_that_does_not_accept_is_named_and_nothing_stays(tmp_path: Path) -> None:
+    with timestone.open(tmp_path):
+        posting = staged(tmp_path, [[frame([b"a"])]])
+        with pytest.raises(PostingNotTaken, match=r"process \d+, which owns the store and does not accept"):
+            Poster(tmp_path).post(posting, timeout_s=0.2)
+        with pytest.raises(PostingNotTaken, match=r"process \d+, which owns the store and does not accept"):
+            Poster(tmp_path).post(posting, timeout_s=-1.0)  # as if the time were over before it could call
+    assert names(tmp_path / "inbox") == ["staging"]
+    Poster(tmp_path).post(posting)
+    assert payloads(tmp_path) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("values", "topic", "said"),
+    [([b"a"], "devices/+/cmd", "contains a wildcard"), ([bytes(17 << 20)], None, "over the limit")],
+    ids=["topic", "size"],
+)
+def test_what_can_never_be_appended_is_refused_as_a_whole_with_the_reason(
+    values: list[bytes], topic: str | None, said: str, tmp_path: Path
+) -> None:
+    posting = staged(tmp_path, [[frame([b"good"])], [frame(values, topic)]])
+    with pytest.raises(PostingRefused, match=said):
+        Poster(tmp_path).post(posting)
+    assert payloads(tmp_path) == []
+    assert names(tmp_path / "inbox") == ["staging"]
+
+
+@pytest.mark.parametrize("document", [b"{}", *DAMAGED_JSON.values()])
+def test_a_refusal_that_cannot_be_read_is_one_all_the_same(tmp_path: Path, document: bytes) -> None:
+    posting = staged(tmp_path, [[frame([b"a"])]])
+    posted = tmp_path / "inbox" / (posting.id.stem + POSTED_SUFFIX)
+    refused = posted.with_suffix(REFUSED_SUFFIX)
+    with timestone.open(tmp_path), ThreadPoolExecutor(1) as executor:
+        result = executor.submit(Poster(tmp_path).post, posting)
+        wait_for(posted.exists)
+        refused.write_bytes(document)
+        posted.unlink()
+        with pytest.raises(PostingRefused, match=f"{refused} does not say why"):
+            result.result(TIMEOUT_S)
+    assert not refused.exists()
+
+
+def test_discarding_removes_parts_and_takes_it_easy(tmp_path: Path) -> None:
+    poster = Poster(tmp_path)
+    parts = [poster.stage("group", [frame([b"a"])]) for _ in range(2)]
+    poster.discard([parts[0], parts[0]])
+    assert len(names(tmp_path / "inbox" / "staging" / "group")) == 1
+    poster.discard_group("group")
+    poster.discard_group("group")
+    assert names(tmp_path / "inbox" / "staging") == []
+
+
+def test_a_part_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
+    def frames() -> Iterator[Frame]:
+        yield frame([b"a"])
+        raise RuntimeError("the task died")
+
+    with pytest.raises(RuntimeError):
+        Poster(tmp_path).stage("group", frames())
+    assert names(tmp_path / "inbox" / "staging" / "group") == []

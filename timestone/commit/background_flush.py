@@ -1,0 +1,45 @@
+"""The thread that flushes what nobody waits for, so that the committer goes on writing meanwhile."""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from timestone.commit.log_thread import LogThread
+from timestone.kernel import loops
+
+if TYPE_CHECKING:
+    from timestone.log import Log
+
+_LOGGER = logging.getLogger("timestone")
+
+
+class Flusher:
+    """Flushes in the background, one log at a time."""
+
+    def __init__(self, left: "Callable[[Log], None]") -> None:
+        """`left` is told of a log with records that came while it was flushed."""
+        self._left = left
+        self._expected: set[Log] = set()
+        self._thread = LogThread("timestone-flusher", self._flush)
+
+    def expect(self, log: "Log") -> None:
+        """The log has written something that is to be durable soon. One caller at a time."""
+        if log not in self._expected:
+            self._expected.add(log)
+            self._thread.put(log)
+
+    def stop(self) -> None:
+        """Flush what is waiting and end the thread."""
+        self._thread.stop()
+
+    def _flush(self, log: "Log") -> None:
+        try:
+            log.sync_queued()
+        except Exception:
+            _LOGGER.exception("%s-%d: it could not be flushed", log.name, log.partition)
+        finally:
+            self._expected.discard(log)
+        if log.dirty:  # looked at after the log is no longer expected: whoever came before is not missed
+            self._left(log)
+        else:
+            loops.drop_spare()  # it falls silent: what its batches were in is not kept for nobody

@@ -1,0 +1,40 @@
+"""The thread that seals rolled segments, so that no append waits for the flush of a whole segment."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from timestone.commit.log_thread import LogThread
+
+if TYPE_CHECKING:
+    from timestone.log import Log
+
+_LOGGER = logging.getLogger("timestone")
+
+
+class Sealer:
+    """Seals in the background, one segment at a time."""
+
+    def __init__(self) -> None:
+        self._thread = LogThread("timestone-sealer", _seal)
+
+    def expect(self, log: "Log") -> None:
+        """The log has a rolled segment."""
+        self._thread.put(log)
+
+    def settle(self) -> None:
+        """Wait until the logs that were expected before this call are done with."""
+        self._thread.settle()
+
+    def stop(self) -> None:
+        """Seal what is waiting and end the thread."""
+        self._thread.stop()
+
+
+def _seal(log: "Log") -> None:
+    try:
+        log.seal_rolled()
+    except OSError as error:
+        # Nothing is lost: the segment stays unclosed and is sealed with the next roll or by the next open.
+        _LOGGER.error("%s-%d: a segment could not be sealed: %s", log.name, log.partition, error)
+    except Exception as error:
+        _LOGGER.error("%s-%d: sealing stopped: %s", log.name, log.partition, error)

@@ -1,0 +1,44 @@
+"""A thread that does one thing for one log after the other, in the order in which they were handed to it."""
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from timestone.disk.signal_safe_event import Flag
+
+if TYPE_CHECKING:
+    from timestone.log import Log
+
+
+class LogThread:
+    """Runs until `stop`. A daemon: a program that does not close its store is not held up by it."""
+
+    def __init__(self, name: str, serve: "Callable[[Log], None]") -> None:
+        """`serve` is called by the thread, and deals with its errors itself: one that it raises ends the thread."""
+        self._serve = serve
+        self._logs: queue.SimpleQueue[Log | Flag | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def put(self, log: "Log") -> None:
+        """Serve this log when those before it are done."""
+        self._logs.put(log)
+
+    def settle(self) -> None:
+        """Wait until all that was put before this call has been served."""
+        served = Flag()  # not an Event, which a Ctrl-C here could leave locked for the thread that sets it
+        self._logs.put(served)
+        served.wait()
+
+    def stop(self) -> None:
+        """Serve what is waiting and end the thread."""
+        self._logs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (log := self._logs.get()) is not None:
+            if isinstance(log, Flag):
+                log.set()
+            else:
+                self._serve(log)

@@ -1,0 +1,61 @@
+"""The parts of an index file that no record depends on, looked at bit by bit: for whoever verifies a whole store.
+
+Readers do without them (a header, a checkpoint or a summary that is damaged is made up for), so nothing else would ever
+notice that they have changed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from timestone.errors import UnsupportedFormat
+from timestone.index import (
+    HEADER_BYTES,
+    INDEX_HEADER_BYTES,
+    SLOT_BYTES,
+    SLOT_POSITIONS,
+    SUMMARY,
+    TRAILER_BYTES,
+    Checkpoint,
+    DamagedIndex,
+    IndexHeader,
+    Trailer,
+    entry_position,
+)
+from timestone.kernel.crc import crc32c
+
+Read = Callable[[int, int], bytes]
+"""Position and length to bytes."""
+
+
+def damaged_parts(read: Read, path: Path, trailer: Trailer | None) -> list[str]:
+    """What does not hold, a sentence each. `trailer`: what the end of a sealed index said, or was written as; None for
+    a growing one, of which a crash may leave one slot torn."""
+    page = read(0, HEADER_BYTES)
+    found = _header_page(page, path, sealed=trailer is not None)
+    if trailer is None:
+        return found
+    summary = read(entry_position(trailer.entry_count), trailer.summary_count * SUMMARY.itemsize)
+    if crc32c(summary) != trailer.summary_crc:
+        found.append("the topic summary of the index does not match its checksum")
+    try:
+        # One byte more than there should be: a file that is longer is not what was written either.
+        if Trailer.decode(read(trailer.file_bytes - TRAILER_BYTES, TRAILER_BYTES + 1), path) != trailer:
+            found.append("the trailer of the index is not the one that was written")
+    except (DamagedIndex, UnsupportedFormat):
+        found.append("the trailer of the index does not match its checksum")
+    return found
+
+
+def _header_page(page: bytes, path: Path, *, sealed: bool) -> list[str]:
+    found = []
+    try:
+        IndexHeader.decode(page, path)
+    except (DamagedIndex, UnsupportedFormat) as error:
+        found.append(f"the header page of the index: {error}")
+    slots = [page[at : at + SLOT_BYTES] for at in SLOT_POSITIONS]
+    if sealed and any(slot.strip(b"\0") and not Checkpoint.holds(slot) for slot in slots):
+        found.append("a checkpoint of the index does not match its checksum")
+    used = [(0, INDEX_HEADER_BYTES), *((at, at + SLOT_BYTES) for at in SLOT_POSITIONS)]
+    ends = [start for start, _ in used[1:]] + [HEADER_BYTES]
+    if any(page[end:start].strip(b"\0") for (_, end), start in zip(used, ends, strict=True)):
+        found.append("the header page of the index is not empty where it should be")
+    return found

@@ -1,0 +1,20 @@
+"""The types of the compiled kernel: those of its twin, and what tests ask it."""
+
+from timestone.kernel.open_records import OpenRecords as OpenRecords
+from timestone.kernel.open_records import SegmentRecords as SegmentRecords
+from timestone.kernel.pure import Buffer
+from timestone.kernel.pure import NumberedNames as NumberedNames
+from timestone.kernel.pure import entry_crcs as entry_crcs
+from timestone.kernel.pure import fill_entries as fill_entries
+from timestone.kernel.pure import fitting as fitting
+from timestone.kernel.pure import gathered as gathered
+from timestone.kernel.pure import proven_count as proven_count
+from timestone.kernel.pure import pwritev as pwritev
+from timestone.kernel.pure import valid_count as valid_count
+from timestone.kernel.pure import write_records as write_records
+
+INTERFACE: int
+CRC32C_BY_INSTRUCTION: bool
+
+def crc32c(data: Buffer, crc: int = 0) -> int: ...
+def crc32c_portable(data: Buffer, crc: int = 0) -> int: ...

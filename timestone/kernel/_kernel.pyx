@@ -1,0 +1,818 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, freethreading_compatible=False
+"""The engine's per-record loops, compiled: same names, arguments, results and errors as `pure_kernel`.
+
+What belongs here: arithmetic over columns in memory, the system call that takes a column of pieces, and the one that reads
+a record. Functions allocate nothing but their results and keep no reference to an argument. No length is believed: every
+place in a buffer is checked against the buffer's own size before it is touched. The memory of large results is used
+again for the next ones (`Blocks`).
+Works without the GIL once there is so much to do that another thread can use the time."""
+
+from cython cimport freelist
+from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject, PyObject_Hash
+from cpython.ref cimport Py_INCREF, Py_XDECREF
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+from collections import deque
+
+from timestone.index import HEADER_BYTES
+from timestone.record import FLAG_REMOVED, Record
+
+cdef extern from "_crc32c.h" nogil:
+    int crc32c_start()
+    uint32_t crc32c_of(const uint8_t *data, size_t length)
+    uint32_t crc32c_extend_entry(
+        uint32_t crc, uint32_t ordinal, uint64_t first, uint64_t second, uint64_t third, uint32_t last
+    )
+    uint32_t crc32c_of_portable(const uint8_t *data, size_t length)
+
+cdef extern from "sys/uio.h" nogil:
+    cdef struct iovec:
+        void *iov_base
+        size_t iov_len
+    ssize_t system_pwritev "pwritev"(int fd, const iovec *vectors, int count, int64_t position)
+
+cdef extern from "unistd.h" nogil:
+    ssize_t system_pread "pread"(int fd, void *data, size_t length, int64_t position)
+    ssize_t system_pwrite "pwrite"(int fd, const void *data, size_t length, int64_t position)
+
+cdef extern from *:
+    """
+    #define prefetch(address) __builtin_prefetch(address)
+
+    static inline PyObject *new_of(PyObject *kind, Py_ssize_t size) {
+        return ((PyTypeObject *)kind)->tp_alloc((PyTypeObject *)kind, size);
+    }
+
+    _Py_COMP_DIAG_PUSH
+    _Py_COMP_DIAG_IGNORE_DEPR_DECLS /* for the hash, which has to be forgotten as long as there is one */
+    static inline void make_anew(PyObject *block, Py_ssize_t size) {
+        Py_SET_SIZE((PyVarObject *)block, size);
+        ((PyBytesObject *)block)->ob_shash = -1;
+        ((PyBytesObject *)block)->ob_sval[size] = 0;
+    }
+    _Py_COMP_DIAG_POP
+    """
+    void prefetch(const void *address) nogil
+    object new_of(object kind, Py_ssize_t size)
+    void make_anew(object block, Py_ssize_t size)
+
+cdef extern from "Python.h" nogil:
+    ctypedef struct PyTupleObject:
+        PyObject **ob_item
+    Py_ssize_t Py_REFCNT(object block)
+    PyObject *PyTuple_GET_ITEM(object items, Py_ssize_t number)
+    PyObject **PySequence_Fast_ITEMS(object items)
+    Py_ssize_t PySequence_Fast_GET_SIZE(object items)
+    Py_ssize_t PyTuple_GET_SIZE(object items)
+    # The same macros as above: they look into an object that somebody else keeps, so they need no GIL.
+    char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
+    Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
+
+INTERFACE = 8  # see timestone/kernel/loops.py
+CRC32C_BY_INSTRUCTION = bool(crc32c_start())
+
+cdef extern from "Python.h":
+    void PyTuple_SET_ITEM(object items, Py_ssize_t place, object item)
+    int PyUnicode_CheckExact(object name)
+    int PyUnicode_Compare(object one, object other)
+    long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
+
+cdef struct Entry:  # `entries.ENTRY` in the four registers that an entry fits into
+    uint64_t place  # position, length
+    int64_t timestamp_us
+    uint64_t marks  # topic, header_length, flags
+    uint64_t crcs  # data_crc, entry_crc
+
+cdef enum:
+    ENTRY_BYTES = 32
+    INDEX_HEADER_BYTES = 4096
+    REMOVED = 16  # FLAG_REMOVED
+    IOV_MOST = 1024  # UIO_MAXIOV of Linux
+    ROUND = 32
+    AHEAD = 20  # payloads lie anywhere in memory: so many are under way from there at once
+    AHEAD_BYTES = 1024  # and so much of where they go, which the tail has let go of long ago
+    # Letting go of the GIL and asking for it back costs a microsecond when nobody wants it and up to the switch
+    # interval of 5 ms when somebody does: worth it for what takes some ten microseconds.
+    LONG_BYTES = 256 * 1024
+    LONG_WRITE_BYTES = 16 * 1024
+
+cdef uint64_t U16_MAX = 0xFFFF
+cdef uint64_t U32_MAX = 0xFFFFFFFF
+assert sizeof(Entry) == ENTRY_BYTES
+assert (INDEX_HEADER_BYTES, REMOVED) == (HEADER_BYTES, FLAG_REMOVED)
+assert Record._fields == ("offset", "timestamp_us", "topic", "payload", "block", "flags")
+
+
+@freelist(8)
+cdef class View:
+    """A contiguous buffer, held as long as this object lives."""
+
+    cdef Py_buffer view
+    cdef bint held
+    cdef const uint8_t *data
+    cdef Py_ssize_t size
+
+    def __cinit__(self, source):
+        PyObject_GetBuffer(source, &self.view, PyBUF_SIMPLE)
+        self.held = True
+        self.data = <const uint8_t *>self.view.buf
+        self.size = self.view.len
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+    cdef Py_ssize_t count(self, Py_ssize_t item_bytes) except -1:
+        """How many items of a size it holds; ValueError when one is cut off."""
+        if self.size % item_bytes:
+            raise ValueError(f"{self.size} bytes are no column of {item_bytes}-byte items")
+        return self.size // item_bytes
+
+
+@freelist(8)
+cdef class Column:
+    """A value for each record: from a buffer, or one for all, which is a column with steps of zero bytes."""
+
+    cdef View view
+    cdef const uint8_t *at
+    cdef Py_ssize_t step
+    cdef uint32_t value
+
+    def __cinit__(self, source, Py_ssize_t item_bytes, Py_ssize_t count):
+        if isinstance(source, int):
+            if not 0 <= source <= (U32_MAX if item_bytes == 4 else U16_MAX):
+                raise OverflowError(f"{source} does not fit into {item_bytes} bytes")
+            self.value = source
+            self.at = <const uint8_t *>&self.value
+            self.step = 0
+            return
+        self.view = View(source)
+        if self.view.count(item_bytes) != count:
+            raise ValueError(f"{count} records with a column of {self.view.count(item_bytes)}")
+        self.at = self.view.data
+        self.step = item_bytes
+
+
+def crc32c(data):
+    """For tests: the checksum of `data`, the way the other functions make it."""
+    cdef View view = View(data)
+    return crc32c_of(view.data, view.size)
+
+
+def crc32c_portable(data):
+    """For tests: the same without the processor's instruction."""
+    cdef View view = View(data)
+    return crc32c_of_portable(view.data, view.size)
+
+
+cdef inline uint32_t crc_of_entry(Entry *entry, uint32_t salt_crc, uint32_t ordinal) noexcept nogil:
+    return crc32c_extend_entry(
+        salt_crc, ordinal, entry.place, <uint64_t>entry.timestamp_us, entry.marks, <uint32_t>entry.crcs
+    )
+
+
+cdef uint32_t last_ordinal_fits(Py_ssize_t count, ordinal) except? 0xFFFFFFFF:
+    if ordinal < 0 or ordinal + count > U32_MAX + 1:
+        raise OverflowError(f"{count} entries from ordinal {ordinal} on")
+    return ordinal if ordinal <= U32_MAX else 0
+
+
+cdef enum:
+    # Smaller ones come and go without new pages; what is larger is rare.
+    LEAST_BLOCK = 16 * 1024
+    MOST_BLOCK = 16 * 1024 * 1024
+    BLOCKS_BYTES = 256 * 1024 * 1024  # a tail of 64 MiB, what is not durable, and what a flush has just let go of
+    LOOKS = 4
+
+
+cdef class Blocks:
+    """The memory of batches: bytes objects to which nobody else refers any more are made anew, in the order in which they
+    were made. Given back to the C library they would lose their pages, and the first touch of a new page costs more
+    than what is then written into it."""
+
+    cdef dict by_room  # the blocks of each size, oldest first, in use and not
+    cdef Py_ssize_t size_bytes  # of them all
+
+    def __cinit__(self):
+        self.by_room = {}
+
+    cdef bytes of_size(self, Py_ssize_t size):
+        """Bytes that are still to be written, by the caller, who is the only one to have them."""
+        if not LEAST_BLOCK <= size <= MOST_BLOCK:
+            return PyBytes_FromStringAndSize(NULL, size)
+        cdef Py_ssize_t room = room_for(size)
+        blocks = self.by_room.get(room)
+        if blocks is None:
+            blocks = self.by_room[room] = deque()
+        cdef bytes block = self.spare(blocks, room)
+        if block is None:
+            if self.size_bytes + room > BLOCKS_BYTES:
+                self.drop_spare()
+                if self.size_bytes + room > BLOCKS_BYTES:
+                    return PyBytes_FromStringAndSize(NULL, size)
+            block = PyBytes_FromStringAndSize(NULL, room)
+        make_anew(block, size)
+        blocks.append(block)
+        self.size_bytes += room
+        return block
+
+    cdef bytes spare(self, blocks, Py_ssize_t room):
+        """A block that nobody else has, or None. The oldest is free first; what lies in front of one that is free,
+        somebody keeps for long, and is his alone from now on."""
+        cdef Py_ssize_t place
+        cdef bytes block
+        for place in range(min(LOOKS, <Py_ssize_t>len(blocks))):
+            block = blocks[place]
+            if Py_REFCNT(block) == 2:  # that of `blocks` and the one here
+                for _ in range(place + 1):
+                    blocks.popleft()
+                self.size_bytes -= (place + 1) * room
+                return block
+        return None
+
+    cdef Py_ssize_t drop_spare(self):
+        cdef Py_ssize_t before = self.size_bytes
+        for room, blocks in self.by_room.items():
+            while self.spare(blocks, room) is not None:
+                pass
+        return before - self.size_bytes
+
+
+cdef Py_ssize_t room_for(Py_ssize_t size) noexcept:
+    """The size or up to a quarter more, so that batches of nearly the same size can have each other's memory."""
+    cdef Py_ssize_t step = LEAST_BLOCK // 4
+    while size > 8 * step:
+        step *= 2
+    return (size + step - 1) // step * step
+
+
+cdef Blocks batches = Blocks()
+
+
+def drop_spare():
+    return batches.drop_spare()
+
+
+def gathered(payloads not None, Py_ssize_t apart_bytes):
+    # A list is used as it is: nothing here lets go of the GIL or runs Python code, so nobody changes it meanwhile.
+    if not isinstance(payloads, (list, tuple)):
+        raise TypeError(f"payloads are {type(payloads).__name__}, no list and no tuple")
+    cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(payloads)
+    cdef PyObject **items = PySequence_Fast_ITEMS(payloads)
+    cdef bytes lengths = PyBytes_FromStringAndSize(NULL, count * 4)
+    cdef uint8_t *length_at = <uint8_t *>PyBytes_AS_STRING(lengths)
+    cdef uint64_t total = 0
+    cdef Py_ssize_t size, number
+    cdef uint32_t length
+    for number in range(count):
+        if number + AHEAD < count:
+            prefetch(items[number + AHEAD])
+        size = size_of(checked_piece(items[number]))
+        if <uint64_t>size > U32_MAX:
+            raise OverflowError(f"a payload of {size} bytes")
+        length = <uint32_t>size
+        memcpy(length_at + 4 * number, &length, 4)
+        total += length
+    if count < 2 or total >= <uint64_t>(apart_bytes if apart_bytes > 0 else 0) * <uint64_t>count:
+        return tuple(payloads), lengths, total, b""
+    cdef bytes joined = batches.of_size(<Py_ssize_t>total)
+    cdef char *at = PyBytes_AS_STRING(joined)
+    cdef bytes crcs = PyBytes_FromStringAndSize(NULL, count * 4)
+    cdef uint8_t *crc_at = <uint8_t *>PyBytes_AS_STRING(crcs)
+    cdef uint32_t crc
+    for number in range(count):
+        if number + AHEAD < count:
+            prefetch(bytes_in(items[number + AHEAD]))
+            prefetch(bytes_in(items[number + AHEAD]) + 64)
+            prefetch(at + AHEAD_BYTES)
+            prefetch(at + AHEAD_BYTES + 64)
+        size = size_of(items[number])
+        memcpy(at, bytes_in(items[number]), size)
+        crc = crc32c_of(<const uint8_t *>bytes_in(items[number]), size)
+        memcpy(crc_at + 4 * number, &crc, 4)
+        at += size
+    return (joined,), lengths, total, crcs
+
+
+def pwritev(int fd, tuple pieces not None, int64_t position):
+    cdef Py_ssize_t count = PyTuple_GET_SIZE(pieces)
+    cdef PyObject **items = &(<PyTupleObject *>pieces).ob_item[0]
+    cdef Py_ssize_t number
+    cdef ssize_t done
+    if count > IOV_MOST:
+        raise ValueError(f"{count} pieces for one system call")
+    for number in range(count):
+        piece_of(pieces, number)
+    while True:
+        with nogil:
+            done = pieces_written(fd, items, count, position)
+        if done >= 0:
+            return done
+        if errno != EINTR:
+            PyErr_SetFromErrno(OSError)
+        PyErr_CheckSignals()
+
+
+cdef inline PyObject *piece_of(tuple pieces, Py_ssize_t number) except NULL:
+    """A piece, which is bytes; borrowed from the tuple."""
+    return checked_piece(PyTuple_GET_ITEM(pieces, number))
+
+
+cdef inline PyObject *checked_piece(PyObject *piece) except NULL:
+    if not PyBytes_Check(<object>piece):
+        raise TypeError(f"a payload is {type(<object>piece).__name__}, not bytes")
+    return piece
+
+
+cdef struct Slot:
+    PyObject *name  # a reference of its own; NULL in an empty slot
+    uint32_t tag  # the upper half of the hash
+    uint32_t number
+
+
+cdef class NumberedNames:
+    """A hash table with linear probing, at most half full."""
+
+    cdef Slot *slots
+    cdef Py_ssize_t size  # a power of two
+    cdef Py_ssize_t count
+
+    def __cinit__(self):
+        self.size = 16
+        self.slots = <Slot *>PyMem_Calloc(self.size, sizeof(Slot))
+        if self.slots == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef Py_ssize_t at
+        if self.slots != NULL:
+            for at in range(self.size):
+                Py_XDECREF(self.slots[at].name)
+            PyMem_Free(self.slots)
+
+    def __len__(self):
+        return self.count
+
+    def add(self, str name not None, number):
+        if not 0 <= number <= U32_MAX:
+            raise OverflowError(f"{number} does not fit into 4 bytes")
+        if 2 * (self.count + 1) > self.size:
+            self.grow()
+        cdef Py_hash_t hashed = PyObject_Hash(name)
+        cdef Slot *slot = self.slot_of(<PyObject *>name, hashed)
+        if slot.name == NULL:
+            Py_INCREF(name)
+            slot.name = <PyObject *>name
+            slot.tag = tag_of(hashed)
+            slot.number = number
+            self.count += 1
+
+    def find(self, str name not None):
+        cdef Slot *slot = self.slot_of(<PyObject *>name, PyObject_Hash(name))
+        return None if slot.name == NULL else slot.number
+
+    def find_all(self, tuple names not None):
+        cdef Py_ssize_t count = PyTuple_GET_SIZE(names)
+        cdef PyObject **items = &(<PyTupleObject *>names).ob_item[0]
+        cdef bytes numbers = PyBytes_FromStringAndSize(NULL, count * 4)
+        cdef uint8_t *at = <uint8_t *>PyBytes_AS_STRING(numbers)
+        cdef Py_hash_t hashes[ROUND]
+        cdef Py_ssize_t first, place, last
+        cdef Slot *slot
+        # Names, then slots, lie anywhere in memory: those of a round are under way from there at once.
+        for first in range(0, count, ROUND):
+            last = min(count, first + ROUND)
+            for place in range(first, min(count, last + ROUND)):
+                prefetch(items[place])
+            for place in range(first, last):
+                if not PyUnicode_CheckExact(<object>items[place]):
+                    return None
+                hashes[place - first] = PyObject_Hash(<object>items[place])
+                prefetch(&self.slots[hashes[place - first] & (self.size - 1)])
+            for place in range(first, last):
+                slot = self.slot_of(items[place], hashes[place - first])
+                if slot.name == NULL:
+                    return None
+                memcpy(at + 4 * place, &slot.number, 4)
+        return numbers
+
+    cdef Slot *slot_of(self, PyObject *name, Py_hash_t hashed) noexcept:
+        """The slot of a name, or the empty one where it belongs."""
+        cdef Py_ssize_t at = hashed & (self.size - 1)
+        cdef Slot *slot = &self.slots[at]
+        while slot.name != NULL:
+            if slot.name == name or (
+                slot.tag == tag_of(hashed) and PyUnicode_Compare(<object>slot.name, <object>name) == 0
+            ):
+                break
+            at = (at + 1) & (self.size - 1)
+            slot = &self.slots[at]
+        return slot
+
+    cdef int grow(self) except -1:
+        cdef Slot *old = self.slots
+        cdef Py_ssize_t old_size = self.size, at
+        cdef Slot *wider = <Slot *>PyMem_Calloc(2 * old_size, sizeof(Slot))
+        if wider == NULL:
+            raise MemoryError
+        self.slots, self.size = wider, 2 * old_size
+        for at in range(old_size):
+            if old[at].name != NULL:
+                self.slot_of(old[at].name, PyObject_Hash(<object>old[at].name))[0] = old[at]
+        PyMem_Free(old)
+        return 0
+
+
+cdef inline uint32_t tag_of(Py_hash_t hashed) noexcept nogil:
+    return <uint32_t>(<uint64_t>hashed >> 32)
+
+
+cdef struct Target:  # where records and their entries are written
+    int segment_fd
+    int index_fd
+    int64_t index_position
+    bint whole  # both were
+
+
+def fill_entries(
+    tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position, int64_t timestamp_us, ordinal,
+    uint32_t salt_crc, data_crcs=b""
+):
+    return filled(
+        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc, data_crcs, NULL
+    )
+
+
+def write_records(
+    int segment_fd, int index_fd, tuple pieces not None, lengths, topic_ids, header_lengths, flags, *, position,
+    int64_t timestamp_us, ordinal, uint32_t salt_crc, int64_t index_position, data_crcs=b""
+):
+    cdef Target target
+    target.segment_fd, target.index_fd, target.index_position = segment_fd, index_fd, index_position
+    entries = filled(
+        pieces, lengths, topic_ids, header_lengths, flags, position, timestamp_us, ordinal, salt_crc, data_crcs, &target
+    )
+    return entries, target.whole
+
+
+cdef bytes filled(
+    tuple pieces, lengths, topic_ids, header_lengths, flags, position, int64_t timestamp_us, ordinal, uint32_t salt_crc,
+    data_crcs, Target *target
+):
+    """The entries; they and their records are written where there is a target. Both in one go without the GIL: each time
+    it is let go of, it has to be asked for again."""
+    cdef View length_view = View(lengths)
+    cdef Py_ssize_t count = length_view.count(4)
+    cdef View crc_view = View(data_crcs)
+    if crc_view.size and crc_view.count(4) != count:
+        raise ValueError(f"{count} records with {crc_view.count(4)} checksums")
+    cdef Column topics = Column(topic_ids, 4, count)
+    cdef Column headers = Column(header_lengths, 2, count)
+    cdef Column flag_column = Column(flags, 2, count)
+    cdef uint32_t first = last_ordinal_fits(count, ordinal)
+    cdef uint64_t total = sum_of(length_view.data, count)
+    cdef uint64_t data_bytes = 0
+    cdef Py_ssize_t number, piece_count = PyTuple_GET_SIZE(pieces)
+    for number in range(piece_count):
+        data_bytes += <uint64_t>PyBytes_GET_SIZE(<object>piece_of(pieces, number))
+    if total != data_bytes:
+        raise ValueError(f"{data_bytes} bytes with lengths that add up to {total}")
+    if position < 0 or position + total > U32_MAX:
+        raise OverflowError(f"{total} bytes at position {position}")
+    cdef uint32_t start = position
+    cdef bytes result = batches.of_size(count * ENTRY_BYTES)
+    cdef uint8_t *entries = <uint8_t *>PyBytes_AS_STRING(result)
+    # The pieces are bytes in a tuple, which nobody changes; `pieces` keeps them.
+    cdef PyObject **items = &(<PyTupleObject *>pieces).ob_item[0]
+    cdef const uint8_t *crcs = crc_view.data if crc_view.size else NULL
+    cdef int64_t missing
+    if total + count * ENTRY_BYTES < <uint64_t>(LONG_BYTES if target == NULL else LONG_WRITE_BYTES):
+        missing = fill(
+            entries, count, items, length_view.data, topics, headers, flag_column, crcs, start, timestamp_us, first,
+            salt_crc,
+        )
+        if target != NULL:
+            target.whole = missing == 0 and written(target, items, piece_count, start, total, entries, count)
+    else:
+        with nogil:
+            missing = fill(
+                entries, count, items, length_view.data, topics, headers, flag_column, crcs, start, timestamp_us, first,
+                salt_crc,
+            )
+            if target != NULL:
+                target.whole = missing == 0 and written(target, items, piece_count, start, total, entries, count)
+    if missing:
+        raise ValueError(f"a record has {missing} bytes less in its piece than its length says")
+    return result
+
+
+cdef bint written(
+    const Target *target, PyObject **pieces, Py_ssize_t piece_count, int64_t position, Py_ssize_t size,
+    const uint8_t *entries, Py_ssize_t count
+) noexcept nogil:
+    """Write the records, then their entries. False when not all of both was."""
+    cdef ssize_t done
+    if piece_count == 1:
+        done = system_pwrite(target.segment_fd, bytes_in(pieces[0]), size, position)
+    else:
+        done = pieces_written(target.segment_fd, pieces, piece_count, position)
+    if done != size:
+        return False
+    size = count * ENTRY_BYTES
+    return system_pwrite(target.index_fd, entries, size, target.index_position) == size
+
+
+cdef ssize_t pieces_written(int fd, PyObject **pieces, Py_ssize_t count, int64_t position) noexcept nogil:
+    """How much of the pieces one system call has written; -1: nothing, or there are too many of them for one."""
+    cdef iovec vectors[IOV_MOST]
+    cdef Py_ssize_t number
+    if count > IOV_MOST:
+        return -1
+    for number in range(count):
+        vectors[number].iov_base = bytes_in(pieces[number])
+        vectors[number].iov_len = size_of(pieces[number])
+    return system_pwritev(fd, vectors, <int>count, position)
+
+
+cdef uint64_t sum_of(const uint8_t *lengths, Py_ssize_t count) noexcept nogil:
+    cdef uint64_t total = 0
+    cdef uint32_t length
+    cdef Py_ssize_t number
+    for number in range(count):
+        memcpy(&length, lengths + 4 * number, 4)
+        total += length
+    return total
+
+
+cdef int64_t fill(
+    uint8_t *entries, Py_ssize_t count, PyObject **pieces, const uint8_t *lengths, Column topics, Column headers,
+    Column flags, const uint8_t *data_crcs, uint32_t position, int64_t timestamp_us, uint32_t ordinal, uint32_t salt_crc
+) noexcept nogil:
+    """Returns 0, or how many bytes a record lacks in its piece. Lengths and pieces are known to add up to the same, so
+    there is a piece for each record."""
+    # Each part goes from its register to its place: an entry put together in memory first would be read back wider than it
+    # was written, for which the processor waits.
+    cdef Py_ssize_t number
+    cdef uint32_t length, topic, crc
+    cdef uint16_t header_length, flag
+    cdef uint64_t place, marks, crcs
+    cdef const uint8_t *data = NULL
+    cdef uint64_t left = 0
+    for number in range(count):
+        memcpy(&length, lengths + 4 * number, 4)
+        memcpy(&topic, topics.at + number * topics.step, 4)
+        memcpy(&header_length, headers.at + number * headers.step, 2)
+        memcpy(&flag, flags.at + number * flags.step, 2)
+        while left == 0 and length:
+            data = <const uint8_t *>bytes_in(pieces[0])
+            left = <uint64_t>size_of(pieces[0])
+            pieces += 1
+        if length > left:
+            return <int64_t>(length - left)
+        if data_crcs == NULL:
+            crc = crc32c_of(data, length)
+        else:
+            memcpy(&crc, data_crcs + 4 * number, 4)
+        place = position | <uint64_t>length << 32
+        marks = topic | <uint64_t>header_length << 32 | <uint64_t>flag << 48
+        crcs = crc | <uint64_t>crc32c_extend_entry(
+            salt_crc, ordinal + <uint32_t>number, place, <uint64_t>timestamp_us, marks, crc
+        ) << 32
+        memcpy(entries, &place, 8)
+        memcpy(entries + 8, &timestamp_us, 8)
+        memcpy(entries + 16, &marks, 8)
+        memcpy(entries + 24, &crcs, 8)
+        entries += ENTRY_BYTES
+        data += length
+        left -= length
+        position += length
+    return 0
+
+
+def entry_crcs(entries, uint32_t salt_crc, first_ordinal):
+    cdef View view = View(entries)
+    cdef Py_ssize_t count = view.count(ENTRY_BYTES)
+    cdef uint32_t first = last_ordinal_fits(count, first_ordinal)
+    cdef bytes result = PyBytes_FromStringAndSize(NULL, count * 4)
+    cdef uint8_t *crcs = <uint8_t *>PyBytes_AS_STRING(result)
+    if view.size < LONG_BYTES:
+        fill_crcs(crcs, view.data, count, salt_crc, first)
+    else:
+        with nogil:
+            fill_crcs(crcs, view.data, count, salt_crc, first)
+    return result
+
+
+cdef void fill_crcs(
+    uint8_t *crcs, const uint8_t *entries, Py_ssize_t count, uint32_t salt_crc, uint32_t ordinal
+) noexcept nogil:
+    cdef Entry entry
+    cdef Py_ssize_t number
+    cdef uint32_t crc
+    for number in range(count):
+        memcpy(&entry, entries + number * ENTRY_BYTES, ENTRY_BYTES)
+        crc = crc_of_entry(&entry, salt_crc, ordinal + <uint32_t>number)
+        memcpy(crcs + 4 * number, &crc, 4)
+
+
+def valid_count(entries, uint32_t salt_crc, first_ordinal):
+    cdef View view = View(entries)
+    cdef Py_ssize_t count = view.count(ENTRY_BYTES)
+    cdef uint32_t first = last_ordinal_fits(count, first_ordinal)
+    if view.size < LONG_BYTES:
+        return first_invalid(view.data, count, salt_crc, first)
+    with nogil:
+        count = first_invalid(view.data, count, salt_crc, first)
+    return count
+
+
+cdef Py_ssize_t first_invalid(
+    const uint8_t *entries, Py_ssize_t count, uint32_t salt_crc, uint32_t ordinal
+) noexcept nogil:
+    cdef Entry entry
+    cdef Py_ssize_t number
+    for number in range(count):
+        memcpy(&entry, entries + number * ENTRY_BYTES, ENTRY_BYTES)
+        if entry.timestamp_us <= 0:
+            return number
+        if entry.crcs >> 32 != crc_of_entry(&entry, salt_crc, ordinal + <uint32_t>number):
+            return number
+    return count
+
+
+def proven_count(entries, data, uint32_t position):
+    cdef View entry_view = View(entries)
+    cdef View data_view = View(data)
+    cdef Py_ssize_t count = entry_view.count(ENTRY_BYTES)
+    if entry_view.size + data_view.size < LONG_BYTES:
+        return first_unproven(entry_view.data, count, data_view.data, data_view.size, position)
+    with nogil:
+        count = first_unproven(entry_view.data, count, data_view.data, data_view.size, position)
+    return count
+
+
+cdef Py_ssize_t first_unproven(
+    const uint8_t *entries, Py_ssize_t count, const uint8_t *data, Py_ssize_t size, uint32_t position
+) noexcept nogil:
+    cdef Entry entry
+    cdef Py_ssize_t number
+    cdef int64_t start, length
+    for number in range(count):
+        memcpy(&entry, entries + number * ENTRY_BYTES, ENTRY_BYTES)
+        start = <int64_t>(entry.place & U32_MAX) - position
+        length = <int64_t>(entry.place >> 32)
+        if start < 0 or start > size or length > size - start:
+            return number
+        if crc32c_of(data + start, length) != <uint32_t>entry.crcs:
+            return number
+    return count
+
+
+def fitting(index, Py_ssize_t place, Py_ssize_t count, int64_t max_bytes):
+    cdef View view = View(index)
+    if count < 1 or place < 0 or place > view.size or count > (view.size - place) // ENTRY_BYTES:
+        raise ValueError(f"{count} entries at {place} of {view.size} bytes")
+    cdef const uint8_t *entries = view.data + place
+    cdef uint32_t start
+    memcpy(&start, entries, 4)
+    # As `bisect` does, step by step: damaged entries need not be in order, and both twins shall go the same way astray.
+    cdef Py_ssize_t low = 1, high = count, middle
+    while low < high:
+        middle = (low + high) // 2
+        if end_of(entries, middle) - start > max_bytes:
+            high = middle
+        else:
+            low = middle + 1
+    cdef int64_t size_bytes = end_of(entries, low - 1) - start
+    return low, start, size_bytes if size_bytes > 0 else 0
+
+
+cdef inline int64_t end_of(const uint8_t *entries, Py_ssize_t number) noexcept nogil:
+    cdef uint32_t position, length
+    memcpy(&position, entries + number * ENTRY_BYTES, 4)
+    memcpy(&length, entries + number * ENTRY_BYTES + 4, 4)
+    return <int64_t>position + <int64_t>length
+
+
+cdef inline void put(object record, Py_ssize_t place, object field):
+    Py_INCREF(field)
+    PyTuple_SET_ITEM(record, place, field)
+
+
+cdef class SegmentRecords:
+    """See the twin in `timestone.kernel.open_records`."""
+
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t end_offset
+    cdef View index
+    cdef uint32_t salt_crc
+    cdef object pread
+    cdef int fd
+    cdef object keeper
+
+    def __cinit__(
+        self, int64_t base_offset, int64_t end_offset, index, uint32_t salt_crc, pread, int fd, keeper not None
+    ):
+        cdef View view = View(index)
+        cdef int64_t count = (view.size - INDEX_HEADER_BYTES) // ENTRY_BYTES
+        if not 0 <= base_offset <= end_offset or view.size < INDEX_HEADER_BYTES or end_offset - base_offset > count:
+            raise ValueError(f"no entries of the offsets {base_offset} to {end_offset} in {view.size} bytes")
+        self.base_offset, self.end_offset = base_offset, end_offset
+        self.index, self.salt_crc = view, salt_crc
+        self.pread, self.fd, self.keeper = pread, fd, keeper
+
+    def close(self):
+        self.end_offset = self.base_offset
+        self.index = self.keeper = None
+
+    cdef object record(self, int64_t offset, list names):
+        """The record at an offset that is here; None when it takes the long way."""
+        cdef uint32_t ordinal = <uint32_t>(offset - self.base_offset)
+        cdef object keeper = self.keeper  # whatever is closed while the GIL is somebody else's
+        cdef Entry entry
+        memcpy(&entry, self.index.data + INDEX_HEADER_BYTES + <int64_t>ordinal * ENTRY_BYTES, ENTRY_BYTES)
+        if first_invalid(<const uint8_t *>&entry, 1, self.salt_crc, ordinal) == 0:
+            return None
+        cdef uint32_t topic = <uint32_t>entry.marks
+        cdef uint16_t flags = <uint16_t>(entry.marks >> 48)
+        if <uint16_t>(entry.marks >> 32) or flags & REMOVED:
+            return None
+        cdef bytes data = self.read(<Py_ssize_t>(entry.place >> 32), <int64_t>(entry.place & U32_MAX))
+        if data is None or crc32c_of(<const uint8_t *>bytes_in(<PyObject *>data), PyBytes_GET_SIZE(data)) != (
+            <uint32_t>entry.crcs
+        ):
+            return None
+        # What `Record(…)` does, without a tuple of arguments: a tenth of a single read.
+        found = new_of(Record, 6)
+        put(found, 0, offset)
+        put(found, 1, entry.timestamp_us)
+        put(found, 2, names[topic] if topic < <size_t>len(names) else None)
+        put(found, 3, data)
+        put(found, 4, ())
+        put(found, 5, flags)
+        return found
+
+    cdef bytes read(self, Py_ssize_t length, int64_t position):
+        """So many bytes, or None."""
+        if length == 0:
+            return b""
+        if self.pread is not None:
+            found = self.pread(self.fd, length, position)
+            return found if PyBytes_GET_SIZE(found) == length else None
+        cdef bytes data = PyBytes_FromStringAndSize(NULL, length)
+        cdef char *at = PyBytes_AS_STRING(data)
+        cdef int fd = self.fd
+        cdef ssize_t done
+        with nogil:
+            done = system_pread(fd, at, length, position)
+        return data if done == length else None
+
+
+cdef class OpenRecords:
+    """See the twin in `timestone.kernel.open_records`."""
+
+    cdef list names
+    cdef list segments  # by base offset
+
+    def __cinit__(self, list names not None):
+        self.names, self.segments = names, []
+
+    def show(self, SegmentRecords records not None):
+        cdef SegmentRecords one
+        if records.end_offset == records.base_offset:
+            return
+        kept = [one for one in self.segments if one.end_offset > one.base_offset]
+        kept = [one for one in kept if one.base_offset != records.base_offset]
+        self.segments = sorted([*kept, records], key=base_of)
+
+    def clear(self):
+        self.segments = []
+
+    def record(self, offset):
+        cdef int overflow
+        cdef int64_t wanted = PyLong_AsLongLongAndOverflow(offset, &overflow)
+        cdef list segments = self.segments
+        cdef Py_ssize_t low = 0, high = len(segments), middle
+        cdef SegmentRecords one
+        if overflow:
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            if (<SegmentRecords>segments[middle]).base_offset > wanted:
+                high = middle
+            else:
+                low = middle + 1
+        if low == 0:
+            return None
+        one = <SegmentRecords>segments[low - 1]
+        return one.record(wanted, self.names) if wanted < one.end_offset else None
+
+
+def base_of(SegmentRecords records not None):
+    return records.base_offset

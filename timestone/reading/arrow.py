@@ -1,0 +1,106 @@
+"""Batches as Arrow columns. The only module of the engine that imports pyarrow, and only when it is asked
+for."""
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from timestone.reading.batch import Batch
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+SCHEMA = pa.schema(
+    [
+        pa.field("log", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("topic", pa.string()),
+        pa.field("headers", HEADERS),
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("flags", pa.int32(), nullable=False),
+    ]
+)
+
+_COLUMN_BYTES_MOST = 2**31 - 1
+"""Its positions are i32."""
+_MANY_RECORDS = 16
+"""With so many for each topic of the log, names that none of them has cost less than finding out which those are."""
+
+
+def record_batch(batch: "Batch") -> pa.RecordBatch:
+    """All columns of SCHEMA."""
+    made = columns(batch)
+    return pa.RecordBatch.from_arrays([made[name]() for name in SCHEMA.names], schema=SCHEMA)
+
+
+def columns(batch: "Batch") -> dict[str, Any]:
+    """A function for each column of SCHEMA that makes it: who wants three columns makes three."""
+    count = len(batch)
+    return {
+        "log": lambda: _repeated(pa.scalar(batch.log, SCHEMA.field("log").type), count),
+        "partition": lambda: _repeated(pa.scalar(batch.partition, SCHEMA.field("partition").type), count),
+        "offset": lambda: pa.array(batch.offsets),
+        "timestamp": lambda: pa.array(np.ascontiguousarray(batch.timestamps_us)).cast(
+            SCHEMA.field("timestamp").type
+        ),
+        "topic": lambda: _topics(batch),
+        "headers": lambda: _headers(batch),
+        "value": lambda: _values(batch),
+        "flags": lambda: pa.array(batch.flags.astype(np.int32)),
+    }
+
+
+@functools.lru_cache(maxsize=16)
+def _repeated(value: pa.Scalar, count: int) -> pa.Array:
+    """Kept, because the next batch mostly needs the same."""
+    return pa.repeat(value, count)
+
+
+def _topics(batch: "Batch") -> pa.Array:
+    """Names through a dictionary: each distinct one becomes a Python string once. Ids count from 0, so a table of them
+    takes the place of a sort."""
+    ids = np.ascontiguousarray(batch.topic_ids)
+    nameless = ids >= len(batch.topics)  # NO_TOPIC is above all others
+    mask = nameless if nameless.any() else None
+    if len(batch.topics) <= len(batch) // _MANY_RECORDS:
+        return pa.array(batch.topics.names(), type=pa.string()).take(pa.array(ids, mask=mask))
+    ids = ids if mask is None else np.where(nameless, 0, ids)
+    used = np.zeros(int(ids.max(initial=0)) + 1, dtype=np.bool_)
+    used[ids] = True
+    codes = ids if used.all() else (np.cumsum(used, dtype=np.int32) - 1)[ids]
+    names = pa.array([batch.topics.name(topic) for topic in np.flatnonzero(used).tolist()], type=pa.string())
+    return names.take(pa.array(codes, mask=mask))
+
+
+def _headers(batch: "Batch") -> pa.Array:
+    headed = np.flatnonzero(batch.header_lengths)
+    if len(headed) == 0:
+        return pa.nulls(len(batch), type=HEADERS)
+    rows: list[list[dict[str, Any]] | None] = [None] * len(batch)
+    for number in headed.tolist():
+        rows[number] = [{"key": name, "value": value} for name, value in batch.user_headers_of(number)]
+    return pa.array(rows, type=HEADERS)
+
+
+def _values(batch: "Batch") -> pa.Array:
+    """The payload column. Arrow wants n + 1 rising positions: back-to-back records have them as they are.
+    Where there are gaps (header blocks, or records that a filter left out), gaps and payloads become 2 n
+    values over the same bytes, and Arrow takes every second one."""
+    count = len(batch)
+    if count == 0:
+        return pa.array([], type=pa.binary())
+    starts = batch.starts
+    firsts, ends = starts + batch.header_lengths, starts + batch.lengths
+    if ends[-1] > _COLUMN_BYTES_MOST:
+        raise ValueError(f"a batch of {ends[-1]} bytes; a column of Arrow has at most {_COLUMN_BYTES_MOST}")
+    data = pa.py_buffer(batch.data)
+    if (firsts[1:] == ends[:-1]).all():
+        positions = np.append(firsts, ends[-1]).astype(np.int32)
+        return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(positions), data])
+    positions = np.empty(2 * count, dtype=np.int32)
+    positions[0::2], positions[1::2] = firsts, ends
+    pieces = pa.BinaryArray.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(positions), data])
+    return pieces.take(pa.array(np.arange(0, 2 * count - 1, 2)))

@@ -1,0 +1,226 @@
+"""Named readers: the offset at which a consumer goes on after a restart, kept in the store's catalogue.
+
+What belongs here: how a committed offset is named and stored, who holds a name, and how far behind it is. Reading
+is `reader.py`, what a pin holds is `retention.py`.
+
+A commit is one durable transaction for any number of readers, so a consumer of many logs moves on in all of
+them or in none. The committed offset is the *next* one to read: everything below it is done. It never points
+to another record than it did, because an offset is never given out twice; after retention it may point in
+front of the log, and the first read says so.
+
+A consumer group is a name: the readers of that name on all the logs that it consumes. A process that does not
+own the store commits as well (`StoreView.commit_readers`): the catalogue takes one writer at a time, for as
+long as a commit takes."""
+
+import json
+import operator
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from timestone.disk.json_document import integer, json_object
+from timestone.errors import CorruptLog, OffsetOutOfRange, ReaderInUse
+from timestone.format import names
+from timestone.reading.retention_hold import Pin
+
+if TYPE_CHECKING:
+    from timestone.reader import Reader
+
+SPACE = "readers"
+"""The space of the catalogue's documents; a key is `<log>-<partition>/<name>`."""
+
+
+class ReaderId(NamedTuple):
+    """Which reader of which log."""
+
+    log: str
+    partition: int
+    name: str
+
+    @property
+    def key(self) -> str:
+        """Its key in the catalogue."""
+        return f"{names.log_folder(self.log, self.partition)}/{self.name}"
+
+    @classmethod
+    def parse(cls, key: str) -> "ReaderId | None":
+        """The reader of a key; None for a stranger's."""
+        folder, slash, name = key.partition("/")
+        log = names.parse_log_folder(folder)
+        return cls(*log, name) if log and slash and name else None
+
+
+def checked(reader: ReaderId) -> ReaderId:
+    """The reader itself. Raises TypeError for anything else: a name alone does not say of which log."""
+    if not isinstance(reader, ReaderId):
+        raise TypeError(f"a reader is a ReaderId(log, partition, name), not {reader!r}")
+    return reader
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """What a reader has committed: the next offset to read, when (microseconds since 1970), and whether retention
+    keeps what it has not read."""
+
+    offset: int
+    committed_us: int
+    pin: Pin | None = None
+
+    def encode(self) -> bytes:
+        pin = {} if self.pin is None else {"pin": asdict(self.pin)}
+        return json.dumps({"offset": self.offset, "committed_us": self.committed_us, **pin}).encode()
+
+    @classmethod
+    def decode(cls, document: bytes, path: Path, key: str) -> "Commitment":
+        """Raises CorruptLog: a catalogue that says nonsense is not guessed at."""
+        try:
+            values = json_object(document)
+            pin = Pin(**values["pin"]) if "pin" in values else None
+            found = cls(integer(values["offset"]), integer(values["committed_us"]), pin)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptLog(path, f"what reader {key!r} has committed cannot be read: {error!r}") from error
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderLag:
+    """How far a named reader is behind its log."""
+
+    reader: ReaderId
+    committed: Commitment
+    start_offset: int
+    """The first record that retention has left."""
+    end_offset: int
+    """The offset that the log gives out next."""
+
+    @property
+    def lag(self) -> int:
+        """Offsets that it has still to read."""
+        return max(0, self.end_offset - max(self.committed.offset, self.start_offset))
+
+    @property
+    def missed(self) -> int:
+        """Offsets that retention has deleted before it read them."""
+        return max(0, self.start_offset - self.committed.offset)
+
+
+class Documents(Protocol):
+    """The part of the catalogue that is used here."""
+
+    path: Path
+
+    def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None: ...
+
+    def get(self, space: str, key: str) -> bytes | None: ...
+
+    def items(self, space: str) -> dict[str, bytes]: ...
+
+
+class Commitments:
+    """What the named readers of a store have committed, in its catalogue."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
+
+    def get(self, reader: ReaderId) -> Commitment | None:
+        """What a reader has committed; None when it never has. Raises OSError, CorruptLog."""
+        document = self._documents.get(SPACE, reader.key)
+        return None if document is None else Commitment.decode(document, self._documents.path, reader.key)
+
+    def all(self) -> dict[ReaderId, Commitment]:
+        """Every reader that has committed, by log and name. Raises OSError, CorruptLog."""
+        found = {
+            reader: Commitment.decode(document, self._documents.path, key)
+            for key, document in self._documents.items(SPACE).items()
+            if (reader := ReaderId.parse(key)) is not None
+        }
+        return dict(sorted(found.items()))
+
+    def put(self, offsets: Mapping[ReaderId, int], now_us: int, pin: Pin | None) -> None:
+        """Store offsets of readers, all or none, durable when it returns. Raises OSError, TypeError for a pin that is
+        none; nothing has changed then."""
+        if pin is not None and not isinstance(pin, Pin):
+            raise TypeError(f"a pin is a timestone.Pin, not {pin!r}")
+        items = {
+            # Offsets come from the columns of a batch as well, whose numbers are numpy's.
+            reader.key: Commitment(operator.index(offset), now_us, pin).encode()
+            for reader, offset in offsets.items()
+        }
+        if items:
+            self._documents.put_many(SPACE, items)
+
+    def forget(self, readers: Iterable[ReaderId]) -> None:
+        """Remove what readers have committed. Raises OSError, TypeError for what is no ReaderId."""
+        self._documents.put_many(SPACE, {checked(reader).key: None for reader in readers})
+
+
+class Ended(Protocol):
+    """The part of a log that is used here."""
+
+    @property
+    def start_offset(self) -> int: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+
+def check_commit(offsets: Mapping[ReaderId, int], logs: Mapping[ReaderId, Ended]) -> None:
+    """Raise InvalidName for a name that no reader may have, OffsetOutOfRange for what is not in a reader's log."""
+    for reader, offset in offsets.items():
+        names.validate_reader_name(reader.name)
+        log = logs[reader]
+        if not 0 <= offset <= log.end_offset:
+            raise OffsetOutOfRange(offset, log.start_offset, log.end_offset)
+
+
+class ReaderStore(Protocol):
+    """The part of a store, or of a view, that is used here."""
+
+    def readers(self) -> dict[ReaderId, Commitment]: ...
+
+    def committed(self, reader: ReaderId) -> Commitment | None: ...
+
+    def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None: ...
+
+
+class NamedReaders:
+    """The named readers of one log: what they have committed, and which are open in this process. Thread-safe."""
+
+    def __init__(self, log: str, partition: int, store: ReaderStore) -> None:
+        self._log = log
+        self._partition = partition
+        self._store = store
+        # Weak: a reader that was dropped without `close` does not hold its name for ever.
+        self._open: weakref.WeakValueDictionary[str, Reader] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def committed(self, name: str) -> Commitment | None:
+        """What the reader of this name has committed. Raises InvalidName, OSError, CorruptLog."""
+        names.validate_reader_name(name)
+        return self._store.committed(self._id(name))
+
+    def all_committed(self) -> dict[ReaderId, Commitment]:
+        """What the readers of this log have committed, by name. Raises OSError, CorruptLog."""
+        mine = (self._log, self._partition)
+        return {reader: found for reader, found in self._store.readers().items() if reader[:2] == mine}
+
+    def commit(self, name: str, offset: int, pin: Pin | None) -> None:
+        """Store an offset durably. Raises what `Reader.commit` does."""
+        self._store.commit_readers({self._id(name): offset}, pin=pin)
+
+    def take(self, name: str, reader: "Reader") -> None:
+        """Let a reader hold a name until `release`. Raises ReaderInUse."""
+        with self._lock:
+            if self._open.setdefault(name, reader) is not reader:
+                raise ReaderInUse(names.log_folder(self._log, self._partition), name)
+
+    def release(self, name: str, reader: "Reader") -> None:
+        with self._lock:
+            if self._open.get(name) is reader:
+                del self._open[name]
+
+    def _id(self, name: str) -> ReaderId:
+        return ReaderId(self._log, self._partition, name)

@@ -1,0 +1,297 @@
+"""Copying a store whole, also while its owner writes it.
+
+    catalogue        first: sessions and named readers are then nowhere ahead of the records
+    each segment     both its files are opened before they are copied, so what is deleted or rewritten meanwhile is
+                     copied to its end; the index first, so every entry that is copied has its bytes
+    topics           last: each topic that an entry uses is known
+    next offsets     of logs that have no segment: the catalogue as it was first may know less
+
+So the copy of a log is the log as of some moment of the backup, as if its owner had been killed there. One that is
+deleted meanwhile is deleted in the copy, too. The original is only read, and its owner notices nothing.
+"""
+
+import errno
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from timestone.disk.catalog import Catalog
+from timestone.disk.clock import Clock
+from timestone.disk.files import Files
+from timestone.errors import CorruptLog
+from timestone.format import names
+from timestone.format.folder_listing import base_offsets
+from timestone.format.identity import HEADER_BYTES
+from timestone.format.store_listing import logs_of_store
+from timestone.index import TRAILER_BYTES, DamagedIndex, Trailer
+from timestone.upkeep.log_deletion import DeletedLogs
+
+Progress = Callable[[str, int], None]
+"""Called with a log's folder name and the bytes copied of it so far."""
+_PARTIAL_SUFFIX = ".partial"
+_MARK_NAME = "BACKUP"
+"""The file, locked, of whoever writes a copy that is not complete. Without a lock it says that he was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogBackup:
+    """What was copied of one log."""
+
+    folder: str
+    segments: int
+    bytes: int
+    is_deleted: bool = False
+    """It was deleted during the backup: nothing of it is there."""
+
+
+def back_up_store(
+    source: Path, target: Path, *, files: Files | None = None, progress: Progress | None = None
+) -> list[LogBackup]:
+    """Copy the store in `source`, whoever owns it, to `target`, which must not exist. It appears there when it is
+    complete and durable. Every record that was there when the backup began is in it, but for those that retention
+    deletes meanwhile, and logs that are deleted.
+
+    Raises NotAStore, FileExistsError, ValueError for a target within the source, CorruptLog for a log that lacks a file
+    (`timestone salvage` copies what is left of it), and OSError; nothing is left of the copy then. While it is written
+    it is `<target>.partial`, and of one that was killed the next to the same target removes that."""
+    files = files or Files()
+    listed = [names.log_folder(*log) for log in logs_of_store(files, source)]
+    if target.resolve().is_relative_to(source.resolve()):
+        raise ValueError(f"{target} is in {source}: a backup never changes what it reads")
+    if target.exists() or target.is_symlink():  # also one that points nowhere: no folder can be renamed to it
+        raise FileExistsError(errno.EEXIST, "is already there", str(target))
+    files.make_directories(target.parent)
+    unfinished = target.with_name(target.name + _PARTIAL_SUFFIX)
+    mark = _claim(files, unfinished)
+    try:
+        copies = {}
+        for name in listed:
+            with suppress(FileNotFoundError):  # deleted since; of one that is lost the catalogue tells below
+                copies[name] = _LogCopy(files, source / name, unfinished / name, progress)
+        for name in _copy_catalog(files, source / names.CATALOG_NAME, unfinished / names.CATALOG_NAME):
+            if name not in copies:
+                copies[name] = _LogCopy(files, source / name, unfinished / name, progress)
+        copied = [copies[name].run() for name in sorted(copies)]
+        _delete(files, unfinished, [one.folder for one in copied if one.is_deleted])
+        _copy_next_offsets(
+            source / names.CATALOG_NAME,
+            unfinished / names.CATALOG_NAME,
+            [one.folder for one in copied if not one.segments and not one.is_deleted],
+        )
+        files.unlink(unfinished / _MARK_NAME)
+        files.sync_directory(unfinished)
+        files.rename(unfinished, target)
+        files.sync_directory(target.parent)
+    except BaseException:
+        # Also of a disk that is full: a server may be writing there.
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    finally:
+        files.close(mark)
+    return copied
+
+
+def _claim(files: Files, folder: Path) -> int:
+    """Make the folder, or empty it of what a backup that was killed has left there; it is ours until the descriptor of
+    its mark is closed. Raises FileExistsError for one that is somebody else's."""
+    mark = folder / _MARK_NAME
+    try:
+        files.make_directory(folder)
+    except FileExistsError:
+        if not mark.exists():
+            raise FileExistsError(errno.EEXIST, "is already there", str(folder)) from None
+    fd = files.open_lock(mark)
+    try:
+        # The file that is locked may be one that its owner has removed meanwhile: then the folder is the next one's.
+        if not files.try_lock(fd) or files.inode(fd) != files.stat(mark).st_ino:
+            raise FileExistsError(errno.EEXIST, "another backup is being written there", str(folder))
+        for path in (folder / name for name in files.names(folder) if name != _MARK_NAME):
+            shutil.rmtree(path) if path.is_dir() else files.unlink(path)
+    except BaseException:
+        files.close(fd)
+        raise
+    return fd
+
+
+def _copy_catalog(files: Files, source: Path, target: Path) -> set[str]:
+    """Copy the catalogue as of now; the folders of the logs that it knows."""
+    if not source.exists():
+        return set()
+    catalog = Catalog(source, read_only=True)
+    try:
+        files.write_file(target, catalog.image())
+    finally:
+        catalog.close()
+    copy = Catalog(target, read_only=True)
+    try:
+        return {names.log_folder(*log) for log in copy.logs([])}
+    finally:
+        copy.close()
+
+
+def _delete(files: Files, store: Path, folders: Sequence[str]) -> None:
+    """Delete logs in the copy, of which nothing but what the catalogue knows is there."""
+    if not folders or not (store / names.CATALOG_NAME).exists():
+        return
+    catalog = Catalog(store / names.CATALOG_NAME)
+    try:
+        deleted = DeletedLogs(files, store, catalog)
+        for folder in folders:
+            log = names.parse_log_folder(folder)
+            assert log is not None
+            deleted.note(*log, Clock().now_us())
+        assert not list(deleted.finish()), "they have no folders"
+    finally:
+        catalog.close()
+
+
+def _copy_next_offsets(source: Path, target: Path, folders: Sequence[str]) -> None:
+    """Take over where logs without a segment go on: retention may have emptied them since the catalogue was copied, and
+    notes it before it does."""
+    if not folders or not target.exists():
+        return
+    catalog = Catalog(source, read_only=True)
+    try:
+        rows = catalog.logs([])
+    finally:
+        catalog.close()
+    copy = Catalog(target)
+    try:
+        for log, row in rows.items():
+            if names.log_folder(*log) in folders:
+                copy.put_log(*log, row.config, row.next_offset, row.epoch)
+    finally:
+        copy.close()
+
+
+class _LogCopy:
+    """The copy of the log that a folder holds now."""
+
+    def __init__(self, files: Files, source: Path, target: Path, progress: Progress | None) -> None:
+        """Raises OSError when there is no such folder."""
+        self._files = files
+        self._source = source
+        self._target = target
+        self._progress = progress
+        self._copied: dict[int, int] = {}
+        """The bytes of each segment that was copied, by base offset."""
+        self._log = self._log_there()
+
+    def run(self) -> LogBackup:
+        """Copy the log, unless it is deleted meanwhile."""
+        try:
+            if not self._is_deleted():
+                self._copy_all()
+        except (FileNotFoundError, CorruptLog):
+            if not self._is_deleted():
+                raise
+        if self._is_deleted():
+            shutil.rmtree(self._target, ignore_errors=True)  # it may not be there
+            return LogBackup(self._source.name, 0, 0, is_deleted=True)
+        return LogBackup(self._source.name, len(self._copied), sum(self._copied.values()))
+
+    def _is_deleted(self) -> bool:
+        """There may be another log of its name by now."""
+        try:
+            return self._log_there() != self._log
+        except FileNotFoundError:
+            return True
+
+    def _log_there(self) -> bytes:
+        """What tells the log that is there from others of its name, if its topic dictionary still does. Raises
+        FileNotFoundError when there is none."""
+        try:
+            fd = self._files.open(self._source / names.TOPICS_NAME)
+        except FileNotFoundError:
+            self._files.stat(self._source)
+            return b""
+        try:
+            return self._files.pread(fd, HEADER_BYTES, 0)
+        finally:
+            self._files.close(fd)
+
+    def _copy_all(self) -> None:
+        self._files.make_directory(self._target)
+        while not self._copy_segments():
+            self._remove_segments()
+        for name in self._files.names(self._source):
+            if (
+                name == names.TOPICS_NAME
+                or names.parse_dictionary(name) is not None
+                or names.parse_missing(name) is not None
+            ):
+                self._files.copy_file(self._source / name, self._target / name)
+        self._files.sync_directory(self._target)
+
+    def _copy_segments(self) -> bool:
+        """Copy the segments that there are now; False when one was gone before its turn: retention has overtaken the
+        copy, and what was copied is gone as well, or a failed flush or a recovery has moved records elsewhere."""
+        for base in base_offsets(self._files, self._source)[0]:
+            if not self._copy_segment(base):
+                bases, _ = base_offsets(self._files, self._source)
+                if base not in bases:
+                    return False
+                if base != bases[-1]:
+                    path = names.index_path(self._source, base)
+                    raise CorruptLog(path, "it is missing: `timestone salvage` copies what is left")
+                break  # it is only being made
+        return True
+
+    def _remove_segments(self) -> None:
+        for name in self._files.names(self._target):
+            self._files.unlink(self._target / name)
+        self._copied.clear()
+
+    def _copy_segment(self, base: int) -> bool:
+        """Copy a segment as it is now; False for one without an index."""
+        path = names.index_path(self._source, base)
+        while True:
+            try:
+                index = self._files.open(path)
+            except FileNotFoundError:
+                return False
+            try:
+                if self._copy_pair(base, index):
+                    return True
+                # The segment was rewritten between the two looks, or it is lost.
+                if self._files.inode(index) == self._files.stat(path).st_ino:
+                    raise CorruptLog(path, "its segment is missing: `timestone salvage` copies what is left")
+            except FileNotFoundError:
+                return False
+            finally:
+                self._files.close(index)
+
+    def _copy_pair(self, base: int, index: int) -> bool:
+        generation = self._generation(index, base)
+        try:
+            segment = self._files.open(names.segment_path(self._source, base, generation))
+        except FileNotFoundError:
+            return False
+        try:
+            self._copy(index, names.index_path(self._target, base))
+            self._copied[base] = self._copy(segment, names.segment_path(self._target, base, generation))
+        finally:
+            self._files.close(segment)
+        if self._progress is not None:
+            self._progress(self._source.name, sum(self._copied.values()))
+        return True
+
+    def _copy(self, fd: int, target: Path) -> int:
+        with self._files.new_file(target) as copy:
+            while True:
+                size_bytes = self._files.size(fd)
+                self._files.copy_bytes(fd, copy, 0, size_bytes)
+                if self._files.size(fd) >= size_bytes:
+                    return size_bytes
+                # An index was sealed meanwhile, which cuts it: the pieces of the copy are of two moments.
+                self._files.truncate(copy, 0)
+
+    def _generation(self, index: int, base: int) -> int:
+        """Which generation of the segment file an open index means."""
+        end = self._files.pread(index, TRAILER_BYTES, max(0, self._files.size(index) - TRAILER_BYTES))
+        try:
+            return Trailer.decode(end, names.index_path(self._source, base)).generation
+        except DamagedIndex:
+            return 0  # of one that is growing

@@ -1,0 +1,193 @@
+"""What a store is made of and in which state, for `timestone inspect` and for tests. Reads only; needs no
+catalogue and no lock, so it works on a live store, on a crashed one and on copied files.
+
+A live store and a crashed one look alike on the disk: their last segment is unclosed. Whether someone owns
+the store is asked of the lock, so that a running server is not reported as a fault."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from timestone.disk.catalog import Catalog, CatalogRow, folder_missing
+from timestone.disk.clock import Clock
+from timestone.disk.files import Files
+from timestone.disk.lock import is_owned, owner_elsewhere, read_owner
+from timestone.disk.steady_clock import ClockState
+from timestone.errors import CorruptLog, TimestoneError, UnknownLog
+from timestone.format import names
+from timestone.format.damage_report import Damage, known_damage
+from timestone.format.store_listing import logs_of_store
+from timestone.reading.named_readers import Commitment, Commitments, ReaderId, ReaderLag
+from timestone.recovery.opening_progress import Progress
+from timestone.recovery.segment_report import State
+from timestone.repair.inspection_report import LogReport, ReaderReport, StoreReport
+from timestone.repair.log_inspection import LogInspection
+from timestone.upkeep.age_marks import AgeMarks
+from timestone.upkeep.retention import CLOCK_KEY
+from timestone.upkeep.retention import SPACE as RETENTION_SPACE
+
+EXIT_CLEAN, EXIT_UNCLOSED, EXIT_TORN, EXIT_CORRUPT, EXIT_UNREADABLE = range(5)
+
+_EXIT_OF_STATE = {
+    State.SEALED: EXIT_CLEAN,
+    State.UNCLOSED: EXIT_UNCLOSED,
+    State.TORN: EXIT_TORN,
+    State.DAMAGED: EXIT_CORRUPT,
+    State.ORPHAN: EXIT_CORRUPT,
+}
+
+
+def inspect_store(
+    path: str | os.PathLike[str],
+    *,
+    deep: bool = False,
+    log: str | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> StoreReport:
+    """Look at every file of a store. deep: check every byte that a checksum covers. log: only the partitions of
+    this log, or one folder such as `telemetry-0`.
+
+    Raises NotAStore when there is nothing to look at, UnknownLog; everything else that is wrong is in the report.
+    """
+    store, files = Path(path), files or Files()
+    logs = logs_of_store(files, store)
+    chosen = [one for one in logs if _is_meant(one, log)]
+    if log is not None and not chosen:
+        raise UnknownLog(log, tuple(names.log_folder(*one) for one in logs))
+    lock = store / names.LOCK_NAME
+    owner = read_owner(files, lock)[0] if is_owned(files, lock) else None
+    catalogued = _catalogued(store / names.CATALOG_NAME, deep)
+    notes = [catalogued.unreadable] if catalogued.unreadable else []
+    if logs and not (store / names.CATALOG_NAME).exists():
+        notes.append(_WITHOUT_CATALOG)
+    rows = catalogued.rows
+    missing = [one for one in sorted(rows.keys() - set(logs)) if _is_meant(one, log)]
+    notes += [f"{names.log_folder(*one)}: {folder_missing(rows[one].next_offset)}." for one in missing]
+    reports = [LogInspection(files, store, one, rows.get(one), deep, progress).report() for one in chosen]
+    reports = [_with_age(report, catalogued, clock or Clock()) for report in reports]
+    readers = [
+        _reader_report(reader, found, reports)
+        for reader, found in catalogued.committed.items()
+        if log is None or (reader.log, reader.partition) in chosen
+    ]
+    still_there = tuple(one for one in catalogued.damage if not deep and _is_there(one, reports))
+    code = max((_exit_code(report) for report in reports), default=EXIT_CLEAN)
+    if still_there or missing or catalogued.unreadable:
+        code = max(code, EXIT_CORRUPT)
+    return StoreReport(
+        path=str(store),
+        owner_pid=owner,
+        deep=deep,
+        logs=tuple(reports),
+        readers=tuple(readers),
+        notes=tuple(notes),
+        exit_code=code,
+        damage=still_there,
+        copied_from_pid=None if owner is not None or code == EXIT_CLEAN else owner_elsewhere(files, lock),
+    )
+
+
+def _is_meant(one: tuple[str, int], log: str | None) -> bool:
+    """Is this partition one of the log asked for, or the folder?"""
+    return log is None or log in (one[0], names.log_folder(*one))
+
+
+class _Catalogued(NamedTuple):
+    """What the catalogue says."""
+
+    committed: dict[ReaderId, Commitment]
+    rows: dict[tuple[str, int], CatalogRow]
+    damage: list[Damage]
+    times: Mapping[str, bytes]
+    """The documents of retention."""
+    unreadable: str = ""
+    """Why it says nothing, and what to do; empty when it could be read."""
+
+
+def _is_there(damage: Damage, reports: list[LogReport]) -> bool:
+    return any(
+        (report.log, report.partition) == (damage.log, damage.partition)
+        and any(segment.base_offset == damage.base_offset for segment in report.segments)
+        for report in reports
+    )
+
+
+_WITHOUT_CATALOG = (
+    f"{names.CATALOG_NAME} is missing: it has the settings of the logs, sessions and named readers; the records do not "
+    "need it. Next: bring it back from a copy; opening the store without it makes one with the default settings."
+)
+
+
+def _exit_code(report: LogReport) -> int:
+    if report.error:
+        return EXIT_UNREADABLE
+    if report.unborn:
+        return EXIT_UNCLOSED
+    codes = [
+        EXIT_CORRUPT if segment.lost_durable else _EXIT_OF_STATE[State(segment.state)]
+        for segment in report.segments
+    ]
+    if report.topics_reason or report.topic_names_lost or report.missing:
+        codes.append(EXIT_CORRUPT)
+    return max(codes, default=EXIT_CLEAN)
+
+
+def _catalogued(path: Path, deep: bool) -> _Catalogued:
+    if not path.exists():
+        return _Catalogued({}, {}, [], {})
+    try:
+        catalog = Catalog(path, read_only=True)
+        try:
+            if deep:
+                catalog.check()
+            times = catalog.items(RETENTION_SPACE, [])  # without one of them, an age is not known
+            return _Catalogued(Commitments(catalog).all(), catalog.logs(), known_damage(catalog), times)
+        finally:
+            catalog.close()
+    except (TimestoneError, OSError) as error:
+        next_step = "" if isinstance(error, CorruptLog) else ". Next: look again; the records do not need it"
+        return _Catalogued({}, {}, [], {}, f"{error}{next_step}.")
+
+
+def _with_age(report: LogReport, catalogued: _Catalogued, clock: Clock) -> LogReport:
+    """The report with the segments that look older than they provably are."""
+    row = catalogued.rows.get((report.log, report.partition))
+    retention_us = row.config.retention_ms * 1000 if row else 0
+    if not retention_us:
+        return report
+    before_us = clock.now_us() - retention_us
+    sealed = [segment for segment in report.segments if segment.state != State.UNCLOSED]
+    looking_old = [segment for segment in sealed if 0 < segment.last_timestamp_us <= before_us]
+    marks, passed_us = AgeMarks(), 0
+    try:
+        last = ClockState.decode(catalogued.times.get(CLOCK_KEY, b""))
+        passed_us = last.passed_in(clock.boot_id(), clock.uptime_us())
+        document = catalogued.times.get(names.log_folder(report.log, report.partition), b"")
+        marks = AgeMarks.decode(document, last.timeline, report.id, report.end_offset)
+    except (ValueError, TypeError):
+        pass  # nothing is known of the age of its records
+    found = [marks.appended_by_us(segment.next_offset) for segment in looking_old]
+    unproven = sum(by_us is None or by_us + retention_us > passed_us for by_us in found)
+    return dataclasses.replace(report, age_unproven=unproven)
+
+
+def _reader_report(reader: ReaderId, found: Commitment, reports: list[LogReport]) -> ReaderReport:
+    place = (reader.log, reader.partition)
+    log = next((one for one in reports if (one.log, one.partition) == place and not one.error), None)
+    if log is None:
+        return ReaderReport(*reader, found.offset, found.committed_us, lag=None, missed=0, pin=found.pin)
+    behind = ReaderLag(reader, found, log.start_offset, log.end_offset)
+    unread = [segment for segment in log.segments if segment.next_offset > found.offset]
+    return ReaderReport(
+        *reader,
+        offset=found.offset,
+        committed_us=found.committed_us,
+        lag=behind.lag,
+        missed=behind.missed,
+        pin=found.pin,
+        unread_bytes=sum(segment.bytes + segment.index_bytes for segment in unread),
+    )

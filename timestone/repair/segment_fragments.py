@@ -1,0 +1,284 @@
+"""The files of one base offset, whatever is left of them, as sources of proof.
+
+What belongs here: telling whole files from cut-off pieces, and where a piece once lay. A recovery puts aside either
+whole files or the tails that it cuts off (`.lost`); the trailer of the segment it has sealed says where the cut
+was. Without that trailer the place of a piece is found by trying: an entry holds for one ordinal only."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from timestone.compressed.frame_cache import DecodedFrames
+from timestone.compressed.frame_table import FRAME_BYTES_MAX, TAG_BYTES, is_framed
+from timestone.compressed.framed_bytes import FramedBytes, FramedFile, open_framed
+from timestone.disk.files import Files
+from timestone.errors import UnsupportedFormat
+from timestone.format import names
+from timestone.format.deleted_files import deleted_up_to
+from timestone.index import (
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    Checkpoint,
+    DamagedIndex,
+    IndexHeader,
+    Trailer,
+)
+from timestone.kernel import loops
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES
+from timestone.kernel.entry_checksum import EntrySeal
+from timestone.recovery.record_verifier import CHUNK_ENTRIES, ByteSource, EntrySource, RawFile
+
+_TRIED_ENTRIES = 8
+"""How many entries of a piece are tried to find its place."""
+_ORDINALS_MAX = 1 << 23
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPages:
+    """The fixed parts of an index file, as far as they hold."""
+
+    file: RawFile
+    aside: bool
+    header: IndexHeader | None
+    checkpoint: Checkpoint | None
+    trailer: Trailer | None
+
+
+class Remains:
+    """What is left of the segment with one base offset."""
+
+    def __init__(self, base_offset: int, log_id: int) -> None:
+        self.base_offset = base_offset
+        self.indexes: list[IndexPages] = []
+        self.segments: list[RawFile] = []
+        self._framed: dict[Path, FramedBytes] = {}
+        self.has_index = False
+        """There is an index under its own name, not only one put aside."""
+        self.has_segment = False
+        self.notes: list[str] = []
+        self._log_id = log_id
+        self._seal = EntrySeal(log_id, base_offset)
+
+    def add_index(self, file: RawFile, *, aside: bool) -> None:
+        """An index file, or the tail of one."""
+        self.has_index = self.has_index or not aside
+        try:
+            self.indexes.append(self._pages(file, aside))
+        except UnsupportedFormat as error:
+            self.notes.append(str(error))
+
+    def add_segment(self, file: RawFile, *, aside: bool) -> None:
+        """A segment file, or the tail of one. The one under its own name is asked first."""
+        self.has_segment = self.has_segment or not aside
+        self.segments.insert(len(self.segments) if aside else 0, file)
+
+    def add_framed(self, file: RawFile, framed: FramedBytes) -> None:
+        """How one of the segment files is read, because it is compressed."""
+        self._framed[file.path] = framed
+
+    @property
+    def own(self) -> IndexPages | None:
+        """The index under its own name."""
+        return next((pages for pages in self.indexes if not pages.aside), None)
+
+    @property
+    def files(self) -> list[RawFile]:
+        """All of them."""
+        return [*self.segments, *(pages.file for pages in self.indexes)]
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch it was written in; None when no header page holds."""
+        return max((pages.header.epoch for pages in self.indexes if pages.header), default=None)
+
+    def entry_sources(self) -> list[EntrySource]:
+        """Each index as a source of entries; a piece whose place cannot be found is left out."""
+        cut = self._cut()
+        sources = []
+        for pages in self.indexes:
+            whole = self._source(pages, HEADER_BYTES, 0)
+            if not pages.aside or pages.header or pages.checkpoint or _holds_any(whole):
+                sources.append(whole)
+                continue
+            ordinals = ([cut.entry_count] if cut else []) + self._found_ordinals(pages.file)
+            pieces = (self._source(pages, 0, ordinal) for ordinal in ordinals)
+            piece = next((piece for piece in pieces if _holds_any(piece)), None)
+            if piece is not None:
+                sources.append(piece)
+        return sources
+
+    def byte_sources(self, entry_sources: Iterable[EntrySource]) -> list[ByteSource]:
+        """Each segment file as a source of bytes, for every place that it may have begun at."""
+        cut = self._cut()
+        shifts = {cut.segment_bytes} if cut else set()
+        for source in entry_sources:
+            if source.first_ordinal:
+                for ordinal, entries in source.chunks(source.first_ordinal, source.first_ordinal + 1):
+                    if source.seal.valid(entries, ordinal)[0]:
+                        shifts.add(int(entries["position"][0]))
+        return [
+            ByteSource(file, shift, self._framed.get(file.path))
+            for file in self.segments
+            for shift in (0, *(sorted(shifts - {0}) if self._may_be_piece(file) else ()))
+        ]
+
+    def _may_be_piece(self, file: RawFile) -> bool:
+        return names.parse_aside(file.path.name) is not None and file.path not in self._framed
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        for file in self.files:
+            file.close()
+
+    def _pages(self, file: RawFile, aside: bool) -> IndexPages:
+        page = file.read(0, HEADER_BYTES)
+        try:
+            header = IndexHeader.decode(page, file.path)
+            mine = (header.log_id, header.base_offset) == (self._log_id, self.base_offset)
+        except DamagedIndex:
+            header, mine = None, False
+        return IndexPages(
+            file,
+            aside,
+            header if mine else None,
+            Checkpoint.latest(page, self._log_id, self.base_offset),
+            self._trailer(file),
+        )
+
+    def _trailer(self, file: RawFile) -> Trailer | None:
+        if file.size_bytes < HEADER_BYTES + TRAILER_BYTES:
+            return None
+        try:
+            trailer = Trailer.decode(file.read(file.size_bytes - TRAILER_BYTES, TRAILER_BYTES), file.path)
+        except DamagedIndex:
+            return None
+        mine = (trailer.log_id, trailer.base_offset) == (self._log_id, self.base_offset)
+        return trailer if mine and trailer.file_bytes == file.size_bytes else None
+
+    def _cut(self) -> Trailer | None:
+        """Where a recovery has cut the segment, if it has."""
+        return self.own.trailer if self.own else None
+
+    def _source(self, pages: IndexPages, position: int, first_ordinal: int) -> EntrySource:
+        room = max(0, pages.file.size_bytes - position) // ENTRY_BYTES
+        return EntrySource(
+            pages.file,
+            self._seal,
+            self.base_offset,
+            pages.header.epoch if pages.header else 0,
+            position,
+            first_ordinal,
+            pages.trailer.entry_count if pages.trailer and not first_ordinal else room,
+            pages.aside,
+        )
+
+    def _found_ordinals(self, file: RawFile) -> list[int]:
+        """The ordinals that the first entry of a piece may have, by trying."""
+        raw = file.read(0, file.size_bytes // ENTRY_BYTES * ENTRY_BYTES)
+        entries = np.frombuffer(raw, dtype=ENTRY)
+        for place in np.flatnonzero(entries["timestamp_us"] > 0)[:_TRIED_ENTRIES].tolist():
+            ordinal = self._ordinal_of(raw[place * ENTRY_BYTES : (place + 1) * ENTRY_BYTES])
+            if ordinal is not None and ordinal >= place:
+                return [ordinal - place]
+        return []
+
+    def _ordinal_of(self, entry: bytes) -> int | None:
+        copies, crc = entry * CHUNK_ENTRIES, int.from_bytes(entry[28:], "little")
+        for first in range(0, _ORDINALS_MAX, CHUNK_ENTRIES):
+            crcs = np.frombuffer(loops.entry_crcs(copies, self._seal.salt_crc, first), dtype=np.uint32)
+            found = np.flatnonzero(crcs == crc)
+            if len(found):
+                return first + int(found[0])
+        return None
+
+
+def _holds_any(source: EntrySource) -> bool:
+    return any(
+        source.seal.valid(entries, ordinal).any()
+        for ordinal, entries in source.chunks(source.first_ordinal, source.first_ordinal + source.count)
+    )
+
+
+def remains_of(files: Files, folder: Path, log_id: int, on_read: Callable[[int], None]) -> dict[int, Remains]:
+    """Everything in a log's folder that may prove a record, by base offset. Raises OSError."""
+    found: dict[int, Remains] = {}
+    present = files.names(folder)
+    deleted = deleted_up_to(present)
+    for name in present:
+        base, aside = names.parse_pair_base(name), False
+        suffix = names.INDEX_SUFFIX if name.endswith(names.INDEX_SUFFIX) else names.SEGMENT_SUFFIX
+        if base is None and (parsed := names.parse_aside(name)) is not None:
+            (suffix, base), aside = parsed, True
+        if base is None or base <= deleted:
+            continue
+        remains = found.setdefault(base, Remains(base, log_id))
+        file = RawFile(files, folder / name, on_read)
+        if suffix == names.INDEX_SUFFIX:
+            remains.add_index(file, aside=aside)
+        else:
+            remains.add_segment(file, aside=aside)
+        file.close()
+    for remains in found.values():
+        for file in remains.segments:
+            if names.is_rewritten_segment(file.path.name) or is_framed(file.read(0, TAG_BYTES)):
+                _add_framed(files, folder, remains, file, log_id)
+            file.close()
+    return dict(sorted(found.items()))
+
+
+def _add_framed(files: Files, folder: Path, remains: Remains, file: RawFile, log_id: int) -> None:
+    """Tell how a segment file is read if it is compressed: by what an index says of it, else by the tags in it."""
+    framed_file = FramedFile(file.read, file.size_bytes, log_id, remains.base_offset)
+    trailers = (pages.trailer for pages in remains.indexes)
+    trailer = next((trailer for trailer in trailers if trailer and trailer.frames), None)
+    layout, raw_bytes = (trailer.frames, trailer.segment_bytes) if trailer else (None, 0)
+    try:
+        framed, _ = open_framed(files, folder, framed_file, DecodedFrames(FRAME_BYTES_MAX), layout, raw_bytes)
+    except UnsupportedFormat as error:
+        remains.notes.append(str(error))
+        return
+    if not framed.table.sizes.any():
+        return  # rewritten, but not compressed
+    remains.add_framed(file, framed)
+    if not framed.is_decodable:
+        remains.notes.append(
+            f"{file.path.name}: its dictionary, number {framed.layout.dictionary}, is missing or damaged"
+        )
+
+
+def log_ids(files: Files, folder: Path, on_read: Callable[[int], None]) -> list[int]:
+    """The log ids that the indexes in a folder name, wherever they still do, most frequent first: for a log whose
+    topic dictionary does not say who it is."""
+    votes: dict[int, int] = {}
+    for name in files.names(folder):
+        if not (
+            names.INDEX_SUFFIX in name
+            and (names.parse_pair_base(name) is not None or names.parse_aside(name))
+        ):
+            continue
+        file = RawFile(files, folder / name, on_read)
+        for log_id in _ids_in(file):
+            votes[log_id] = votes.get(log_id, 0) + 1
+        file.close()
+    return sorted(votes, key=lambda one: -votes[one])
+
+
+def _ids_in(file: RawFile) -> list[int]:
+    page = file.read(0, HEADER_BYTES)
+    found = []
+    try:
+        found.append(IndexHeader.decode(page, file.path).log_id)
+    except (DamagedIndex, UnsupportedFormat):
+        pass
+    found += Checkpoint.log_ids(page)
+    try:
+        found.append(
+            Trailer.decode(
+                file.read(max(0, file.size_bytes - TRAILER_BYTES), TRAILER_BYTES), file.path
+            ).log_id
+        )
+    except (DamagedIndex, UnsupportedFormat):
+        pass
+    return found

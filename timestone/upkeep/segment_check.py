@@ -1,0 +1,119 @@
+"""One sealed segment verified from the disk, a slice at a time.
+
+Reads with pread, never through a mapping: a page that the disk will not read is then an error, not the end of
+the process. Keeps nothing open but its own two files, so it takes no place among the segments that readers
+use."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from timestone.compressed.frame_cache import DecodedFrames
+from timestone.compressed.frame_table import FRAME_BYTES_MAX
+from timestone.compressed.framed_bytes import FramedBytes, FramedFile, open_framed
+from timestone.disk.files import Files
+from timestone.format.index_check import damaged_parts
+from timestone.index import HEADER_BYTES, TRAILER_BYTES
+from timestone.recovery.record_verifier import (
+    NO_BYTES,
+    NO_ENTRY,
+    REASONS,
+    ByteSource,
+    EntrySource,
+    RawFile,
+    UnprovenRange,
+)
+from timestone.segment import Segment
+
+
+class SegmentCheck:
+    """The check of one segment; complete when `slices` is exhausted."""
+
+    def __init__(self, files: Files, segment: Segment, *, index_path: Path | None = None) -> None:
+        """index_path: of an index that has not taken its place yet. Raises FileNotFoundError when the segment was
+        deleted."""
+        assert segment.trailer is not None
+        self.segment = segment
+        self.damaged: list[UnprovenRange] = []
+        """Runs of offsets whose records do not hold, by chunk; empty ranges for damage that costs no record."""
+        self._trailer = segment.trailer
+        self._files = files
+        self._index = RawFile(files, index_path or segment.index_path, lambda count: None)
+        self._data = RawFile(files, segment.segment_path, lambda count: None)
+
+    def slices(self, slice_bytes: int) -> Iterator[int]:
+        """Do the check; yields how many bytes each slice has read, about `slice_bytes` at most unless one record
+        is larger. Raises OSError when the files cannot be read at all."""
+        try:
+            self._check_pages()
+            yield HEADER_BYTES + TRAILER_BYTES
+            base, seal = self.segment.base_offset, self.segment.seal
+            count = self._trailer.entry_count
+            source = EntrySource(self._index, seal, base, 0, HEADER_BYTES, 0, count, False)
+            data = ByteSource(self._data, 0, self._open_framed())
+            seen = 0
+            for ordinal, entries in source.chunks(0, count):
+                valid = seal.valid(entries, ordinal)
+                seen = ordinal + len(entries)
+                self._note(base + np.flatnonzero(~valid) + ordinal, NO_ENTRY)
+                yield entries.nbytes
+                ordinals = np.flatnonzero(valid)
+                lengths = np.cumsum(entries["length"][ordinals], dtype=np.int64)
+                start = 0
+                while start < len(ordinals):
+                    before = int(lengths[start - 1]) if start else 0
+                    end = max(start + 1, int(np.searchsorted(lengths, before + slice_bytes, side="right")))
+                    chosen = ordinals[start:end]
+                    holds = data.holds(entries[chosen])
+                    self._note(base + chosen[~holds] + ordinal, NO_BYTES)
+                    yield int(lengths[end - 1]) - before
+                    start = end
+            if seen < count:
+                self.damaged.append(
+                    UnprovenRange(base + seen, base + count, "the index file ends before them")
+                )
+            for number, reason in sorted(data.framed.damage.items() if data.framed else ()):
+                self._note_page(f"frame {number} of {self._data.path.name}: {reason}")
+            for file in (self._index, self._data):
+                if file.unreadable:
+                    self._note_page(
+                        f"the disk will not read {len(file.unreadable)} pages of {file.path.name}"
+                    )
+        finally:
+            self._index.close()
+            self._data.close()
+
+    def _open_framed(self) -> FramedBytes | None:
+        """How a compressed segment file is read."""
+        trailer = self._trailer
+        if trailer.frames is None:
+            return None
+        file = FramedFile(self._data.read, self._data.size_bytes, trailer.log_id, trailer.base_offset)
+        framed, wrong = open_framed(
+            self._files,
+            self._data.path.parent,
+            file,
+            DecodedFrames(FRAME_BYTES_MAX),
+            trailer.frames,
+            trailer.segment_bytes,
+        )
+        if wrong:
+            self._note_page(wrong)
+        return framed
+
+    def _check_pages(self) -> None:
+        """The parts of the index that no record depends on."""
+        for reason in damaged_parts(self._index.read, self._index.path, self._trailer):
+            self._note_page(reason)
+
+    def _note_page(self, reason: str) -> None:
+        base = self.segment.base_offset
+        self.damaged.append(UnprovenRange(base, base, reason))
+
+    def _note(self, offsets: "np.ndarray[tuple[int], np.dtype[np.int64]]", found: int) -> None:
+        if len(offsets) == 0:
+            return
+        edges = np.flatnonzero(np.diff(offsets) > 1) + 1
+        for run in np.split(offsets, edges):
+            self.damaged.append(UnprovenRange(int(run[0]), int(run[-1]) + 1, REASONS[found]))

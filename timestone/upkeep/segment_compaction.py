@@ -1,0 +1,133 @@
+"""Making the compacted form of one sealed segment, a slice at a time, and proving it before it may take the place of
+the other.
+
+What belongs here: which bytes stay, and what becomes of an index entry. Which records go is `compaction.py`, how
+files take each other's place `replacement.py`.
+
+The entry of a removed record stays in its place, without topic and bytes and marked as removed. So the ordinal of a
+record goes on being its offset less the base offset, for every reader, check and repair that there is."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from timestone.disk.files import Files
+from timestone.index import HEADER_BYTES, TRAILER_BYTES, Checkpoint, IndexHeader, Trailer
+from timestone.kernel.entries import NO_TOPIC, Entries
+from timestone.reading.segment_cache import OpenSegments
+from timestone.record import FLAG_REMOVED
+from timestone.segment import Run, Segment
+from timestone.writing.sealing import write_entries
+from timestone.writing.segment_swap import Replacement
+
+_CHUNK_ENTRIES = 1 << 16
+_SLICE_BYTES = 1 << 20
+
+Mask = npt.NDArray[np.bool_]
+
+
+class CompactedCopy:
+    """The files of a segment less some of its records, in the making. Complete when `slices` is exhausted; then
+    commit the replacement. Call `close` in any case."""
+
+    def __init__(self, files: Files, segment: Segment, removed: Mask) -> None:
+        """removed: for each ordinal, whether the record goes; those that are gone already are in it, too.
+        Raises OSError."""
+        assert segment.trailer is not None
+        assert len(removed) == segment.count
+        self.trailer = segment.trailer
+        """Of the new index, once that is written."""
+        self._files = files
+        self._segment = segment
+        self._removed = removed
+        self._pair = segment.pair()
+        self.replacement = Replacement(files, segment.segment_path.parent, segment.trailer)
+
+    def close(self) -> None:
+        """Remove what was made, unless it was committed."""
+        self.replacement.discard()
+
+    def slices(self) -> Iterator[int]:
+        """Do the work; yields the bytes of each slice. Raises CorruptRecord for a segment or a copy that does not
+        prove every record, DamagedIndex for one whose header page does not hold, OSError."""
+        ordinal, position = 0, 0
+        while ordinal < self._segment.count:
+            run = self._segment.read(ordinal, max_records=_CHUNK_ENTRIES, max_bytes=_SLICE_BYTES)
+            kept = _kept_bytes(run, ~self._removed[ordinal : ordinal + len(run.entries)])
+            self._files.write_all(self.replacement.segment_fd, kept, position)
+            position += len(kept)
+            ordinal += len(run.entries)
+            yield len(run.data)
+        self._segment_bytes = position
+        self.trailer = self.replacement.prepare(self._write_index)
+        yield from self._check()
+
+    def _write_index(self, fd: int) -> Trailer:
+        old = self.trailer
+        page = bytes(self._pair.index_map[:HEADER_BYTES])
+        header = IndexHeader.decode(page, self._segment.index_path)
+        plain = write_entries(
+            self._files,
+            fd,
+            header,
+            self._entries(),
+            old.entry_count,
+            self._segment_bytes,
+            Checkpoint.latest(page, old.log_id, old.base_offset),
+            old.sealed_us,
+        )
+        trailer = replace(plain, generation=self.replacement.generation, recovered=old.recovered)
+        self._files.write_all(fd, trailer.encode(), trailer.file_bytes - TRAILER_BYTES)
+        return trailer
+
+    def _entries(self) -> Iterator[Entries]:
+        """The entries of the copy, in chunks."""
+        end = 0
+        for first in range(0, self._segment.count, _CHUNK_ENTRIES):
+            last = min(first + _CHUNK_ENTRIES, self._segment.count)
+            entries = np.array(self._segment.mapped_entries(self._pair, first, last))
+            gone = self._removed[first:last]
+            entries["flags"][gone] = FLAG_REMOVED
+            entries["topic"][gone] = NO_TOPIC
+            for column in ("length", "header_length", "data_crc"):
+                entries[column][gone] = 0
+            ends = end + np.cumsum(entries["length"], dtype=np.int64)
+            entries["position"] = ends - entries["length"]
+            self._segment.seal.close(entries, first)
+            end = int(ends[-1])
+            yield entries
+
+    def _check(self) -> Iterator[int]:
+        """Read the new files back, every record against its checksums."""
+        copy = _Unborn(self._files, self._segment, self.trailer, self.replacement.new_index_path)
+        ordinal = 0
+        while ordinal < copy.count:
+            run = copy.read(ordinal, max_records=_CHUNK_ENTRIES, max_bytes=_SLICE_BYTES)
+            ordinal += len(run.entries)
+            yield len(run.data)
+        copy.release()
+
+
+class _Unborn(Segment):
+    """A segment whose index has not taken its place yet."""
+
+    def __init__(self, files: Files, old: Segment, trailer: Trailer, index_path: Path) -> None:
+        folder = old.segment_path.parent
+        super().__init__(files, folder, old.base_offset, trailer.log_id, OpenSegments(1), trailer=trailer)
+        self.index_path = index_path
+
+
+def _kept_bytes(run: Run, kept: Mask) -> bytes:
+    """The bytes of the records of a run that stay, back to back."""
+    starts = run.entries["position"].astype(np.int64) - run.position
+    ends = starts + run.entries["length"]
+    if kept.all() and (starts[1:] == ends[:-1]).all():
+        return run.data[int(starts[0]) : int(ends[-1])] if len(starts) else b""
+    # Neighbours that stay are one slice.
+    begins = np.flatnonzero(kept & ~np.concatenate([[False], kept[:-1] & (starts[1:] == ends[:-1])]))
+    finishes = np.flatnonzero(kept & ~np.concatenate([kept[1:] & (starts[1:] == ends[:-1]), [False]]))
+    pieces = zip(starts[begins].tolist(), ends[finishes].tolist(), strict=True)
+    return b"".join([run.data[start:end] for start, end in pieces])

@@ -1,0 +1,119 @@
+"""Making the compressed form of one sealed segment, a slice at a time, and proving it before it may take the place of
+the other.
+
+What belongs here: reading, encoding, writing, checking. Which segment and when is `compression.py`, how files take
+each other's place `replacement.py`, what they look like `frames.py`.
+
+The last step reads the new files back and holds every record against its checksums. So what does not prove itself,
+in the source or in the copy, keeps its old files: compressing never makes damage worse."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from timestone.compressed.frame_table import FRAME_BYTES, FrameTag, encode_table, frame_count
+from timestone.compressed.zstd import FrameEncoder
+from timestone.disk.files import Files
+from timestone.index import TRAILER_BYTES, FrameLayout, Trailer
+from timestone.kernel.crc import crc32c
+from timestone.reading.segment_cache import OpenSegments
+from timestone.recovery.record_verifier import RawFile
+from timestone.segment import Segment
+from timestone.upkeep.segment_check import SegmentCheck
+from timestone.writing.segment_swap import Replacement
+
+_SLICE_FRAMES = 4
+_CHECK_BYTES = 1 << 20
+
+
+class NotProven(Exception):
+    """The compressed copy does not prove every record, so the segment keeps its files."""
+
+
+class CompressedCopy:
+    """The compressed files of a segment, in the making. Complete when `slices` is exhausted; then commit the
+    replacement. Call `close` in any case."""
+
+    def __init__(self, files: Files, segment: Segment, encoder: FrameEncoder, dictionary: int = 0) -> None:
+        """dictionary: the number of the one that the encoder uses. Raises OSError."""
+        assert segment.trailer is not None
+        self.trailer = segment.trailer
+        """Of the new index, once that is written."""
+        self._files = files
+        self._segment = segment
+        self._encoder = encoder
+        self._dictionary = dictionary
+        self._source = RawFile(files, segment.segment_path, lambda count: None)
+        self.replacement = Replacement(files, segment.segment_path.parent, segment.trailer)
+
+    def close(self) -> None:
+        """Remove what was made, unless it was committed."""
+        self._source.close()
+        self.replacement.discard()
+
+    def slices(self) -> Iterator[int]:
+        """Do the work; yields the raw bytes of each slice. Raises NotProven, OSError."""
+        tags: list[FrameTag] = []
+        position, raw_bytes = 0, self.trailer.segment_bytes
+        count = frame_count(raw_bytes, FRAME_BYTES)
+        for first in range(0, count, _SLICE_FRAMES):
+            length = min(_SLICE_FRAMES * FRAME_BYTES, raw_bytes - first * FRAME_BYTES)
+            raw = memoryview(self._source.read(first * FRAME_BYTES, length))
+            pieces = []
+            for number in range(first, min(first + _SLICE_FRAMES, count)):
+                at = (number - first) * FRAME_BYTES
+                frame = self._encoder.encode(raw[at : at + FRAME_BYTES])
+                tags.append(self._tag(number, len(raw[at : at + FRAME_BYTES]), frame))
+                pieces += [tags[-1].encode(), frame]
+            block = b"".join(pieces)
+            self._files.write_all(self.replacement.segment_fd, block, position)
+            position += len(block)
+            yield length
+        table = encode_table(tags)
+        self._files.write_all(self.replacement.segment_fd, table, position)
+        layout = FrameLayout(FRAME_BYTES, self._dictionary, crc32c(table))
+        self.trailer = replace(
+            self.trailer,
+            generation=self.replacement.generation,
+            stored_bytes=position + len(table),
+            frames=layout,
+        )
+        self.replacement.prepare(self._write_index)
+        yield from self._check()
+
+    def _tag(self, number: int, raw_bytes: int, frame: bytes) -> FrameTag:
+        return FrameTag(
+            self.trailer.log_id,
+            self.trailer.base_offset,
+            number,
+            FRAME_BYTES,
+            raw_bytes,
+            len(frame),
+            crc32c(frame),
+            self._dictionary,
+        )
+
+    def _write_index(self, fd: int) -> Trailer:
+        """The entries and the summary as they are, behind them the new trailer."""
+        source = self._files.open(self._segment.index_path)
+        try:
+            end = self.trailer.file_bytes - TRAILER_BYTES
+            self._files.copy_bytes(source, fd, 0, end)
+        finally:
+            self._files.close(source)
+        self._files.write_all(fd, self.trailer.encode(), end)
+        return self.trailer
+
+    def _check(self) -> Iterator[int]:
+        copy = Segment(
+            self._files,
+            self._segment.segment_path.parent,
+            self.trailer.base_offset,
+            self.trailer.log_id,
+            OpenSegments(1),
+            trailer=self.trailer,
+        )
+        check = SegmentCheck(self._files, copy, index_path=self.replacement.new_index_path)
+        yield from check.slices(_CHECK_BYTES)
+        if check.damaged:
+            one = check.damaged[0]
+            raise NotProven(f"offset {one.first}: {one.reason}")

@@ -1,0 +1,64 @@
+"""After a failed fsync: write what was not yet durable once more, into a new segment.
+
+Linux marks pages clean when writing them back failed, so asking the same file again would succeed and prove
+nothing (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). The records are
+still in memory. A new segment of the next epoch takes them from the first offset that was not durable; the old
+ones, from there on, are superseded: readers and recovery let the higher epoch win.
+
+The new segment gets its name once it is whole and flushed, and only then the superseded ones go, so that a
+crash anywhere leaves every record in one or the other. Where both begin at the same offset the new files replace
+the old ones one by one: their records lie at the same positions, so either index fits either segment."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from timestone.disk.files import Files
+from timestone.format import names
+from timestone.format.quarantine import LostFiles
+from timestone.index import IndexHeader
+from timestone.kernel.entries import ENTRY
+from timestone.kernel.entry_checksum import EntrySeal
+from timestone.reading.tail_cache import TailRun
+from timestone.writing.segment_writer import SegmentWriter
+
+
+def rewrite(files: Files, folder: Path, header: IndexHeader, runs: Sequence[TailRun]) -> SegmentWriter:
+    """A new segment that starts at `header.base_offset` and holds `runs`, durably and under its name.
+
+    Raises OSError, FailedFlush or HalfWritten when the disk refuses this too; the records are then not
+    durable."""
+    for path in (
+        names.index_path(folder, header.base_offset),
+        names.segment_path(folder, header.base_offset),
+    ):
+        leftover = names.with_suffix(path, names.TEMPORARY_SUFFIX)
+        if leftover.name in files.names(folder):
+            files.unlink(leftover)
+    writer = SegmentWriter(files, folder, header, suffix=names.TEMPORARY_SUFFIX)
+    try:
+        for run in runs:
+            writer.write(run.stored, _moved(run, writer.seal, writer.count, writer.size_bytes))
+        writer.raise_ceiling(writer.end_offset)
+        writer.flush(writer.count)
+        writer.note_synced(writer.count, writer.size_bytes)
+        writer.take_name()
+    except BaseException:
+        writer.close()
+        raise
+    return writer
+
+
+def put_pair_aside(files: Files, folder: Path, base_offset: int) -> None:
+    """Rename the files of a segment whose records another one has now."""
+    lost_files = LostFiles(files, folder)
+    lost_files.keep(names.index_path(folder, base_offset))
+    lost_files.keep(names.segment_path(folder, base_offset))
+
+
+def _moved(run: TailRun, seal: EntrySeal, ordinal: int, position: int) -> bytes:
+    entries = np.frombuffer(run.entries, dtype=ENTRY).copy()
+    entries["position"] = entries["position"].astype(np.int64) + (position - run.position)
+    seal.close(entries, ordinal)
+    return entries.tobytes()
