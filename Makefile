@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 SEEN_BY_SPARK := $(VENV)/.seen-by-spark
 PYTEST := $(BIN)/python -m pytest
 DEMO_MESSAGES ?= 100000
-KERNELS := $(wildcard timestone/*.pyx timestone/*.h mqtt_front/*.pyx mqtt_front/*.h)
+KERNELS := $(wildcard timestone/kernel/*.pyx timestone/kernel/*.h mqtt_front/kernel/*.pyx mqtt_front/kernel/*.h)
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadgroup
 FAST := not spark and not slow and not crash and not faults
 
@@ -76,7 +76,7 @@ sanitize: $(INSTALLED) ## the compiled kernels under an address sanitizer, with 
 	  cp --parents "$$one" $(SANITIZED); done' sh && \
 	python=$$PWD/$(BIN)/python && cd $(SANITIZED) && \
 	TIMESTONE_SANITIZE=1 $$python setup.py -q build_ext --inplace && \
-	{ ls timestone/_kernel.*.so mqtt_front/_kernel.*.so >/dev/null 2>&1 || { \
+	{ ls timestone/kernel/_kernel.*.so mqtt_front/kernel/_kernel.*.so >/dev/null 2>&1 || { \
 	  echo "the kernels were not compiled, so there is nothing to look at: $(BIN)/python -m pip install cython"; exit 1; }; } && \
 	LD_PRELOAD="$$library" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc $$python -m pytest -q --capture=sys -p no:cacheprovider \
 	  tests/timestone/kernel/test_loops.py tests/timestone/kernel/test_pure.py tests/timestone/kernel/test_open_records.py tests/timestone/writing/test_write_batch.py \

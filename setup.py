@@ -33,7 +33,7 @@ KERNELS = [
         "timestone.kernel._kernel",
         ["timestone/kernel/_kernel.pyx"],
         depends=["timestone/kernel/_crc32c.h"],
-        include_dirs=["timestone"],
+        include_dirs=["timestone/kernel"],
         extra_compile_args=["-g0"],  # debug information would be nine tenths of the file
         optional=True,
     ),
@@ -41,7 +41,7 @@ KERNELS = [
         "mqtt_front.kernel._kernel",
         ["mqtt_front/kernel/_kernel.pyx"],
         depends=["mqtt_front/kernel/_sockets.h"],
-        include_dirs=["mqtt_front"],
+        include_dirs=["mqtt_front/kernel"],
         extra_compile_args=["-g0"],
         optional=True,
     ),

@@ -1,0 +1,4 @@
+"""One handler a packet: CONNECT, AUTH, PUBLISH, SUBSCRIBE and UNSUBSCRIBE, acknowledgements.
+
+Each decides the answer to its packet and calls the part that does the work.
+"""

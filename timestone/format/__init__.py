@@ -1,0 +1,4 @@
+"""The files of a store: their names, identity, listing, markers and deletion, and the topic dictionary of a log.
+
+Knows the layout of a store directory, not how records are written or read. Read `names` first.
+"""
