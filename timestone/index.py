@@ -58,7 +58,6 @@ REWRITTEN_VERSION = 2
 COMPACTED_VERSION = 3
 """Of a trailer whose segment has removed records: a reader of version 2 would show them as empty ones."""
 _TRAILER_VERSIONS = (FORMAT_VERSION, REWRITTEN_VERSION, COMPACTED_VERSION)
-HEADER_BYTES = 4096
 INDEX_HEADER_BYTES = 68
 """Of the header page; the rest but the slots is zeros."""
 SLOT_POSITIONS = (512, 1024)
@@ -79,11 +78,6 @@ assert _TRAILER.size == 124
 assert SUMMARY.itemsize == 12
 
 Summary = npt.NDArray[np.void]
-
-
-def entry_position(ordinal: int) -> int:
-    """Where the entry of an ordinal lies in the index file."""
-    return HEADER_BYTES + ordinal * ENTRY_BYTES
 
 
 class DamagedIndex(ValueError):

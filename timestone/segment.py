@@ -24,18 +24,10 @@ from timestone.compressed.framed_bytes import FramedBytes, FramedFile, open_fram
 from timestone.disk.files import Files
 from timestone.errors import CorruptRecord
 from timestone.format import names
-from timestone.index import (
-    HEADER_BYTES,
-    SUMMARY,
-    TRAILER_BYTES,
-    DamagedIndex,
-    Summary,
-    Trailer,
-    entry_position,
-)
+from timestone.index import SUMMARY, TRAILER_BYTES, DamagedIndex, Summary, Trailer
 from timestone.kernel import loops
 from timestone.kernel.crc import crc32c
-from timestone.kernel.entries import ENTRY, ENTRY_BYTES, Entries
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, Entries, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.record import FLAG_REMOVED
 

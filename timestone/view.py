@@ -36,15 +36,8 @@ from timestone.format.folder_listing import base_offsets, known_missing, listed_
 from timestone.format.identity import identity_from_indexes
 from timestone.format.store_listing import listed_logs, logs_of_store
 from timestone.format.topics import TopicDictionary
-from timestone.index import (
-    HEADER_BYTES,
-    Checkpoint,
-    DamagedIndex,
-    IndexHeader,
-    Trailer,
-    entry_position,
-)
-from timestone.kernel.entries import ENTRY, ENTRY_BYTES
+from timestone.index import Checkpoint, DamagedIndex, IndexHeader, Trailer
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, entry_position
 from timestone.readable import ReadableLog
 from timestone.reading.listed_segments import ListedSegments
 from timestone.reading.named_readers import Commitment, Commitments, ReaderId, check_commit, checked

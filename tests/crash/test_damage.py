@@ -16,8 +16,8 @@ from tests.support.seeds import rounds, run_seed, told_on_failure
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, TOPICS, Change, Look, Specimen, make_specimen
 from tests.support.step_clock import StepClock
 from timestone.config import LogConfig
-from timestone.index import HEADER_BYTES, SLOT_BYTES, SLOT_POSITIONS
-from timestone.kernel.entries import ENTRY_BYTES
+from timestone.index import SLOT_BYTES, SLOT_POSITIONS
+from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
 from timestone.record import encode_headers
 from timestone.repair.salvage import salvage_store
 

@@ -11,8 +11,7 @@ import timestone
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
 from timestone import CorruptLog, Log, LogConfig, LogView, OffsetsLost, Reader
 from timestone.config import Ack
-from timestone.index import HEADER_BYTES
-from timestone.kernel.entries import ENTRY_BYTES
+from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
 from timestone.repair.inspection import inspect_store
 
 pytestmark = pytest.mark.crash

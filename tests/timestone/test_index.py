@@ -14,7 +14,6 @@ from timestone.errors import UnsupportedFormat
 from timestone.index import (
     COMPACTED_VERSION,
     FORMAT_VERSION,
-    HEADER_BYTES,
     SLOT_BYTES,
     SLOT_POSITIONS,
     TRAILER_BYTES,
@@ -23,10 +22,9 @@ from timestone.index import (
     IndexHeader,
     TopicCounts,
     Trailer,
-    entry_position,
 )
 from timestone.kernel.crc import crc32c
-from timestone.kernel.entries import NO_TOPIC
+from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, entry_position
 
 PATH = Path("00000000000000001000.index")
 HEADER = IndexHeader(0x1122334455667788, 1000, 1_700_000_000_000_000, 3, bytes(range(16)))

@@ -16,9 +16,9 @@ from tests.support.segments import LOG_ID, make_segment
 from timestone import segment as segments
 from timestone.disk.files import Files
 from timestone.errors import CorruptRecord
-from timestone.index import HEADER_BYTES, IndexHeader, Trailer, entry_position
+from timestone.index import IndexHeader, Trailer
 from timestone.kernel import loops
-from timestone.kernel.entries import NO_TOPIC
+from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, entry_position
 from timestone.reading.segment_cache import OpenSegments
 from timestone.segment import Segment
 from timestone.writing.segment_writer import SegmentWriter

@@ -15,9 +15,9 @@ from typing import Self
 from timestone.disk.files import Files
 from timestone.errors import CorruptLog, UnsupportedFormat
 from timestone.format import names
-from timestone.index import HEADER_BYTES as INDEX_HEADER_BYTES
 from timestone.index import DamagedIndex, IndexHeader
 from timestone.kernel.crc import crc32c
+from timestone.kernel.entries import HEADER_BYTES as INDEX_HEADER_BYTES
 
 FORMAT_VERSION = 1
 HEADER_BYTES = 512

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from timestone.errors import UnsupportedFormat
 from timestone.index import (
-    HEADER_BYTES,
     INDEX_HEADER_BYTES,
     SLOT_BYTES,
     SLOT_POSITIONS,
@@ -18,9 +17,9 @@ from timestone.index import (
     DamagedIndex,
     IndexHeader,
     Trailer,
-    entry_position,
 )
 from timestone.kernel.crc import crc32c
+from timestone.kernel.entries import HEADER_BYTES, entry_position
 
 Read = Callable[[int, int], bytes]
 """Position and length to bytes."""

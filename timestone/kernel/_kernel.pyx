@@ -20,7 +20,7 @@ from libc.string cimport memcpy
 
 from collections import deque
 
-from timestone.index import HEADER_BYTES
+from timestone.kernel.entries import HEADER_BYTES
 from timestone.record import FLAG_REMOVED, Record
 
 cdef extern from "_crc32c.h" nogil:

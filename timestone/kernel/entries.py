@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 ENTRY_BYTES = 32
+HEADER_BYTES = 4096
+"""The header page of an index file, before its first entry."""
 NO_TOPIC = 0xFFFF_FFFF
 
 ENTRY = np.dtype(
@@ -34,3 +36,8 @@ ENTRY = np.dtype(
 assert ENTRY.itemsize == ENTRY_BYTES
 
 Entries = npt.NDArray[np.void]
+
+
+def entry_position(ordinal: int) -> int:
+    """Return the position of an entry in its index file."""
+    return HEADER_BYTES + ordinal * ENTRY_BYTES

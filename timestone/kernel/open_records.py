@@ -10,9 +10,8 @@ import struct
 from collections.abc import Callable, Sequence
 from mmap import mmap
 
-from timestone.index import entry_position
 from timestone.kernel.crc import crc32c
-from timestone.kernel.entries import ENTRY_BYTES
+from timestone.kernel.entries import ENTRY_BYTES, entry_position
 from timestone.record import FLAG_REMOVED, Record
 
 _UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc

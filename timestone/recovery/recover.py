@@ -31,7 +31,7 @@ from timestone.format.failed_fsync_marker import clear_doubt, copy_anew, is_doub
 from timestone.format.folder_listing import known_missing, listed_bases
 from timestone.format.quarantine import LostFiles
 from timestone.format.topics import TopicDictionary
-from timestone.index import entry_position
+from timestone.kernel.entries import entry_position
 from timestone.recovery.deferred_seals import Leftovers, may_wait
 from timestone.recovery.log_scan import LogExamination, continuation, topics_in_use
 from timestone.recovery.segment_report import Finding, State, describe, described

@@ -23,7 +23,6 @@ from timestone.disk.files import Files
 from timestone.format import names
 from timestone.format.index_check import damaged_parts
 from timestone.index import (
-    HEADER_BYTES,
     SUMMARY,
     TRAILER_BYTES,
     TRAILER_MAGIC,
@@ -32,10 +31,9 @@ from timestone.index import (
     IndexHeader,
     Summary,
     Trailer,
-    entry_position,
 )
 from timestone.kernel.crc import crc32c
-from timestone.kernel.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, NO_TOPIC, Entries, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.recovery.record_check import ends, holding
 from timestone.recovery.segment_report import Finding, State

@@ -16,8 +16,7 @@ from timestone.errors import CorruptLog, TimestoneError
 from timestone.format import names
 from timestone.format.identity import LogIdentity
 from timestone.format.topics import TopicDictionary
-from timestone.index import HEADER_BYTES
-from timestone.kernel.entries import ENTRY_BYTES
+from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
 from timestone.recovery.record_verifier import Proofs, ProvenRange
 from timestone.repair.log_copy import LogCopy
 from timestone.repair.missing_offsets import MissingOffsets

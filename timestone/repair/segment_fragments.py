@@ -17,16 +17,9 @@ from timestone.disk.files import Files
 from timestone.errors import UnsupportedFormat
 from timestone.format import names
 from timestone.format.deleted_files import deleted_up_to
-from timestone.index import (
-    HEADER_BYTES,
-    TRAILER_BYTES,
-    Checkpoint,
-    DamagedIndex,
-    IndexHeader,
-    Trailer,
-)
+from timestone.index import TRAILER_BYTES, Checkpoint, DamagedIndex, IndexHeader, Trailer
 from timestone.kernel import loops
-from timestone.kernel.entries import ENTRY, ENTRY_BYTES
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.recovery.record_verifier import CHUNK_ENTRIES, ByteSource, EntrySource, RawFile
 

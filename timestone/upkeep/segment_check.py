@@ -14,7 +14,8 @@ from timestone.compressed.frame_table import FRAME_BYTES_MAX
 from timestone.compressed.framed_bytes import FramedBytes, FramedFile, open_framed
 from timestone.disk.files import Files
 from timestone.format.index_check import damaged_parts
-from timestone.index import HEADER_BYTES, TRAILER_BYTES
+from timestone.index import TRAILER_BYTES
+from timestone.kernel.entries import HEADER_BYTES
 from timestone.recovery.record_verifier import (
     NO_BYTES,
     NO_ENTRY,

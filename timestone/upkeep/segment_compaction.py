@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from timestone.disk.files import Files
-from timestone.index import HEADER_BYTES, TRAILER_BYTES, Checkpoint, IndexHeader, Trailer
-from timestone.kernel.entries import NO_TOPIC, Entries
+from timestone.index import TRAILER_BYTES, Checkpoint, IndexHeader, Trailer
+from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, Entries
 from timestone.reading.segment_cache import OpenSegments
 from timestone.record import FLAG_REMOVED
 from timestone.segment import Run, Segment

@@ -20,18 +20,9 @@ import numpy as np
 
 from timestone.disk.files import Files
 from timestone.format import names
-from timestone.index import (
-    HEADER_BYTES,
-    TRAILER_BYTES,
-    Checkpoint,
-    FrameLayout,
-    IndexHeader,
-    TopicCounts,
-    Trailer,
-    entry_position,
-)
+from timestone.index import TRAILER_BYTES, Checkpoint, FrameLayout, IndexHeader, TopicCounts, Trailer
 from timestone.kernel.crc import crc32c
-from timestone.kernel.entries import ENTRY, ENTRY_BYTES, Entries
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, Entries, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.record import FLAG_REMOVED
 

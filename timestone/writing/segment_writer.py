@@ -16,9 +16,9 @@ import numpy as np
 
 from timestone.disk.files import Files
 from timestone.format import names
-from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader, Trailer, entry_position
+from timestone.index import Checkpoint, IndexHeader, Trailer
 from timestone.kernel import loops
-from timestone.kernel.entries import ENTRY, ENTRY_BYTES
+from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.reading.stored_bytes import StoredBytes
 from timestone.writing.sealing import seal_in_place, seal_index

@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.segments import make_segment
 from timestone.format.index_check import damaged_parts
-from timestone.index import HEADER_BYTES, SLOT_POSITIONS
+from timestone.index import SLOT_POSITIONS
+from timestone.kernel.entries import HEADER_BYTES
 from timestone.segment import Segment
 
 

@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.interleaved import interleaved
-from timestone.index import HEADER_BYTES
 from timestone.kernel import open_records
 from timestone.kernel import pure as pure_kernel
-from timestone.kernel.entries import ENTRY_BYTES, NO_TOPIC
+from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES, NO_TOPIC
 from timestone.record import FLAG_REMOVED, Record
 
 SALT, BASE, NAMES = 0x1234_5678, 500, ["a", None, "c/d"]

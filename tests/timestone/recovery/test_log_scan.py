@@ -8,7 +8,8 @@ from tests.support.faulty_files import FaultyFiles
 from timestone.config import SEGMENT_ENTRIES_MAX
 from timestone.disk.files import Files
 from timestone.format import names
-from timestone.index import IndexHeader, entry_position
+from timestone.index import IndexHeader
+from timestone.kernel.entries import entry_position
 from timestone.recovery.log_scan import LogExamination, continuation, topics_in_use
 from timestone.recovery.segment_report import Finding, State
 from timestone.writing.segment_writer import SegmentWriter

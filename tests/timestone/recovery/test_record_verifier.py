@@ -9,9 +9,8 @@ import pytest
 from tests.support.faulty_files import FaultyFiles
 from timestone.disk.files import Files
 from timestone.errors import CorruptLog
-from timestone.index import HEADER_BYTES
 from timestone.kernel.crc import crc32c
-from timestone.kernel.entries import ENTRY, NO_TOPIC
+from timestone.kernel.entries import ENTRY, HEADER_BYTES, NO_TOPIC
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.recovery.record_verifier import ByteSource, EntrySource, Proofs, RawFile
 

@@ -19,7 +19,7 @@ from tests.support.workload import Workload, crash_config
 from timestone.config import Ack, Compression, LogConfig, Recovery
 from timestone.disk.catalog import Catalog
 from timestone.errors import CorruptLog, LogFailed
-from timestone.index import entry_position
+from timestone.kernel.entries import entry_position
 from timestone.writing import segment_writer
 from timestone.writing.segment_writer import RESERVE_OFFSETS
 

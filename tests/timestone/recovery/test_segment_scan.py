@@ -9,9 +9,9 @@ import pytest
 from tests.support.faulty_files import FaultyFiles
 from timestone.disk.files import Files
 from timestone.errors import UnsupportedFormat
-from timestone.index import HEADER_BYTES, SLOT_BYTES, SLOT_POSITIONS, IndexHeader, entry_position
+from timestone.index import SLOT_BYTES, SLOT_POSITIONS, IndexHeader
 from timestone.kernel.crc import crc32c
-from timestone.kernel.entries import ENTRY_BYTES
+from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES, entry_position
 from timestone.recovery.segment_report import Finding, State
 from timestone.recovery.segment_scan import examine
 from timestone.writing.segment_writer import SegmentWriter

@@ -12,7 +12,7 @@ from tests.support.expiring_store import HOUR_MS, ExpiringStore, expiring_store
 from tests.support.faulty_files import FaultyFiles
 from tests.support.specimen import FOLDER, INDEX, SEGMENT, Specimen, make_specimen
 from timestone.errors import CorruptLog, NotAStore, UnknownLog
-from timestone.index import HEADER_BYTES, entry_position
+from timestone.kernel.entries import HEADER_BYTES, entry_position
 from timestone.repair.inspection import (
     EXIT_CLEAN,
     EXIT_CORRUPT,

@@ -6,9 +6,9 @@ import pytest
 
 from timestone.disk.files import Files
 from timestone.format import names
-from timestone.index import HEADER_BYTES, IndexHeader
+from timestone.index import IndexHeader
 from timestone.kernel.crc import crc32c
-from timestone.kernel.entries import ENTRY_BYTES, NO_TOPIC
+from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES, NO_TOPIC
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.recovery.record_verifier import Proofs
 from timestone.repair.segment_fragments import Remains, log_ids, remains_of

@@ -14,8 +14,7 @@ from tests.support.compacted import Appended, append, check, shown
 from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.expiring_store import HOUR_MS, ExpiringStore
 from timestone import CorruptRecord, Draft, Log, OffsetOutOfRange
-from timestone.index import entry_position
-from timestone.kernel.entries import ENTRY
+from timestone.kernel.entries import ENTRY, entry_position
 from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
 from timestone.repair.inspection import EXIT_CLEAN, inspect_store
 from timestone.upkeep.compaction import SPACE, LatestOffsets, Progress

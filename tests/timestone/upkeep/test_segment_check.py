@@ -8,7 +8,7 @@ import pytest
 import timestone
 from tests.support.faulty_files import FaultyFiles
 from timestone.disk.files import Files
-from timestone.index import HEADER_BYTES
+from timestone.kernel.entries import HEADER_BYTES
 from timestone.segment import Segment
 from timestone.upkeep.segment_check import SegmentCheck
 

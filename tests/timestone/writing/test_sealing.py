@@ -14,16 +14,8 @@ from tests.support.faulty_files import FaultyFiles
 from tests.support.waiting import wait_for_seals
 from timestone.disk.files import Files
 from timestone.format import names
-from timestone.index import (
-    HEADER_BYTES,
-    TRAILER_BYTES,
-    TRAILER_MAGIC,
-    Checkpoint,
-    IndexHeader,
-    Trailer,
-    entry_position,
-)
-from timestone.kernel.entries import NO_TOPIC
+from timestone.index import TRAILER_BYTES, TRAILER_MAGIC, Checkpoint, IndexHeader, Trailer
+from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.recovery.segment_report import State
 from timestone.recovery.segment_scan import examine

@@ -17,9 +17,9 @@ from tests.support.power_loss import Disk, Loss
 from tests.support.recording_files import RecordingFiles, Renamed
 from timestone.disk.files import Files
 from timestone.format import names
-from timestone.index import HEADER_BYTES, Checkpoint, IndexHeader
+from timestone.index import Checkpoint, IndexHeader
 from timestone.kernel import loops
-from timestone.kernel.entries import ENTRY_BYTES
+from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES
 from timestone.recovery.segment_report import State
 from timestone.recovery.segment_scan import examine
 from timestone.writing import segment_writer
