@@ -50,7 +50,7 @@ import numpy.typing as npt
 
 from timestone.errors import UnsupportedFormat
 from timestone.kernel.crc import crc32c
-from timestone.kernel.entries import ENTRY_BYTES
+from timestone.kernel.entries import ENTRY_BYTES, entry_position
 
 FORMAT_VERSION = 1
 REWRITTEN_VERSION = 2

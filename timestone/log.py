@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from timestone.commit.background_seal import Sealer
 from timestone.commit.commit_delay import FlushGroups
+from timestone.commit.committer import Committer
 from timestone.commit.inline_writes import MOST_BYTES, SLOW_S, DirectWrites
 from timestone.commit.submission import Submission
 from timestone.commit.submission_queue import SubmissionQueue
@@ -28,21 +30,20 @@ from timestone.format.topics import TopicDictionary
 from timestone.index import Trailer
 from timestone.kernel.entries import ENTRY_BYTES, NO_TOPIC
 from timestone.readable import ReadableLog
+from timestone.reading.named_readers import ReaderStore
 from timestone.reading.segment_list import History
-from timestone.reading.tail_cache import LogTail, TailRun
+from timestone.reading.tail_cache import LogTail, TailBudget, TailRun
 from timestone.reading.wakeups import Waiter
 from timestone.record import encode_headers, user_headers
 from timestone.recovery.deferred_seals import Leftovers
 from timestone.segment import Segment
 from timestone.upkeep.compaction import LogCompaction
 from timestone.upkeep.compression import LogCompression
+from timestone.upkeep.host import UpkeptStore
 from timestone.upkeep.retention import Retention
 from timestone.upkeep.segment_rewrites import Rewrites
 from timestone.writing.active_segment import Appender, LogPlace, RescueFailed
 from timestone.writing.write_batch import Draft
-
-if TYPE_CHECKING:
-    from timestone.store import Store
 
 Result = TypeVar("Result")
 _LOGGER = logging.getLogger("timestone")
@@ -53,13 +54,25 @@ _SMALL_FLUSH_BYTES = 1024 * 1024
 """A write beside a flush of at most so much takes as long as alone."""
 
 
+class LogOwner(UpkeptStore, ReaderStore, Protocol):
+    """What a log needs of its store: implemented by `timestone.store.Store`."""
+
+    boot_id: bytes
+    tail_budget: TailBudget
+    committer: Committer
+    sealer: Sealer
+
+    def remember(self, log: "Log", config: LogConfig) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
 class Log(ReadableLog):
     """One partition of a log in an open store. Made by `Store.log`; every method may be called by any
     thread."""
 
     def __init__(
         self,
-        store: "Store",
+        store: LogOwner,
         folder: Path,
         topics: TopicDictionary,
         config: LogConfig,

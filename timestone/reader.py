@@ -5,26 +5,56 @@ thread at a time; `wake` is called by the thread that appends."""
 
 import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Protocol, Self
 
 from timestone.config import MIB
 from timestone.disk.signal_safe_event import Flag
 from timestone.errors import OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.filters import validate_filter
+from timestone.format.topics import TopicDictionary
 from timestone.reading.batch import Batch
+from timestone.reading.named_readers import NamedReaders
 from timestone.reading.retention_hold import Pin
 from timestone.reading.tail_cache import SingleRecord
 from timestone.reading.topic_mask import TopicChoice
+from timestone.reading.wakeups import Wakeups
 from timestone.record import Record
-
-if TYPE_CHECKING:
-    from timestone.readable import ReadableLog
 
 Start = int | Literal["earliest", "latest"]
 READ_RECORDS = 65_536
 READ_BYTES = MIB
 """What one read returns at most when it is not told: these bound what a batch takes in memory."""
+
+
+class ReadFrom(Protocol):
+    """What a reader needs of a log. Implemented by `timestone.readable.ReadableLog`, whose methods these are."""
+
+    name: str
+    partition: int
+    folder: Path
+    topics: TopicDictionary
+    wakeups: Wakeups
+    named_readers: NamedReaders
+
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+
+    def check_open(self) -> None: ...
+    def single(self, offset: int) -> SingleRecord | None: ...
+    def read(self, offset: int, *, max_records: int = ..., max_bytes: int = ...) -> Batch: ...
+    def read_matching(
+        self,
+        offset: int,
+        choice: TopicChoice,
+        *,
+        max_records: int,
+        max_bytes: int,
+        max_scan: int | None = None,
+    ) -> Batch: ...
 
 
 class Reader:
@@ -38,7 +68,7 @@ class Reader:
 
     def __init__(
         self,
-        log: "ReadableLog",
+        log: ReadFrom,
         start: Start = "earliest",
         topics: str | Sequence[str] | None = None,
         name: str | None = None,

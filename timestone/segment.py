@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +30,6 @@ from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, Entries, entry_position
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.record import FLAG_REMOVED
-
-if TYPE_CHECKING:
-    from timestone.reading.segment_cache import OpenSegments
-
 
 Ordinals = npt.NDArray[np.int64]
 
@@ -125,6 +121,14 @@ class Run:
     position: int
 
 
+class SegmentCache(Protocol):
+    """Keeps the files of the segments open that were read last. Implemented by `OpenSegments`."""
+
+    frames: DecodedFrames
+
+    def used(self, segment: "Segment") -> None: ...
+
+
 class Segment:
     """The records [base, base + count) of a log. Thread-safe for readers; one writer may raise `count`."""
 
@@ -134,7 +138,7 @@ class Segment:
         folder: Path,
         base_offset: int,
         log_id: int,
-        open_segments: "OpenSegments",
+        open_segments: SegmentCache,
         *,
         count: int = 0,
         trailer: Trailer | None = None,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+import timestone
 from pyspark_timestone.errors import SinkFailed
 from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
 from pyspark_timestone.jvm.worker_process import end_quietly
@@ -101,7 +102,7 @@ def _stage(
     freeze_worker_heap()
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
-    part = Poster(options.path).stage(group, frames(iterator, options.topic, options.flags))
+    part = Poster(options.path, timestone.open).stage(group, frames(iterator, options.topic, options.flags))
     return Staged(task, part, group, query_id)
 
 
@@ -122,7 +123,7 @@ def _post(
     staged = _staged(messages)
     if not staged:
         return
-    poster = Poster(options.path)
+    poster = Poster(options.path, timestone.open)
     parts = tuple(one.part for one in staged)
     posting = Posting(options.log, options.partition, producer, number, parts, remembered)
     poster.post(posting, timeout_s=options.timeout_s)
@@ -131,4 +132,4 @@ def _post(
 
 
 def _discard(options: SinkOptions, messages: list[WriterCommitMessage | None]) -> None:
-    Poster(options.path).discard(one.part for one in _staged(messages))
+    Poster(options.path, timestone.open).discard(one.part for one in _staged(messages))

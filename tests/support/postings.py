@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+import timestone
 from timestone.spool.format import NO_TOPIC_NUMBER, Frame, Posting
 from timestone.spool.producer import Poster
 
@@ -28,6 +29,6 @@ def staged(
     path: Path, parts: Sequence[Sequence[Frame]], *, number: int = 0, remembered: bool = True
 ) -> Posting:
     """A posting whose parts are staged, to be posted."""
-    poster = Poster(path)
+    poster = Poster(path, timestone.open)
     names = tuple(poster.stage("test", frames) for frames in parts)
     return Posting(LOG, 0, "producer", number, names, remembered)

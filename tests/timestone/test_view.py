@@ -45,6 +45,11 @@ def place(tmp_path: Path) -> Iterator[ExpiringStore]:
         yield place
 
 
+def owner(log: Log) -> timestone.Store:
+    assert isinstance(log._store, timestone.Store)
+    return log._store
+
+
 def numbers(log: timestone.LogView, topics: str | None = None) -> list[int]:
     return [int(record.payload) for record in log.reader(topics=topics)]
 
@@ -325,7 +330,7 @@ def test_log_that_was_deleted_is_unknown_and_one_of_its_name_is_another(root: Pa
     log.append_many([b"0", b"1"], topic="t")
     with timestone.view(root) as view:
         old = view.log("a")
-        store = log._store
+        store = owner(log)
         store.delete_log("a")
         for look in (old.refresh, lambda: view.log("a")):
             with pytest.raises(UnknownLog, match="no log named 'a-0'"):
@@ -339,8 +344,8 @@ def test_reader_that_was_opened_on_a_deleted_log_is_not_given_the_new_one(root: 
     log.append(b"0")
     with timestone.view(root) as view:
         old = view.log("a")
-        log._store.delete_log("a")
-        log._store.log("a").append(b"1")
+        owner(log).delete_log("a")
+        owner(log).log("a").append(b"1")
         with pytest.raises(UnknownLog, match=f"a-0 with the id {log.id:016x}"):
             old.refresh()
 

@@ -2,13 +2,10 @@
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from timestone.commit.committed_log import CommittedLog
 from timestone.commit.log_thread import LogThread
 from timestone.kernel import loops
-
-if TYPE_CHECKING:
-    from timestone.log import Log
 
 _LOGGER = logging.getLogger("timestone")
 
@@ -16,13 +13,13 @@ _LOGGER = logging.getLogger("timestone")
 class Flusher:
     """Flushes in the background, one log at a time."""
 
-    def __init__(self, left: "Callable[[Log], None]") -> None:
+    def __init__(self, left: Callable[[CommittedLog], None]) -> None:
         """`left` is told of a log with records that came while it was flushed."""
         self._left = left
-        self._expected: set[Log] = set()
+        self._expected: set[CommittedLog] = set()
         self._thread = LogThread("timestone-flusher", self._flush)
 
-    def expect(self, log: "Log") -> None:
+    def expect(self, log: CommittedLog) -> None:
         """The log has written something that is to be durable soon. One caller at a time."""
         if log not in self._expected:
             self._expected.add(log)
@@ -32,7 +29,7 @@ class Flusher:
         """Flush what is waiting and end the thread."""
         self._thread.stop()
 
-    def _flush(self, log: "Log") -> None:
+    def _flush(self, log: CommittedLog) -> None:
         try:
             log.sync_queued()
         except Exception:

@@ -1,12 +1,9 @@
 """The thread that seals rolled segments, so that no append waits for the flush of a whole segment."""
 
 import logging
-from typing import TYPE_CHECKING
 
+from timestone.commit.committed_log import CommittedLog
 from timestone.commit.log_thread import LogThread
-
-if TYPE_CHECKING:
-    from timestone.log import Log
 
 _LOGGER = logging.getLogger("timestone")
 
@@ -17,7 +14,7 @@ class Sealer:
     def __init__(self) -> None:
         self._thread = LogThread("timestone-sealer", _seal)
 
-    def expect(self, log: "Log") -> None:
+    def expect(self, log: CommittedLog) -> None:
         """The log has a rolled segment."""
         self._thread.put(log)
 
@@ -30,7 +27,7 @@ class Sealer:
         self._thread.stop()
 
 
-def _seal(log: "Log") -> None:
+def _seal(log: CommittedLog) -> None:
     try:
         log.seal_rolled()
     except OSError as error:

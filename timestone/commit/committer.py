@@ -8,12 +8,9 @@ wakes once, `sync_interval_ms` later."""
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
 
 from timestone.commit.background_flush import Flusher
-
-if TYPE_CHECKING:
-    from timestone.log import Log
+from timestone.commit.committed_log import CommittedLog
 
 _LOGGER = logging.getLogger("timestone")
 
@@ -27,22 +24,22 @@ class Committer:
         # Callers take the lock itself: a Ctrl-C inside of the condition's own code would leave it taken for ever.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._to_write: dict[Log, None] = {}
-        self._deadlines: dict[Log, float] = {}
-        self._gathering: Log | None = None
+        self._to_write: dict[CommittedLog, None] = {}
+        self._deadlines: dict[CommittedLog, float] = {}
+        self._gathering: CommittedLog | None = None
         """Whose next flush waits for more."""
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="timestone-committer", daemon=True)
         self._thread.start()
 
-    def expect_write(self, log: "Log") -> None:
+    def expect_write(self, log: CommittedLog) -> None:
         """The log has submissions in its queue, or written ones that wait for a flush."""
         with self._lock:
             self._to_write[log] = None
             if log is not self._gathering or not log.gathers:
                 self._changed.notify()
 
-    def expect_sync(self, log: "Log") -> None:
+    def expect_sync(self, log: CommittedLog) -> None:
         """The log has written something nobody waits for: have it synced when the interval is over, or at
         once when a lot has gathered."""
         if log in self._deadlines and not log.sync_wanted:
@@ -81,7 +78,7 @@ class Committer:
                     # served.
                     _LOGGER.exception("%s-%d: the committer could not serve it", log.name, log.partition)
 
-    def _serve(self, log: "Log", *, flush: bool, alone: bool) -> None:
+    def _serve(self, log: CommittedLog, *, flush: bool, alone: bool) -> None:
         log.write_queued()
         if alone and log.awaited:
             self._gather(log)
@@ -96,7 +93,7 @@ class Committer:
         elif log.dirty:
             self.expect_sync(log)
 
-    def _gather(self, log: "Log") -> None:
+    def _gather(self, log: CommittedLog) -> None:
         """Wait for what the next flush of a log should carry, but not while another log has something to write."""
         with self._lock:
             if log.gathers and not self._stopping and not self._to_write.keys() - {log}:
@@ -105,7 +102,7 @@ class Committer:
                 self._gathering = None
         log.write_queued()
 
-    def _due(self) -> "list[Log]":
+    def _due(self) -> list[CommittedLog]:
         now = time.monotonic()
         return [log for log, deadline in self._deadlines.items() if deadline <= now]
 

@@ -3,25 +3,22 @@
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from timestone.commit.committed_log import CommittedLog
 from timestone.disk.signal_safe_event import Flag
-
-if TYPE_CHECKING:
-    from timestone.log import Log
 
 
 class LogThread:
     """Runs until `stop`. A daemon: a program that does not close its store is not held up by it."""
 
-    def __init__(self, name: str, serve: "Callable[[Log], None]") -> None:
+    def __init__(self, name: str, serve: Callable[[CommittedLog], None]) -> None:
         """`serve` is called by the thread, and deals with its errors itself: one that it raises ends the thread."""
         self._serve = serve
-        self._logs: queue.SimpleQueue[Log | Flag | None] = queue.SimpleQueue()
+        self._logs: queue.SimpleQueue[CommittedLog | Flag | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, log: "Log") -> None:
+    def put(self, log: CommittedLog) -> None:
         """Serve this log when those before it are done."""
         self._logs.put(log)
 

@@ -19,15 +19,12 @@ import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import CorruptLog, OffsetOutOfRange, ReaderInUse
 from timestone.format import names
 from timestone.reading.retention_hold import Pin
-
-if TYPE_CHECKING:
-    from timestone.reader import Reader
 
 SPACE = "readers"
 """The space of the catalogue's documents; a key is `<log>-<partition>/<name>`."""
@@ -194,7 +191,7 @@ class NamedReaders:
         self._partition = partition
         self._store = store
         # Weak: a reader that was dropped without `close` does not hold its name for ever.
-        self._open: weakref.WeakValueDictionary[str, Reader] = weakref.WeakValueDictionary()
+        self._open: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
 
     def committed(self, name: str) -> Commitment | None:
@@ -211,13 +208,13 @@ class NamedReaders:
         """Store an offset durably. Raises what `Reader.commit` does."""
         self._store.commit_readers({self._id(name): offset}, pin=pin)
 
-    def take(self, name: str, reader: "Reader") -> None:
+    def take(self, name: str, reader: object) -> None:
         """Let a reader hold a name until `release`. Raises ReaderInUse."""
         with self._lock:
             if self._open.setdefault(name, reader) is not reader:
                 raise ReaderInUse(names.log_folder(self._log, self._partition), name)
 
-    def release(self, name: str, reader: "Reader") -> None:
+    def release(self, name: str, reader: object) -> None:
         with self._lock:
             if self._open.get(name) is reader:
                 del self._open[name]

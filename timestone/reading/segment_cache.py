@@ -3,12 +3,9 @@ maps."""
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
 from timestone.compressed.frame_cache import DecodedFrames
-
-if TYPE_CHECKING:
-    from timestone.segment import Segment
+from timestone.segment import Segment
 
 
 class OpenSegments:
@@ -25,7 +22,7 @@ class OpenSegments:
         self._last: Segment | None = None
         self._lock = threading.Lock()
 
-    def used(self, segment: "Segment") -> None:
+    def used(self, segment: Segment) -> None:
         """Note a read. Cheap when the same segment is read again."""
         if segment is self._last:
             return
@@ -37,7 +34,7 @@ class OpenSegments:
         if evicted is not None:
             evicted.release()
 
-    def forget(self, segment: "Segment") -> None:
+    def forget(self, segment: Segment) -> None:
         """The segment was replaced or deleted."""
         with self._lock:
             self._recent.pop(id(segment), None)

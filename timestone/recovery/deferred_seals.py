@@ -6,6 +6,7 @@ says until `settle` has flushed and sealed it, and nothing may come to lie behin
 
 from collections.abc import Callable, Sequence
 
+from timestone.index import Trailer
 from timestone.recovery.segment_report import Finding, State
 
 
@@ -24,11 +25,12 @@ class Leftovers:
         first = self._findings[0]
         return first.base_offset + min(first.watermark, first.count)
 
-    def settle(self) -> Sequence[Finding]:
-        """Make them durable, and return them. Raises OSError: they still wait, try again; LogFailed: nobody knows what
+    def settle(self) -> dict[int, Trailer | None]:
+        """Make them durable, and return the trailer of each by its base offset; None for one that could not be sealed.
+        Raises OSError: they still wait, try again; LogFailed: nobody knows what
         the disk holds."""
         self._settle()
-        return self._findings
+        return {finding.base_offset: finding.trailer for finding in self._findings}
 
 
 def may_wait(finding: Finding) -> bool:

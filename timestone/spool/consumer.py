@@ -23,11 +23,13 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from timestone.config import Ack
+from timestone.disk.catalog import Catalog
+from timestone.disk.files import Files
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import (
     CorruptLog,
@@ -45,10 +47,7 @@ from timestone.log import Log
 from timestone.spool.doorbell import Bell
 from timestone.spool.format import MARK_BYTES, Posting, read_frames
 
-if TYPE_CHECKING:
-    from timestone.store import Store
-
-SPACE = "postings"
+SPACE = names.INBOX_SPACE
 """The space of the catalogue's documents; a key is `<log>-<partition>/<producer>`."""
 STAGING_NAME = "staging"
 BELL_NAME = "bell"
@@ -91,10 +90,20 @@ class Progress:
             raise CorruptLog(path, f"what producer {key!r} has posted cannot be read: {error!r}") from error
 
 
+class InboxStore(Protocol):
+    """What an inbox needs of its store: implemented by `timestone.store.Store`."""
+
+    path: Path
+    files: Files
+    documents: Catalog
+
+    def log(self, name: str, partition: int = 0) -> Log: ...
+
+
 class Inbox:
     """The inbox of an open store."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: InboxStore) -> None:
         self._store = store
         self._files = store.files
         self._folder = store.path / names.INBOX_NAME

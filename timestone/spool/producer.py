@@ -9,8 +9,9 @@ Any number of processes may stage parts; one of them posts. Until then nothing o
 import contextlib
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol
 
 from timestone.disk.files import Files
 from timestone.disk.json_document import json_object
@@ -26,7 +27,6 @@ from timestone.spool.consumer import (
 )
 from timestone.spool.doorbell import ring
 from timestone.spool.format import Frame, Posting
-from timestone.store import open_store
 
 TIMEOUT_S = 60.0
 _LOOK_S = 0.002
@@ -37,12 +37,20 @@ _RING_S = 0.5
 _FILES = Files()
 
 
+class Closeable(Protocol):
+    """An open store."""
+
+    def close(self) -> None: ...
+
+
 class Poster:
     """Hands records to the owner of the store in a directory, whoever that is. Any thread may call."""
 
-    def __init__(self, path: Path) -> None:
-        """path: of the store, which is made when it is missing."""
+    def __init__(self, path: Path, open_store: Callable[[Path], Closeable]) -> None:
+        """path: of the store, which is made when it is missing. open_store: `timestone.open`, for a store that no
+        process owns."""
         self.path = path
+        self._open_store = open_store
         self._folder = path / names.INBOX_NAME
 
     def stage(self, group: str, frames: Iterable[Frame]) -> str:
@@ -116,7 +124,7 @@ class Poster:
             return "its owner"
         try:
             # Opening appends what waits, as the owner of the moment.
-            open_store(self.path).close()
+            self._open_store(self.path).close()
         except StoreLocked as error:
             return f"process {error.pid}, which owns the store and does not accept postings,"
         return ""

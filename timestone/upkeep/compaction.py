@@ -24,7 +24,6 @@ import json
 import logging
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -35,13 +34,10 @@ from timestone.index import DamagedIndex
 from timestone.kernel.entries import ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
 from timestone.segment import Segment
+from timestone.upkeep.host import UpkeptLog, UpkeptStore
 from timestone.upkeep.segment_compaction import CompactedCopy
 from timestone.upkeep.sliced_pass import SlicedPass, Slices
 from timestone.writing.segment_swap import check_space
-
-if TYPE_CHECKING:
-    from timestone.log import Log
-    from timestone.store import Store
 
 _LOGGER = logging.getLogger("timestone")
 SPACE = "compaction"
@@ -124,7 +120,7 @@ class LatestOffsets:
 class LogCompaction:
     """Compacts one log. Any thread may call; one works at a time."""
 
-    def __init__(self, log: "Log", store: "Store") -> None:
+    def __init__(self, log: UpkeptLog, store: UpkeptStore) -> None:
         self._log = log
         self._store = store
         self._passes = SlicedPass(lambda: self._pass(at_once=False))

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from timestone.compressed.dictionaries import dictionary_numbers, read_dictionary, write_dictionary
 from timestone.compressed.frame_table import FRAME_BYTES, frame_count
@@ -19,13 +18,10 @@ from timestone.disk.files import Files
 from timestone.errors import CorruptRecord
 from timestone.recovery.record_verifier import RawFile
 from timestone.segment import Segment
+from timestone.upkeep.host import UpkeptLog, UpkeptStore
 from timestone.upkeep.segment_compression import CompressedCopy, NotProven
 from timestone.upkeep.sliced_pass import SlicedPass, Slices
 from timestone.writing.segment_swap import check_space
-
-if TYPE_CHECKING:
-    from timestone.log import Log
-    from timestone.store import Store
 
 _LOGGER = logging.getLogger("timestone")
 _WORTH = 0.9
@@ -44,7 +40,7 @@ _PIECE_BYTES = KIB
 class LogCompression:
     """Compresses the sealed segments of one log. Any thread may call; one works at a time."""
 
-    def __init__(self, log: "Log", store: "Store") -> None:
+    def __init__(self, log: UpkeptLog, store: UpkeptStore) -> None:
         self._log = log
         self._store = store
         self._passes = SlicedPass(self._pass)

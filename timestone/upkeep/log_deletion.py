@@ -19,12 +19,17 @@ from timestone.disk.catalog import Catalog
 from timestone.disk.files import Files
 from timestone.format import damage_report, names
 from timestone.reading import named_readers
-from timestone.spool import consumer
 from timestone.upkeep import compaction, retention
 
 SPACE = "deletions"
 """The space of the catalogue's documents: `<log>-<partition>` of a folder that is to go."""
-_KEPT_FOR_LOGS = (compaction.SPACE, damage_report.SPACE, consumer.SPACE, named_readers.SPACE, retention.SPACE)
+_KEPT_FOR_LOGS = (
+    compaction.SPACE,
+    damage_report.SPACE,
+    names.INBOX_SPACE,
+    named_readers.SPACE,
+    retention.SPACE,
+)
 """Spaces whose keys are the folder of a log, or begin with that and a slash."""
 
 

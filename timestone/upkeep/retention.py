@@ -23,17 +23,13 @@ import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from timestone.config import LogConfig
 from timestone.format.deleted_files import delete_pair, segment_files
 from timestone.reading.retention_hold import Pin
 from timestone.segment import Segment
 from timestone.upkeep.age_marks import AgeMarks
-
-if TYPE_CHECKING:
-    from timestone.log import Log
-    from timestone.store import Store
+from timestone.upkeep.host import UpkeptLog, UpkeptStore
 
 _LOGGER = logging.getLogger("timestone")
 SPACE = "retention"
@@ -64,7 +60,7 @@ def too_many(sizes: Sequence[int], more_bytes: int, limit_bytes: int) -> int:
 class Retention:
     """Keeps one log within its limits. Any thread may call; one works at a time."""
 
-    def __init__(self, log: "Log", store: "Store") -> None:
+    def __init__(self, log: UpkeptLog, store: UpkeptStore) -> None:
         self._log = log
         self._store = store
         self._growing = (-1, 0)

@@ -11,19 +11,16 @@ import json
 import logging
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from timestone.disk.json_document import json_object
 from timestone.errors import CorruptLog, UnknownLog
 from timestone.format.damage_report import SPACE, Damage, damage_key, encode_damage, known_damage
 from timestone.recovery.record_verifier import UnprovenRange
 from timestone.segment import Segment
+from timestone.upkeep.host import UpkeptLog, UpkeptStore
 from timestone.upkeep.segment_check import SegmentCheck
 from timestone.upkeep.sliced_pass import SlicedPass, Slices
-
-if TYPE_CHECKING:
-    from timestone.log import Log
-    from timestone.store import Store
 
 _LOGGER = logging.getLogger("timestone")
 _PASS = "pass"
@@ -34,10 +31,17 @@ _SLICE_BYTES = 256 * 1024
 _LOGGED_MOST = 20
 
 
+class ScrubbedStore(UpkeptStore, Protocol):
+    """A store whose logs are found by name."""
+
+    def log_names(self) -> list[tuple[str, int]]: ...
+    def log(self, name: str, partition: int = 0, *, create: bool = True) -> UpkeptLog: ...
+
+
 class Scrubber:
     """Verifies the sealed segments of a store. Used by one thread at a time, either for `run` or for `scrub`."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: ScrubbedStore) -> None:
         self._store = store
         self._rate = store.config.scrub_bytes_per_s
         self._interval_s = store.config.scrub_interval_ms / 1000
@@ -98,7 +102,7 @@ class Scrubber:
             self._put(dict.fromkeys(self._known - live))
         self._at = None
 
-    def _check(self, log: "Log", segment: Segment) -> Iterator[int]:
+    def _check(self, log: UpkeptLog, segment: Segment) -> Iterator[int]:
         try:
             check = SegmentCheck(self._store.files, segment)
             yield from check.slices(_SLICE_BYTES)
@@ -113,7 +117,7 @@ class Scrubber:
         if log.rewrites.is_current(segment):  # else its files may have changed under the check
             self._report(log, segment, check.damaged)
 
-    def _report(self, log: "Log", segment: Segment, found: list[UnprovenRange]) -> None:
+    def _report(self, log: UpkeptLog, segment: Segment, found: list[UnprovenRange]) -> None:
         key = damage_key(log.name, log.partition, segment.base_offset)
         if not found:
             if key in self._known:

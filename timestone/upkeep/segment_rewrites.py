@@ -6,23 +6,40 @@ is written is up to `compression.py` and `compaction.py`, in which order on the 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from timestone.format.deleted_files import DeletedFiles
 from timestone.index import Trailer
+from timestone.reading.segment_cache import OpenSegments
+from timestone.reading.segment_list import History
 from timestone.segment import Segment
+from timestone.upkeep.maintenance import Maintenance
 from timestone.writing.segment_swap import Replacement
 
-if TYPE_CHECKING:
-    from timestone.log import Log
-    from timestone.store import Store
-
 _LONGEST_WAIT_S = 5.0
+
+
+class RewrittenLog(Protocol):
+    """A log whose sealed segments can be exchanged for rewritten ones."""
+
+    @property
+    def history(self) -> History: ...
+
+    def exchange(self, segment: Segment, trailer: Trailer) -> None: ...
+
+
+class RewritingStore(Protocol):
+    """What the logs of a store share for that."""
+
+    open_segments: OpenSegments
+    deleted_files: DeletedFiles
+    maintenance: Maintenance
 
 
 class Rewrites:
     """The rewriting of one log's sealed segments. Any thread may call."""
 
-    def __init__(self, log: "Log", store: "Store") -> None:
+    def __init__(self, log: RewrittenLog, store: RewritingStore) -> None:
         self._log = log
         self._store = store
         self._claims: dict[int, object] = {}

@@ -7,11 +7,11 @@ method except `flush` and `seal`."""
 
 import collections
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from timestone.config import LogConfig
 from timestone.disk.files import Files
@@ -23,7 +23,6 @@ from timestone.kernel.entries import ENTRY_BYTES
 from timestone.reading.segment_cache import OpenSegments
 from timestone.reading.segment_list import History
 from timestone.reading.tail_cache import TailRun
-from timestone.recovery.deferred_seals import Leftovers
 from timestone.segment import Segment
 from timestone.writing.fsync_failover import put_pair_aside, rewrite
 from timestone.writing.segment_writer import FailedFlush, HalfWritten, SegmentWriter, remove_unborn
@@ -73,6 +72,15 @@ class RescueFailed(Exception):
     failure."""
 
 
+class Unsealed(Protocol):
+    """Segments of an earlier process that are served before they are durable. See `recovery.deferred_seals`."""
+
+    @property
+    def synced_offset(self) -> int: ...
+
+    def settle(self) -> Mapping[int, Trailer | None]: ...
+
+
 class Appender:
     """Writes drafts behind the end of a log."""
 
@@ -86,7 +94,7 @@ class Appender:
         epoch: int,
         last_timestamp_us: int,
         sync_topics: Callable[[], None],
-        leftovers: Leftovers | None = None,
+        leftovers: Unsealed | None = None,
     ) -> None:
         """sync_topics: makes the names durable that written records use. Raises OSError."""
         self.history = history
@@ -139,11 +147,10 @@ class Appender:
         if self._leftovers is None:
             return
         try:
-            settled = self._leftovers.settle()
+            trailers = self._leftovers.settle()
         except LogFailed as error:
             raise RescueFailed(str(error.cause)) from error
         self._leftovers = None
-        trailers = {finding.base_offset: finding.trailer for finding in settled}
         for segment in self.history.segments:
             if (trailer := trailers.get(segment.base_offset)) is not None:
                 self.replace(segment, trailer)

@@ -2,15 +2,15 @@ import threading
 from pathlib import Path
 
 import timestone
+from timestone.commit.committed_log import CommittedLog
 from timestone.commit.log_thread import LogThread
-from timestone.log import Log
 
 
 def test_logs_are_served_in_order_by_one_thread_until_it_is_stopped(quick_directory: Path) -> None:
     served: list[tuple[str, str]] = []
     go = threading.Event()
 
-    def serve(log: Log) -> None:
+    def serve(log: CommittedLog) -> None:
         assert go.wait(10)
         served.append((log.name, threading.current_thread().name))
 

@@ -110,7 +110,7 @@ def test_a_posting_waits_while_the_disk_refuses_and_is_appended_later(
         assert "a posting has to wait" in caplog.text
         fault.lift()
         opened.accept_postings()
-        Poster(store).post(staged(store, [[frame([b"next"])]], number=1))
+        Poster(store, timestone.open).post(staged(store, [[frame([b"next"])]], number=1))
     assert payloads(store) == [b"before", *WANTED, b"next"]
 
 
@@ -180,7 +180,7 @@ def test_parts_that_nobody_posts_are_removed_after_a_day(
 ) -> None:
     with timestone.open(tmp_path):
         pass
-    poster = Poster(tmp_path)
+    poster = Poster(tmp_path, timestone.open)
     for group in ("old", "new"):
         poster.stage(group, [frame([b"a"])])
     old_s = time.time() - LEFT_OVER_S - 60

@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
 def test_without_an_owner_the_poster_is_it(tmp_path: Path) -> None:
     store = tmp_path / "data"
     posting = staged(store, [[frame([b"a", b"b"]), frame([b"c"])], [frame([b"d"])]])
-    Poster(store).post(posting)
+    Poster(store, timestone.open).post(posting)
     assert payloads(store) == [b"a", b"b", b"c", b"d"]
     assert names(store / "inbox") == ["staging"]
 
@@ -39,7 +39,7 @@ def test_an_owner_that_accepts_appends_beside_its_own_records(tmp_path: Path) ->
         store.accept_postings()
         log = store.log(LOG)
         log.append(b"mine")
-        Poster(tmp_path).post(staged(tmp_path, [[frame([b"theirs"])]]))
+        Poster(tmp_path, timestone.open).post(staged(tmp_path, [[frame([b"theirs"])]]))
         assert log.synced_offset == log.end_offset == 2
         log.append(b"mine again")
         assert [record.payload for record in log.reader()] == [b"mine", b"theirs", b"mine again"]
@@ -48,21 +48,21 @@ def test_an_owner_that_accepts_appends_beside_its_own_records(tmp_path: Path) ->
 
 def test_a_posting_is_appended_once_however_often_it_is_posted(tmp_path: Path) -> None:
     for values in ([b"first"], [b"other records"], [b"first"]):
-        Poster(tmp_path).post(staged(tmp_path, [[frame(values)]], number=3))
-    Poster(tmp_path).post(staged(tmp_path, [[frame([b"earlier"])]], number=2))
-    Poster(tmp_path).post(staged(tmp_path, [[frame([b"later"])]], number=9))
+        Poster(tmp_path, timestone.open).post(staged(tmp_path, [[frame(values)]], number=3))
+    Poster(tmp_path, timestone.open).post(staged(tmp_path, [[frame([b"earlier"])]], number=2))
+    Poster(tmp_path, timestone.open).post(staged(tmp_path, [[frame([b"later"])]], number=9))
     assert payloads(tmp_path) == [b"first", b"later"]
 
 
 def test_of_a_producer_that_does_not_come_again_nothing_is_kept(tmp_path: Path) -> None:
-    Poster(tmp_path).post(staged(tmp_path, [[frame([b"once"])]], remembered=False))
+    Poster(tmp_path, timestone.open).post(staged(tmp_path, [[frame([b"once"])]], remembered=False))
     with timestone.view(tmp_path) as view:
         assert view.documents("postings") == {}
 
 
 def test_many_posters_at_a_time_are_all_served(tmp_path: Path) -> None:
     def post(number: int) -> None:
-        poster = Poster(tmp_path)
+        poster = Poster(tmp_path, timestone.open)
         part = poster.stage(f"group-{number}", [frame([b"%d" % number] * 50)])
         poster.post(Posting(LOG, 0, f"producer-{number}", 0, (part,), True))
         poster.discard_group(f"group-{number}")
@@ -84,11 +84,13 @@ def test_an_owner_that_does_not_accept_is_named_and_nothing_stays(tmp_path: Path
     with timestone.open(tmp_path):
         posting = staged(tmp_path, [[frame([b"a"])]])
         with pytest.raises(PostingNotTaken, match=r"process \d+, which owns the store and does not accept"):
-            Poster(tmp_path).post(posting, timeout_s=0.2)
+            Poster(tmp_path, timestone.open).post(posting, timeout_s=0.2)
         with pytest.raises(PostingNotTaken, match=r"process \d+, which owns the store and does not accept"):
-            Poster(tmp_path).post(posting, timeout_s=-1.0)  # as if the time were over before it could call
+            Poster(tmp_path, timestone.open).post(
+                posting, timeout_s=-1.0
+            )  # as if the time were over before it could call
     assert names(tmp_path / "inbox") == ["staging"]
-    Poster(tmp_path).post(posting)
+    Poster(tmp_path, timestone.open).post(posting)
     assert payloads(tmp_path) == [b"a"]
 
 
@@ -102,7 +104,7 @@ def test_what_can_never_be_appended_is_refused_as_a_whole_with_the_reason(
 ) -> None:
     posting = staged(tmp_path, [[frame([b"good"])], [frame(values, topic)]])
     with pytest.raises(PostingRefused, match=said):
-        Poster(tmp_path).post(posting)
+        Poster(tmp_path, timestone.open).post(posting)
     assert payloads(tmp_path) == []
     assert names(tmp_path / "inbox") == ["staging"]
 
@@ -113,7 +115,7 @@ def test_a_refusal_that_cannot_be_read_is_one_all_the_same(tmp_path: Path, docum
     posted = tmp_path / "inbox" / (posting.id.stem + POSTED_SUFFIX)
     refused = posted.with_suffix(REFUSED_SUFFIX)
     with timestone.open(tmp_path), ThreadPoolExecutor(1) as executor:
-        result = executor.submit(Poster(tmp_path).post, posting)
+        result = executor.submit(Poster(tmp_path, timestone.open).post, posting)
         wait_for(posted.exists)
         refused.write_bytes(document)
         posted.unlink()
@@ -123,7 +125,7 @@ def test_a_refusal_that_cannot_be_read_is_one_all_the_same(tmp_path: Path, docum
 
 
 def test_discarding_removes_parts_and_takes_it_easy(tmp_path: Path) -> None:
-    poster = Poster(tmp_path)
+    poster = Poster(tmp_path, timestone.open)
     parts = [poster.stage("group", [frame([b"a"])]) for _ in range(2)]
     poster.discard([parts[0], parts[0]])
     assert len(names(tmp_path / "inbox" / "staging" / "group")) == 1
@@ -138,5 +140,5 @@ def test_a_part_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
         raise RuntimeError("the task died")
 
     with pytest.raises(RuntimeError):
-        Poster(tmp_path).stage("group", frames())
+        Poster(tmp_path, timestone.open).stage("group", frames())
     assert names(tmp_path / "inbox" / "staging" / "group") == []

@@ -79,6 +79,7 @@ def test_who_finds_new_files_an_instant_before_the_log_does_waits_for_it(
     """The renamed index says that the segment file is another one; that is no damage."""
     log.configure(compact=True)
     store, first = log._store, log.history.segments[0]
+    assert isinstance(store, Store)
     renamed, waited_for = threading.Event(), threading.Event()
     exchange, settle = log.exchange, log.rewrites.settle
 

@@ -1,0 +1,63 @@
+"""What upkeep needs of a log and of its store: implemented by `timestone.log.Log` and `timestone.store.Store`."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from timestone.config import LogConfig, StoreConfig
+from timestone.disk.catalog import Catalog
+from timestone.disk.files import Files
+from timestone.disk.steady_clock import SteadyClock
+from timestone.errors import LogFailed
+from timestone.format.topics import TopicDictionary
+from timestone.reading.named_readers import NamedReaders
+from timestone.segment import Segment
+from timestone.upkeep.segment_rewrites import Rewrites, RewritingStore, RewrittenLog
+
+
+class BackgroundPass(Protocol):
+    """Work on a log that `expect` has done soon, by the thread of `Maintenance`."""
+
+    def expect(self) -> None: ...
+
+
+class UpkeptLog(RewrittenLog, Protocol):
+    """A log whose sealed segments are deleted, compressed, compacted and verified."""
+
+    id: int
+    name: str
+    partition: int
+    folder: Path
+    topics: TopicDictionary
+    config: LogConfig
+    named_readers: NamedReaders
+
+    @property
+    def rewrites(self) -> Rewrites: ...
+    @property
+    def compression(self) -> BackgroundPass: ...
+    @property
+    def compaction(self) -> BackgroundPass: ...
+    @property
+    def failure(self) -> LogFailed | None: ...
+    @property
+    def has_ended(self) -> bool: ...
+    @property
+    def growing_base(self) -> int | None: ...
+    @property
+    def unsealed_bytes(self) -> int: ...
+
+    def roll(self) -> None: ...
+    def remember(self) -> None: ...
+    def drop(self, segments: Sequence[Segment]) -> None: ...
+    def read_compacted(self, end_offset: int) -> None: ...
+
+
+class UpkeptStore(RewritingStore, Protocol):
+    """What the logs of a store share."""
+
+    files: Files
+    config: StoreConfig
+    documents: Catalog
+    steady_clock: SteadyClock
+    now_us: Callable[[], int]
