@@ -111,7 +111,7 @@ class Store:
         for log in self._logs.values():
             log.expect_upkeep()
             if log.has_leftovers:
-                self.sealer.expect(log)
+                log.segment_rolled()
         self._scrubber.expect()
         # What was handed over while nobody owned the store, and what its last owner was in the middle of.
         self._inbox.take_all()

@@ -45,7 +45,11 @@ def folder_of(path: Path) -> str:
 def findings(folder: str) -> list[str]:
     found = []
     for path in tracked_files():
-        if folder_of(path) != folder or path.suffix not in {".py", ".pyx", ".md"} or path.name == Path(__file__).name:
+        if (
+            folder_of(path) != folder
+            or path.suffix not in {".py", ".pyx", ".md"}
+            or path.name == Path(__file__).name
+        ):
             continue
         text = (ROOT / path).read_text("utf-8")
         for match in PHRASE.finditer(re.sub(r"\n *", " ", text)):
@@ -56,4 +60,6 @@ def findings(folder: str) -> list[str]:
 @pytest.mark.parametrize("folder", LIMITS)
 def test_prose_avoids_private_idiom(folder: str) -> None:
     found = findings(folder)
-    assert len(found) <= LIMITS[folder], f"{len(found)} in {folder}, at most {LIMITS[folder]}:\n" + "\n".join(found)
+    assert len(found) <= LIMITS[folder], f"{len(found)} in {folder}, at most {LIMITS[folder]}:\n" + "\n".join(
+        found
+    )

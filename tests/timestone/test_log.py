@@ -13,7 +13,6 @@ import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.step_clock import StepClock
 from tests.support.waiting import wait_for
-from timestone.commit.inline_writes import MOST_BYTES, DirectWrites
 from timestone.commit.submission import Submission
 from timestone.config import Ack, LogConfig, StoreConfig
 from timestone.disk.files import Files
@@ -30,6 +29,7 @@ from timestone.log import Log
 from timestone.reader import Reader
 from timestone.store import Store
 from timestone.writing import segment_writer
+from timestone.writing.inline_writes import MOST_BYTES, DirectWrites
 from timestone.writing.write_batch import Draft
 
 NEVER_MS = 10**9
@@ -506,9 +506,9 @@ def test_nothing_is_appended_now_that_would_wait_or_overtake(place: Place) -> No
     assert log.append_now(Draft([b"x"], topic_id)) is None, "the name is not written yet"
     log.append(b"x", topic="new")
     log.append(b"x")
-    with log._sync_lock:
+    with log._commit.sync_lock:
         assert log.append_now(Draft([b"x"])) is None, "a flush is under way"
-    with log._write_lock:
+    with log._end.lock:
         assert log.append_now(Draft([b"x"])) is None, "somebody is writing"
         log.submit(Draft([b"queued"]), ack=Ack.WRITTEN)
         assert log.append_now(Draft([b"x"])) is None, "somebody came first"
@@ -568,7 +568,7 @@ def gated(quick_directory: Path, gate: Gate) -> Iterator[Log]:
     with timestone.open(quick_directory / "gated", min_free_bytes=0, files=gate) as store:
         log = store.log("a")
         log.append(b"first", ack="synced")
-        log._direct_writes = DirectWrites(lambda: 0.0)  # however long one takes
+        log._end._inline_writes = DirectWrites(lambda: 0.0)  # however long one takes
         gate.passable.clear()
         gate.begun.clear()
         try:

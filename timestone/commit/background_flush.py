@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from timestone.commit.committed_log import CommittedLog
+from timestone.commit.log_commit import LogCommit
 from timestone.commit.log_thread import LogThread
 from timestone.kernel import loops
 
@@ -13,13 +13,13 @@ _LOGGER = logging.getLogger("timestone")
 class Flusher:
     """Flushes in the background, one log at a time."""
 
-    def __init__(self, left: Callable[[CommittedLog], None]) -> None:
+    def __init__(self, left: Callable[[LogCommit], None]) -> None:
         """`left` is told of a log with records that came while it was flushed."""
         self._left = left
-        self._expected: set[CommittedLog] = set()
+        self._expected: set[LogCommit] = set()
         self._thread = LogThread("timestone-flusher", self._flush)
 
-    def expect(self, log: CommittedLog) -> None:
+    def expect(self, log: LogCommit) -> None:
         """The log has written something that is to be durable soon. One caller at a time."""
         if log not in self._expected:
             self._expected.add(log)
@@ -29,11 +29,11 @@ class Flusher:
         """Flush what is waiting and end the thread."""
         self._thread.stop()
 
-    def _flush(self, log: CommittedLog) -> None:
+    def _flush(self, log: LogCommit) -> None:
         try:
             log.sync_queued()
         except Exception:
-            _LOGGER.exception("%s-%d: it could not be flushed", log.name, log.partition)
+            _LOGGER.exception("%s: it could not be flushed", log.log)
         finally:
             self._expected.discard(log)
         if log.dirty:  # looked at after the log is no longer expected: whoever came before is not missed

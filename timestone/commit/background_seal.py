@@ -2,7 +2,7 @@
 
 import logging
 
-from timestone.commit.committed_log import CommittedLog
+from timestone.commit.log_commit import LogCommit
 from timestone.commit.log_thread import LogThread
 
 _LOGGER = logging.getLogger("timestone")
@@ -14,7 +14,7 @@ class Sealer:
     def __init__(self) -> None:
         self._thread = LogThread("timestone-sealer", _seal)
 
-    def expect(self, log: CommittedLog) -> None:
+    def expect(self, log: LogCommit) -> None:
         """The log has a rolled segment."""
         self._thread.put(log)
 
@@ -27,11 +27,11 @@ class Sealer:
         self._thread.stop()
 
 
-def _seal(log: CommittedLog) -> None:
+def _seal(log: LogCommit) -> None:
     try:
         log.seal_rolled()
     except OSError as error:
         # Nothing is lost: the segment stays unclosed and is sealed with the next roll or by the next open.
-        _LOGGER.error("%s-%d: a segment could not be sealed: %s", log.name, log.partition, error)
+        _LOGGER.error("%s: a segment could not be sealed: %s", log.log, error)
     except Exception as error:
-        _LOGGER.error("%s-%d: sealing stopped: %s", log.name, log.partition, error)
+        _LOGGER.error("%s: sealing stopped: %s", log.log, error)

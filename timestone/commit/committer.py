@@ -10,7 +10,7 @@ import threading
 import time
 
 from timestone.commit.background_flush import Flusher
-from timestone.commit.committed_log import CommittedLog
+from timestone.commit.log_commit import LogCommit
 
 _LOGGER = logging.getLogger("timestone")
 
@@ -24,22 +24,22 @@ class Committer:
         # Callers take the lock itself: a Ctrl-C inside of the condition's own code would leave it taken for ever.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._to_write: dict[CommittedLog, None] = {}
-        self._deadlines: dict[CommittedLog, float] = {}
-        self._gathering: CommittedLog | None = None
+        self._to_write: dict[LogCommit, None] = {}
+        self._deadlines: dict[LogCommit, float] = {}
+        self._gathering: LogCommit | None = None
         """Whose next flush waits for more."""
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="timestone-committer", daemon=True)
         self._thread.start()
 
-    def expect_write(self, log: CommittedLog) -> None:
+    def expect_write(self, log: LogCommit) -> None:
         """The log has submissions in its queue, or written ones that wait for a flush."""
         with self._lock:
             self._to_write[log] = None
             if log is not self._gathering or not log.gathers:
                 self._changed.notify()
 
-    def expect_sync(self, log: CommittedLog) -> None:
+    def expect_sync(self, log: LogCommit) -> None:
         """The log has written something nobody waits for: have it synced when the interval is over, or at
         once when a lot has gathered."""
         if log in self._deadlines and not log.sync_wanted:
@@ -76,9 +76,9 @@ class Committer:
                 except Exception:
                     # What failed was told to whoever submitted it; the other logs of the store are still
                     # served.
-                    _LOGGER.exception("%s-%d: the committer could not serve it", log.name, log.partition)
+                    _LOGGER.exception("%s: the committer could not serve it", log.log)
 
-    def _serve(self, log: CommittedLog, *, flush: bool, alone: bool) -> None:
+    def _serve(self, log: LogCommit, *, flush: bool, alone: bool) -> None:
         log.write_queued()
         if alone and log.awaited:
             self._gather(log)
@@ -93,16 +93,16 @@ class Committer:
         elif log.dirty:
             self.expect_sync(log)
 
-    def _gather(self, log: CommittedLog) -> None:
+    def _gather(self, log: LogCommit) -> None:
         """Wait for what the next flush of a log should carry, but not while another log has something to write."""
         with self._lock:
             if log.gathers and not self._stopping and not self._to_write.keys() - {log}:
                 self._gathering = log
-                self._changed.wait(log.flush_groups.patience_s)
+                self._changed.wait(log.delay.patience_s)
                 self._gathering = None
         log.write_queued()
 
-    def _due(self) -> list[CommittedLog]:
+    def _due(self) -> list[LogCommit]:
         now = time.monotonic()
         return [log for log, deadline in self._deadlines.items() if deadline <= now]
 

@@ -4,21 +4,21 @@ import queue
 import threading
 from collections.abc import Callable
 
-from timestone.commit.committed_log import CommittedLog
+from timestone.commit.log_commit import LogCommit
 from timestone.disk.signal_safe_event import Flag
 
 
 class LogThread:
     """Runs until `stop`. A daemon: a program that does not close its store is not held up by it."""
 
-    def __init__(self, name: str, serve: Callable[[CommittedLog], None]) -> None:
+    def __init__(self, name: str, serve: Callable[[LogCommit], None]) -> None:
         """`serve` is called by the thread, and deals with its errors itself: one that it raises ends the thread."""
         self._serve = serve
-        self._logs: queue.SimpleQueue[CommittedLog | Flag | None] = queue.SimpleQueue()
+        self._logs: queue.SimpleQueue[LogCommit | Flag | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, log: CommittedLog) -> None:
+    def put(self, log: LogCommit) -> None:
         """Serve this log when those before it are done."""
         self._logs.put(log)
 

@@ -525,7 +525,7 @@ def test_a_disk_that_fails_is_told_to_who_was_gathered(tmp_path: Path, ack: Ack)
 def quick(parts: Parts) -> None:
     """Nobody but the loop is about to write, a topic is known, and no write seems to take any time."""
     log = parts.logs[0]
-    log._direct_writes.now_s = lambda: 0.0
+    log._end._inline_writes.now_s = lambda: 0.0
     log.append(b"first", topic="a", ack="written")
 
 

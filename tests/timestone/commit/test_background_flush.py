@@ -8,10 +8,10 @@ import pytest
 
 import timestone
 from tests.support.waiting import TIMEOUT_S, wait_for
+from timestone.commit.log_commit import LogCommit
 from timestone.config import Ack
 from timestone.disk.files import Files
 from timestone.kernel import loops
-from timestone.log import Log
 from timestone.writing.write_batch import Draft
 
 
@@ -64,13 +64,13 @@ def test_what_is_written_and_not_durable_is_bounded_by_waiting(
         files.free.clear()
         log.submit(Draft([b"x" * 1000]), ack=Ack.WRITTEN).wait(10)
         assert files.waiting.wait(10)
-        flushing, sync_queued = threading.Event(), log.sync_queued
+        flushing, sync_queued = threading.Event(), log._commit.sync_queued
 
         def sync_and_tell() -> None:
             flushing.set()
             sync_queued()
 
-        monkeypatch.setattr(log, "sync_queued", sync_and_tell)
+        monkeypatch.setattr(log._commit, "sync_queued", sync_and_tell)
         log.submit(Draft([b"x" * 2000]), ack=Ack.WRITTEN).wait(10)
         # Twice as much again is written: the committer now waits for the flush, and what comes stays in the queue.
         assert flushing.wait(TIMEOUT_S)
@@ -100,17 +100,17 @@ def test_a_mistake_of_ours_in_one_log_leaves_the_others_flushed(
 ) -> None:
     with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=1) as store:
         broken, whole = store.log("broken"), store.log("whole")
-        original = Log.sync_queued
+        original = LogCommit.sync_queued
         broken_calls = threading.Event()
 
-        def sync_queued(log: Log) -> None:
-            if log is broken:
+        def sync_queued(log: LogCommit) -> None:
+            if log is broken._commit:
                 broken_calls.set()
                 raise RuntimeError("a mistake of ours")
             original(log)
 
         with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, "timestone"):
-            patch.setattr(Log, "sync_queued", sync_queued)
+            patch.setattr(LogCommit, "sync_queued", sync_queued)
             broken.append(b"x", ack="written")
             assert broken_calls.wait(10)
             whole.append(b"x", ack="written")

@@ -9,6 +9,7 @@ import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.waiting import wait_for
 from timestone.commit.commit_delay import SMALL_BYTES, FlushGroups
+from timestone.commit.log_commit import LogCommit
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.disk.files import Files
@@ -80,7 +81,7 @@ def test_flush_waits_for_half_of_those_who_write_in_turn(quick_directory: Path) 
     files = CountedFlushes()
     with timestone.open(quick_directory / "data", min_free_bytes=0, files=files) as store:
         log = store.log("a")
-        log.flush_groups = Patient()
+        log._commit.delay = Patient()
 
         def submit() -> Submission:
             return log.submit(Draft([bytes(SMALL_BYTES)]), ack=Ack.SYNCED)
@@ -103,9 +104,9 @@ def test_flush_that_waits_for_more_makes_way_for_another_log(quick_directory: Pa
     files.let_through.set()
     with timestone.open(quick_directory / "data", min_free_bytes=0, files=files) as store:
         waiting, other = store.log("waiting"), store.log("other")
-        waiting.flush_groups = Patient()
-        waiting.flush_groups.written(100 * SMALL_BYTES)
-        waiting.flush_groups.answered(100 * SMALL_BYTES, 0)
+        waiting._commit.delay = Patient()
+        waiting._commit.delay.written(100 * SMALL_BYTES)
+        waiting._commit.delay.answered(100 * SMALL_BYTES, 0)
         alone = waiting.submit(Draft([b"x"]), ack=Ack.SYNCED)
         assert other.submit(Draft([b"y"]), ack=Ack.SYNCED).wait(10) == range(1)
         assert alone.wait(10) == range(1)
@@ -117,15 +118,15 @@ def test_error_in_one_log_leaves_the_others_served(
     """Whatever escapes from a log, even our own mistake, must not end the thread that all logs wait for."""
     with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
         broken, whole = store.log("broken"), store.log("whole")
-        original = Log.write_queued
+        original = LogCommit.write_queued
 
-        def write_queued(log: Log) -> None:
-            if log is broken:
+        def write_queued(log: LogCommit) -> None:
+            if log is broken._commit:
                 raise RuntimeError("a mistake of ours")
             original(log)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Log, "write_queued", write_queued)
+            patch.setattr(LogCommit, "write_queued", write_queued)
             broken.submit(Draft([b"x"]), ack=Ack.WRITTEN)
             assert whole.submit(Draft([b"y"]), ack=Ack.SYNCED).wait(10) == range(1)
         assert committer_of(store).is_alive()

@@ -469,7 +469,7 @@ def test_compressed_files_that_were_put_aside_are_read_too(patient: Patient) -> 
 
 
 def test_missing_dictionary_is_named(patient: Patient) -> None:
-    golden = Path(__file__).parents[1] / "golden" / "v2"
+    golden = Path(__file__).parents[2] / "golden" / "v2"
     shutil.copytree(golden, patient.source)
     (patient.source / FOLDER / "1.dictionary").unlink()
     (log,) = salvage_store(patient.source, patient.target, clock=StepClock()).logs

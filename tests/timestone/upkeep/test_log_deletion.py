@@ -134,9 +134,9 @@ def test_submission_is_answered_whichever_comes_first(root: Path) -> None:
     done: list[Submission] = []
     with timestone.open(root, config=CONFIG) as store:
         log = store.log("telemetry")
-        with log._sync_lock:  # a flush that takes its time
+        with log._commit.sync_lock:  # a flush that takes its time
             log.submit(Draft([b"x"], 0), ack="synced", done=done.append)
-            wait_for(lambda: log.awaited)
+            wait_for(lambda: log._commit.awaited)
             deleting = threading.Thread(target=lambda: store.delete_log("telemetry"))
             deleting.start()
         deleting.join(60)

@@ -1,6 +1,6 @@
 """A loop does not write itself while writes are slow."""
 
-from timestone.commit.inline_writes import SLOW_S, DirectWrites
+from timestone.writing.inline_writes import SLOW_S, DirectWrites
 
 
 class SteadyClock:
