@@ -28,7 +28,7 @@ is touched here.
     48  8  first timestamp                          96  4  generation of the segment file, from 1; 0 if never rewritten
     56  8  last timestamp                          100  4  raw bytes of a frame; 0 if not compressed
                                                    104  4  number of the dictionary, 0 for none
-                                                   108  4  crc32c of the seek table (timestone/compressed/frame_table.py)
+                                                   108  4  crc32c of the seek table (compressed/frame_table.py)
                                                    112  4  records that compaction has removed
                                                    116  8  zero
                                                    124  4  crc32c of bytes 0 to 123

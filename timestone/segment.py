@@ -50,8 +50,8 @@ class OpenPair:
     ) -> None:
         """frames: where decoded frames of compressed segments are kept.
 
-        Raises FileNotFoundError also when the segment was replaced by another generation (timestone/writing/segment_swap.py):
-        the files of two do not belong together."""
+        Raises FileNotFoundError also when the segment was replaced by another generation (writing/segment_swap.py): the
+        files of two do not belong together."""
         self._files = files
         segment_fd = files.open(segment_path)
         try:

@@ -218,8 +218,8 @@ class Store:
         return Scrubber(self).scrub()
 
     def accept_postings(self) -> None:
-        """From now on append what other processes hand over (`timestone.spool.producer`), as it comes, in a thread of its
-        own. Without this call a posting waits for the next `timestone.open`. Raises OSError, StoreClosed."""
+        """Append what other processes hand over (`timestone.spool.producer`) as it comes, in a thread of its own.
+        Without this call a posting waits for the next `timestone.open`. Raises OSError, StoreClosed."""
         self._check_open()
         self._inbox.listen()
 

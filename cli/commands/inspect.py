@@ -1,6 +1,6 @@
 """`timestone inspect`: what a store is made of, whether it is sound, and what to do when it is not.
 
-Renders what `timestone.repair.inspection` found; decides nothing itself. Reads only, also a live store and copied files.
+Renders what `timestone.repair.inspection` found; decides nothing itself. Reads only, also a live store and copies.
 """
 
 import argparse

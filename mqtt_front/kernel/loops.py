@@ -1,7 +1,6 @@
 """Which kernel does the per-message loops of the front: the compiled one, or its twin in Python.
 
-The contracts of the functions are in `codec`, where the twins are. What is said in `timestone.kernel.loops` about choosing
-holds here, too."""
+The contracts of the functions are in `codec`, where the twins are. Choosing works as in `timestone.kernel.loops`."""
 
 import sys
 from typing import TYPE_CHECKING, Any

@@ -122,7 +122,7 @@ def put_documents(root: Path) -> object:
 def post(root: Path) -> object:
     store = timestone.open(root, config=CONFIG)
     store.accept_postings()
-    Poster(root).post(staged(root, [[frame([b"a", b"b"])], [frame([b"c"])]]))
+    Poster(root, timestone.open).post(staged(root, [[frame([b"a", b"b"])], [frame([b"c"])]]))
     return store
 
 
@@ -158,7 +158,7 @@ def has_documents(root: Path) -> None:
 
 
 def has_posting_once(root: Path) -> None:
-    Poster(root).post(staged(root, [[frame([b"a", b"b"])], [frame([b"c"])]]))
+    Poster(root, timestone.open).post(staged(root, [[frame([b"a", b"b"])], [frame([b"c"])]]))
     with timestone.view(root) as view:
         assert [record.payload for record in view.log(POSTED).reader()] == [b"a", b"b", b"c"]
 

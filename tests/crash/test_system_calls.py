@@ -1,8 +1,8 @@
 """A real process whose system calls fail, one after the other: killed at each, cut short, refused once and for ever.
 
 The faults come from below the engine (`tests/support/system_calls.c`, preloaded), so they also meet what does not go
-through timestone/disk/files.py: SQLite's own calls for the catalogue. By default at some calls of each kind on each kind of
-file; at every single one in a soak run:
+through timestone/disk/files.py: SQLite's own calls for the catalogue. By default at some calls of each kind on each
+kind of file; at every single one in a soak run:
 
     TIMESTONE_CALLS_STEP=1 pytest tests/crash/test_system_calls.py
 """

@@ -1,5 +1,5 @@
-"""Prose follows the manuals of SQLite, PostgreSQL and Kafka. The phrases below have a plainer form; their number may only
-fall, so whoever removes some lowers the limit of the folder."""
+"""Prose follows the manuals of SQLite, PostgreSQL and Kafka. The phrases below have a plainer form; their number may
+only fall: a change that removes some lowers the limit of the folder."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""A twin of `timestone.disk.files.Files` whose operations fail as told: an errno, a short write, the end of the process.
+"""A twin of `timestone.disk.files.Files` whose operations fail on demand: an errno, a short write, the end of the
+process.
 
 What belongs here: when and how an operation fails. It works on top of the real `Files` or of `RecordingFiles`.
 """

@@ -1,8 +1,8 @@
 """Group commit of one log: who waits for a write or a flush, and the flush that serves all who came before it.
 
-Locks, always taken in this order: `sync_lock` (one flush at a time), then `LogEnd.lock` (one writer at a time). While one
-flush runs, the next batches gather; see `timestone.commit.committer` for the thread that works for callers that do
-not wait themselves."""
+Locks, always taken in this order: `sync_lock` (one flush at a time), then `LogEnd.lock` (one writer at a time). While
+one flush runs, the next batches gather; see `timestone.commit.committer` for the thread that works for callers that
+do not wait themselves."""
 
 import collections
 import threading

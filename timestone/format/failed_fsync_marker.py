@@ -1,7 +1,8 @@
 """What a failed flush leaves behind for a later open: a kernel that calls pages clean which never reached the disk.
 
-The process that met the failure writes its records again (timestone/writing/fsync_failover.py). If it cannot, or dies meanwhile, the
-next open finds a mark and copies what it has proven into new files, whose flush is an honest one."""
+The process that met the failure writes its records again (timestone/writing/fsync_failover.py). If it cannot, or
+ends before that is done, the next open finds the marker and copies what it has verified into new files, whose flush
+can be trusted."""
 
 from contextlib import suppress
 from pathlib import Path

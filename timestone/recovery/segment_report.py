@@ -65,7 +65,7 @@ class Finding:
     removed_count: int = 0
     """Records that compaction has removed, as far as the trailer tells or entries were looked at."""
     superseded: bool = False
-    """A failed flush made the owner write its records again, into another segment (timestone/writing/fsync_failover.py)."""
+    """After a failed flush the owner wrote its records again, into another segment (writing/fsync_failover.py)."""
 
     @property
     def end_offset(self) -> int:

@@ -35,7 +35,11 @@ def test_functions_of_the_chosen_kernel_are_offered() -> None:
 
 def test_environment_asks_for_python() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from mqtt_front.kernel import loops; print(loops.NAME, loops.REASON, sep='|')"],
+        [
+            sys.executable,
+            "-c",
+            "from mqtt_front.kernel import loops; print(loops.NAME, loops.REASON, sep='|')",
+        ],
         env={**os.environ, "TIMESTONE_PURE": "1"},
         stdout=subprocess.PIPE,
         text=True,

@@ -38,7 +38,11 @@ FUNCTIONS = (
 
 def name_in_a_new_process(**environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", "from timestone.kernel import loops; print(loops.NAME, loops.REASON, sep='|')"],
+        [
+            sys.executable,
+            "-c",
+            "from timestone.kernel import loops; print(loops.NAME, loops.REASON, sep='|')",
+        ],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         text=True,
