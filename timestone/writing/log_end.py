@@ -97,11 +97,6 @@ class LogEnd:
         """The log has failed, or was closed or deleted."""
         return self._closed is not None or self.failure is not None
 
-    @property
-    def is_open(self) -> bool:
-        """Not closed or deleted."""
-        return self._closed is None
-
     def check_open(self) -> None:
         """Raise StoreClosed once the store is closed or the log is deleted."""
         if self._closed is not None:

@@ -1,0 +1,56 @@
+"""Who waits for a write or a flush of one log; the log as a whole is tested in tests/timestone/test_log.py."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import timestone
+from timestone.commit.log_commit import LogCommit
+from timestone.config import Ack
+from timestone.errors import StoreClosed
+from timestone.log import Log
+from timestone.writing.write_batch import Draft
+
+
+@pytest.fixture
+def log(quick_directory: Path) -> Iterator[Log]:
+    with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=10**9) as store:
+        log = store.log("a")
+        log.append(b"first", ack="synced")
+        yield log
+
+
+@pytest.fixture
+def commit(log: Log) -> LogCommit:
+    return log._commit
+
+
+def test_append_at_level_written_leaves_the_log_dirty_until_it_is_synced(log: Log, commit: LogCommit) -> None:
+    assert commit.append(Draft([b"x"]), Ack.WRITTEN) == 1
+    assert commit.dirty and log.synced_offset == 1
+    commit.sync()
+    assert not commit.dirty and log.synced_offset == 2
+
+
+def test_append_inline_is_refused_while_a_flush_runs(commit: LogCommit) -> None:
+    with commit.sync_lock:
+        assert commit.append_inline(Draft([b"x"])) is None
+    assert commit.append_inline(Draft([b"x"])) == 1
+
+
+def test_one_flush_answers_all_that_were_written_before_it(commit: LogCommit) -> None:
+    with commit.sync_lock:
+        waiting = [commit.submit(Draft([b"x"]), Ack.SYNCED, None) for _ in range(3)]
+        commit.write_queued()
+        assert commit.awaited and not any(one.resolved for one in waiting)
+    commit.sync_to(4)
+    assert [one.wait(10) for one in waiting] == [range(1, 2), range(2, 3), range(3, 4)]
+
+
+def test_submissions_fail_with_the_error_of_the_log_when_it_is_closed(log: Log, commit: LogCommit) -> None:
+    closed = StoreClosed("log a-0 is closed")
+    commit.close(closed)
+    with pytest.raises(StoreClosed, match="log a-0 is closed"):
+        commit.submit(Draft([b"x"]), Ack.SYNCED, None)
+    assert log.has_ended
