@@ -29,6 +29,24 @@ def subscribe(broker: "Broker", link: Link, packet: Subscribe) -> None:
     """Add subscriptions. What is appended from now on is delivered, or the history from where the client asked; SUBACK
     follows once the session is durable, if it is one that outlives its connection, and then what the subscriptions
     bring. Deliveries might overtake it, as MQTT allows, but not every client expects that."""
+    _behind_publishes(broker, link, lambda: _look_up(broker, link, packet))
+
+
+def _behind_publishes(broker: "Broker", link: Link, then: Callable[[], None]) -> None:
+    """Go on when what the client has published before is in the log: packets of a connection take effect in their
+    order, and a subscription is about what comes after it."""
+    if link.submitted_bytes:
+        broker.ingest.flush()
+    if not link.submitted_bytes:
+        then()
+        return
+    link.wait("the publishes before its SUBSCRIBE")
+    # In a later turn, so that all that goes with the settled publishes is done.
+    broker.ingest.once_settled(lambda: broker.loop.call_soon(link.go_on, then))
+
+
+def _look_up(broker: "Broker", link: Link, packet: Subscribe) -> None:
+    """Find out where replays begin that ask for a time, then subscribe."""
     wished = wishes(packet, link.level)
     asked = times(packet.requests, wished)
     if not asked:

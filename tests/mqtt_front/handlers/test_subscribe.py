@@ -200,6 +200,26 @@ def test_too_many_subscriptions_are_refused_one_by_one_and_the_log_says_why(
         assert f"{why} (" in caplog.text
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("ack", ["memory", "written", "synced"])
+@pytest.mark.parametrize("permitted", [False, True])
+def test_subscribe_is_not_about_what_its_client_published_before_when_both_come_at_once(
+    tmp_path: Path, ack: str, qos: int, permitted: bool
+) -> None:
+    """Packets of a connection take effect in their order, whichever way its publishes take."""
+    settings = {"client_publishes_per_s": 1_000_000} if permitted else {}
+    with mqtt_server(tmp_path, ack=ack, **settings) as server, RawClient(server.address, 5) as client:
+        client.connect("both")
+        publishes = [Publish("own", b"before", qos, packet_id=qos and number) for number in range(1, 51)]
+        request = Request("own", 0, retain_handling=2)
+        client.send(*publishes, packets.Subscribe(60, (request,)), Publish("own", b"after"))
+        received = []
+        while not received:
+            packet = client.next_packet()
+            received += [packet.payload] if isinstance(packet, Publish) else []
+        assert received == [b"after"]
+
+
 def calls_counted(server: MqttServer, work: Callable[[], object]) -> int:
     """Calls of functions, compiled ones too, in the thread of the event loop."""
     count = 0
