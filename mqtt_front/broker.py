@@ -19,6 +19,7 @@ from mqtt_front.errors import ProtocolViolation
 from mqtt_front.handlers import ack as acknowledging
 from mqtt_front.handlers import auth, subscribe
 from mqtt_front.handlers import publish as publishing
+from mqtt_front.ingest import topic_use
 from mqtt_front.ingest.ingest import Appended, Ingest
 from mqtt_front.ingest.qos2_receipts import Receipts
 from mqtt_front.ingest.routing import Router
@@ -37,7 +38,7 @@ from mqtt_front.runtime.mailbox import Mailbox
 from mqtt_front.runtime.throttled_log import Complaints
 from mqtt_front.runtime.timer_wheel import Deadlines, ticks
 from mqtt_front.runtime.token_bucket import BURST_S, Rate
-from mqtt_front.runtime.write_behind import Documents
+from mqtt_front.runtime.write_behind import Documents, WriteBehind
 from mqtt_front.security.guard import Guard
 from mqtt_front.sessions.session import Session
 from mqtt_front.sessions.session_document import decode_session
@@ -158,6 +159,8 @@ class Broker:
             log=log,
             time=self.time,
         )
+        self._documents = documents
+        self._topic_writer = WriteBehind(documents, topic_use.SPACE, loop, save_executor, log=log)
         self.links: dict[Link, None] = {}
         self.lingering: set[Link] = set()
         """Links that have been told why they end, and are not counted as connected any more."""
@@ -195,6 +198,7 @@ class Broker:
 
     def load(self) -> None:
         """Read what an earlier process left. Touches the disk: before the loop serves anybody."""
+        self.router.topic_use.restore(self._documents.items(topic_use.SPACE), self.log)
         self.sessions.load()
         self.retaining.load()
         self.wills.load()
@@ -203,6 +207,8 @@ class Broker:
         """Begin to save what has changed. Called now and then, and until `saved` when the front stops."""
         self.sessions.save_changed()
         self.retaining.save()
+        for owner, document in self.router.topic_use.changes().items():
+            self._topic_writer.write(owner, document)
 
     def _appended(self, appended: Sequence[Appended]) -> None:
         self.retaining.follow(appended)
@@ -212,7 +218,10 @@ class Broker:
     @property
     def idle(self) -> bool:
         """Nothing waits for the disk."""
-        return self.ingest.settled and self.sessions.saved and self.wills.saved and self.retaining.saved
+        documents = (self.sessions, self.wills, self.retaining, self._topic_writer)
+        return (
+            self.ingest.settled and all(one.saved for one in documents) and not self.router.topic_use.changed
+        )
 
     @property
     def goodbye(self) -> Reason:

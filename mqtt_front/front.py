@@ -156,6 +156,7 @@ class MqttFront:
             topic_levels=settings.topic_levels,
             topic_bytes=settings.topic_bytes,
             shares=shares,
+            owner_topic_count=settings.client_topic_count,
         )
 
     async def _save_now_and_then(self, broker: Broker) -> None:

@@ -203,8 +203,8 @@ class MqttSettings(SecuritySettings):
     )
     client_topic_count: int = setting(
         100_000,
-        "new topics that one connection may bring into the logs, which remember them for ever; random topics use "
-        "up the limit of the log for all",
+        "new topics that one user may bring into a log, which keeps them for ever, in all its connections together; "
+        "without logins, one client id",
         low=0,
     )
     subscription_count: int = setting(1000, "subscriptions of one client; each filters what it reads", low=1)

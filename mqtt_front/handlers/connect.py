@@ -221,6 +221,7 @@ def _bind(broker: "Broker", link: Link, packet: Connect, session: Session, keep_
     """The link and the session know each other, and what the client asked for is in force."""
     wanted = packet.properties
     link.session, link.session_key, session.client = session, session.key, link
+    link.owner = broker.router.shares.owner(session.key)
     link.inflight_limit = min(wanted.receive_maximum or 65_535, broker.settings.inflight_count)
     link.last_seen = broker.deadlines.now
     link.allowed_ticks = ticks(keep_alive_s * 1.5) if keep_alive_s else 0

@@ -78,31 +78,26 @@ def _append_in_pieces(
 
 
 def _append(broker: "Broker", link: Link, run: Publishes, forbidden: Collection[bytes]) -> None:
-    """Hand a run to the ingest, with as many new topics as the client may still bring into the logs."""
-    created = broker.router.created_count
-    room = broker.settings.client_topic_count - link.topics_created
-    try:
-        if link.session is not None and has_qos_2(run.first_bytes):
-            _append_once(broker, link, link.session, run, forbidden, room)
-            return
-        fault = broker.ingest.add(link, run, forbidden, room)
-        if fault is not None:
-            raise fault
-    finally:
-        link.topics_created += broker.router.created_count - created
+    """Hand a run to the ingest."""
+    if link.session is not None and has_qos_2(run.first_bytes):
+        _append_once(broker, link, link.session, run, forbidden)
+        return
+    fault = broker.ingest.add(link, run, forbidden, link.owner)
+    if fault is not None:
+        raise fault
 
 
 def _append_once(
-    broker: "Broker", link: Link, session: Session, run: Publishes, forbidden: Collection[bytes], room: int
+    broker: "Broker", link: Link, session: Session, run: Publishes, forbidden: Collection[bytes]
 ) -> None:
     """A run with publishes at QoS 2. Their packet ids may only be taken by what is really appended."""
     link.exactly_once = True
-    codes, fault = broker.router.codes(run.topics, forbidden, room)
+    codes, fault = broker.router.codes(run.topics, forbidden, link.owner)
     if fault is not None:
         run = run.head(run.numbers().index(len(codes)))
     run, repeated = broker.receipts.once(session, run)
     if run.first_bytes:
-        broker.ingest.add(link, run, forbidden, 0)  # the topics that there was room for exist by now
+        broker.ingest.add(link, run, forbidden, link.owner)
     if repeated:
         broker.ingest.repeat(link, repeated)
     if fault is not None:
@@ -116,7 +111,7 @@ def publish_will(
     What could never be published counts as done."""
     client_id = session_key.partition("\0")[0]
     try:
-        code = broker.router.code(will.topic)
+        code = broker.router.code(will.topic, broker.router.shares.owner(session_key))
         block = with_will_key(header_block(will.properties), key)
     except MqttError as error:
         broker.log.warning("will of client %r is left out: %s", client_id, error)

@@ -264,11 +264,12 @@ class Ingest:
         return self._total_bytes - self.room_bytes + self.gathering.size_bytes
 
     def add(
-        self, source: Source, run: Publishes, forbidden: Collection[bytes] = (), room: int = 1 << 32
+        self, source: Source, run: Publishes, forbidden: Collection[bytes] = (), owner: str | None = None
     ) -> MqttError | None:
-        """Take the publishes of one connection, but refuse those to `forbidden` topics, and to new ones beyond `room`.
+        """Take the publishes of one connection, but refuse those to `forbidden` topics, and to new ones beyond
+        what their `owner` may bring.
         Returns what is wrong with the first one that has an impossible topic; those before it are taken."""
-        codes, fault = self._router.codes(run.topics, forbidden, room)
+        codes, fault = self._router.codes(run.topics, forbidden, owner)
         if fault is not None:
             # Topics stand in the order in which they first come.
             run = run.head(run.numbers().index(len(codes)))

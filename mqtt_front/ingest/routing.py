@@ -1,6 +1,7 @@
 """Which log takes a topic. Topics arrive as bytes; each is validated and looked up once, then known by its
 bytes."""
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -8,6 +9,7 @@ from mqtt_front.codec.fields import decode_text
 from mqtt_front.errors import MalformedPacket, MqttError
 from mqtt_front.feeds.feed import LogSource
 from mqtt_front.feeds.group_store import Groups
+from mqtt_front.ingest.topic_use import TopicUse
 from mqtt_front.kernel.loops import KnownTopics
 from mqtt_front.kernel.topic_cache import TOPIC_BITS
 from mqtt_front.reasons import Reason
@@ -38,9 +40,10 @@ class Router:
         topic_levels: int,
         topic_bytes: int = 65_535,
         shares: Shares | None = None,
+        owner_topic_count: int = 1 << 32,
     ) -> None:
         """`logs[0]` is the default log; `routes` are filters with the number of their log, the first match
-        wins."""
+        wins; `owner_topic_count` is the most topics that one owner may bring into a log."""
         self.shares = Shares() if shares is None else shares
         self.logs = tuple(logs)
         self.retained = tuple(RetainedMessages(log) for log in logs)
@@ -48,6 +51,7 @@ class Router:
         self.groups = Groups(self.shares)
         """The shared subscriptions."""
         self._sources = tuple(LogSource(each.log, {}, each, self.groups) for each in self.retained)
+        self.topic_use = TopicUse(self.logs, self.shares, owner_topic_count)
         self._routes = tuple(routes)
         self._topic_levels = topic_levels
         self._topic_bytes = topic_bytes
@@ -59,24 +63,25 @@ class Router:
         """The codes of topics that were looked up and not refused."""
 
     def codes(
-        self, topics: Sequence[bytes], forbidden: Collection[bytes] = (), room: int = 1 << 32
+        self, topics: Sequence[bytes], forbidden: Collection[bytes] = (), owner: str | None = None
     ) -> tuple[list[int], MqttError | None]:
         """The code of each topic, up to the first that is no topic name, and what is wrong with that one.
 
-        Those that are `forbidden` get NOT_AUTHORIZED and are not learned; at most `room` are brought into a log.
+        Those that are `forbidden` get NOT_AUTHORIZED and are not learned; an `owner` brings as many into a log as it
+        may.
         """
         if not forbidden:
             codes = [self.known.get(topic, -1) for topic in topics]
             if -1 not in codes:
                 return codes, None
-        return self._learn_all(topics, forbidden, room)
+        return self._learn_all(topics, forbidden, owner)
 
-    def learn(self, topics: Sequence[bytes], room: int) -> bool:
+    def learn(self, topics: Sequence[bytes], owner: str) -> bool:
         """Look different topics up at once that are not known, and bring those into their log that are new. False when
         there is more to it, and nothing was done: `codes` looks at them one by one, and counts what it refuses. So it
-        is when some may be no names, or they go to several logs, or there is no `room` for so many new ones."""
+        is when some may be no names, or they go to several logs, or the `owner` may not bring so many new ones."""
         names = _plain_names(topics)
-        if not names or len(names) > room or max(map(len, topics)) > self._topic_bytes:
+        if not names or max(map(len, topics)) > self._topic_bytes:
             return False
         if max([name.count("/") for name in names]) >= self._topic_levels:
             return False
@@ -84,21 +89,26 @@ class Router:
         if len(numbers) > 1:
             return False
         number = numbers.pop()
+        if self.topic_use.over(owner, number, len(names), sum(map(len, topics))) is not None:
+            return False
         log = self.logs[number]
         before = len(log.topics)
         try:
             ids = log.topics.add_all(names)
         except TopicLimit:
             return False
-        self.created_count += int((ids >= before).sum())
+        new = (ids >= before).tolist()
+        if any(new):
+            self.created_count += sum(new)
+            self.topic_use.add(owner, number, sum(new), sum(map(len, itertools.compress(topics, new))))
         first = number << TOPIC_BITS
         for topic, topic_id in zip(topics, ids.tolist(), strict=True):
             self.known.add(topic, first | topic_id)
         return True
 
-    def code(self, topic: str) -> int:
+    def code(self, topic: str, owner: str | None = None) -> int:
         """The code of one topic that did not come from a PUBLISH: of a will. Raises MalformedPacket."""
-        return self._learn(topic.encode())
+        return self._learn(topic.encode(), owner)
 
     def sources(self, topic_filter: str) -> list[LogSource]:
         """The logs that may hold topics matching a filter: always the default log, unless the server speaks there. Only
@@ -117,23 +127,22 @@ class Router:
         return next((one for one in self._sources if one.log.name == name), None)
 
     def _learn_all(
-        self, topics: Sequence[bytes], forbidden: Collection[bytes], room: int
+        self, topics: Sequence[bytes], forbidden: Collection[bytes], owner: str | None
     ) -> tuple[list[int], MqttError | None]:
         codes: list[int] = []
-        full = self.created_count + room
         for topic in topics:
             if topic in forbidden:
                 codes.append(-Reason.NOT_AUTHORIZED)
                 continue
             try:
                 code = self.known.get(topic, -1)
-                codes.append(self._learn(topic, full) if code < 0 else code)
+                codes.append(self._learn(topic, owner) if code < 0 else code)
             except MqttError as error:
                 return codes, error
         return codes, None
 
-    def _learn(self, raw: bytes, full: int = 1 << 62) -> int:
-        """The code of a topic that is not remembered; a new one is refused once `full` were created."""
+    def _learn(self, raw: bytes, owner: str | None) -> int:
+        """The code of a topic that is not remembered; a new one is refused if its `owner` has as many as it may."""
         topic = decode_text(raw)
         if not topic or "+" in topic or "#" in topic:
             raise MalformedPacket("a topic name is empty or has a wildcard")
@@ -148,13 +157,16 @@ class Router:
         log = self.logs[number]
         topic_id = log.topics.find(topic)
         if topic_id is None:
-            if self.created_count >= full:
-                return self._refuse("client_topic_count", Reason.QUOTA_EXCEEDED)
+            over = None if owner is None else self.topic_use.over(owner, number, 1, len(raw))
+            if over is not None:
+                return self._refuse(over, Reason.QUOTA_EXCEEDED)
             try:
                 topic_id = log.topic_id(topic)
             except TopicLimit:
                 return self._refuse("topic_count", Reason.QUOTA_EXCEEDED)
             self.created_count += 1
+            if owner is not None:
+                self.topic_use.add(owner, number, 1, len(raw))
         code = number << TOPIC_BITS | topic_id
         self.known.add(raw, code)
         return code

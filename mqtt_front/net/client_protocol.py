@@ -110,6 +110,7 @@ class Link:
         "inflight_limit",
         "last_seen",
         "looked_at",
+        "owner",
         "peer",
         "permissions",
         "portion",
@@ -122,7 +123,6 @@ class Link:
         "stay",
         "submitted_bytes",
         "target",
-        "topics_created",
         "transport",
         "unread_bytes",
         "will",
@@ -143,6 +143,8 @@ class Link:
         self.client_id = ""
         self.session_key = ""
         """The key of its session, also when that is another connection's by now."""
+        self.owner = ""
+        """Whose share of the limits it uses (`Shares`)."""
         self.bridge = False
         """The client is another server's bridge."""
         self.session: Session | None = None
@@ -173,8 +175,6 @@ class Link:
         """How often the client may ask for something that is answered one by one, once it did."""
         self.filters_served = 0
         """Topic filters that were served since other clients had their turn."""
-        self.topics_created = 0
-        """Topics that the client brought into the logs."""
         self.holds = Hold(0)
         """Why nothing is read from the client, if nothing is."""
         self.portion = 0
@@ -364,11 +364,7 @@ class Link:
                 self._read_no_more(Hold.UNREAD)
 
     def bring(self, topics: list[bytes]) -> bool:
-        router = self.broker.router
-        created = router.created_count
-        learned = router.learn(topics, self.broker.settings.client_topic_count - self.topics_created)
-        self.topics_created += router.created_count - created
-        return learned
+        return self.broker.router.learn(topics, self.owner)
 
     def admitted(self, count: int) -> None:
         self.connection.unacknowledged += count

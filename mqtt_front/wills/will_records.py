@@ -24,10 +24,10 @@ class WillRecords:
     def __init__(self, router: Router) -> None:
         self._router = router
 
-    def place(self, topic: str) -> Place | None:
-        """Where a will that is published from now on can be; None when nobody may publish to its topic."""
+    def place(self, topic: str, session_key: str) -> Place | None:
+        """Where a will of this session that is published from now on can be; None when it cannot be published."""
         try:
-            code = self._router.code(topic)
+            code = self._router.code(topic, self._router.shares.owner(session_key))
         except MqttError:
             return None
         if code < 0:

@@ -31,7 +31,7 @@ Publish = Callable[[str, str, Will, Callable[[bool], None]], None]
 class Records(Protocol):
     """Finds wills in the logs: what `WillRecords` is."""
 
-    def place(self, topic: str) -> Place | None: ...
+    def place(self, topic: str, session_key: str) -> Place | None: ...
     def holds(self, place: Place, topic: str, key: str) -> bool: ...
 
 
@@ -158,7 +158,7 @@ class Wills:
 
     def _publish_now(self, kept: KeptWill) -> None:
         if kept.place is None:
-            kept.place = self._records.place(kept.will.topic)
+            kept.place = self._records.place(kept.will.topic, kept.session_key)
             if kept.place is not None:
                 self._writer.write(kept.key, _document(kept, 0), functools.partial(self._publish_now, kept))
                 return

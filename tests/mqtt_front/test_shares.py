@@ -1,12 +1,16 @@
 """Owners and their parts of a limit: one of them leaves something of each limit to the others, whatever it does."""
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import timestone
+from mqtt_front.codec.packets import Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
+from mqtt_front.ingest.topic_use import SPACE
 from mqtt_front.security.password_file import set_password
 from mqtt_front.sessions.session import session_key
 from mqtt_front.shares import Shares, Tally
@@ -40,7 +44,7 @@ def enter(
 ) -> RawClient:
     """A client that is let in: `user` is its user, or its client id where there are no logins."""
     client = RawClient(address, level)
-    login = {"user": user, "password": user.encode()} if logins else {}
+    login: dict[str, Any] = {"user": user, "password": user.encode()} if logins else {}
     assert client.connect(client_id or user, **login, **more).reason == 0
     return client
 
@@ -128,3 +132,51 @@ def test_a_queue_ends_when_no_session_wants_it_any_more(tmp_path: Path) -> None:
             assert client.subscribe("$queue/new/x") == (1,)
     with mqtt_server(tmp_path) as server:
         assert server.status()["shared_subscriptions"] == 2
+
+
+def fill(client: RawClient, first: int, count: int) -> set[int]:
+    """Publish to so many new topics at QoS 1; returns the reasons of the answers."""
+    for number in range(first, first + count):
+        client.send(Publish(f"new/{number}", b"", 1, packet_id=1 + number - first))
+    return {client.expect(Puback).reason for _ in range(count)}
+
+
+@pytest.mark.crash
+@LOGINS
+@ENDS
+def test_topics_are_left_to_others_when_one_client_makes_as_many_as_it_can(
+    tmp_path: Path, logins: bool, end: signal.Signals
+) -> None:
+    with timestone.open(tmp_path / "data") as store:
+        store.log("mqtt", config=timestone.LogConfig(topic_count=1000))
+    limits = settings(tmp_path, logins, session_save_ms=10)
+    for run in range(2):
+        with MqttProcess(tmp_path / "data", **limits) as server:
+            for attempt in range(2):
+                client_id = f"greedy-{run}-{attempt}" if logins else None
+                with enter(server.address, "greedy", logins, client_id=client_id) as greedy:
+                    reasons = fill(greedy, 400 * (2 * run + attempt), 400)
+                    assert reasons == {(0, 0): {0}, (0, 1): {0, 0x97}}.get((run, attempt), {0x97})
+            with enter(server.address, "modest", logins) as modest:
+                assert fill(modest, 5000 + 50 * run, 50) == {0}
+            wait_for(lambda: topics_known(tmp_path / "data") == 500)
+            server.end(end)
+
+
+def topics_known(store: Path) -> int:
+    """How many topics are counted for the greedy client on the disk."""
+    with timestone.view(store) as view:
+        documents = view.documents(SPACE)
+        found = [document for owner, document in documents.items() if owner.strip("\0") == "greedy"]
+        return sum(json.loads(one)["logs"]["mqtt"][1] for one in found)
+
+
+def test_topics_of_wills_are_counted_when_clients_leave_without_a_word(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path, client_topic_count=2) as server:
+        for number in range(4):
+            enter(server.address, "greedy", False, will=Will(f"gone/{number}", b"x")).close()
+        wait_for(lambda: server.status()["over_client_topic_count"] >= 2)
+        enter(server.address, "modest", False, will=Will("gone/modest", b"x")).close()
+        log = server.store.log("mqtt")
+        wait_for(lambda: log.end_offset == 3)
+        assert log.topics.names() == ["gone/0", "gone/1", "gone/modest"]

@@ -44,7 +44,7 @@ class Source:
         self.admitted_count = 0
 
     def bring(self, topics: list[bytes]) -> bool:
-        return self.router is not None and self.router.learn(topics, 100)
+        return self.router is not None and self.router.learn(topics, "source")
 
     def admitted(self, count: int) -> None:
         self.admitted_count += count

@@ -81,7 +81,7 @@ def test_many_topics_are_learned_at_once(store: Store) -> None:
     log = store.log("mqtt")
     log.topic_id("b")
     router = Router([log], [], topic_levels=4)
-    assert router.learn([b"a", b"b", b"gr\xc3\xbc\xc3\x9fe/c"], 3)
+    assert router.learn([b"a", b"b", b"gr\xc3\xbc\xc3\x9fe/c"], "c")
     assert router.codes([b"a", b"b", "grüße/c".encode()]) == ([1, 0, 2], None)
     assert router.created_count == 2
     assert log.topics.names() == ["b", "a", "grüße/c"]
@@ -92,20 +92,31 @@ def test_many_topics_are_learned_at_once(store: Store) -> None:
 )
 def test_topics_that_need_a_closer_look_are_not_learned(store: Store, topic: bytes) -> None:
     router = Router([store.log("mqtt")], [], topic_levels=4, topic_bytes=100)
-    assert not any(router.learn(topics, 9) for topics in ([topic], [topic, b"a"], [b"a", topic]))
+    assert not any(router.learn(topics, "c") for topics in ([topic], [topic, b"a"], [b"a", topic]))
     assert (len(router.known), router.created_count, len(router.logs[0].topics), router.over) == (0, 0, 0, {})
 
 
-def test_more_topics_than_there_is_room_for_are_not_learned(router: Router, store: Store) -> None:
-    assert not router.learn([b"a", b"b"], 1)
-    assert not router.learn([b"%d" % number for number in range(6)], 9), "the log takes five"
+def test_more_topics_than_their_owner_may_bring_are_not_learned(store: Store) -> None:
+    log = store.log("mqtt")
+    router = Router([log], [], topic_levels=4, owner_topic_count=3)
+    assert router.learn([b"a", b"b"], "one")
+    assert not router.learn([b"c", b"d"], "one")
+    codes, _ = router.codes([b"a", b"c", b"d"], owner="one")
+    assert codes == [0, 2, -Reason.QUOTA_EXCEEDED]
+    assert router.code("e", "one") == -Reason.QUOTA_EXCEEDED
+    assert router.over == {"client_topic_count": 2}
+    assert router.learn([b"d", b"e", b"f"], "two") and router.code("g") == 6
+
+
+def test_more_topics_than_the_log_takes_are_not_learned(router: Router, store: Store) -> None:
+    assert not router.learn([b"%d" % number for number in range(6)], "c"), "the log takes five"
     assert len(store.log("mqtt").topics) == 0
-    assert router.learn([b"%d" % number for number in range(5)], 5)
+    assert router.learn([b"%d" % number for number in range(5)], "c")
 
 
 def test_topics_of_one_log_are_learned_together(router: Router) -> None:
-    assert not router.learn([b"alarms/a", b"a"], 9)
-    assert router.learn([b"alarms/a", b"alarms/b"], 9)
+    assert not router.learn([b"alarms/a", b"a"], "c")
+    assert router.learn([b"alarms/a", b"alarms/b"], "c")
     assert log_of(router, "alarms/b") == "alarms"
     assert router.created_count == 2
 

@@ -385,12 +385,11 @@ def test_acknowledgements_make_room_for_more_publishes(linked: Linked) -> None:
 
 def test_a_client_brings_as_many_topics_as_it_may(store: Store) -> None:
     linked = Linked().connected()
-    linked.broker.router = Router([store.log("mqtt")], [], topic_levels=9)
-    linked.broker.settings = MqttSettings(client_topic_count=3)
+    linked.broker.router = Router([store.log("mqtt")], [], topic_levels=9, owner_topic_count=3)
     assert linked.link.bring([b"a", b"b"])
     assert not linked.link.bring([b"c", b"d"])
     assert linked.link.bring([b"c"])
-    assert linked.link.topics_created == 3
+    assert not linked.link.bring([b"d"])
 
 
 def test_a_publish_that_failed_ends_an_old_client(linked: Linked) -> None:

@@ -31,13 +31,13 @@ def logs(store: Store) -> Logs:
 
 def test_the_place_is_the_end_of_the_log_that_the_topic_goes_to(logs: Logs) -> None:
     logs.publish("a")
-    assert logs.records.place("a") == Place("mqtt", 1)
-    assert logs.records.place("alarms/a") == Place("alarms", 0)
+    assert logs.records.place("a", "c") == Place("mqtt", 1)
+    assert logs.records.place("alarms/a", "c") == Place("alarms", 0)
 
 
 @pytest.mark.parametrize("topic", ["", "a/#", "$SYS/a", "/".join("x" * 11)])
 def test_there_is_no_place_for_what_nobody_may_publish(logs: Logs, topic: str) -> None:
-    assert logs.records.place(topic) is None
+    assert logs.records.place(topic, "c") is None
 
 
 def test_it_is_found_from_its_place_on_under_its_topic(logs: Logs) -> None:

@@ -57,7 +57,7 @@ class Published:
         self.loop.run_until(lambda: self.wills.saved)
         return self._topics
 
-    def place(self, topic: str) -> Place | None:
+    def place(self, topic: str, session_key: str) -> Place | None:
         return None if topic == "forbidden" else PLACE
 
     def holds(self, place: Place, topic: str, key: str) -> bool:

@@ -1,0 +1,75 @@
+"""What owners have brought into logs: within their limits, and known again after a restart."""
+
+import json
+import logging
+
+import pytest
+
+from mqtt_front.ingest.topic_use import SAVED_FROM, TopicUse
+from mqtt_front.shares import Shares
+from tests.support.damaged_json import DAMAGED_JSON
+from timestone.config import LogConfig
+from timestone.log import Log
+from timestone.store import Store
+
+LOG = logging.getLogger("test")
+
+
+@pytest.fixture
+def log(store: Store) -> Log:
+    return store.log("mqtt", config=LogConfig(topic_count=1000, topic_bytes=10_000))
+
+
+@pytest.mark.parametrize(
+    ("count", "size_bytes", "limit"),
+    [(3, 30, None), (4, 40, "client_topic_count"), (1, 4971, "user_share_percent"), (1, 4970, None)],
+)
+def test_an_owner_is_over_when_a_limit_would_be_exceeded(
+    log: Log, count: int, size_bytes: int, limit: str | None
+) -> None:
+    use = TopicUse([log], Shares(50), 10)
+    use.add("a", 0, 7, 30)
+    assert use.over("a", 0, count, size_bytes) == limit
+    assert use.over("b", 0, count, size_bytes - 30) is None
+
+
+def test_the_share_of_the_log_counts_when_it_is_the_smaller_limit(log: Log) -> None:
+    use = TopicUse([log], Shares(50), 10_000)
+    assert (use.over("a", 0, 500, 1), use.over("a", 0, 501, 1)) == (None, "user_share_percent")
+
+
+def test_topics_are_counted_again_when_the_server_is_back(log: Log, store: Store) -> None:
+    other = store.log("other")
+    use = TopicUse([log, other], Shares())
+    use.add("few", 0, SAVED_FROM - 1, 5)
+    use.add("\0many", 0, SAVED_FROM, 500)
+    use.add("", 1, 1, 100_000)
+    documents = use.changes()
+    assert documents.keys() == {"\0many", ""} and not use.changed
+    again = TopicUse([other, log], Shares())
+    again.restore(documents, LOG)
+    assert (again.of("\0many", 1), again.of("", 0), again.of("few", 1)) == (SAVED_FROM, 1, 0)
+    assert again.over("", 0, 1, 256 * 1024 * 1024 - 100_000) is None
+    assert again.over("", 0, 1, 256 * 1024 * 1024 - 99_999) == "user_share_percent"
+
+
+def test_topics_of_a_log_that_is_another_by_now_are_dropped(log: Log) -> None:
+    body = {"version": 1, "logs": {"mqtt": [log.id + 1, 500, 500], "gone": [1, 2, 3]}}
+    use = TopicUse([log], Shares())
+    use.restore({"a": json.dumps(body).encode()}, LOG)
+    assert use.of("a", 0) == 0
+
+
+@pytest.mark.parametrize(
+    "document",
+    [b'{"version":2,"logs":{}}', b'{"version":1,"logs":{"mqtt":[1,-1,1]}}', b'{"version":1,"logs":[1]}',
+     *DAMAGED_JSON.values()],
+)  # fmt: skip
+def test_a_document_that_cannot_be_read_costs_only_itself(
+    log: Log, document: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = json.dumps({"version": 1, "logs": {"mqtt": [log.id, 500, 500]}}).encode()
+    use = TopicUse([log], Shares())
+    use.restore({"bad": document, "good": good}, LOG)
+    assert (use.of("bad", 0), use.of("good", 0)) == (0, 500)
+    assert len(caplog.messages) == 1 and "topics of 'bad' are counted from 0" in caplog.text
