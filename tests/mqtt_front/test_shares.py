@@ -109,29 +109,25 @@ def test_shared_subscriptions_are_left_to_others_when_one_makes_as_many_as_it_ca
 
 def test_a_queue_ends_when_no_session_wants_it_any_more(tmp_path: Path) -> None:
     clock = StepClock()
-    with (
-        mqtt_server(tmp_path, clock=clock, shared_count=2, queue_expiry_s=100) as server,
-        server.standing_still(),
-    ):
-        lasting = Properties(session_expiry_interval=0xFFFFFFFF)
-        with enter(server.address, "a", False, clean=False, properties=lasting) as client:
-            assert client.subscribe("$queue/kept/x") == (1,)
-        with enter(server.address, "b", False) as client:
-            assert client.subscribe("$queue/left/x") == (1,)
-        wait_for(lambda: server.status()["sessions_connected"] == 0)
-        server.pass_time(60)
-    with (
-        mqtt_server(tmp_path, clock=clock, shared_count=2, queue_expiry_s=100) as server,
-        server.standing_still(),
-    ):
-        server.pass_time(30)
-        assert server.status()["shared_subscriptions"] == 2
-        server.pass_time(20)
-        assert server.status()["shared_subscriptions"] == 1
-        with enter(server.address, "b", False) as client:
-            assert client.subscribe("$queue/new/x") == (1,)
-    with mqtt_server(tmp_path) as server:
-        assert server.status()["shared_subscriptions"] == 2
+    limits: dict[str, Any] = {"shared_count": 2, "queue_expiry_s": 100}
+    with timestone.open(tmp_path, clock=clock) as store:
+        with mqtt_server(tmp_path, store=store, clock=clock, **limits) as server, server.standing_still():
+            lasting = Properties(session_expiry_interval=0xFFFFFFFF)
+            with enter(server.address, "a", False, clean=False, properties=lasting) as client:
+                assert client.subscribe("$queue/kept/x") == (1,)
+            with enter(server.address, "b", False) as client:
+                assert client.subscribe("$queue/left/x") == (1,)
+            wait_for(lambda: server.status()["sessions_connected"] == 0)
+            server.pass_time(60)
+        with mqtt_server(tmp_path, store=store, clock=clock, **limits) as server, server.standing_still():
+            server.pass_time(30)
+            assert server.status()["shared_subscriptions"] == 2
+            server.pass_time(20)
+            assert server.status()["shared_subscriptions"] == 1
+            with enter(server.address, "b", False) as client:
+                assert client.subscribe("$queue/new/x") == (1,)
+        with mqtt_server(tmp_path, store=store, clock=clock) as server:
+            assert server.status()["shared_subscriptions"] == 2
 
 
 def fill(client: RawClient, first: int, count: int) -> set[int]:
