@@ -21,7 +21,6 @@ from mqtt_front.handlers import auth, subscribe
 from mqtt_front.handlers import publish as publishing
 from mqtt_front.ingest import topic_use
 from mqtt_front.ingest.ingest import Appended, Ingest
-from mqtt_front.ingest.qos2_receipts import Receipts
 from mqtt_front.ingest.routing import Router
 from mqtt_front.kernel import loops
 from mqtt_front.metrics import Counts, system_counters
@@ -40,6 +39,7 @@ from mqtt_front.runtime.timer_wheel import Deadlines, ticks
 from mqtt_front.runtime.token_bucket import BURST_S, Rate
 from mqtt_front.runtime.write_behind import Documents, WriteBehind
 from mqtt_front.security.guard import Guard
+from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session import Session
 from mqtt_front.sessions.session_document import decode_session
 from mqtt_front.sessions.session_store import Sessions

@@ -16,8 +16,8 @@ from mqtt_front.feeds.retained_feed import RetainedFeed
 from mqtt_front.feeds.shared_feed import SharedFeed
 from mqtt_front.feeds.stream_feed import StreamFeed
 from mqtt_front.feeds.subscription import Subscription
-from mqtt_front.ingest.qos2_receipts import Receipts
 from mqtt_front.protocol.packet_ids import PACKET_ID_MAX
+from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session import InFlight, Session
 from mqtt_front.topics.filter_form import parse_filter
 from timestone.disk.json_document import integer, integers, json_object

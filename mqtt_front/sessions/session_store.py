@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from mqtt_front.feeds.group_store import KEY_PREFIX, Groups
 from mqtt_front.feeds.shared_feed import SharedFeed
-from mqtt_front.ingest.qos2_receipts import Receipts
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.timer_queue import Schedule
 from mqtt_front.runtime.write_behind import Documents, WriteBehind
+from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session import Session
 from mqtt_front.sessions.session_document import (
     UnknownSession,

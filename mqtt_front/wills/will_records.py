@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mqtt_front.errors import MqttError
-from mqtt_front.ingest.log_batches import batches_since
 from mqtt_front.ingest.routing import Router
 from mqtt_front.kernel.topic_cache import TOPIC_BITS
+from mqtt_front.sessions.log_batches import batches_since
 from timestone.record import HeaderKind
 
 

@@ -8,7 +8,7 @@ import pytest
 from mqtt_front.feeds.feed import LogSource
 from mqtt_front.feeds.retained_feed import RetainedFeed
 from mqtt_front.feeds.subscription import Subscription
-from mqtt_front.ingest.qos2_receipts import Receipts
+from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session import InFlight, Session
 from mqtt_front.sessions.session_document import (
     NEVER_S,

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mqtt_front.ingest.qos2_receipts import Receipts
 from mqtt_front.runtime.clocks import PassingTime
+from mqtt_front.sessions.qos2_receipts import Receipts
 from mqtt_front.sessions.session import Session
 from mqtt_front.sessions.session_document import NEVER_S, decode_session
 from mqtt_front.sessions.session_store import SPACE, Sessions

@@ -10,8 +10,8 @@ import timestone
 from mqtt_front.codec.packets import MQTT_5, Connack, Connect, Publish, Pubrec
 from mqtt_front.codec.properties import Properties
 from mqtt_front.errors import ProtocolViolation
-from mqtt_front.ingest.qos2_receipts import Receipts, received_since
 from mqtt_front.protocol.events import Publishes, PublishRow
+from mqtt_front.sessions.qos2_receipts import Receipts, received_since
 from mqtt_front.sessions.session import Session
 from mqtt_front.sessions.session_store import SPACE
 from tests.support.mqtt_clients import RawClient

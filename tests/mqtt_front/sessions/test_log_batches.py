@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqtt_front.ingest.log_batches import batches_since
+from mqtt_front.sessions.log_batches import batches_since
 from tests.support.waiting import wait_for
 from timestone.log import Log
 from timestone.store import Store

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mqtt_front.ingest.log_batches import batches_since
 from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.protocol.header_block import with_packet_id
+from mqtt_front.sessions.log_batches import batches_since
 from mqtt_front.sessions.session import Session
 from timestone.log import Log
 from timestone.record import FLAG_QOS_MASK, FLAG_QOS_SHIFT, HeaderKind
