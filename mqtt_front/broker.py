@@ -20,7 +20,7 @@ from mqtt_front.handlers import ack as acknowledging
 from mqtt_front.handlers import auth, subscribe
 from mqtt_front.handlers import publish as publishing
 from mqtt_front.ingest import topic_use
-from mqtt_front.ingest.ingest import Appended, Ingest
+from mqtt_front.ingest.ingest import Ingest
 from mqtt_front.ingest.routing import Router
 from mqtt_front.kernel import loops
 from mqtt_front.metrics import Counts, system_counters
@@ -30,7 +30,7 @@ from mqtt_front.net.poller import Poller, PollingLoop
 from mqtt_front.protocol.connection import Inbound
 from mqtt_front.protocol.events import Acknowledgements, Event, Pings, Publishes
 from mqtt_front.reasons import Reason
-from mqtt_front.retained.keeper import Retaining
+from mqtt_front.retained.keeper import Appended, Retaining
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 from mqtt_front.broker import Broker
 from mqtt_front.ingest.routing import Router
 from mqtt_front.listener import Listener
+from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.metrics import GAUGES, counters
 from mqtt_front.net.descriptor_limit import allow_open_files
-from mqtt_front.net.listener_settings import ListenerSettings
 from mqtt_front.net.tls_context import tls_context
+from mqtt_front.runtime.shares import Shares
 from mqtt_front.security.guard import Guard
 from mqtt_front.security.sources import Sources
 from mqtt_front.settings import MqttSettings
-from mqtt_front.shares import Shares
 from timestone.address import shown_address
 from timestone.config import Ack
 from timestone.record import HEADER_BLOCK_BYTES_MAX

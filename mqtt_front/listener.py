@@ -15,8 +15,8 @@ import ssl
 from typing import Any
 
 from mqtt_front.broker import Broker
+from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.net.client_protocol import Link
-from mqtt_front.net.listener_settings import ListenerSettings
 from mqtt_front.net.tls import TlsLayer
 from mqtt_front.runtime.optional import load
 

@@ -1,16 +1,23 @@
 """What a front has counted, for whoever monitors it: each figure from the part that counts it, under one name."""
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from mqtt_front.handlers import publish
+from mqtt_front.delivery.delivery import Delivery
+from mqtt_front.ingest.ingest import Ingest
+from mqtt_front.ingest.routing import Router
+from mqtt_front.net.outbound_limit import Unsent
+from mqtt_front.retained.keeper import Retaining
+from mqtt_front.security.guard import Guard
+from mqtt_front.sessions.session_store import Sessions
 
-if TYPE_CHECKING:
-    from mqtt_front.broker import Broker
+RATES = ("client_publishes_per_s", "client_bytes_per_s")
+"""The settings of the two allowances to publish, in their order."""
 
 LIMITS = (
     "connection_count", "connects_per_s", "connect_timeout_ms", "connect_bytes", "session_count", "packet_bytes",
-    "receive_maximum", *publish.RATES, "client_requests_per_s", "packet_filter_count", "client_topic_count",
+    "receive_maximum", *RATES, "client_requests_per_s", "packet_filter_count", "client_topic_count",
     "topic_count", "topic_levels", "topic_bytes", "topic_alias_maximum", "subscription_count", "shared_count",
     "unsent_bytes", "total_unsent_bytes", "user_share_percent",
 )  # fmt: skip
@@ -38,7 +45,24 @@ class Counts:
     bytes_sent: int = 0
 
 
-def counters(broker: "Broker") -> dict[str, int]:
+class Counted(Protocol):
+    """The parts of a server that count. Implemented by `mqtt_front.broker.Broker`."""
+
+    counts: Counts
+    delivery: Delivery
+    guard: Guard
+    ingest: Ingest
+    retaining: Retaining
+    router: Router
+    sessions: Sessions
+    unsent: Unsent
+    over: Counter[str]
+
+    @property
+    def linked_count(self) -> int: ...
+
+
+def counters(broker: Counted) -> dict[str, int]:
     """The counters of a front, by name."""
     counts = broker.delivery.counts
     return {
@@ -74,7 +98,7 @@ def counters(broker: "Broker") -> dict[str, int]:
     }
 
 
-def system_counters(broker: "Broker") -> dict[str, int]:
+def system_counters(broker: Counted) -> dict[str, int]:
     """The same, and those that cost a look at every session."""
     connected = broker.sessions.connected.values()
     return counters(broker) | {

@@ -3,7 +3,7 @@ read here."""
 
 from dataclasses import dataclass, field
 
-from mqtt_front.net.listener_settings import ListenerSettings
+from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.security.settings import SecuritySettings
 from timestone.address import parse_address
 from timestone.config import KIB, MIB, Ack

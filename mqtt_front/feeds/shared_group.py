@@ -6,20 +6,46 @@ goes to whoever asks next. Members pull: one that is slow, full or gone keeps no
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from timestone.log import Log
 from timestone.reading.batch import Batch
-
-if TYPE_CHECKING:
-    from mqtt_front.feeds.shared_feed import SharedFeed
 
 _QUANTUM = 32
 """Records that are worth waking another member for."""
 _CLOSED_MAX = 1000
 """So many acknowledged offsets are kept behind the lowest open one, or as many as are open: one member may take for
 ever with it, while the others go on."""
+
+
+class OpenDelivery(Protocol):
+    """A delivery that a member has not acknowledged."""
+
+    @property
+    def feed(self) -> object: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def qos(self) -> int: ...
+
+
+class MemberSession(Protocol):
+    """The session of a member."""
+
+    key: str
+
+    @property
+    def in_flight(self) -> Mapping[int, OpenDelivery]: ...
+
+
+class Member(Protocol):
+    """The feed of a member. Implemented by `SharedFeed`."""
+
+    @property
+    def session(self) -> MemberSession: ...
+
+    def wake(self) -> None: ...
 
 
 class SharedGroup:
@@ -49,7 +75,7 @@ class SharedGroup:
         """Since when it has had no members, in seconds since 1970; 0 while it has, or until that is noticed."""
         self.seen = start
         """Everything below was handed out, or is not for the group."""
-        self.members: dict[str, SharedFeed | None] = {}
+        self.members: dict[str, Member | None] = {}
         """By key: every session that has the subscription, with its feed while its client is connected."""
         self.connected_count = 0
         """Members whose clients are there."""
@@ -58,12 +84,12 @@ class SharedGroup:
         [MQTT-4.8.2-4]."""
         self._changed = changed
         self.touch()
-        self.busy: SharedFeed | None = None
+        self.busy: Member | None = None
         """The member that a thread is reading for."""
         self._open: set[int] = set()
         self._lowest: list[int] = []
         self._returned: list[int] = []
-        self._idle: deque[SharedFeed] = deque()
+        self._idle: deque[Member] = deque()
         self._waker = log.reader(min(max(start, log.start_offset), log.end_offset), topics=[pattern])
         self._waker.on_wake = lambda reader, offset: self.woken()
 
@@ -113,7 +139,7 @@ class SharedGroup:
             self.held[new] = self.held.pop(member)
         self.touch()
 
-    def connected(self, feed: "SharedFeed") -> None:
+    def connected(self, feed: Member) -> None:
         """A member's client is there."""
         if self.members.get(feed.session.key) is not feed:
             self.connected_count += self.members.get(feed.session.key) is None
@@ -121,7 +147,7 @@ class SharedGroup:
         self.held.pop(feed.session.key, None)
         self.touch()
 
-    def disconnected(self, feed: "SharedFeed", returned: Iterable[int], held: Iterable[int]) -> None:
+    def disconnected(self, feed: Member, returned: Iterable[int], held: Iterable[int]) -> None:
         """A member's client is gone. `returned` is for others; `held` is for it alone."""
         member = feed.session.key
         if self.members.get(member) is feed:
@@ -132,7 +158,7 @@ class SharedGroup:
         self.rest(feed)
         self._give_back(returned)
 
-    def rest(self, feed: "SharedFeed") -> None:
+    def rest(self, feed: Member) -> None:
         """A member asks for nothing any more; what is on its way to it alone is on its way to nobody."""
         if self.busy is feed:
             self.busy = None
@@ -213,7 +239,7 @@ class SharedGroup:
 
     # Waiting.
 
-    def park(self, feed: "SharedFeed") -> bool:
+    def park(self, feed: Member) -> bool:
         """A member waits until there is something for it. False when there is already."""
         if feed in self._idle:
             return True

@@ -6,22 +6,19 @@ and comes back would otherwise begin the exchange anew with a client that takes 
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from mqtt_front.codec.frame import frame_acknowledgements
 from mqtt_front.codec.packets import MQTT_5, PacketType
+from mqtt_front.handlers.server import Server
 from mqtt_front.net.client_protocol import Link
 from mqtt_front.protocol.events import Acknowledgements
 from mqtt_front.reasons import Reason
 from mqtt_front.sessions.session import Session
 
-if TYPE_CHECKING:
-    from mqtt_front.broker import Broker
-
 _PUBREL, _PUBCOMP = 0x62, 0x70
 
 
-def acknowledged(broker: "Broker", link: Link, event: Acknowledgements) -> None:
+def acknowledged(broker: Server, link: Link, event: Acknowledgements) -> None:
     """The client acknowledged deliveries, or goes on with the exchange of a QoS 2 publish or delivery."""
     session = link.session
     assert session is not None
@@ -46,7 +43,7 @@ def release_again(link: Link, session: Session) -> None:
 
 
 def _answer(
-    broker: "Broker", link: Link, session: Session, first: int, packet_ids: Sequence[int], known: list[int]
+    broker: Server, link: Link, session: Session, first: int, packet_ids: Sequence[int], known: list[int]
 ) -> None:
     """Answer in the order that was asked, once what is known is durable; MQTT 5 is told which ids nobody knows."""
     if len(known) == len(packet_ids) or link.level < MQTT_5:

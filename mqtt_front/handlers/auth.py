@@ -1,21 +1,17 @@
 """Enhanced authentication of MQTT 5 (section 4.12): AUTH packets that carry a SCRAM exchange, at CONNECT and later."""
 
-from typing import TYPE_CHECKING
-
 from mqtt_front.codec.packets import Auth, Connect
 from mqtt_front.codec.properties import Properties
 from mqtt_front.errors import ProtocolViolation
 from mqtt_front.handlers import connect as admission
+from mqtt_front.handlers.server import Server
 from mqtt_front.net.client_protocol import Exchange, Link
 from mqtt_front.reasons import Reason
 from mqtt_front.security.identity import Refusal
 from mqtt_front.security.scram_hash import METHOD
 
-if TYPE_CHECKING:
-    from mqtt_front.broker import Broker
 
-
-def connect(broker: "Broker", link: Link, packet: Connect) -> None:
+def connect(broker: Server, link: Link, packet: Connect) -> None:
     """CONNECT: with an authentication method begin its exchange, without one let `admission` decide."""
     method = packet.properties.authentication_method
     if method is None:
@@ -30,7 +26,7 @@ def connect(broker: "Broker", link: Link, packet: Connect) -> None:
     _begin(broker, link, packet, packet.properties)
 
 
-def authenticate(broker: "Broker", link: Link, packet: Auth) -> None:
+def authenticate(broker: Server, link: Link, packet: Auth) -> None:
     """AUTH: the next step of an exchange, or the first of one that the client begins while it is connected."""
     identity = link.identity
     if link.exchange is None and (identity is None or identity.method != "scram"):
@@ -45,7 +41,7 @@ def authenticate(broker: "Broker", link: Link, packet: Auth) -> None:
         raise ProtocolViolation(f"AUTH with reason {packet.reason:#04x} at this point")
 
 
-def _begin(broker: "Broker", link: Link, packet: Connect | None, properties: Properties) -> None:
+def _begin(broker: Server, link: Link, packet: Connect | None, properties: Properties) -> None:
     scram = broker.guard.scram_exchange()
     if scram is None:
         refusal = Refusal("no user has a password for SCRAM", Reason.BAD_AUTHENTICATION_METHOD)
@@ -57,7 +53,7 @@ def _begin(broker: "Broker", link: Link, packet: Connect | None, properties: Pro
     link.send(Auth(Reason.CONTINUE_AUTHENTICATION, _said(answer)))
 
 
-def _finish(broker: "Broker", link: Link, exchange: Exchange, message: bytes) -> None:
+def _finish(broker: Server, link: Link, exchange: Exchange, message: bytes) -> None:
     link.exchange = None
     outcome = broker.guard.scram_final(exchange.scram, message, link.address)
     if isinstance(outcome, Refusal):

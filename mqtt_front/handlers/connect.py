@@ -4,12 +4,12 @@ import functools
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mqtt_front.codec.packets import MQTT_5, Connack, Connect, Will
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.errors import ProtocolViolation
 from mqtt_front.handlers.ack import release_again
+from mqtt_front.handlers.server import Server
 from mqtt_front.net.client_protocol import PACKET_BYTES_MAX, Link, Stay
 from mqtt_front.protocol.outgoing_aliases import OutgoingAliases
 from mqtt_front.reasons import Reason
@@ -18,14 +18,11 @@ from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.sessions.session import Session, Target, session_key
 from mqtt_front.sessions.session_document import NEVER_S
 
-if TYPE_CHECKING:
-    from mqtt_front.broker import Broker
-
 _KEY_BYTES_MAX = 65_535
 """The key of a session: documents count it with 16 bits."""
 
 
-def connect(broker: "Broker", link: Link, packet: Connect) -> None:
+def connect(broker: Server, link: Link, packet: Connect) -> None:
     """Find out who the client is, at once or in a while, and let it in.
 
     Raises ProtocolViolation with the reason for CONNACK when it may not come in.
@@ -63,14 +60,14 @@ def introduce(link: Link, packet: Connect) -> None:
     )
 
 
-def _decide(broker: "Broker", link: Link, packet: Connect, outcome: Identity | Refusal) -> None:
+def _decide(broker: Server, link: Link, packet: Connect, outcome: Identity | Refusal) -> None:
     if isinstance(outcome, Refusal):
         raise ProtocolViolation(outcome.message, outcome.reason)
     enter(broker, link, packet, outcome)
 
 
 def enter(
-    broker: "Broker",
+    broker: Server,
     link: Link,
     packet: Connect,
     identity: Identity,
@@ -103,7 +100,7 @@ def enter(
 
 
 def _save(
-    broker: "Broker", link: Link, packet: Connect, session: Session, present: bool, then: Callable[[], None]
+    broker: Server, link: Link, packet: Connect, session: Session, present: bool, then: Callable[[], None]
 ) -> bool:
     """A client that knows that it is connected relies on its will and on its session, also when the server is killed at
     once: if there is anything to save, the link waits, and `then` is called when it is durable. Is there?"""
@@ -128,12 +125,12 @@ def _save(
     return missing > 0
 
 
-def _save_session(broker: "Broker", link: Link, session: Session, then: Callable[[], None]) -> None:
+def _save_session(broker: Server, link: Link, session: Session, then: Callable[[], None]) -> None:
     if session.client is link:  # and has not gone meanwhile
         broker.sessions.save(session, then)
 
 
-def _welcome(broker: "Broker", link: Link, session: Session, packet: Connect, answer: Connack) -> None:
+def _welcome(broker: Server, link: Link, session: Session, packet: Connect, answer: Connack) -> None:
     """The client is in: tell it so, and begin to deliver."""
     link.send(answer)
     if link.closing:  # there was no room for the answer in what it takes
@@ -155,7 +152,7 @@ def _welcome(broker: "Broker", link: Link, session: Session, packet: Connect, an
     broker.delivery.start(session)
 
 
-def check(broker: "Broker", link: Link, packet: Connect) -> None:
+def check(broker: Server, link: Link, packet: Connect) -> None:
     """Raise ProtocolViolation when nobody could come in like this, whoever it is."""
     if broker.stopping:
         raise ProtocolViolation("the server is stopping", Reason.SERVER_SHUTTING_DOWN)
@@ -165,7 +162,7 @@ def check(broker: "Broker", link: Link, packet: Connect) -> None:
         raise ProtocolViolation("a will at QoS 2", Reason.QOS_NOT_SUPPORTED)
 
 
-def _check_session(broker: "Broker", packet: Connect, key: str) -> None:
+def _check_session(broker: Server, packet: Connect, key: str) -> None:
     """Raise ProtocolViolation when this client cannot have a session."""
     if len(key.encode()) > _KEY_BYTES_MAX:
         message = f"client id and user name of more than {_KEY_BYTES_MAX} bytes"
@@ -180,7 +177,7 @@ def _check_session(broker: "Broker", packet: Connect, key: str) -> None:
         raise ProtocolViolation(message, Reason.QUOTA_EXCEEDED, "session_count")
 
 
-def _expiry_s(broker: "Broker", packet: Connect) -> int:
+def _expiry_s(broker: Server, packet: Connect) -> int:
     """How long the session outlives its connection. MQTT 3 knows two answers: not at all, and for ever."""
     if packet.level == MQTT_5:
         wanted = packet.properties.session_expiry_interval or 0
@@ -189,7 +186,7 @@ def _expiry_s(broker: "Broker", packet: Connect) -> int:
     return min(wanted, broker.settings.session_expiry_max_s)
 
 
-def _session(broker: "Broker", packet: Connect, key: str) -> tuple[Session, bool]:
+def _session(broker: Server, packet: Connect, key: str) -> tuple[Session, bool]:
     """The session of the client, and whether there was one."""
     keys = {key}
     if not broker.settings.lets_any_anonymous_in and broker.sessions.adopt(packet.client_id, key):
@@ -209,7 +206,7 @@ def _session(broker: "Broker", packet: Connect, key: str) -> tuple[Session, bool
     return session, present
 
 
-def _keep_alive_s(broker: "Broker", packet: Connect) -> int:
+def _keep_alive_s(broker: Server, packet: Connect) -> int:
     """The keep alive in force. Only MQTT 5 can be told another one than it asked for."""
     limit = broker.settings.keep_alive_max_s
     if packet.level == MQTT_5 and limit and not 0 < packet.keep_alive <= limit:
@@ -217,7 +214,7 @@ def _keep_alive_s(broker: "Broker", packet: Connect) -> int:
     return packet.keep_alive
 
 
-def _bind(broker: "Broker", link: Link, packet: Connect, session: Session, keep_alive_s: int) -> None:
+def _bind(broker: Server, link: Link, packet: Connect, session: Session, keep_alive_s: int) -> None:
     """The link and the session know each other, and what the client asked for is in force."""
     wanted = packet.properties
     link.session, link.session_key, session.client = session, session.key, link
@@ -228,7 +225,7 @@ def _bind(broker: "Broker", link: Link, packet: Connect, session: Session, keep_
     broker.deadlines.watch(link)
 
 
-def _identify(broker: "Broker", link: Link, session: Session, identity: Identity) -> None:
+def _identify(broker: Server, link: Link, session: Session, identity: Identity) -> None:
     """What the client may do is in force, and for how long."""
     link.identity = identity
     link.permissions = session.permissions = broker.guard.permissions(identity, session.client_id)
@@ -238,7 +235,7 @@ def _identify(broker: "Broker", link: Link, session: Session, identity: Identity
         broker.deadlines.watch(link.stay)
 
 
-def _may_have(broker: "Broker", link: Link, will: Will) -> bool:
+def _may_have(broker: Server, link: Link, will: Will) -> bool:
     """May the client leave this will?"""
     if link.may_write(will.topic):
         return True
@@ -247,7 +244,7 @@ def _may_have(broker: "Broker", link: Link, will: Will) -> bool:
     return False
 
 
-def _response_information(broker: "Broker", packet: Connect, session: Session) -> str | None:
+def _response_information(broker: Server, packet: Connect, session: Session) -> str | None:
     """A topic for answers to this client, if it asks and the server is told to have one (section 3.1.2.11.6)."""
     prefix = broker.settings.response_topic_prefix
     if prefix is None or not packet.properties.request_response_information:
@@ -255,7 +252,7 @@ def _response_information(broker: "Broker", packet: Connect, session: Session) -
     return prefix + session.client_id
 
 
-def _connack_properties(broker: "Broker", packet: Connect, session: Session, keep_alive_s: int) -> Properties:
+def _connack_properties(broker: Server, packet: Connect, session: Session, keep_alive_s: int) -> Properties:
     """Exactly what is enforced, where it differs from what a client assumes."""
     if packet.level != MQTT_5:
         return NO_PROPERTIES

@@ -2,10 +2,11 @@
 without a word."""
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 from mqtt_front.codec.packets import MQTT_5, Will
 from mqtt_front.errors import MqttError, ProtocolViolation
+from mqtt_front.handlers.server import Server
+from mqtt_front.metrics import RATES
 from mqtt_front.net.client_protocol import Link
 from mqtt_front.protocol.events import Publishes, PublishRow, has_qos_2
 from mqtt_front.protocol.header_block import header_block, with_publisher, with_will_key
@@ -16,11 +17,6 @@ from mqtt_front.sessions.session import Session
 from mqtt_front.settings import MqttSettings
 from timestone.record import FLAG_RETAIN
 
-if TYPE_CHECKING:
-    from mqtt_front.broker import Broker
-
-RATES = ("client_publishes_per_s", "client_bytes_per_s")
-"""The settings of the two allowances, in their order."""
 _PUBACK = b"\x40\x02\0\0"
 
 
@@ -33,7 +29,7 @@ def rates(settings: MqttSettings, now: int) -> tuple[Rate | None, Rate | None] |
     return count, size_bytes
 
 
-def publish(broker: "Broker", link: Link, run: Publishes) -> None:
+def publish(broker: Server, link: Link, run: Publishes) -> None:
     """A client published. Raises MqttError for the first impossible topic; what came before it is taken. Raises it also
     when the client publishes too fast; then nothing of the run is."""
     if link.publish_rates is not None:
@@ -54,7 +50,7 @@ def publish(broker: "Broker", link: Link, run: Publishes) -> None:
     _append(broker, link, run, forbidden)
 
 
-def _spend(broker: "Broker", link: Link, run: Publishes) -> None:
+def _spend(broker: Server, link: Link, run: Publishes) -> None:
     amounts = (len(run.first_bytes), run.size_bytes)
     for setting, rate, amount in zip(RATES, link.publish_rates or (), amounts, strict=True):
         if rate is not None and not rate.spend(amount, broker.deadlines.now):
@@ -63,7 +59,7 @@ def _spend(broker: "Broker", link: Link, run: Publishes) -> None:
 
 
 def _append_in_pieces(
-    broker: "Broker", link: Link, run: Publishes, forbidden: Collection[bytes], refused: Collection[int]
+    broker: Server, link: Link, run: Publishes, forbidden: Collection[bytes], refused: Collection[int]
 ) -> None:
     """A run some of whose publishes cannot be retained: those are refused, in the order of the answers."""
     kept: list[PublishRow] = []
@@ -77,7 +73,7 @@ def _append_in_pieces(
     _append(broker, link, Publishes.of(kept, run.size_bytes), forbidden)
 
 
-def _append(broker: "Broker", link: Link, run: Publishes, forbidden: Collection[bytes]) -> None:
+def _append(broker: Server, link: Link, run: Publishes, forbidden: Collection[bytes]) -> None:
     """Hand a run to the ingest."""
     if link.session is not None and has_qos_2(run.first_bytes):
         _append_once(broker, link, link.session, run, forbidden)
@@ -88,7 +84,7 @@ def _append(broker: "Broker", link: Link, run: Publishes, forbidden: Collection[
 
 
 def _append_once(
-    broker: "Broker", link: Link, session: Session, run: Publishes, forbidden: Collection[bytes]
+    broker: Server, link: Link, session: Session, run: Publishes, forbidden: Collection[bytes]
 ) -> None:
     """A run with publishes at QoS 2. Their packet ids may only be taken by what is really appended."""
     link.exactly_once = True
@@ -105,7 +101,7 @@ def _append_once(
 
 
 def publish_will(
-    broker: "Broker", key: str, session_key: str, will: Will, done: Callable[[bool], None]
+    broker: Server, key: str, session_key: str, will: Will, done: Callable[[bool], None]
 ) -> None:
     """Publish the will of a client that left, with its key in the record; `done` hears whether it is in the log.
     What could never be published counts as done."""

@@ -7,12 +7,13 @@ packet waits until the last portion is done.
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from mqtt_front.codec.packets import MQTT_5, Request, Suback, Subscribe, Unsuback, Unsubscribe
 from mqtt_front.errors import MalformedPacket, ProtocolViolation
 from mqtt_front.feeds.feed import LogSource
 from mqtt_front.feeds.subscription import Subscription
+from mqtt_front.handlers.server import Server
 from mqtt_front.net.client_protocol import Link
 from mqtt_front.reasons import SUBACK_FAILURE, Reason
 from mqtt_front.sessions.replay import Beginning, Wishes, beginning, start_of, times, wishes
@@ -21,18 +22,15 @@ from mqtt_front.topics.filter_form import FilterForm, Kind, parse_filter
 from mqtt_front.topics.replay_start import Start, StartKind
 from timestone.errors import InvalidName
 
-if TYPE_CHECKING:
-    from mqtt_front.broker import Broker
 
-
-def subscribe(broker: "Broker", link: Link, packet: Subscribe) -> None:
+def subscribe(broker: Server, link: Link, packet: Subscribe) -> None:
     """Add subscriptions. What is appended from now on is delivered, or the history from where the client asked; SUBACK
     follows once the session is durable, if it is one that outlives its connection, and then what the subscriptions
     bring. Deliveries might overtake it, as MQTT allows, but not every client expects that."""
     _behind_publishes(broker, link, lambda: _look_up(broker, link, packet))
 
 
-def _behind_publishes(broker: "Broker", link: Link, then: Callable[[], None]) -> None:
+def _behind_publishes(broker: Server, link: Link, then: Callable[[], None]) -> None:
     """Go on when what the client has published before is in the log: packets of a connection take effect in their
     order, and a subscription is about what comes after it."""
     if link.submitted_bytes:
@@ -45,7 +43,7 @@ def _behind_publishes(broker: "Broker", link: Link, then: Callable[[], None]) ->
     broker.ingest.once_settled(lambda: broker.loop.call_soon(link.go_on, then))
 
 
-def _look_up(broker: "Broker", link: Link, packet: Subscribe) -> None:
+def _look_up(broker: Server, link: Link, packet: Subscribe) -> None:
     """Find out where replays begin that ask for a time, then subscribe."""
     wished = wishes(packet, link.level)
     asked = times(packet.requests, wished)
@@ -70,7 +68,7 @@ _REFUSALS_LOGGED = 10
 
 
 def _in_portions(
-    broker: "Broker",
+    broker: Server,
     link: Link,
     count: int,
     serve: Callable[[slice], None],
@@ -99,7 +97,7 @@ class _Subscribing:
     """A SUBSCRIBE that is being served."""
 
     def __init__(
-        self, broker: "Broker", link: Link, packet: Subscribe, wished: Wishes, found: Found | Exception
+        self, broker: Server, link: Link, packet: Subscribe, wished: Wishes, found: Found | Exception
     ) -> None:
         assert link.session is not None
         self.broker = broker
@@ -223,7 +221,7 @@ def _starts(
     return {one.log.name: found[one.log.name, start] for one in sources}
 
 
-def _say_what_is_gone(broker: "Broker", link: Link, starts: Mapping[str, Beginning]) -> None:
+def _say_what_is_gone(broker: Server, link: Link, starts: Mapping[str, Beginning]) -> None:
     """A replay begins later than its client asked for. MQTT 5 is told with the first delivery, MQTT 3 cannot be."""
     for name, start in starts.items():
         if start.missed:
@@ -238,7 +236,7 @@ class _Refusal(NamedTuple):
     why: str
 
 
-def _refusal(broker: "Broker", session: Session, request: Request) -> _Refusal | None:
+def _refusal(broker: Server, session: Session, request: Request) -> _Refusal | None:
     topic_filter = request.topic_filter
     if not topic_filter:
         raise MalformedPacket("an empty topic filter")
@@ -257,7 +255,7 @@ def _refusal(broker: "Broker", session: Session, request: Request) -> _Refusal |
     return None if topic_filter in session.subscriptions else _over_limit(broker, session, form, request)
 
 
-def _over_limit(broker: "Broker", session: Session, form: FilterForm, request: Request) -> _Refusal | None:
+def _over_limit(broker: Server, session: Session, form: FilterForm, request: Request) -> _Refusal | None:
     """Why there may not be one more subscription, or None."""
     groups, sources = broker.router.groups, broker.router.sources(request.topic_filter)
     added = [one for one in sources if form.shared and groups.find(one.log, request.topic_filter) is None]
@@ -271,12 +269,12 @@ def _over_limit(broker: "Broker", session: Session, form: FilterForm, request: R
     return None
 
 
-def _over(broker: "Broker", limit: str, reason: Reason, what: str = "") -> _Refusal:
+def _over(broker: Server, limit: str, reason: Reason, what: str = "") -> _Refusal:
     broker.over[limit] += 1
     return _Refusal(reason, f"{limit} is {getattr(broker.settings, limit)}{what}")
 
 
-def unsubscribe(broker: "Broker", link: Link, packet: Unsubscribe) -> None:
+def unsubscribe(broker: Server, link: Link, packet: Unsubscribe) -> None:
     """End subscriptions. What is in flight goes on; UNSUBACK follows once that is durable."""
     session = link.session
     assert session is not None

@@ -11,7 +11,7 @@ import functools
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from mqtt_front.kernel.publish_fast_path import Gathered
 from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK
 from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.reasons import Reason
-from mqtt_front.retained.keeper import has_retained
+from mqtt_front.retained.keeper import Appended, has_retained
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
 from mqtt_front.runtime.throttled_log import Complaints
@@ -69,15 +69,6 @@ class Source(Holdable, Protocol):
 
     def refuse(self, message: str) -> None:
         """End the connection: a publish failed, and its protocol has no word for that."""
-
-
-class Appended(NamedTuple):
-    """What one turn appended to a log."""
-
-    log: str
-    offsets: range
-    retained: bool
-    """Some of it is to be retained."""
 
 
 class _Columns:

@@ -7,28 +7,31 @@ All links read into one buffer that the broker lends them: what arrives is copie
 import enum
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import MQTT_5, Packet
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties
+from mqtt_front.delivery.delivery import Delivery
 from mqtt_front.errors import MqttError, ProtocolViolation
-from mqtt_front.protocol.connection import Connection
+from mqtt_front.ingest.ingest import Ingest
+from mqtt_front.ingest.routing import Router
+from mqtt_front.net.outbound_limit import Unsent
+from mqtt_front.protocol.connection import Connection, Inbound
 from mqtt_front.protocol.events import Event, Publishes, packet_count
 from mqtt_front.reasons import Reason, connack_code_3, connack_reason
 from mqtt_front.runtime.loop import Transport
+from mqtt_front.runtime.timer_wheel import Deadlines
 from mqtt_front.runtime.token_bucket import Rate
 from mqtt_front.security.identity import Identity
 from mqtt_front.security.rules import Permissions
 from mqtt_front.security.scram import ScramExchange
 from mqtt_front.sessions.session import Session, Target
+from mqtt_front.settings import MqttSettings
 from mqtt_front.wills.wills import KeptWill
-
-if TYPE_CHECKING:
-    from mqtt_front.broker import Broker
-    from mqtt_front.net.poller import PolledSocket
 
 FRONT_BYTES = 16 * 1024
 """Room in front of the receive buffer: an incomplete packet of up to this size is put there, so that it lies in one
@@ -87,6 +90,61 @@ class Stay:
         self._link.end(Reason.NOT_AUTHORIZED, "its token has expired")
 
 
+class Counts(Protocol):
+    """What links count. Implemented by `mqtt_front.metrics.Counts`."""
+
+    packets_received: int
+    packets_sent: int
+    bytes_received: int
+    bytes_sent: int
+
+
+class PolledSocket(Protocol):
+    """One socket of the poller, as its link sees it."""
+
+    def send(self, transport: Transport, data: bytes) -> None:
+        """Send behind what waits in the transport, which takes over what the socket does not."""
+
+
+class SocketPoller(Protocol):
+    """Reads the sockets of plain TCP links instead of their transports. Implemented by `Poller`."""
+
+    def add(self, link: "Link", fd: int) -> PolledSocket | None: ...
+    def pause(self, one: PolledSocket) -> None: ...
+    def resume(self, one: PolledSocket) -> bool: ...
+    def remove(self, one: PolledSocket) -> None: ...
+
+
+class LinkServer(Protocol):
+    """What a link needs of the server: its parts, and calls for what happens. Implemented by `Broker`."""
+
+    settings: MqttSettings
+    inbound: Inbound
+    deadlines: Deadlines
+    delivery: Delivery
+    ingest: Ingest
+    router: Router
+    unsent: Unsent
+    over: Counter[str]
+    memory: bytearray
+    buffer: memoryview
+
+    @property
+    def counts(self) -> Counts: ...
+    @property
+    def poller(self) -> SocketPoller | None: ...
+
+    def new_rates(self) -> tuple[Rate | None, Rate | None] | None: ...
+    def arrived(self, link: "Link") -> None: ...
+    def publish(self, link: "Link", run: Publishes) -> None: ...
+    def handle(self, link: "Link", event: Event) -> None: ...
+    def moved(self, session: Session, count: int) -> None: ...
+    def settled(self, key: str, packet_ids: list[int], *, stored: bool) -> None: ...
+    def closing(self, link: "Link", *, linger: bool) -> bool: ...
+    def gone(self, link: "Link", how: str, level: int = ...) -> None: ...
+    def departed(self, link: "Link") -> None: ...
+
+
 class Link:
     """One connected socket, from accept to the last byte."""
 
@@ -129,7 +187,7 @@ class Link:
         "writable",
     )  # fmt: skip
 
-    def __init__(self, broker: "Broker", *, allow_anonymous: bool = True, descriptor: int = -1) -> None:
+    def __init__(self, broker: LinkServer, *, allow_anonymous: bool = True, descriptor: int = -1) -> None:
         """`allow_anonymous`: its listener lets clients in that do not say who they are. `descriptor`: of a socket that
         speaks nothing but MQTT, so that others than its transport may read it."""
         self.broker = broker

@@ -9,16 +9,12 @@ write buffers exist once. Without the kernel, or on a system without epoll, tran
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from mqtt_front.ingest.ingest import PIECE_BYTES
 from mqtt_front.kernel import loops
 from mqtt_front.kernel.publish_fast_path import Gathered
-from mqtt_front.net.client_protocol import FRONT_BYTES, Link
-from mqtt_front.runtime.loop import Transport
-
-if TYPE_CHECKING:
-    from mqtt_front.broker import Broker
+from mqtt_front.net.client_protocol import FRONT_BYTES, Link, LinkServer, PolledSocket
 
 _SOURCES_AND_ANSWERS = operator.attrgetter("sources", "answers")
 _TURN_BYTES = 4 * 1024 * 1024
@@ -33,17 +29,10 @@ class PollingLoop(Protocol):
     def call_exception_handler(self, context: dict[str, Any]) -> None: ...
 
 
-class PolledSocket(Protocol):
-    """One socket of the poller, as its link sees it."""
-
-    def send(self, transport: Transport, data: bytes) -> None:
-        """Send behind what waits in the transport, which takes over what the socket does not."""
-
-
 class Poller:
     """Used by the event loop's thread only."""
 
-    def __init__(self, broker: "Broker", loop: PollingLoop) -> None:
+    def __init__(self, broker: LinkServer, loop: PollingLoop) -> None:
         """Raises OSError when there is no epoll to be had. `kernel.Sockets` has to be there."""
         self._broker = broker
         self._loop = loop

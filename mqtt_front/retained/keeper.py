@@ -10,7 +10,7 @@ import logging
 from array import array
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,9 +36,6 @@ from timestone.errors import CorruptRecord, OffsetOutOfRange, StoreClosed
 from timestone.reading.batch import Batch
 from timestone.record import FLAG_RETAIN
 
-if TYPE_CHECKING:
-    from mqtt_front.ingest.ingest import Appended
-
 SPACE = "mqtt.retained"
 _SAVED_AT_A_TIME = 2000
 """Messages in one transaction: sessions wait for the same thread."""
@@ -58,6 +55,15 @@ class Dirty(NamedTuple):
 def has_retained(run: Publishes) -> bool:
     """Is any publish of the run to be retained?"""
     return len(run.first_bytes.translate(None, _NOT_RETAINED)) > 0
+
+
+class Appended(NamedTuple):
+    """What one turn appended to a log."""
+
+    log: str
+    offsets: range
+    retained: bool
+    """Some of it is to be retained."""
 
 
 class Retaining:
@@ -158,7 +164,7 @@ class Retaining:
 
     # Following the logs.
 
-    def follow(self, appended: "Sequence[Appended]" = ()) -> None:
+    def follow(self, appended: Sequence[Appended] = ()) -> None:
         """Take into account what was appended. Called after each turn of the loop that appended something, with what
         it was: where nothing of it is retained, it need not be read."""
         for one in appended:

@@ -18,7 +18,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from mqtt_front.codec.packets import Publish
-from mqtt_front.net.listener_settings import ListenerSettings
+from mqtt_front.listener_settings import ListenerSettings
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server

@@ -16,7 +16,7 @@ from mqtt_front import MqttFront, MqttSettings
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Connect, Publish
 from mqtt_front.codec.properties import Properties
-from mqtt_front.net.listener_settings import ListenerSettings
+from mqtt_front.listener_settings import ListenerSettings
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -207,13 +208,13 @@ def test_subscribe_is_not_about_what_its_client_published_before_when_both_come_
     tmp_path: Path, ack: str, qos: int, permitted: bool
 ) -> None:
     """Packets of a connection take effect in their order, whichever way its publishes take."""
-    settings = {"client_publishes_per_s": 1_000_000} if permitted else {}
+    settings: dict[str, Any] = {"client_publishes_per_s": 1_000_000} if permitted else {}
     with mqtt_server(tmp_path, ack=ack, **settings) as server, RawClient(server.address, 5) as client:
         client.connect("both")
         publishes = [Publish("own", b"before", qos, packet_id=qos and number) for number in range(1, 51)]
         request = Request("own", 0, retain_handling=2)
         client.send(*publishes, packets.Subscribe(60, (request,)), Publish("own", b"after"))
-        received = []
+        received: list[bytes] = []
         while not received:
             packet = client.next_packet()
             received += [packet.payload] if isinstance(packet, Publish) else []

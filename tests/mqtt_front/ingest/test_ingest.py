@@ -13,9 +13,10 @@ import timestone
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Packet, Puback, Publish, Pubrec
 from mqtt_front.ingest.fair_share import LOOK_S, TURN_S
-from mqtt_front.ingest.ingest import Appended, Ingest
+from mqtt_front.ingest.ingest import Ingest
 from mqtt_front.ingest.routing import Router
 from mqtt_front.protocol.events import Publishes, PublishRow
+from mqtt_front.retained.keeper import Appended
 from mqtt_front.runtime.throttled_log import Complaints
 from tests.support.faulty_files import FaultyFiles
 from tests.support.manual_loop import ManualLoop

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_front.net.listener_settings import ListenerSettings
+from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.net.tls import HANDSHAKE, TlsLayer
 from mqtt_front.net.tls_context import tls_context
 from tests.support.certificates import Authority, Certified

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from mqtt_front.net.listener_settings import ListenerSettings
+from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.net.tls_context import BadTls, certificate_name, tls_context
 from tests.support.certificates import Authority, Certified, encrypt_key
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from mqtt_front.codec.properties import Properties
-from mqtt_front.ingest.ingest import Appended
 from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.protocol.header_block import header_block
 from mqtt_front.retained.checkpoint import decode_checkpoint, encode_retained
-from mqtt_front.retained.keeper import SPACE, Retaining, has_retained
+from mqtt_front.retained.keeper import SPACE, Appended, Retaining, has_retained
 from mqtt_front.retained.messages import RetainedMessage, RetainedMessages
 from mqtt_front.runtime.clocks import PassingTime
 from tests.support.damaged_json import DAMAGED_JSON

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish
-from mqtt_front.net.listener_settings import ListenerSettings
+from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.security.password_file import remove_user, set_password
 from mqtt_front.security.settings import JwtSettings
 from tests.support.certificates import Authority

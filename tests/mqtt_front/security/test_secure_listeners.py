@@ -12,7 +12,7 @@ import paho.mqtt.client as paho
 import pytest
 
 from mqtt_front.codec.packets import Connack, Connect
-from mqtt_front.net.listener_settings import ListenerSettings
+from mqtt_front.listener_settings import ListenerSettings
 from mqtt_front.security.password_file import set_password
 from tests.support.certificates import Authority, Certified
 from tests.support.mqtt_clients import RawClient

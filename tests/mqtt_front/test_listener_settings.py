@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mqtt_front.net.listener_settings import ListenerSettings
+from mqtt_front.listener_settings import ListenerSettings
 
 TLS: dict[str, Any] = {"certificate": Path("c"), "key": Path("k")}
 MUTUAL: dict[str, Any] = TLS | {"client_ca": Path("ca")}

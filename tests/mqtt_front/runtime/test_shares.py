@@ -11,9 +11,9 @@ import timestone
 from mqtt_front.codec.packets import Puback, Publish, Will
 from mqtt_front.codec.properties import Properties
 from mqtt_front.ingest.topic_use import SPACE
+from mqtt_front.runtime.shares import Shares, Tally
 from mqtt_front.security.password_file import set_password
 from mqtt_front.sessions.session import session_key
-from mqtt_front.shares import Shares, Tally
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
