@@ -18,8 +18,10 @@ import pytest
 import timestone
 from tests.support.killed_appender import (
     ACKNOWLEDGED,
+    COMMITTED,
     CONFIG,
     LOG_NAME,
+    READER,
     READY,
     STARTED,
     STATE,
@@ -28,7 +30,7 @@ from tests.support.killed_appender import (
     topic_of,
 )
 from tests.support.seeds import rounds, run_seed, told_on_failure
-from timestone import Ack, CorruptRecord, Log, LogView
+from timestone import Ack, CorruptRecord, Log, LogView, Store, StoreView
 
 try:
     from tests.support import forgetful_disk
@@ -45,9 +47,11 @@ ROUND_NUMBERS = 1_000_000
 """The numbers that one round may use; a record's number says its round."""
 
 
-def append_until_the_power_fails(place: Path, round_number: int, rng: random.Random) -> dict[int, int]:
-    """One process, and then the disk, die while it appends; the records that were acknowledged as synced, and their
-    offsets. Sometimes the power fails while it recovers."""
+def append_until_the_power_fails(
+    place: Path, round_number: int, rng: random.Random
+) -> tuple[dict[int, int], int]:
+    """One process, and then the disk, die while it appends; the records that were acknowledged as synced with their
+    offsets, and the last offset that a reader has committed. Sometimes the power fails while it recovers."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -66,9 +70,18 @@ def append_until_the_power_fails(place: Path, round_number: int, rng: random.Ran
         os.kill(pid, signal.SIGKILL)
         said += pipe.read()
     os.waitpid(pid, 0)
-    facts = ACKNOWLEDGED.iter_unpack(said[: len(said) // ACKNOWLEDGED.size * ACKNOWLEDGED.size])
+    facts = list(ACKNOWLEDGED.iter_unpack(said[: len(said) // ACKNOWLEDGED.size * ACKNOWLEDGED.size]))
     # Those of the log that is compacted may have given way to newer ones.
-    return dict(fact for fact in facts if fact[0] < STATE and ACKNOWLEDGED.pack(*fact) != READY)
+    return (
+        dict(fact for fact in facts if fact[0] < STATE and ACKNOWLEDGED.pack(*fact) != READY),
+        max((offset for number, offset in facts if number == COMMITTED), default=0),
+    )
+
+
+def check_committed(store: Store | StoreView, committed: int) -> None:
+    """The last commit that has returned is there, or one that came after it."""
+    found = store.committed(READER)
+    assert (found.offset if found else 0) >= committed, "an acknowledged commit is gone"
 
 
 def check(log: Log | LogView, acknowledged: dict[int, int]) -> int:
@@ -105,15 +118,18 @@ def test_what_was_synced_survives_a_disk_that_forgets_the_rest(tmp_path: Path, q
     platters.mkdir()
     place.mkdir()
     acknowledged: dict[int, int] = {}
-    number = 0
+    number = committed = 0
     # On a slow machine, it takes more of them until the rounds mean anything.
     while number < ROUNDS or (len(acknowledged) <= 10 * ROUNDS and number < 10 * ROUNDS):
         with told_on_failure(TIMESTONE_SEED=seed, round=number):
             with forgetful_disk.mounted(platters, place):
-                acknowledged |= append_until_the_power_fails(place, number, rng)
+                appended, last = append_until_the_power_fails(place, number, rng)
+            acknowledged |= appended
+            committed = max(committed, last)
             if acknowledged:
                 with timestone.view(platters / "store") as view:
                     check(view.log(LOG_NAME), acknowledged)
+                    check_committed(view, committed)
             if number % 3 == 1:
                 copy = quick_directory / "copy"
                 shutil.copytree(platters / "store", copy)
@@ -123,24 +139,59 @@ def test_what_was_synced_survives_a_disk_that_forgets_the_rest(tmp_path: Path, q
         number += 1
     with timestone.open(platters / "store", config=CONFIG) as store:
         found_count = check(store.log(LOG_NAME), acknowledged)
+        check_committed(store, committed)
     print(
         f"{number} power cuts, seed {seed}: {len(acknowledged)} records acknowledged, 0 lost, {found_count} found"
     )
     assert len(acknowledged) > 10 * ROUNDS, "the rounds are too short to mean anything"
 
 
-def test_the_disk_does_forget(tmp_path: Path) -> None:
+def test_disk_forgets_what_was_not_flushed(tmp_path: Path) -> None:
     """Without this the other test would mean nothing."""
     platters, place = tmp_path / "platters", tmp_path / "disk"
     platters.mkdir()
     place.mkdir()
     with forgetful_disk.mounted(platters, place):
-        for name in ("flushed", "forgotten"):
+        for name in ("flushed", "emptied", "removed", "old"):
             with (place / name).open("wb", buffering=0) as file:
                 file.write(name.encode())
-                if name == "flushed":
+                if name != "emptied":
                     os.fdatasync(file.fileno())
                     file.write(b", and more")
+        sync_directory(place)
+        (place / "removed").unlink()
+        (place / "old").rename(place / "new")
+        (place / "made").write_bytes(b"")
         assert (place / "flushed").read_bytes() == b"flushed, and more"
-    assert (platters / "flushed").read_bytes() == b"flushed"
-    assert (platters / "forgotten").read_bytes() == b""
+        assert sorted(path.name for path in place.iterdir()) == ["emptied", "flushed", "made", "new"]
+        forgetful_disk.cut_power(place, None)
+    found = {path.name: path.read_bytes() for path in platters.iterdir()}
+    assert found == {"flushed": b"flushed", "emptied": b"", "removed": b"removed", "old": b"old"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_disk_keeps_names_that_were_flushed_and_any_of_the_others(seed: int, tmp_path: Path) -> None:
+    platters, place = tmp_path / "platters", tmp_path / "disk"
+    platters.mkdir()
+    place.mkdir()
+    with forgetful_disk.mounted(platters, place):
+        (place / "folder").mkdir()
+        for name in "abc":
+            (place / "folder" / name).write_bytes(b"")
+        sync_directory(place / "folder")
+        sync_directory(place)
+        (place / "folder" / "a").unlink()
+        sync_directory(place / "folder")
+        (place / "folder" / "b").rename(place / "folder" / "c")
+        (place / "folder" / "d").mkdir()
+        forgetful_disk.cut_power(place, seed)
+    found = {path.name for path in (platters / "folder").iterdir()} - {"d"}
+    assert found in ({"b", "c"}, {"c"}), "a is gone for good, and of the rename all or nothing has happened"
+
+
+def sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

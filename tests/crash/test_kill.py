@@ -23,8 +23,10 @@ from tests.support.crash_oracle import Promises, check_store
 from tests.support.faulty_files import FaultyFiles, kill_process
 from tests.support.killed_appender import (
     ACKNOWLEDGED,
+    COMMITTED,
     CONFIG,
     LOG_NAME,
+    READER,
     READY,
     STARTED,
     STATE,
@@ -80,6 +82,7 @@ def _encode(fact: Fact) -> bytes:
             return _MESSAGE.pack(5, end)
         case Deleted(start):
             return _MESSAGE.pack(6, start)
+    raise AssertionError(f"{fact} is not a fact of these runs")
 
 
 def steps(work: Workload) -> None:
@@ -171,6 +174,8 @@ class KillLoop:
         self.states: dict[int, int] = {}
         """Of the log that is compacted: acknowledged offsets by number."""
         self.unchecked: dict[int, int] = {}
+        self.committed = 0
+        """The last offset that a reader has committed."""
         self.checked_offset = 0
         self.killed_in_recovery = 0
         self.found_count = 0
@@ -204,6 +209,9 @@ class KillLoop:
         facts = list(ACKNOWLEDGED.iter_unpack(said[: len(said) // ACKNOWLEDGED.size * ACKNOWLEDGED.size]))
         self.killed_in_recovery += not facts
         for record_number, offset in facts[1:]:
+            if record_number == COMMITTED:
+                self.committed = offset
+                continue
             assert record_number not in self.acknowledged
             assert record_number not in self.states
             if record_number >= STATE:
@@ -241,6 +249,8 @@ class KillLoop:
         with timestone.open(self.root, config=CONFIG) as store:
             self.checked_offset = self._check(store.log(LOG_NAME))
             self.check_states(store.log(STATES_NAME, config=STATES_CONFIG))
+            commitment = store.committed(READER)
+            assert (commitment.offset if commitment else 0) >= self.committed, "a commit is gone"
             if from_the_start:
                 self.check_consumers(store.log(LOG_NAME))
         self.unchecked = {}

@@ -84,6 +84,15 @@ def dies_and_goes_on(work: Workload) -> None:
     work.append(Ack.WRITTEN)
 
 
+def commits_and_configures(work: Workload) -> None:
+    for number in range(3):
+        work.append(Ack.SYNCED, topic=f"devices/{number}")
+        work.commit(number)
+        work.configure(1000 + number)
+    work.reopen()
+    work.commit(3)
+
+
 def raises_the_ceiling(work: Workload) -> None:
     """By flushes that happen anyway, and by appends that cannot wait for one."""
     for number in range(4):
@@ -153,6 +162,7 @@ RUNS: dict[str, Run] = {
     "rolls and seals": Run(rolls_and_seals, ROLLING),
     "rolls without sealing": Run(rolls_without_sealing, ROLLING, sealing=False),
     "closes and reopens": Run(closes_and_reopens),
+    "commits and configures": Run(commits_and_configures),
     "dies and goes on": Run(dies_and_goes_on, sealed_at_open=0),
     "dies and seals at once": Run(dies_and_goes_on, ROLLING),
 }

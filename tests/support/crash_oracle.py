@@ -6,7 +6,8 @@
 (iv)  opening a second time finds the same;
 (v)   a crash during recovery recovers too (the caller repeats the whole check on images of the recovery);
 (vi)  the next offset was never shown to a reader;
-(vii) the log begins where somebody was told that it does or later, and no later than retention may have deleted.
+(vii) the log begins where somebody was told that it does or later, and no later than retention may have deleted;
+(viii) what a named reader has committed and what was configured is what it was told, or what it was about to be.
 """
 
 from collections.abc import Sequence
@@ -17,8 +18,13 @@ from tests.support.recording_files import Noted, Operation
 from tests.support.step_clock import BOOT_ID, NEXT_BOOT_ID, START_US, StepClock
 from tests.support.workload import (
     LOG_NAME,
+    READER,
     Attempt,
     Attempted,
+    Committed,
+    Committing,
+    Configured,
+    Configuring,
     Content,
     Deleted,
     Deleting,
@@ -27,7 +33,7 @@ from tests.support.workload import (
     Shown,
     crash_config,
 )
-from timestone.config import Ack
+from timestone.config import Ack, LogConfig
 from timestone.store import Store
 
 DAY_US = 86_400_000_000
@@ -45,6 +51,10 @@ class Promises:
     shown: int = 0
     start: int = 0
     deletable: int = 0
+    commits: set[int | None] = field(default_factory=lambda: {None})
+    """What the reader may have committed: the last, and the one that is under way."""
+    topic_counts: set[int] = field(default_factory=set)
+    """What the setting may be, as with the commits; empty until it was changed."""
 
     def note(self, operation: Operation) -> None:
         if not isinstance(operation, Noted):
@@ -64,6 +74,14 @@ class Promises:
                 self.deletable = max(self.deletable, end)
             case Deleted(start):
                 self.start = max(self.start, start)
+            case Committing(offset):
+                self.commits.add(offset)
+            case Committed(offset):
+                self.commits = {offset}
+            case Configuring(count):
+                self.topic_counts |= {LogConfig().topic_count, count} if not self.topic_counts else {count}
+            case Configured(count):
+                self.topic_counts = {count}
 
 
 def check_store(
@@ -77,6 +95,10 @@ def check_store(
     try:
         store.maintenance.stop()
         log = store.log(LOG_NAME)
+        commitment = store.committed(READER)
+        committed = None if commitment is None else commitment.offset
+        assert committed in promises.commits, f"(viii) committed was one of {promises.commits}"
+        assert log.config.topic_count in (promises.topic_counts or {log.config.topic_count}), "(viii)"
         if log.config.retention_bytes:
             log.configure(retention_bytes=0)  # cut short between these two: see Workload.delete
         found = read_all(store)

@@ -5,7 +5,8 @@
 A FUSE file system in a process of its own. The directory PLATTERS is the disk; what was written since the last fsync of
 a file is in this process's memory only, in sectors. `cut_power` has some of them reach the disk, in any order, whole or
 torn, and then the process ends as by kill -9: everything that used the mount gets errors, and the rest is forgotten.
-Names are on the disk at once; that they are not is what `power_loss.py` simulates.
+So it is with names: what was made, renamed or removed in a directory since that was flushed has happened or not, each
+on its own. Removed files lie in a directory beside PLATTERS until their removal is on the disk.
 
 Unlike a simulation of recorded operations this is met by whole processes: their mappings, their threads, and SQLite.
 """
@@ -13,12 +14,13 @@ Unlike a simulation of recorded operations this is met by whole processes: their
 import errno
 import os
 import random
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ import mfusepy  # type: ignore[import-untyped, unused-ignore]
 
 SECTOR_BYTES = 512
 CUT = "user.power.cut"
-"""Setting this attribute of the mount point, to a seed, cuts the power."""
+"""Setting this attribute of the mount point, to a seed or to nothing, cuts the power."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -86,6 +88,105 @@ class UnflushedFile:
         return bytes(self.content[sector * SECTOR_BYTES : (sector + 1) * SECTOR_BYTES])
 
 
+Change = dict[str, int | None]
+"""Names in a directory, and the inodes they have from now on; None for a name that is gone. A rename is two names."""
+
+
+class UnflushedNames:
+    """What the page cache has of the directories: names that the disk has, and the changes since. Inodes are those of
+    the platters."""
+
+    def __init__(self, platters: Path) -> None:
+        self._root = platters
+        self._removed = platters.with_name(f"{platters.name}.removed")
+        shutil.rmtree(self._removed, ignore_errors=True)
+        self._removed.mkdir()
+        self._durable: dict[int, dict[str, int]] = {}
+        self._changes: dict[int, list[Change]] = {}
+
+    def change(self, directory: Path, names: Change) -> None:
+        """Note changes of names, before they happen."""
+        inode = directory.stat().st_ino
+        if inode not in self._durable:
+            self._durable[inode] = {entry.name: entry.inode() for entry in os.scandir(directory)}
+        self._changes.setdefault(inode, []).append(names)
+
+    def made(self, path: Path, make: Callable[[], None]) -> None:
+        """Make a file or a directory."""
+        names: Change = {path.name: None}
+        self.change(path.parent, names)
+        make()
+        names[path.name] = path.lstat().st_ino
+
+    def renamed(self, old: Path, new: Path) -> None:
+        """Rename within a directory."""
+        self.change(old.parent, {old.name: None, new.name: old.lstat().st_ino})
+        if new.exists():
+            self._keep(new)
+        old.rename(new)
+
+    def removed(self, path: Path) -> None:
+        """Remove a file or an empty directory."""
+        self.change(path.parent, {path.name: None})
+        self._keep(path)
+
+    def flush(self, directory: Path) -> list[int]:
+        """All names in it are on the disk. Returns the inodes that are free now."""
+        inode = directory.stat().st_ino
+        self._durable.pop(inode, None)
+        self._changes.pop(inode, None)
+        needed = {one for names in self._durable.values() for one in names.values()}
+        needed |= {
+            one for changes in self._changes.values() for names in changes for one in names.values() if one
+        }
+        freed = []
+        for path in self._removed.iterdir():
+            if int(path.name) not in needed:
+                path.rmdir() if path.is_dir() else path.unlink()
+                freed.append(int(path.name))
+        for one in freed:
+            self._durable.pop(one, None)
+            self._changes.pop(one, None)
+        return freed
+
+    def find(self) -> dict[int, Path]:
+        """Where each file and directory is, those that are removed included."""
+        found = {self._root.stat().st_ino: self._root}
+        for top in (self._removed, self._root):
+            for path in sorted(top.rglob("*")):
+                found[path.lstat().st_ino] = path
+        return found
+
+    def lose(self, rng: random.Random | None) -> None:
+        """The power fails: some of the changes have made it, or without `rng` none."""
+        for inode, durable in sorted(self._durable.items()):
+            names = dict(durable)
+            likely = rng.choice((0.0, 0.3, 0.7, 1.0)) if rng else 0.0
+            for change in self._changes.get(inode, ()):
+                if rng and rng.random() < likely:
+                    names |= {name: one for name, one in change.items() if one is not None}
+                    names = {name: one for name, one in names.items() if change.get(name, one) is not None}
+            self._rearrange(inode, names)
+
+    def _rearrange(self, inode: int, names: dict[str, int]) -> None:
+        directory = self.find()[inode]
+        for entry in list(os.scandir(directory)):
+            if names.get(entry.name) != entry.inode():
+                self._keep(Path(entry.path))
+        found = self.find()
+        for name, one in names.items():
+            path = directory / name
+            if path.exists():
+                continue
+            if found[one].is_relative_to(self._removed):
+                found[one] = found[one].rename(path)
+            else:
+                path.hardlink_to(found[one])
+
+    def _keep(self, path: Path) -> None:
+        path.rename(self._removed / str(path.lstat().st_ino))
+
+
 class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
     """The operations of the file system. Paths are those of the mount, `/` its root."""
 
@@ -93,11 +194,13 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, platters: Path) -> None:
         self._platters = platters
-        self._unflushed: dict[str, UnflushedFile] = {}
+        self._unflushed: dict[int, UnflushedFile] = {}
+        """By inode."""
+        self._names = UnflushedNames(platters)
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         found = os.lstat(self._on_disk(path))
-        known = self._unflushed.get(path)
+        known = self._unflushed.get(found.st_ino)
         size_bytes = found.st_size if known is None else len(known.content)
         return {
             "st_mode": found.st_mode,
@@ -132,7 +235,9 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
         }
 
     def create(self, path: str, mode: int, fi: Any = None) -> int:
-        os.close(os.open(self._on_disk(path), os.O_CREAT | os.O_WRONLY, mode))
+        on_disk = self._on_disk(path)
+        self._names.made(on_disk, lambda: os.close(os.open(on_disk, os.O_CREAT | os.O_WRONLY, mode)))
+        self._unflushed[on_disk.lstat().st_ino] = UnflushedFile(b"")
         return 0
 
     def open(self, path: str, flags: int) -> int:
@@ -156,26 +261,30 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
         return 0
 
     def fsyncdir(self, path: str, datasync: int, fh: int) -> int:
+        for inode in self._names.flush(self._on_disk(path)):
+            self._unflushed.pop(inode, None)
         return 0
 
     def rename(self, old: str, new: str) -> int:
-        os.rename(self._on_disk(old), self._on_disk(new))
-        self._unflushed.pop(new, None)
-        if old in self._unflushed:
-            self._unflushed[new] = self._unflushed.pop(old)
+        source, target = self._on_disk(old), self._on_disk(new)
+        if source.parent != target.parent:
+            raise mfusepy.FuseOSError(errno.EXDEV)
+        self._names.renamed(source, target)
         return 0
 
     def unlink(self, path: str) -> int:
-        os.unlink(self._on_disk(path))
-        self._unflushed.pop(path, None)
+        self._names.removed(self._on_disk(path))
         return 0
 
     def mkdir(self, path: str, mode: int) -> int:
-        os.mkdir(self._on_disk(path), mode)
+        on_disk = self._on_disk(path)
+        self._names.made(on_disk, lambda: os.mkdir(on_disk, mode))
         return 0
 
     def rmdir(self, path: str) -> int:
-        os.rmdir(self._on_disk(path))
+        if os.listdir(self._on_disk(path)):
+            raise mfusepy.FuseOSError(errno.ENOTEMPTY)
+        self._names.removed(self._on_disk(path))
         return 0
 
     def chmod(self, path: str, mode: int) -> int:
@@ -189,9 +298,12 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
     def setxattr(self, path: str, name: str, value: bytes, options: int, position: int = 0) -> int:
         if (path, name) != ("/", CUT):
             raise mfusepy.FuseOSError(errno.ENOTSUP)
-        rng = random.Random(int(value))
-        for one, file in sorted(self._unflushed.items()):
-            file.lose(self._on_disk(one), rng)
+        rng = random.Random(int(value)) if value else None
+        found = self._names.find()
+        for inode, file in sorted(self._unflushed.items()):
+            if inode in found and rng:
+                file.lose(found[inode], rng)
+        self._names.lose(rng)
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
@@ -199,15 +311,17 @@ class ForgetfulDisk(mfusepy.Operations):  # type: ignore[misc, unused-ignore]
         return self._platters / path.lstrip("/")
 
     def _file(self, path: str) -> UnflushedFile:
-        if path not in self._unflushed:
-            self._unflushed[path] = UnflushedFile(self._on_disk(path).read_bytes())
-        return self._unflushed[path]
+        on_disk = self._on_disk(path)
+        inode = on_disk.lstat().st_ino
+        if inode not in self._unflushed:
+            self._unflushed[inode] = UnflushedFile(on_disk.read_bytes())
+        return self._unflushed[inode]
 
 
 @contextmanager
 def mounted(platters: Path, place: Path) -> Iterator[None]:
-    """A forgetful disk with the files in `platters`, at the empty directory `place`. Leaving the block cuts the power
-    if nobody has, and forgets all that was not flushed."""
+    """A forgetful disk with the files in `platters`, at the empty directory `place`. Leaving the block ends
+    it like a kill: what was written and not flushed is gone, names are not."""
     disk = subprocess.Popen([sys.executable, "-m", __name__, str(platters), str(place)], cwd=_ROOT)
     try:
         while not place.is_mount():
@@ -220,10 +334,10 @@ def mounted(platters: Path, place: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(place)], check=False)
 
 
-def cut_power(place: Path, seed: int) -> None:
-    """The power of the disk at `place` fails."""
+def cut_power(place: Path, seed: int | None) -> None:
+    """The power of the disk at `place` fails. Without a seed it forgets all that was not flushed."""
     try:
-        os.setxattr(place, CUT, b"%d" % seed)
+        os.setxattr(place, CUT, b"" if seed is None else b"%d" % seed)
     except OSError as error:
         assert error.errno in (errno.ENOTCONN, errno.ECONNABORTED), error  # noqa: PT017
     else:

@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 
 import timestone
-from timestone import Ack, Draft, LogConfig, StoreConfig, Submission
+from timestone import Ack, Draft, LogConfig, ReaderId, StoreConfig, Submission
 from timestone.config import Compression
 
 LOG_NAME = "telemetry"
@@ -38,6 +38,9 @@ STATES_CONFIG = LogConfig(segment_entries=20, compact=True)
 STATE = 1 << 62
 """Added to the numbers of the records of that log."""
 STATE_TOPICS = 5
+READER = ReaderId(LOG_NAME, 0, "billing")
+COMMITTED = 1 << 63
+"""Sent with an offset that the reader has committed."""
 _IN_FLIGHT = 8
 
 
@@ -93,6 +96,10 @@ class Appender:
                 self.room.release()
             else:
                 self.submit(numbers, ack)
+            if self.rng.random() < 0.2:
+                offset = self.log.end_offset
+                self.store.commit_readers({READER: offset})
+                os.write(self.pipe, ACKNOWLEDGED.pack(COMMITTED, offset))
 
     def submit(self, numbers: list[int], ack: Ack) -> None:
         topics = [self.log.topic_id(topic) if (topic := topic_of(n)) else timestone.NO_TOPIC for n in numbers]

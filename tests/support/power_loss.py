@@ -230,10 +230,11 @@ class Disk:
     """The state of the disk while the operations of a recorder are replayed one by one."""
 
     def __init__(self, recorder: RecordingFiles) -> None:
+        """Ends the recording of what SQLite does: images may be opened where it was made."""
+        recorder.stop()
         self._root = recorder.root
         self._files: dict[int, DiskFile] = {}
         self._directories: dict[Path, _Directory] = {self._root.parent: _Directory()}
-        self._catalog: dict[Path, bytes] = {}
         for path in recorder.base_directories:
             self._directories[path] = _Directory()
             if path.parent in self._directories:
@@ -255,13 +256,11 @@ class Disk:
                 self._files[file].synced(started)
             case SyncFailed(file):
                 self._files[file].sync_failed(number)
+            case CatalogChanged(file, data):
+                self._files[file] = DiskFile(bytearray(data))
             case DirectorySynced(path, started):
                 if path in self._directories:
                     self._directories[path].synced(started)
-            case CatalogChanged(path, None):
-                self._catalog.pop(path, None)
-            case CatalogChanged(path, data) if data is not None:
-                self._catalog[path] = data
             case Created() | DirectoryMade() | Unlinked() | Renamed():
                 self._change(number, operation)
 
@@ -287,6 +286,4 @@ class Disk:
                     waiting.append(path)
                 else:
                     files[path.relative_to(self._root)] = self._files[file].image(rng, loss)
-        if directories:
-            files |= {path.relative_to(self._root): data for path, data in self._catalog.items()}
         return Image(tuple(directories), files)

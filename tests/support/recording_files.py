@@ -2,10 +2,12 @@
 
 What belongs here: what was done, in order, to which file. What a power loss makes of it is `power_loss.py`'s business.
 Files are numbered by the recorder, not by inode, because the kernel gives the inode of a removed file to the next one.
-The SQLite catalogue does its own I/O; its files are photographed whenever they have changed, and count as durable as
-soon as they are there (SQLite syncs each transaction itself and tests that better than we could).
+The SQLite catalogue does its own I/O. Its files are looked at whenever something is recorded, and what they hold then
+counts as durable. Their names do not: a removal of the journal is lost until SQLite flushes the directory, and
+`sqlite_calls.py` shows both.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support import sqlite_calls
 from tests.support.waiting import TIMEOUT_S
 from timestone.disk.files import Data, Files
 
-CATALOG_NAMES = ("catalog.db", "catalog.db-wal", "catalog.db-journal")
+CATALOG_NAMES = ("catalog.db", "catalog.db-journal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +101,13 @@ class Unlinked:
 
 @dataclass(frozen=True, slots=True)
 class CatalogChanged:
-    """A file of the catalogue as it is now; None when it is gone."""
+    """All that a file of the catalogue holds now; it is durable."""
 
-    path: Path
-    data: bytes | None
+    file: int
+    data: bytes
 
     def __repr__(self) -> str:
-        return (
-            f"CatalogChanged({self.path.name}, {'gone' if self.data is None else f'{len(self.data)} bytes'})"
-        )
+        return f"CatalogChanged(file={self.file}, {len(self.data)} bytes)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,9 @@ class RecordingFiles(Files):
         self._names: dict[Path, int] = {}
         self._open: dict[int, int] = {}
         self._file_count = 0
-        self._catalog_seen: dict[Path, tuple[int, int] | None] = {}
+        self._catalog_seen: dict[Path, bytes] = {}
         self._take_base()
+        sqlite_calls.watch(self)
 
     def _take_base(self) -> None:
         if not self.root.exists():
@@ -160,16 +162,20 @@ class RecordingFiles(Files):
         for path in sorted(self.root.rglob("*")):
             if path.is_dir():
                 self.base_directories.append(path)
-            elif path.name in CATALOG_NAMES:
-                self._look_at_catalog(path)
-            elif path.is_file() and not path.name.startswith("catalog.db"):
+            elif path.is_file():
                 self.base[path] = path.read_bytes()
                 self.base_files[path] = self._name(path)
+                if path.name in CATALOG_NAMES:
+                    self._catalog_seen[path] = self.base[path]
 
     def _name(self, path: Path) -> int:
         self._file_count += 1
         self._names[path] = self._file_count
         return self._file_count
+
+    def stop(self) -> None:
+        """Whatever SQLite does from now on is not recorded."""
+        sqlite_calls.forget(self)
 
     def note(self, value: Any) -> None:
         """Put a mark between the operations."""
@@ -191,20 +197,42 @@ class RecordingFiles(Files):
     @contextmanager
     def _recording(self) -> Iterator[None]:
         with self._lock:
-            for name in CATALOG_NAMES:
-                self._look_at_catalog(self.root / name)
+            self._look_at_catalog()
             yield
             self._lock.notify_all()
 
-    def _look_at_catalog(self, path: Path) -> None:
-        try:
-            status = path.stat()
-            now: tuple[int, int] | None = (status.st_mtime_ns, status.st_size)
-        except FileNotFoundError:
-            now = None
-        if now != self._catalog_seen.get(path):
-            self._catalog_seen[path] = now
-            self.operations.append(CatalogChanged(path, path.read_bytes() if now is not None else None))
+    def _look_at_catalog(self) -> None:
+        """The journal is read last and recorded first: with an older one, what SQLite has written to the database since
+        would have no way back."""
+        found: dict[Path, bytes] = {}
+        for name in CATALOG_NAMES:
+            with contextlib.suppress(FileNotFoundError):
+                found[self.root / name] = (self.root / name).read_bytes()
+        for path, data in reversed(found.items()):
+            if data != self._catalog_seen.get(path):
+                self._catalog_seen[path] = data
+                if path not in self._names:
+                    self.operations.append(Created(path, self._name(path)))
+                self.operations.append(CatalogChanged(self._names[path], data))
+
+    # What SQLite does.
+
+    @contextmanager
+    def unlinking(self, path: Path) -> Iterator[None]:
+        with self._recording():
+            yield
+            if path in self._names and not path.exists():
+                self._catalog_seen.pop(path, None)
+                self.operations.append(Unlinked(path, self._names.pop(path)))
+
+    @contextmanager
+    def flushing_directory(self, path: Path) -> Iterator[None]:
+        with self._recording():
+            started = len(self.operations)
+            self.operations.append(DirectorySyncStarted(path))
+        yield
+        with self._recording():
+            self.operations.append(DirectorySynced(path, started))
 
     # What changes the disk.
 

@@ -27,11 +27,13 @@ from timestone.config import Ack, LogConfig, StoreConfig
 from timestone.errors import LogFailed, StorageFull
 from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
+from timestone.named_readers import ReaderId
 from timestone.reader import Reader
 from timestone.store import Store
 from timestone.writing.write_batch import Draft
 
 LOG_NAME = "telemetry"
+READER = ReaderId(LOG_NAME, 0, "billing")
 NEVER_MS = 10**9
 """For intervals that must not run out while operations are counted."""
 
@@ -87,11 +89,50 @@ class Deleted:
     start: int
 
 
+@dataclass(frozen=True, slots=True)
+class Committing:
+    """A named reader is about to commit an offset."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The commit has returned."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Configuring:
+    """The setting `topic_count` of the log is about to change."""
+
+    topic_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The change has returned."""
+
+    topic_count: int
+
+
 class RunEnded(Exception):
     """The store could not be opened again: the steps end here."""
 
 
-Fact = Attempted | Refused | Promised | Shown | Deleting | Deleted
+Fact = (
+    Attempted
+    | Refused
+    | Promised
+    | Shown
+    | Deleting
+    | Deleted
+    | Committing
+    | Committed
+    | Configuring
+    | Configured
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +255,17 @@ class Workload:
             self._note(Promised(Ack.SYNCED, self.log.sync()))
         except LogFailed:
             return
+
+    def commit(self, offset: int) -> None:
+        """A named reader commits."""
+        self._note(Committing(offset))
+        self.store.commit_readers({READER: offset})
+        self._note(Committed(offset))
+
+    def configure(self, topic_count: int) -> None:
+        self._note(Configuring(topic_count))
+        self.log.configure(topic_count=topic_count)
+        self._note(Configured(topic_count))
 
     def roll(self) -> None:
         self.log.roll()
