@@ -163,7 +163,7 @@ def _prepare(path: Path, count: int, levels: dict[str, int], progress: Progress)
             began = time.process_time()
             log.apply_compression()
             spent_s[name] = time.process_time() - began
-            log.configure(compression=Compression.NONE)  # so that no later open goes on with it
+            log.configure(compression=Compression.NONE)  # so that no later open continues with it
     return spent_s
 
 

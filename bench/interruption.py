@@ -13,7 +13,7 @@ _AGAIN_S = 0.01
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Inside, SIGTERM and SIGINT raise KeyboardInterrupt. Python drops one that falls into a callback of its own (a
-    weak reference's, say) and goes on: such a one is raised again. A store that is left in the middle of a write
+    weak reference's, say) and continues: such a one is raised again. A store that is left in the middle of a write
     would report that; here nobody needs it any more."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:

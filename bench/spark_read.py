@@ -196,8 +196,8 @@ def _chosen(word: str) -> Sequence[str]:
 
 
 class Scans:
-    """The same rows in every shape, and what loads them anew: Spark keeps the plan of a DataFrame, and planning is part
-    of a scan."""
+    """The same rows in every shape, and what loads them again: Spark keeps the plan of a DataFrame, and planning
+    is part of a scan."""
 
     def __init__(self, spark: Any, directory: Path, store: Path, count: int) -> None:
         self.spark, self.store = spark, store

@@ -76,7 +76,7 @@ def main(words: list[str] | None = None) -> int:
         type=Path,
         default=Path("build/demo"),
         metavar="DIR",
-        help="made anew at each run (build/demo)",
+        help="made again at each run (build/demo)",
     )
     arguments = parser.parse_args(words)
     if min(arguments.messages, arguments.devices) < 1:

@@ -233,7 +233,7 @@ class Broker:
         )
 
     def read(self, work: Callable[[], Value], then: Callable[[Value | Exception], None]) -> None:
-        """Let a thread read something from the disk, and go on with what it found, or why it did not."""
+        """Let a thread read something from the disk, and continue with what it found, or why it did not."""
 
         def run() -> None:
             outcome: Value | Exception
@@ -293,7 +293,7 @@ class Broker:
 
     def closing(self, link: Link, *, linger: bool) -> bool:
         """A socket is closed as soon as its peer has read what was written to it, or a deadline is over. Is there room
-        to go on reading from it until then, if that is wanted?"""
+        to continue reading from it until then, if that is wanted?"""
         linger = linger and len(self.lingering) < _LINGERING_MAX
         if linger:
             self.lingering.add(link)

@@ -88,7 +88,7 @@ class MqttFront:
         try:
             await self._listen(broker, contexts)
         except BaseException:
-            # Nobody stops what has not started; the loop of a program that goes on would keep all of it running.
+            # Nobody stops what has not started; the loop of a program that continues would keep all of it running.
             await self.stop()
             raise
 
@@ -125,8 +125,8 @@ class MqttFront:
             raise ValueError(f"{error.filename}: {error.strerror}") from error
 
     async def reload(self) -> None:
-        """Read passwords, access rules, keys and certificates anew, and let them decide from now on, also about clients
-        that are connected. Raises ValueError for what cannot be used; then everything stays as it was."""
+        """Read passwords, access rules, keys and certificates again and apply them, also to connected clients. Raises
+        ValueError for what cannot be used; then everything stays as it was."""
         broker = self._broker
         if broker is None:
             return
@@ -197,7 +197,7 @@ class MqttFront:
         self._broker = None
 
     async def _until(self, done: Callable[[], bool], within_s: float = _SETTLE_S) -> None:
-        """Wait for what other callbacks bring about, but not for ever: a stop ends within seconds."""
+        """Wait for what other callbacks bring about, but not without end: a stop ends within seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
         while not done() and loop.time() < deadline:

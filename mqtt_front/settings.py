@@ -57,7 +57,7 @@ class MqttSettings(SecuritySettings):
     session_expiry_max_s: int = setting(
         0xFFFFFFFF,
         "the longest that a session outlives its connection; sessions of MQTT 3 without clean session live as long; "
-        "4294967295: for ever",
+        "4294967295: without end",
         low=0,
         high=0xFFFFFFFF,
     )
@@ -87,7 +87,7 @@ class MqttSettings(SecuritySettings):
 
     queue_expiry_s: int = setting(
         2_592_000,
-        "30 days: how long a queue outlives the last session that has subscribed to it; 4294967295: for ever",
+        "30 days: how long a queue outlives the last session that has subscribed to it; 4294967295: without end",
         low=0,
         high=0xFFFFFFFF,
     )
@@ -128,7 +128,7 @@ class MqttSettings(SecuritySettings):
     total_unsent_bytes: int = setting(
         256 * MIB,
         "deliveries waiting in memory for all slow clients together; above it those that have not read for the longest "
-        "time are disconnected, and their sessions go on from where they are when they are back",
+        "time are disconnected, and their sessions continue from where they are when they are back",
         low=KIB,
     )
     session_count: int = setting(
@@ -203,7 +203,7 @@ class MqttSettings(SecuritySettings):
     )
     client_topic_count: int = setting(
         100_000,
-        "new topics that one user may bring into a log, which keeps them for ever, in all its connections together; "
+        "new topics that one user may bring into a log, which keeps them without end, in all its connections together; "
         "without logins, one client id",
         low=0,
     )

@@ -43,7 +43,7 @@ class BatchSpan:
             reached = tables.positions.get(key)
             if reached is not None and start > reached and fail_on_data_loss:
                 raise TablesBehind(
-                    f"{key}: the tables have all records before offset {reached}, and the checkpoint goes on at"
+                    f"{key}: the tables have all records before offset {reached}, and the checkpoint continues at"
                     f" {start}; delete _checkpoint in the folder of the tables to read those between them again"
                 )
 

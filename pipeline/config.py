@@ -36,7 +36,9 @@ class SourceConfig(Declared):
     topics: tuple[str, ...] = setting((), "MQTT topic filters; none: every record")
     starting: Literal["earliest", "latest"] = setting("earliest", "where the very first run begins")
     records_per_batch: int = setting(500_000, "the most records of one batch", low=1)
-    fail_on_data_loss: bool = setting(True, "stop when records that come next are gone; else warn and go on")
+    fail_on_data_loss: bool = setting(
+        True, "stop when records that come next are gone; else warn and continue"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

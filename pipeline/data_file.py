@@ -38,7 +38,7 @@ class DataFile:
         if column not in self.bounds:
             raise InvalidConfig(
                 f"message.time: {self.table}/{self.path} was written when it was another field than {column!r}; give"
-                " tables.path another folder, and the tables are made anew from the log"
+                " tables.path another folder, and the tables are made again from the log"
             )
         return self.bounds[column]
 

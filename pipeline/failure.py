@@ -72,7 +72,7 @@ def in_one_line(error: BaseException) -> PipelineError:
         table, column, now, before = other.groups()
         return QueryFailed(
             f"table {table}: column {column!r} is {before} in its files and {now} in the settings; give tables.path"
-            " another folder, and the tables are made anew from the log"
+            " another folder, and the tables are made again from the log"
         )
     said = _RAISED.findall(text) or _STOPPED.findall(text) or [text]
     reason = said[-1]

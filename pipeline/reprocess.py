@@ -1,6 +1,6 @@
 """Records parsed again, with the schema as it is now: dead letters, or everything that arrived in a range of time.
 
-Bronze has every record as it came, so whatever is derived from it can be derived anew.
+Bronze has every record as it came, so whatever is derived from it can be derived again.
 """
 
 from collections.abc import Sequence
@@ -136,7 +136,7 @@ class _Reprocess:
         """When messages arrived that those in question may repeat."""
         within_us = self._config.deduplicate.within_s * 1_000_000
         if everything:
-            # What arrived within the range is judged anew, so only what came before it is known.
+            # What arrived within the range is judged again, so only what came before it is known.
             start = self._since_us or 0
             return start - within_us, start
         bounds = [one.bounds["received_at"] for one in self._files(state, self._tables.dead_letters)]

@@ -1,4 +1,4 @@
-"""Rows taken out of a table. Files never change, so those that have such rows are written anew without them."""
+"""Rows taken out of a table. Files never change, so those that have such rows are written again without them."""
 
 from collections.abc import Sequence
 

@@ -38,7 +38,7 @@ def run(
     committed: Callable[[Commit], None] = lambda commit: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Bring what the log has into the tables, and go on until the query is stopped; with `once`, until all is there
+    """Bring what the log has into the tables, and continue until the query is stopped; with `once`, until all is there
     that is there now. With `final`, close all windows in the end.
 
     `committed` is called after each commit, `stop` every second: True ends the run, also in the middle of a batch,

@@ -44,7 +44,7 @@ class Recovery(_Word):
     """What `timestone.open` does with a log that was not closed."""
 
     REPAIR = "repair"
-    """Cut a torn tail (the cut bytes are kept as `.lost`), quarantine damaged records, say so, go on."""
+    """Cut a torn tail (the cut bytes are kept as `.lost`), quarantine damaged records, say so, continue."""
     STRICT = "strict"
     """Refuse to open, change nothing, name the file."""
 
@@ -82,7 +82,7 @@ class LogConfig(Declared):
     retention_ms: int = setting(
         0,
         "records are deleted when they are older than this by their append time, a segment at a time; 0 keeps "
-        "them for ever",
+        "them without end",
         low=0,
     )
     retention_bytes: int = setting(
@@ -148,7 +148,7 @@ class StoreConfig(Declared):
     )
     min_free_bytes: int = setting(64 * MIB, "appends are refused below this much free space", low=0)
     sync_interval_ms: int = setting(
-        1000, "written data is synced at the latest after this time, whatever the ack level", low=1
+        1000, "written data is synced at the latest after this time, regardless of the ack level", low=1
     )
     queue_bytes: int = setting(
         256 * MIB,

@@ -38,7 +38,7 @@ class UnknownLog(TimestoneError, KeyError):
 class OffsetOutOfRange(TimestoneError, IndexError):
     """The offset is not in the log: below `start` it was deleted, above `end` it was never written.
 
-    Seek to `start` to go on after a loss, or wait for the log to reach the offset.
+    Seek to `start` to continue after a loss, or wait for the log to reach the offset.
     """
 
     def __init__(self, requested: int, start: int, end: int) -> None:
@@ -153,8 +153,8 @@ class LogFailed(TimestoneError):
     """A write or fsync failed in a way that leaves the disk's state unknown; the log refuses appends until
     reopened.
 
-    Reads go on. `unsynced` has the offsets that were visible and never became durable; empty when every visible record
-    was already synced."""
+    Reads continue. `unsynced` has the offsets that were visible and never became durable; empty when every visible
+    record was already synced."""
 
     def __init__(self, path: Path, cause: BaseException, unsynced: range = range(0)) -> None:
         lost = (

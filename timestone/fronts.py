@@ -44,7 +44,7 @@ class Reloadable(Protocol):
     """What a front offers besides, when it can take changes of the files it uses over without a restart."""
 
     async def reload(self) -> None:
-        """Read them anew. Raises OSError or ValueError when one cannot be used; then everything stays as it was."""
+        """Read them again. Raises OSError or ValueError when one cannot be used; then everything stays as it was."""
 
 
 @runtime_checkable

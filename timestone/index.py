@@ -111,7 +111,7 @@ class IndexHeader:
 
     @property
     def known_epoch(self) -> int | None:
-        """The epoch; None when recovery has made the page anew, because what it had been was damaged."""
+        """The epoch; None when recovery has made the page again, because what it had been was damaged."""
         return self.epoch if any(self.boot_id) else None
 
     @classmethod
@@ -345,6 +345,6 @@ class TopicCounts:
 
 
 _NEAR_IDS = 1 << 22
-"""Topics with ids below it are counted in a place each: 32 MiB at the most, whatever the ids of a segment are."""
+"""Topics with ids below it are counted in a place each: 32 MiB at the most, regardless of the ids of a segment are."""
 _SPARSE = 8
 """With the highest id this many times as high as there are records in a chunk, they are sorted instead of counted."""

@@ -61,9 +61,9 @@ class Reader:
     """Reads a log in order from an offset; `offset` is the next one it will look at.
 
     Iterating yields records until the end that the log has at that moment. `offset` is behind the record that was
-    yielded last, so a loop that is left goes on there with the next one, or with `read`.
+    yielded last, so a loop that is left continues there with the next one, or with `read`.
 
-    One with a name goes on where it has committed, also in a later process. It holds its name until `close`.
+    One with a name continues where it has committed, also in a later process. It holds its name until `close`.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Reader:
         records that it looked at did not match.
 
         Raises OffsetOutOfRange when retention has passed it, CorruptRecord for a damaged record and OffsetsLost for
-        a lost segment (`seek` to their `next_offset` to go on), StoreClosed."""
+        a lost segment (`seek` to their `next_offset` to continue), StoreClosed."""
         self._check_open()
         if self._lost.start < self.offset < self._lost.stop:
             self.offset = self._lost.stop
@@ -206,14 +206,14 @@ class Reader:
             for record in batch:
                 self.offset = behind = record.offset + 1
                 yield record
-                if self.offset != behind:  # sought elsewhere, or read on by somebody else
+                if self.offset != behind:  # sought elsewhere, or read on by another caller
                     break
             else:
                 self.offset = following
 
     def park(self) -> bool:
         """Wait for the next append that concerns this reader without costing anything. False when there
-        already is something to look at: go on reading.
+        already is something to look at: continue reading.
 
         After True, `on_wake` is called exactly once, or `wait` returns.
         """
@@ -263,12 +263,12 @@ class Reader:
         self.offset = self._resolve(offset)
 
     def commit(self, offset: int | None = None) -> None:
-        """Store durably where a reader of this name goes on: `offset`, the next one to read, by default that of
+        """Store durably where a reader of this name continues: `offset`, the next one to read, by default that of
         this reader, while iterating the one behind the record at hand. Costs a flush of the catalogue: once a batch,
         not once a record, and for many readers together `Store.commit_readers`.
 
-        Survives every crash that the records below it survive; after one that it does not, the reader goes on
-        behind the gap. With a pin, retention goes on from there; without one, a pin that an earlier reader of
+        Survives every crash that the records below it survive; after one that it does not, the reader continues
+        behind the gap. With a pin, retention continues from there; without one, a pin that an earlier reader of
         this name had is released.
 
         Raises ValueError without a name, OffsetOutOfRange beyond the end, OSError (what was committed before

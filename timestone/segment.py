@@ -36,7 +36,7 @@ Ordinals = npt.NDArray[np.int64]
 
 class OpenPair:
     """The open files of a segment. Closed when the last user drops it, so that a reader in the middle of a
-    pread keeps what it reads from, whatever is evicted, sealed or deleted meanwhile."""
+    pread keeps what it reads from, whatever is evicted, sealed or deleted in between."""
 
     __slots__ = ("_files", "_framed", "entry_room", "index_map", "segment_fd")
 
@@ -189,7 +189,7 @@ class Segment:
         return self._checked(pair, ordinal, entries)
 
     def records(self, end_offset: int) -> loops.SegmentRecords | None:
-        """Its published records below an offset one by one, until it lets go of its files, or is asked again; None when
+        """Its published records below an offset one by one, until it releases its files, or is asked again; None when
         they are not open, or compressed."""
         pair = self._pair
         if pair is None or pair.framed:
@@ -206,8 +206,8 @@ class Segment:
         with self._lock:
             earlier, self._records = self._records, records
         if earlier is not None:
-            earlier.close()  # only one is closed when the files are let go of
-        if self._pair is not pair:  # let go of meanwhile, by somebody who may have come too early to see ours
+            earlier.close()  # only one is closed when the files are released
+        if self._pair is not pair:  # release meanwhile, by somebody who may have come too early to see ours
             records.close()
         return records
 
@@ -303,7 +303,7 @@ class Segment:
         return np.frombuffer(pair.index_map, dtype=ENTRY, count=last - first, offset=entry_position(first))
 
     def release(self) -> None:
-        """Let go of the open files; they are opened again when needed."""
+        """Release the open files; they are opened again when needed."""
         self._pair = None
         records, self._records = self._records, None
         if records is not None:

@@ -184,7 +184,7 @@ class Store:
         return Commitments(self.documents).get(reader)
 
     def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None:
-        """Store where named readers go on, all or none of them, durable when it returns; see `Reader.commit`.
+        """Store where named readers continue, all or none of them, durable when it returns; see `Reader.commit`.
         The readers need not be open. With `pin`, retention of their logs keeps what they have not committed;
         without, a pin that they had is released.
 

@@ -124,7 +124,7 @@ class StoreView:
             return Commitments(catalog).get(reader) if catalog else None
 
     def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None:
-        """Store where named readers go on, as `Store.commit_readers` does and beside the process that owns the
+        """Store where named readers continue, as `Store.commit_readers` does and beside the process that owns the
         store: the one thing that a view writes.
 
         Raises UnknownLog, OffsetOutOfRange, OSError, ReadOnlyStore when there is no catalogue or this user may
@@ -409,7 +409,7 @@ class LogView(ReadableLog):
         return Segment(self._files, self.folder, base, self.id, opened, trailer=trailer, epoch=epoch)
 
     def _count(self, fd: int, segment: Segment, count: int) -> int:
-        """How many entries are published: go on from what is known until the first that does not hold.
+        """How many entries are published: continue from what is known until the first that does not hold.
 
         An entry is looked at with pread, which cannot touch a page behind the end of the file.
         """

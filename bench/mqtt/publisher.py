@@ -76,7 +76,7 @@ class Publisher:
         self._rows["sender"] = sender
         self._due = self._rows["sent"]
         self._next_row = self._row_count
-        """The row of the next message. Behind the last one, all are numbered anew."""
+        """The row of the next message. Behind the last one, all are numbered again."""
         self._unsent = self._view[:0]
         self._tail = b""
         self._past_barrier = False

@@ -121,7 +121,7 @@ class Fields:
         return self.take(self.end - self.at)
 
     def sub(self, length: int) -> "Fields":
-        """A cursor over the next `length` bytes; this one goes on behind them."""
+        """A cursor over the next `length` bytes; this one continues behind them."""
         start = self.at
         self.take(length)
         return Fields(self.data, start, self.at)

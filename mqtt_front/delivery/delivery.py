@@ -269,7 +269,7 @@ class Delivery:
         self._send(step, client, packed)
 
     def _send(self, step: _Step, client: Client, packed: Packed) -> None:
-        """Hand over what a step came to, at QoS 2 once the session is durable, and go on."""
+        """Hand over what a step came to, at QoS 2 once the session is durable, and continue."""
         feed, session = step.feed, step.feed.session
         self._count(feed, packed)
         if not packed.exactly_once and not session.saving_count:
@@ -312,7 +312,7 @@ class Delivery:
             self._complaints.warn(f"oversize {client_id}", message)
 
     def _failed(self, feed: Feed, reader: Cursor, error: Exception) -> None:
-        """A read failed: go on behind what cannot be read, and say so."""
+        """A read failed: continue behind what cannot be read, and say so."""
         client_id, name = feed.session.client_id, feed.log.name
         feed.failed()
         if isinstance(error, StoreClosed):

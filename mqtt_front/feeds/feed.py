@@ -189,7 +189,7 @@ class Feed:
         on_wake: OnWake,
         missed_qos0: bool = False,
     ) -> int:
-        """Get a reader that goes on at the committed offset; returns how many offsets retention has taken meanwhile.
+        """Get a reader that continues at the committed offset; returns how many offsets retention has taken meanwhile.
 
         `on_wake` is called by the thread that appends. `missed_qos0`: also deliver what was published while the client
         was away and goes out at QoS 0. A reader that has to find records for `resend` looks at every topic: their

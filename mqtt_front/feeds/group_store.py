@@ -144,7 +144,7 @@ class Groups:
             try:
                 self._restore(log, topic_filter, json_object(document), sessions)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                complain.error("shared subscription %r begins anew: %r", topic_filter[:200], error)
+                complain.error("shared subscription %r begins again: %r", topic_filter[:200], error)
 
     def _restore(self, log: Log, topic_filter: str, body: dict[str, Any], sessions: Container[str]) -> None:
         if body["version"] not in _READABLE:

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 _NONE_SENT: deque[int] = deque(maxlen=0)
 """What a window begins with: an empty deque of its own would be a tenth of an idle client's memory."""
 _EARLY_MAX = 1000
-"""So many acknowledged offsets are kept behind one that is not, or as many as are left: a client may take for ever with
-one and be quick with a million after it."""
+"""So many acknowledged offsets are kept behind one that is not, or as many as are left: a client may never
+acknowledge one and be quick with a million after it."""
 
 
 class Window:
     """Offsets sent at QoS 1 or 2 and not acknowledged, in the order of sending, which is that of the log.
 
     Acknowledgements may come in any order. The committed offset is the lowest unacknowledged one: a session
-    that goes on there misses nothing, and gets again what lies above it and was not acknowledged.
+    that continues there misses nothing, and gets again what lies above it and was not acknowledged.
     """
 
     __slots__ = ("_early", "_order", "seen")

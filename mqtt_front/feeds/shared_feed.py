@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MemberWindow(Window):
-    """What one member has in flight. Where the group goes on is not its business."""
+    """What one member has in flight. Where the group continues is not its business."""
 
     __slots__ = ("_group", "_offsets")
 
@@ -78,7 +78,7 @@ class MemberCursor:
 
     @property
     def caught_up(self) -> bool:
-        """There is nothing for this member, or somebody else is reading."""
+        """There is nothing for this member, or another caller is reading."""
         group = self._group
         return not self._feed.takes_part or group.busy is not None or not group.backlog
 

@@ -16,7 +16,7 @@ _QUANTUM = 32
 """Records that are worth waking another member for."""
 _CLOSED_MAX = 1000
 """So many acknowledged offsets are kept behind the lowest open one, or as many as are open: one member may take for
-ever with it, while the others go on."""
+ever with it, while the others continue."""
 
 
 class OpenDelivery(Protocol):

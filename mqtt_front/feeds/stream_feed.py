@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class StreamFeed(Feed):
-    """A replay. It goes on where it was when its session is back."""
+    """A replay. It continues where it was when its session is back."""
 
     __slots__ = ("topic_filter",)
 

@@ -1,7 +1,7 @@
 """PUBACK, PUBREC, PUBREL and PUBCOMP from a client, and the answers that QoS 2 wants.
 
 An answer that lets the client forget something waits until the session is durable without it: a server that is killed
-and comes back would otherwise begin the exchange anew with a client that takes it for another message.
+and comes back would otherwise begin the exchange again with a client that takes it for another message.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ _PUBREL, _PUBCOMP = 0x62, 0x70
 
 
 def acknowledged(broker: Server, link: Link, event: Acknowledgements) -> None:
-    """The client acknowledged deliveries, or goes on with the exchange of a QoS 2 publish or delivery."""
+    """The client acknowledged deliveries, or continues with the exchange of a QoS 2 publish or delivery."""
     session = link.session
     assert session is not None
     if event.kind is PacketType.PUBACK:

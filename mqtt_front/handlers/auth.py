@@ -65,7 +65,7 @@ def _finish(broker: Server, link: Link, exchange: Exchange, message: bytes) -> N
         return
     before = link.identity
     if before is None or before.user != identity.user:
-        raise ProtocolViolation("it became somebody else while it was connected", Reason.NOT_AUTHORIZED)
+        raise ProtocolViolation("it became another caller while it was connected", Reason.NOT_AUTHORIZED)
     link.identity = identity
     link.send(Auth(Reason.SUCCESS, _said(answer)))
 

@@ -178,7 +178,7 @@ def _check_session(broker: Server, packet: Connect, key: str) -> None:
 
 
 def _expiry_s(broker: Server, packet: Connect) -> int:
-    """How long the session outlives its connection. MQTT 3 knows two answers: not at all, and for ever."""
+    """How long the session outlives its connection. MQTT 3 knows two answers: not at all, and without end."""
     if packet.level == MQTT_5:
         wanted = packet.properties.session_expiry_interval or 0
     else:

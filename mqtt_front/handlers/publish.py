@@ -117,7 +117,7 @@ def publish_will(
         broker.log.warning("will of client %r is refused: %s", client_id, Reason(-code).name)
         done(True)
         return
-    # Acknowledged whatever its QoS: what is kept of the will goes when its record is durable.
+    # Acknowledged regardless of its QoS: what is kept of the will goes when its record is durable.
     row = PublishRow(0x30 | will.qos << 1 | will.retain, will.topic.encode(), block, will.payload, _PUBACK)
     run = Publishes.of([row])
     if broker.retaining.over_limit(run):

@@ -275,7 +275,7 @@ def _over(broker: Server, limit: str, reason: Reason, what: str = "") -> _Refusa
 
 
 def unsubscribe(broker: Server, link: Link, packet: Unsubscribe) -> None:
-    """End subscriptions. What is in flight goes on; UNSUBACK follows once that is durable."""
+    """End subscriptions. What is in flight continues; UNSUBACK follows once that is durable."""
     session = link.session
     assert session is not None
     reasons: list[int] = []

@@ -40,7 +40,7 @@ _NO_LOG = 1 << 32
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 PIECE_BYTES = 512 * 1024
 """What was gathered is submitted from this size on, though the turn is not over: the committer writes while the loop
-goes on reading."""
+continues reading."""
 _FLAGS = bytes(first & 0x07 for first in range(256))
 """RETAIN and QoS stand in a record's flags where they stand in the first byte of a PUBLISH; DUP is not
 kept."""
@@ -494,7 +494,7 @@ class Ingest:
         self._shares.settled(self.submitted_bytes)
 
     def _answer(self, turns: list[_Turn]) -> None:
-        """One write a source, whatever the number of turns."""
+        """One write a source, regardless of the number of turns."""
         gathered = [turn.gathered for turn in turns if turn.gathered is not None and not turn.uneven]
         if len(gathered) == len(turns):
             self.acknowledge_all(gathered)

@@ -1,5 +1,5 @@
-"""How many topics each owner has brought into the logs, which keep them for ever: over all connections, and starts of
-the server.
+"""How many topics each owner has brought into the logs, over all connections and starts of the server. A log keeps its
+topics.
 
 An owner's document in the space `mqtt.topics` is a JSON object with `version` (1) and `logs`: by name of each log its
 identity, how many topics, and the bytes of their names. Owners with few topics have none, so that many of them cost

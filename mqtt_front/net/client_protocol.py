@@ -71,7 +71,7 @@ class Exchange(NamedTuple):
 
     scram: ScramExchange
     connect: packets.Connect | None
-    """The CONNECT that it answers; None for one that the client begins anew while it is connected."""
+    """The CONNECT that it answers; None for one that the client begins again while it is connected."""
 
 
 class Stay:
@@ -224,7 +224,7 @@ class Link:
         self.exchange: Exchange | None = None
         """An enhanced authentication that is under way."""
         self.stay: Stay | None = None
-        """How long the client may stay connected, if not for ever."""
+        """How long the client may stay connected, if not without end."""
         self.refusal: ProtocolViolation | None = None
         """Why a CONNECT on this link will be refused, known since it was accepted."""
         self.publish_rates = broker.new_rates()
@@ -593,7 +593,7 @@ class Link:
     def close(self, *, linger: bool = False) -> None:
         """Close once everything is written, or after a while if the peer does not read it.
 
-        A socket that is closed while its peer goes on sending is reset, and that takes away what the peer has not read
+        A socket that is closed while its peer still sends is reset, and that takes away what the peer has not read
         yet. With `linger` only our direction ends at first, and what comes is thrown away: until the peer ends its own,
         has sent too much, or the while is over.
         """

@@ -89,6 +89,6 @@ class Poller:
         broker.ingest.flush()
 
     def _failed(self, link: Link, error: Exception) -> None:
-        """An error of ours while a link was served: it ends, the others go on."""
+        """An error of ours while a link was served: it ends, the others continue."""
         self._loop.call_exception_handler({"message": f"serving {link!r} failed", "exception": error})
         link.abort()

@@ -25,7 +25,7 @@ class Arrival(Protocol):
     """What the client has to do next, for the line in the log if it does not."""
 
     def turn_away(self, message: str) -> None:
-        """End the connection: what the client did on the layer's side makes no sense. `message` goes on from its
+        """End the connection: what the client did on the layer's side makes no sense. `message` continues from its
         address: "it does not speak TLS"."""
 
 

@@ -2,7 +2,7 @@
 
 OpenSSL works on memory here, not on the socket. That lets a refused client read the alert that says why, and whoever
 does not speak TLS at all is told apart by the first byte; the event loop's own TLS does neither. Everything happens in
-the calls from outside, so a handshake that goes on holds nobody up; its deadline is the link's, for CONNECT.
+the calls from outside, so a handshake that continues holds nobody up; its deadline is the link's, for CONNECT.
 """
 
 import ssl

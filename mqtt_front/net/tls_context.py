@@ -80,7 +80,7 @@ class _Encrypted(Exception):
 
 
 def _no_password() -> NoReturn:
-    # Without this OpenSSL would ask on the terminal, and a server would wait there for ever.
+    # Without this OpenSSL would ask on the terminal, and a server would wait there without end.
     raise _Encrypted
 
 

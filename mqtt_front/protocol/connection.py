@@ -138,7 +138,7 @@ class Connection:
         self.state = State.ENDED
 
     def authenticate(self) -> None:
-        """The CONNECT just received begins an enhanced authentication, which goes on until `open`."""
+        """The CONNECT just received begins an enhanced authentication, which continues until `open`."""
         self.state = State.AUTHENTICATING
 
     def open(self) -> None:

@@ -2,7 +2,7 @@
 the client knows it (section 3.3.2.3.4)."""
 
 _OFTEN = 4
-"""Deliveries after which a topic is worth a number when half of them are given: most topics come once or for ever."""
+"""Deliveries after which a topic is worth a number when half of them are given: most topics come once, or often."""
 _COUNTED_MAX = 4096
 """Topics that are counted at a time."""
 _TOPIC_ALIAS = b"\x23"

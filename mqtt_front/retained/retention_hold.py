@@ -16,7 +16,7 @@ from timestone.reading.retention_hold import Pin
 READER = "mqtt.retained"
 """The named reader that has the pin, in each log."""
 _HELD_BYTES = 256 * 1024 * 1024
-"""What is appended between two checkpoints, generously: a store that nobody serves any more is not held for ever."""
+"""What is appended between two checkpoints, generously: a store that nobody serves any more is not held without end."""
 
 
 class PinnedDocuments:

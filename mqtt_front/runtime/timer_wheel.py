@@ -1,4 +1,4 @@
-"""Deadlines of all connections on one coarse clock: one timer for the whole front, whatever the number of
+"""Deadlines of all connections on one coarse clock: one timer for the whole front, regardless of the number of
 clients.
 
 A connection that receives something only notes the time of the clock. It is looked at when its deadline would
@@ -21,7 +21,7 @@ class Watched(Protocol):
     last_seen: int
     """The tick at which it last gave a sign of life. Kept by itself, from `Deadlines.now`."""
     allowed_ticks: int
-    """How many ticks it may be silent; 0 for ever."""
+    """How many ticks it may be silent; 0 without end."""
     looked_at: int
     """The tick at which it will be looked at. Kept by `Deadlines`."""
 

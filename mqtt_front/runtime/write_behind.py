@@ -74,7 +74,7 @@ class WriteBehind:
             (items, waiting), self._writing = self._writing, None
             error = future.exception()
             if error is not None:
-                # What they are about goes on; what is at stake is a restart before the next attempt.
+                # What they are about continues; what is at stake is a restart before the next attempt.
                 name = self._space.rpartition(".")[2]
                 self._log.error("%d %ss could not be saved: %s", len(items), name, error)
                 self._pending = {**items, **self._pending}

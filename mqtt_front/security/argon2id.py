@@ -22,7 +22,7 @@ class Argon2id:
         try:
             found = extract_parameters(text)
         except (InvalidHashError, ValueError):
-            raise BadHash("it begins like argon2id and does not go on like it") from None
+            raise BadHash("it begins like argon2id and does not continue like it") from None
         if (
             found.type is not Type.ID
             or not 0 < found.time_cost <= _PASSES_MAX

@@ -1,6 +1,6 @@
 """The door: decides about each client that wants to come in, without ever keeping the event loop waiting.
 
-Passwords are slow to check on purpose and plug-ins may ask somebody else, so that happens in threads; how many clients
+Passwords are slow to check on purpose and plug-ins may ask another caller, so that happens in threads; how many clients
 may wait for it is bounded. Everything here belongs to the event loop's thread, unless it says otherwise.
 """
 
@@ -52,7 +52,7 @@ class Guard:
         self.counts = GuardCounts()
 
     def read(self) -> Sources:
-        """Read all files anew. Reads the disk: not in the event loop's thread. Raises OSError and ValueError."""
+        """Read all files again. Reads the disk: not in the event loop's thread. Raises OSError and ValueError."""
         return read_sources(self._settings, self._log)
 
     def use(self, sources: Sources) -> None:
@@ -170,7 +170,7 @@ class Guard:
             try:
                 decided(outcome)
             except Exception:
-                # A fault of ours about one client: it will be too late for its deadline, and the others go on.
+                # A fault of ours about one client: it will be too late for its deadline, and the others continue.
                 self._log.exception("going on after a login failed")
 
     def _in_force(self, outcome: Identity | Refusal) -> Identity | Refusal:

@@ -29,8 +29,8 @@ class Identity:
     method: str = "anonymous"
     """How that was found out, for the log: one word."""
     rules: tuple[Rule, ...] | None = None
-    """What the client may do, where that came with its credentials. None: whatever the access file says. `%u` and `%c`
-    may stand in them."""
+    """What the client may do, where that came with its credentials. None: what the access file says. `%u` and `%c` may
+    stand in them."""
     expires_s: float | None = None
     """When the client has to go (seconds since 1970): its token is valid no longer."""
     proof: str | None = field(default=None, repr=False)

@@ -52,7 +52,7 @@ def set_password(path: Path, user: str, password: bytes, *, scram: bool = False)
     """Give `user` this password; True when the user is new. The file is made when it is missing.
 
     With `scram` it is kept as SCRAM-SHA-256 needs it. The file is replaced whole, so that whoever reads it sees either
-    version; while somebody else changes it, this waits. Raises OSError, MissingExtra, and ValueError for a name that
+    version; while another caller changes it, this waits. Raises OSError, MissingExtra, and ValueError for a name that
     cannot stand in the file.
     """
     validate_user(user)

@@ -53,7 +53,7 @@ class ScramExchange:
             raise ScramRefused("it wants channel binding, which is not offered")
         self.user = _decoded_name(found["user"])
         if found["other"] and _decoded_name(found["other"]) != self.user:
-            raise ScramRefused(f"user {self.user!r} wants to act for somebody else")
+            raise ScramRefused(f"user {self.user!r} wants to act for another caller")
         self._gs2, self._nonce = found["gs2"], found["nonce"] + self._make_nonce()
         self._record = self._find(self.user)
         if self._record is None:

@@ -29,7 +29,7 @@ class ScramSha256:
         """Raises ValueError, which does not quote the text."""
         found = _TEXT.fullmatch(text)
         if found is None:
-            raise ValueError("it begins like SCRAM-SHA-256 and does not go on like it")
+            raise ValueError("it begins like SCRAM-SHA-256 and does not continue like it")
         self.text = text
         self.iterations = int(found[1])
         if not _ITERATIONS_MIN <= self.iterations <= _ITERATIONS_MAX:

@@ -18,8 +18,8 @@ _RULES_MAX = 1000
 _FAULTS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.ExpiredSignatureError, "has expired"),
     (jwt.ImmatureSignatureError, "is not valid yet"),
-    (jwt.InvalidAudienceError, "is for somebody else (aud)"),
-    (jwt.InvalidIssuerError, "is by somebody else (iss)"),
+    (jwt.InvalidAudienceError, "is for another caller (aud)"),
+    (jwt.InvalidIssuerError, "is by another caller (iss)"),
     (jwt.MissingRequiredClaimError, "lacks a claim that it must have"),
     (jwt.InvalidSignatureError, "has a signature that does not hold"),
 )

@@ -80,7 +80,7 @@ class Session:
         self.client_id = key.partition("\0")[0]
         self.client: Client | None = None
         self.expiry_s = expiry_s
-        """Seconds that it outlives its connection; 0: it ends with it; 0xFFFFFFFF: for ever."""
+        """Seconds that it outlives its connection; 0: it ends with it; 0xFFFFFFFF: without end."""
         self.documented = False
         """There may be a document of it on the disk."""
         self.subscriptions: dict[str, Subscription] = {}
@@ -138,7 +138,7 @@ class Session:
         """Add or replace the subscription for its filter; True when the filter is new in this session.
 
         It is about what is appended from now on to the logs of `sources`, or, if it is a shared one or a replay, from
-        where `starts` says by name of the log; one that replaces another goes on where that one was, so that nothing is
+        where `starts` says by name of the log; one that replaces another continues at its offset, so that nothing is
         missed or doubled.
         """
         topic_filter = subscription.topic_filter
@@ -191,7 +191,7 @@ class Session:
         return key
 
     def unsubscribe(self, topic_filter: str) -> bool:
-        """End a subscription; False when there was none. What is in flight goes on."""
+        """End a subscription; False when there was none. What is in flight continues."""
         old = self.subscriptions.pop(topic_filter, None)
         if old is None:
             return False
@@ -261,8 +261,8 @@ class Session:
             feed.change(concerned)
 
     def attach(self, on_wake: OnWake, missed_qos0: bool = False) -> dict[str, int]:
-        """A client is connected: every feed goes on at its committed offset. Returns by log the offsets that retention
-        has taken meanwhile. The arguments are those of `Feed.attach`."""
+        """A client is connected: every feed continues at its committed offset. Returns by log the offsets that
+        retention has deleted since. The arguments are those of `Feed.attach`."""
         self.outstanding = len(self.released)
         self.drop_idle_feeds()
         gaps: dict[str, int] = {}

@@ -48,8 +48,8 @@ class Lifetime(NamedTuple):
     ended_s: float
 
     def left_s(self, now_s: float) -> float | None:
-        """Seconds that it has left at this time of the store; None for ever. No more than all of them: an older version
-        has noted a time since 1970. One that was connected when the server died has all of them."""
+        """Seconds that it has left at this time of the store; None for a session without an end. No more than all of
+        them: an older version has noted a time since 1970. One that was connected when the server died has all of them."""
         if self.expiry_s == NEVER_S:
             return None
         return min(0.0, self.ended_s - now_s) + self.expiry_s if self.ended_s else self.expiry_s
@@ -188,7 +188,7 @@ def with_found_receipts(session_key: str, document: bytes, receipts: Receipts) -
 
 def ended_at(document: bytes, ended_s: float) -> bytes:
     """The document of a session whose client was connected when the server died, as one whose client left at `ended_s`;
-    one that was away already, or stays for ever, as it is. Without this its time would begin anew with each restart."""
+    one that was away already, or has no end, as it is. Without this its time would begin again with each restart."""
     try:
         lifetime = session_lifetime(document)
     except UnknownSession:

@@ -1,4 +1,4 @@
-"""Whatever happens to the catalogue, no record is lost: it is refused by name or goes on, and a store without it is
+"""Whatever happens to the catalogue, no record is lost: it is refused by name or continues, and a store without it is
 served from its folders.
 
 The system calls of SQLite fail in test_system_calls.py; here the file itself does.
@@ -146,7 +146,7 @@ def test_store_without_its_catalogue_is_served_from_its_folders(root: Path) -> N
 
 
 def test_catalogue_removed_under_its_owner_fails_commits_and_no_append(root: Path) -> None:
-    """SQLite would go on in a file that nobody can find any more; who commits has to be told."""
+    """SQLite would continue in a file that nobody can find any more; who commits has to be told."""
     with timestone.open(root, config=CONFIG) as store:
         (root / NAME).unlink()
         with pytest.raises(OSError, match=NAME):

@@ -120,7 +120,7 @@ def rewrites(store: Store, clock: StepClock) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "without end"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_any_operation_of_rewriting_may_fail(
     error: int, forever: bool, quick_directory: Path, caplog: pytest.LogCaptureFixture
@@ -215,8 +215,8 @@ def test_readers_in_other_processes_across_passes(quick_directory: Path) -> None
 
     with Store(root, config) as store:
         fill(store.log("a", config=LogConfig(segment_entries=50, compact=True)), 500)
-    # Forked while no thread works: it could hold the lock of an import, and they would wait for ever. Each looks at
-    # the store through a view of its own, notes each round in a file, and goes on until it is told.
+    # Forked while no thread works: it could hold the lock of an import, and they would wait without end. Each looks at
+    # the store through a view of its own, notes each round in a file, and continues until it is told.
     notes, enough = (
         [quick_directory / f"reader {number}" for number in range(2)],
         quick_directory / "enough",
@@ -253,7 +253,7 @@ def rounds_noted(note: Path) -> int:
 
 
 def read_again_and_again(root: Path, topics: int, note: Path, enough: Path) -> None:
-    """Whatever is there is what was appended. Which records are left is not to be told while appends go on: each may
+    """Whatever is there is what was appended. Which records are left is not to be told while appends continue: each may
     have been superseded since by one behind the end that this view knows."""
     rounds = 0
     while not enough.exists():

@@ -1,4 +1,4 @@
-"""Compressing a segment, whatever the moment at which the machine or the process stops and whoever reads meanwhile:
+"""Compressing a segment, regardless of the moment at which the machine or the process stops and of concurrent reads:
 every record is there, none twice, and the next open leaves no file that means nothing."""
 
 import contextlib
@@ -147,7 +147,7 @@ def test_killed_at_each_operation(quick_directory: Path) -> None:
 
 
 def follow(root: Path, pipe: int) -> None:
-    """Read forward for ever, from the start again whenever the end is reached; tell how many records were read."""
+    """Read forward without end, from the start again whenever the end is reached; tell how many records were read."""
     with timestone.view(root) as view:
         log, offset, total = view.log("a"), 0, 0
         while True:

@@ -1,7 +1,7 @@
 """Copies of a store in use, whose files are of different moments: `inspect --deep` and a view work on them and say what
 they are.
 
-A copy takes time, and the owner goes on: what was copied last is newer. Every moment of a recorded run is tried with
+A copy takes time, and the owner continues: what was copied last is newer. Every moment of a recorded run is tried with
 later ones, so that there are copies from half-way through each append, roll, seal and stop.
 """
 

@@ -1,4 +1,4 @@
-"""Every single operation on the disk fails, once or from then on: nobody is told a lie, and the store goes on when the
+"""Every single operation on the disk fails, once or from then on: no answer is wrong, and the store continues when the
 cause is gone.
 
 What the power does to such a store afterwards is in test_power_loss.py.

@@ -5,7 +5,7 @@ IndexError, and what was appended next lay at another offset than was said. Then
 reopened. Now what was not published is forgotten, and what was not durable written again.
 
 And one in the locks of the standard library's executor, which are taken in Python code, left them taken: the next
-append that was to be synced waited for ever. Now nothing that an append waits for is locked in Python code.
+append that was to be synced waited without end. Now nothing that an append waits for is locked in Python code.
 """
 
 import random
@@ -184,7 +184,7 @@ def test_store_that_is_closed_after_an_interrupt_is_as_any_that_was_closed(tmp_p
 def test_whoever_waits_for_what_an_interrupted_thread_was_doing_for_him_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C behind the write of what others had submitted, or behind the flush, left them waiting for ever."""
+    """Ctrl-C behind the write of what others had submitted, or behind the flush, left them waiting without end."""
     point, interrupted = 0, True
     with timestone.open(tmp_path / "store", config=CONFIG) as store:
         log = store.log("a")

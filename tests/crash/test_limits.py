@@ -134,7 +134,7 @@ def test_descriptor_limit_refuses_and_leaves_nothing_half_made(quick_directory: 
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 25, 4096))
         made, error = make_logs_until_refused(store)
         assert error.errno == errno.EMFILE
-        store.log("first").append(b"y", ack=Ack.SYNCED)  # what is open goes on
+        store.log("first").append(b"y", ack=Ack.SYNCED)  # what is open continues
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
         store.log(f"log{made}").append(b"x", ack=Ack.SYNCED)
         store.close()
@@ -245,7 +245,7 @@ class HeldFiles(Files):
 def test_child_that_is_forked_in_the_middle_of_an_append_is_refused_and_does_not_wait(
     quick_directory: Path,
 ) -> None:
-    """The thread that has the lock does not exist in the child: it waited for ever."""
+    """The thread that has the lock does not exist in the child: it waited without end."""
     files = HeldFiles()
     with timestone.open(quick_directory / "store", config=CONFIG, files=files) as store:
         log = store.log(LOG_NAME)

@@ -42,7 +42,7 @@ def file(root: Path, base: int, suffix: str) -> Path:
 
 
 def read_over(reader: Reader) -> tuple[list[int], list[tuple[int, int]]]:
-    """The offsets read, and those that were told to be lost; goes on behind them as the documentation says."""
+    """The offsets read, and those that were told to be lost; continues behind them as the documentation says."""
     read: list[int] = []
     told: list[tuple[int, int]] = []
     told_so: list[bool] = []
@@ -77,7 +77,7 @@ def lose(root: Path, base: int, what: str) -> None:
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_segment_lost_in_the_middle_is_told_once_to_every_reader(root: Path, what: str) -> None:
-    """Recovery put the rest of it aside, `inspect` said so, and readers went on behind it as if nothing had been."""
+    """Recovery put the rest of it aside, `inspect` said so, and readers continued behind it as if nothing had been."""
     lost = [(20, 30)]
     lose(root, 20, what)
     if what != "segment file":  # a reader finds that it is missing, and says so with its name
@@ -185,7 +185,7 @@ def test_records_that_were_never_durable_and_are_gone_are_no_loss(root: Path, qu
 def test_last_index_that_was_cut_costs_the_records_behind_the_cut_and_says_which(
     root: Path, left_bytes: int, lost_from: int
 ) -> None:
-    """It was put aside or cut as if a power loss had torn it, and the log went on behind the jump without a word."""
+    """It was put aside or cut as if a power loss had torn it, and the log continued behind the jump without a word."""
     index = file(root, 30, "index")
     index.write_bytes(index.read_bytes()[:left_bytes])
     with opened(root) as store:

@@ -1,5 +1,5 @@
-"""The power fails after each operation of runs that delete: a start that was told never goes back, offsets go on, and
-what retention has left is whole.
+"""The power fails after each operation of runs that delete: a start that was shown never goes back, offsets continue,
+and what retention has left is whole.
 
     TIMESTONE_POWER_LOSS_IMAGES=20 TIMESTONE_SEED=random pytest tests/crash/test_retention.py
 """
@@ -236,7 +236,7 @@ def check_contents(log: Log | LogView, told: Told) -> tuple[int, int]:
             assert record.payload == payload(offset)
             offset += 1
         assert batch.next_offset == offset
-    if log.start_offset > offset:  # the background has deleted meanwhile
+    if log.start_offset > offset:  # the background has deleted in between
         return check_contents(log, told)
     assert offset >= told.synced or start >= told.synced, f"[{start}, {offset}) lacks what was synced"
     return start, offset

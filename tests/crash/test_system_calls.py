@@ -1,4 +1,4 @@
-"""A real process whose system calls fail, one after the other: killed at each, cut short, refused once and for ever.
+"""A real process whose system calls fail, one after the other: killed at each, cut short, refused once and without end.
 
 The faults come from below the engine (`tests/support/system_calls.c`, preloaded), so they also meet what does not go
 through timestone/disk/files.py: SQLite's own calls for the catalogue. By default at some calls of each kind on each
@@ -221,7 +221,7 @@ ERRORS = {
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("forever", [False, True], ids=["once", "without end"])
 @pytest.mark.parametrize("error", ERRORS)
 def test_refused_at_each_system_call(
     process: FaultedProcess, scene: Scene, error: str, forever: bool, quick_directory: Path

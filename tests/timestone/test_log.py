@@ -114,7 +114,7 @@ def test_synced_append_has_flushed_both_files_and_a_written_one_none(place: Plac
 
 
 def test_append_waits_for_the_disk_when_much_that_was_written_is_not_durable(place: Place) -> None:
-    """What is not durable is kept in memory: beside a disk that took less than was appended it grew for ever."""
+    """What is not durable is kept in memory: beside a disk that took less than was appended it grew without end."""
     log = place.log(queue_bytes=4096)
     for _ in range(50):
         log.append(bytes(1000), ack="written")
@@ -302,7 +302,7 @@ def test_submission_is_told_what_happened_to_it(place: Place) -> None:
     submission = log.submit(Draft([b"x"]), ack=Ack.WRITTEN, done=lambda one: told.append(one.error))
     with pytest.raises(OSError, match="No space"):
         submission.wait(10)
-    wait_for(lambda: told)  # who waits goes on a moment before
+    wait_for(lambda: told)  # who waits continues a moment before
     assert [type(error) for error in told] == [OSError]
 
 

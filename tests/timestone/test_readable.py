@@ -119,7 +119,7 @@ def test_records_beside_one_of_open_files_are_read_without_a_look_at_more(
     log: ReadableLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if isinstance(log, Log):
-        wait_for_seals(log)  # sealing lets go of files
+        wait_for_seals(log)  # sealing releases files
     before = [log.record(offset) for offset in range(COUNT)]
     monkeypatch.setattr(log, "read", lambda *_, **__: pytest.fail("the long way"))
     for offset in range(COUNT):

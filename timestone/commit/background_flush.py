@@ -1,4 +1,4 @@
-"""The thread that flushes what nobody waits for, so that the committer goes on writing meanwhile."""
+"""The thread that flushes what nobody waits for, so that the committer continues writing meanwhile."""
 
 import logging
 from collections.abc import Callable

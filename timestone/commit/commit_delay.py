@@ -38,7 +38,7 @@ class FlushGroups:
         self._took_s = self._now_s() - self._began_s
 
     def answered(self, size_bytes: int, queued_bytes: int) -> None:
-        """So much of it is durable and its writers are told; `queued_bytes` were submitted meanwhile. Together that is
+        """So much of it is durable and its writers are told; `queued_bytes` were submitted in between. Together that is
         what goes round."""
         self.awaited_bytes -= size_bytes
         self._round_bytes = size_bytes + self.awaited_bytes + queued_bytes

@@ -2,7 +2,7 @@
 
 While one fdatasync runs, the next batches gather; each flush serves everybody who was written before it began, and
 waits a little for those who are about to come (`FlushGroups`). A flush that nobody waits for is the flusher's, and
-writing goes on. The thread sleeps without a timer while everything is durable; after a write below level `synced` it
+writing continues. The thread sleeps without a timer while everything is durable; after a write below level `synced` it
 wakes once, `sync_interval_ms` later."""
 
 import logging
@@ -21,7 +21,7 @@ class Committer:
     def __init__(self, sync_interval_ms: int) -> None:
         self._interval_s = sync_interval_ms / 1000
         self._flusher = Flusher(self.expect_sync)
-        # Callers take the lock itself: a Ctrl-C inside of the condition's own code would leave it taken for ever.
+        # Callers take the lock itself: a Ctrl-C inside of the condition's own code would leave it taken permanently.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._to_write: dict[LogCommit, None] = {}

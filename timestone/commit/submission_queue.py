@@ -25,7 +25,7 @@ class SubmissionQueue:
         """What waits or is just being written, as memory."""
 
     def put(self, submission: Submission) -> None:
-        """Take a submission in. Raises QueueFull; whatever its size, one is taken while there is no other."""
+        """Take a submission in. Raises QueueFull; regardless of its size, one is taken while there is no other."""
         size_bytes = submission.memory_bytes
         with self._lock:
             if self.queued_bytes and self.queued_bytes + size_bytes > self._limit_bytes:

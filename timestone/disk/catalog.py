@@ -317,7 +317,7 @@ def folder_missing(next_offset: int) -> str:
     """What is wrong, and the next step, when a log is here and has no folder; `next_offset`: of its row."""
     return (
         "the catalogue has this log, but its folder is missing. Next: bring the folder back from a copy; or make an "
-        f"empty one, then the log goes on at offset {next_offset} without the records that it had"
+        f"empty one, then the log continues at offset {next_offset} without the records that it had"
     )
 
 

@@ -15,7 +15,7 @@ class Clock:
 
     def uptime_us(self) -> int:
         """Microseconds since some moment in the past, by a clock that nobody sets; where the system has one, it
-        goes on while the machine sleeps."""
+        continues while the machine sleeps."""
         return time.clock_gettime_ns(_UPTIME) // 1000
 
     def boot_id(self) -> bytes:

@@ -209,7 +209,7 @@ class Files:
         return True
 
     def unlock(self, fd: int) -> None:
-        """Let go of the flock, for every descriptor that shares it with this one: forked children have one."""
+        """Release the flock, for every descriptor that shares it with this one: forked children have one."""
         fcntl.flock(fd, fcntl.LOCK_UN)
 
     def map(self, fd: int, length_bytes: int) -> mmap.mmap:
@@ -276,7 +276,7 @@ class Files:
         with suppress(OSError):  # it may be a mount point, in what nobody may read or sync
             self.sync_directory(there.parent)
         for one in reversed(missing):
-            with suppress(FileExistsError):  # somebody else wants it, too
+            with suppress(FileExistsError):  # another caller wants it, too
                 self.make_directory(one)
             self.sync_directory(one.parent)
 

@@ -1,7 +1,7 @@
 """Threads that flush one file while the caller flushes another.
 
 Not an executor of the standard library: that takes locks in Python code, which a Ctrl-C in the calling thread can leave
-taken, and then every flush of the process waits for ever. A SimpleQueue puts and gets in one step."""
+taken, and then every flush of the process waits without end. A SimpleQueue puts and gets in one step."""
 
 import queue
 import threading

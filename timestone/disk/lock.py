@@ -65,7 +65,7 @@ class StoreLock:
 
 def owner_elsewhere(files: Files, path: Path) -> int | None:
     """The owner that the file names, when it is alive on this machine though it does not hold this lock (which the
-    caller has seen): it has let go of the store, or this is a copy of the store it has. None otherwise."""
+    caller has seen): it has released the store, or this is a copy of the store it has. None otherwise."""
     try:
         owner = json_object(files.read_file(path))
         pid, boot_id = int(owner["pid"]), bytes.fromhex(owner["boot_id"])
@@ -78,7 +78,7 @@ def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return True  # and somebody else's
+        return True  # and another's
     except (OSError, OverflowError):
         return False
     return True

@@ -1,7 +1,7 @@
 """An event that an interrupt cannot break.
 
 `threading.Event` and `Condition` take their locks in Python code. A Ctrl-C between two steps of that leaves the lock
-taken for ever, and then the thread that sets the event waits for ever, and with it everybody's acknowledgements. Here
+taken permanently, and then the thread that sets the event waits without end, and all acknowledgements with it. Here
 each step is one call into C, which happens or does not.
 """
 
@@ -23,7 +23,7 @@ class Flag:
         return not self._unset.locked()
 
     def set(self) -> None:
-        """Let everybody go on who waits."""
+        """Wake all that wait."""
         try:
             self._unset.release()
         except RuntimeError:

@@ -44,7 +44,7 @@ def delete_pair(files: Files, folder: Path, base_offset: int, segments: Sequence
         try:
             files.rename(segment_path, names.deleted_path(segment_path))
         except FileNotFoundError:
-            continue  # of an earlier generation, unlinked meanwhile
+            continue  # of an earlier generation, unlinked in between
         except OSError as error:
             # The index proves the pair deleted, so it has to stay; the next open finishes it.
             _LOGGER.warning("%s: deleted, but still there until the next open: %s", segment_path, error)
@@ -122,7 +122,7 @@ class DeletedFiles:
         try:
             remove(path)
         except FileNotFoundError:
-            pass  # an earlier generation of a segment that was deleted meanwhile, with all its files
+            pass  # an earlier generation of a segment that was deleted in between, with all its files
         except OSError as error:
             _LOGGER.warning("%s: could not be removed, the next open tries again: %s", path, error)
         return True

@@ -22,7 +22,7 @@ def _is_log(files: Files, folder: Path) -> bool:
             return True
         return folder.is_dir() and is_of_a_log(files.names(folder))
     except FileNotFoundError:
-        return False  # deleted meanwhile
+        return False  # deleted in between
     except PermissionError:
         return True  # whoever opens it is told why that cannot be
 

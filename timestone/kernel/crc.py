@@ -33,7 +33,7 @@ _PLACES = (np.arange(ROW_BYTES) * 256).astype(np.intp)
 
 
 def row_contributions(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """For each row of shape (n, 32): crc32c(prefix + row) ^ crc32c(prefix + 32 zero bytes), whatever the
+    """For each row of shape (n, 32): crc32c(prefix + row) ^ crc32c(prefix + 32 zero bytes), regardless of the
     prefix is."""
     result = np.empty(len(rows), dtype=np.uint32)
     for start in range(0, len(rows), _CHUNK_ROWS):

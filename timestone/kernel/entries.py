@@ -11,7 +11,7 @@
 
 All little endian. 32 bytes at a multiple of 32 never straddle a sector or a page, so an entry is torn only as
 a whole. The salt in `entry_crc` rejects pages of another log, another segment or another place. An all-zero
-entry is invalid because its timestamp is 0, whatever its checksum."""
+entry is invalid because its timestamp is 0, regardless of its checksum."""
 
 import numpy as np
 import numpy.typing as npt

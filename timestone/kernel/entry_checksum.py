@@ -21,7 +21,7 @@ class EntrySeal:
 
     def __init__(self, log_id: int, base_offset: int) -> None:
         self.salt_crc = crc32c(_SALT.pack(log_id, base_offset))
-        """The crc32c of log id and base offset, which the crc of every entry goes on from."""
+        """The crc32c of log id and base offset, which the crc of every entry continues from."""
 
     def close(self, entries: Entries, first_ordinal: int) -> None:
         """Fill in `entry_crc`; all other columns have their values."""

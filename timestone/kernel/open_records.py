@@ -34,7 +34,7 @@ class SegmentRecords:
         keeper: object,
     ) -> None:
         """`pread` is called with `fd`, length and position; None stands for the system call itself. `keeper` is what
-        keeps `fd` open: `close` lets go of it, and so does a read that was under way then, once it is done.
+        keeps `fd` open: `close` releases it, and so does a read that was under way then, once it is done.
 
         Raises ValueError when the index has no entries for so many records."""
         if not 0 <= base_offset <= end_offset or len(index) < entry_position(end_offset - base_offset):
@@ -90,7 +90,7 @@ class OpenRecords:
     def show(self, records: SegmentRecords) -> None:
         """Have records at hand from now on, instead of others of the same segment. Closed ones are forgotten."""
         if records.end_offset == records.base_offset:
-            return  # closed meanwhile, because another thread has had newer ones made
+            return  # closed in between, because another thread has had newer ones made
         kept = [one for one in self._segments if one.end_offset > one.base_offset]
         kept = [one for one in kept if one.base_offset != records.base_offset]
         self._segments = sorted([*kept, records], key=lambda one: one.base_offset)

@@ -1,4 +1,4 @@
-"""Named readers: the offset at which a consumer goes on after a restart, kept in the store's catalogue.
+"""Named readers: the offset at which a consumer continues after a restart, kept in the store's catalogue.
 
 What belongs here: how a committed offset is named and stored, who holds a name, and how far behind it is. Reading
 is `reader.py`, what a pin holds is `retention.py`.
@@ -190,7 +190,7 @@ class NamedReaders:
         self._log = log
         self._partition = partition
         self._store = store
-        # Weak: a reader that was dropped without `close` does not hold its name for ever.
+        # Weak: a reader that was dropped without `close` does not hold its name without end.
         self._open: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
 

@@ -9,7 +9,7 @@ from timestone.segment import Segment
 
 
 class OpenSegments:
-    """The most recently read segments of a store; the least recent beyond the limit lets go of its files.
+    """The most recently read segments of a store; the least recent beyond the limit releases its files.
 
     A reader that is using those files keeps them until it is done (`OpenPair`), so eviction is never an
     error."""

@@ -7,7 +7,7 @@ import itertools
 
 
 class StoredBytes:
-    """Bytes on their way to a segment and, afterwards, in the tail. One logical run, whatever the pieces.
+    """Bytes on their way to a segment and, afterwards, in the tail. One logical run, regardless of the pieces.
 
     pieces: together the run; no record lies across two of them. A disk takes them as they are (pwritev), so a
     batch of large records is not copied for it. size_bytes: of all pieces."""

@@ -96,7 +96,7 @@ class TailBudget:
                 self._make_room_locked()
 
     def lend(self, more_bytes: int) -> None:
-        """Account for memory that something else of the store holds, or for a negative number has let go of."""
+        """Account for memory that something else of the store holds, or for a negative number has released."""
         with self._lock:
             self.used_bytes += more_bytes
             self._make_room_locked()

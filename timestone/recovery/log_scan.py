@@ -1,4 +1,4 @@
-"""What the segments of one log prove together: which records are there, and where the log goes on. Reads only; changes
+"""What the segments of one log prove together: which records are there, and where it continues. Reads only; changes
 nothing.
 
 A segment alone does not tell a torn tail from damage, nor a rewrite that was cut short from one that was finished. Its
@@ -65,7 +65,7 @@ class LogExamination:
 
 
 class Continuation(NamedTuple):
-    """Where a log goes on: behind everything that was ever shown to a reader."""
+    """Where a log continues: behind everything that was ever shown to a reader."""
 
     next_offset: int
     epoch: int
@@ -74,7 +74,7 @@ class Continuation(NamedTuple):
 
 
 def continuation(findings: Sequence[Finding], next_offset: int, epoch: int, boot_id: bytes) -> Continuation:
-    """Where the log of these segments goes on. next_offset, epoch: at least these; boot_id: of now."""
+    """Where the log of these segments continues. next_offset, epoch: at least these; boot_id: of now."""
     shown, lost = next_offset, False
     for before, finding in zip((None, *findings), findings, strict=False):
         next_offset = max(next_offset, finding.end_offset)

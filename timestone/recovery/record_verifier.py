@@ -44,7 +44,7 @@ class RawFile:
         self._fd: int | None = None
 
     def close(self) -> None:
-        """Let go of the descriptor; the next read opens the file again."""
+        """Release the descriptor; the next read opens the file again."""
         fd, self._fd = self._fd, None
         if fd is not None:
             self._files.close(fd)

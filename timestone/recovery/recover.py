@@ -43,7 +43,7 @@ _LOGGER = logging.getLogger("timestone")
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What opening one log found, and where the log goes on."""
+    """What opening one log found, and where the log continues."""
 
     log: str
     partition: int
@@ -100,7 +100,7 @@ class LogRecovery:
         """Examine, repair and report.
 
         remember: makes a next offset and epoch durable outside the folder; false when it cannot. Called
-        before anything is changed: the segments that tell where to go on may be gone when the repair itself
+        before anything is changed: the segments that tell where to continue may be gone when the repair itself
         is cut short.
         progress: called with the segments that have been examined and how many there are, before the first and
         after each; and again after each that was repaired.
@@ -311,7 +311,7 @@ class LogRecovery:
         )
 
     def _flush_segment(self, path: Path, size_bytes: int) -> None:
-        """Make the proven bytes durable, and drop what lies behind them. (The index is written anew.)
+        """Make the proven bytes durable, and drop what lies behind them. (The index is written again.)
 
         Raises LogFailed when the flush fails: what another open then calls durable may not be.
         """

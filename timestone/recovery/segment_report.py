@@ -112,7 +112,7 @@ class Finding:
 
     def lost_range(self, following: int) -> tuple[int, int] | None:
         """The offsets [first, end) that damage has taken as a whole, so that no single record of them can be said to be
-        corrupt; `following`: where the next segment begins, or the log goes on."""
+        corrupt; `following`: where the next segment begins, or the log continues."""
         if not self.reason or self.superseded or self.never_durable or self.unborn:
             return None
         if self.state is State.ORPHAN or not self.count:
@@ -122,7 +122,7 @@ class Finding:
 
     def lost_behind(self, next_offset: int, epoch: int) -> tuple[int, int] | None:
         """The offsets [first, end) of segments that are gone, when this one is the last and the catalogue says where
-        the log goes on in which epoch. No power loss takes them: the names of a segment are durable before its first
+        the log continues in which epoch. No power loss takes them: the names of a segment are durable before its first
         record, and where records were lost with their durability the epoch rises."""
         if self.state is not State.SEALED or self.header is None or self.header.epoch != epoch:
             return None

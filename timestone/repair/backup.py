@@ -1,13 +1,13 @@
 """Copying a store whole, also while its owner writes it.
 
     catalogue        first: sessions and named readers are then nowhere ahead of the records
-    each segment     both its files are opened before they are copied, so what is deleted or rewritten meanwhile is
+    each segment     both its files are opened before they are copied, so what is deleted or rewritten in between is
                      copied to its end; the index first, so every entry that is copied has its bytes
     topics           last: each topic that an entry uses is known
     next offsets     of logs that have no segment: the catalogue as it was first may know less
 
 So the copy of a log is the log as of some moment of the backup, as if its owner had been killed there. One that is
-deleted meanwhile is deleted in the copy, too. The original is only read, and its owner notices nothing.
+deleted in between is deleted in the copy, too. The original is only read, and its owner notices nothing.
 """
 
 import errno
@@ -95,7 +95,7 @@ def back_up_store(
 
 def _claim(files: Files, folder: Path) -> int:
     """Make the folder, or empty it of what a backup that was killed has left there; it is ours until the descriptor of
-    its mark is closed. Raises FileExistsError for one that is somebody else's."""
+    its mark is closed. Raises FileExistsError for one that is another's."""
     mark = folder / _MARK_NAME
     try:
         files.make_directory(folder)
@@ -104,7 +104,7 @@ def _claim(files: Files, folder: Path) -> int:
             raise FileExistsError(errno.EEXIST, "is already there", str(folder)) from None
     fd = files.open_lock(mark)
     try:
-        # The file that is locked may be one that its owner has removed meanwhile: then the folder is the next one's.
+        # The file that is locked may be one that its owner has removed in between: then the folder is the next one's.
         if not files.try_lock(fd) or files.inode(fd) != files.stat(mark).st_ino:
             raise FileExistsError(errno.EEXIST, "another backup is being written there", str(folder))
         for path in (folder / name for name in files.names(folder) if name != _MARK_NAME):
@@ -148,7 +148,7 @@ def _delete(files: Files, store: Path, folders: Sequence[str]) -> None:
 
 
 def _copy_next_offsets(source: Path, target: Path, folders: Sequence[str]) -> None:
-    """Take over where logs without a segment go on: retention may have emptied them since the catalogue was copied, and
+    """Copy where logs without a segment continue: retention may have emptied them since the catalogue was copied, and
     notes it before it does."""
     if not folders or not target.exists():
         return
@@ -180,7 +180,7 @@ class _LogCopy:
         self._log = self._log_there()
 
     def run(self) -> LogBackup:
-        """Copy the log, unless it is deleted meanwhile."""
+        """Copy the log, unless it is deleted in between."""
         try:
             if not self._is_deleted():
                 self._copy_all()

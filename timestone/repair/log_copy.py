@@ -1,4 +1,4 @@
-"""A log written anew from records that keep the offsets, times, topics and headers they had.
+"""A log written again from records that keep the offsets, times, topics and headers they had.
 
 What belongs here: laying records back to back in sealed segments, with a new segment wherever an offset is
 missing. Where the records come from is `salvage.py`'s business."""
@@ -90,7 +90,7 @@ class LogCopy:
         self.begin_segment()
 
     def close(self) -> None:
-        """Let go of the files, finished or not."""
+        """Release the files, finished or not."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()

@@ -1,5 +1,5 @@
 """One log, salvaged: which proof counts where several speak of one offset, what is missing, and where the copy
-goes on.
+continues.
 
 What belongs here: the judgement. The proofs come from `remains.py` and `evidence.py`, the copy is written by
 `log_copy.py`."""
@@ -179,7 +179,7 @@ class LogSalvager:
                     f"{file.path.name}: the disk would not read {len(file.unreadable)} pages of 4 KiB"
                 )
 
-    # Where the copy goes on.
+    # Where the copy continues.
 
     def _next_offset(self, proven: OffsetRanges, missing: MissingOffsets, lossy: bool) -> tuple[int, bool]:
         """The next offset, and whether it is beyond the records because readers may have seen more of them."""

@@ -1,7 +1,7 @@
 """Copying out of a damaged store everything that can still be proved, into a new one.
 
-Records keep their offsets, times, topics and headers, so a consumer goes on with the copy where it was with the
-original. Where an offset is missing, a segment of the copy ends. The copy goes on behind every offset that a
+Records keep their offsets, times, topics and headers, so a consumer continues with the copy where it was with the
+original. Where an offset is missing, a segment of the copy ends. The copy continues behind every offset that a
 reader of the original may have seen. The original is only read.
 
     proof                   entry and bytes, see `evidence.py`

@@ -24,7 +24,7 @@ class LogSalvage:
     id: int
     start_offset: int
     next_offset: int
-    """Where the copy goes on: behind every offset that a reader of the original may have seen."""
+    """Where the copy continues: behind every offset that a reader of the original may have seen."""
     records: int
     bytes: int
     topics: int

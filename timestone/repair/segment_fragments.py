@@ -121,7 +121,7 @@ class Remains:
         return names.parse_aside(file.path.name) is not None and file.path not in self._framed
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Release the descriptors."""
         for file in self.files:
             file.close()
 

@@ -1,6 +1,6 @@
 """Marks from which the age of a log's records follows: by which moment everything below an offset was appended.
 
-Moments are those of `SteadyClock`, so the age of a record is at least the time since its mark, whatever the wall
+Moments are those of `SteadyClock`, so the age of a record is at least the time since its mark, regardless of the wall
 clock was set to when it was appended. There is a mark for each segment that was sealed, and marks are thinned out as
 they get older: the age that follows from them is at most a thirty-second part lower than at first."""
 

@@ -182,7 +182,7 @@ class LogCompaction:
         try:
             return Progress.decode(self._store.documents.get(SPACE, self._log.folder.name))
         except CorruptLog as error:
-            _LOGGER.warning("%s: compaction begins anew: %s", self._log.folder, error)
+            _LOGGER.warning("%s: compaction begins again: %s", self._log.folder, error)
             return Progress()
 
     def _learn(self, segment: Segment, latest: LatestOffsets) -> Iterator[int]:

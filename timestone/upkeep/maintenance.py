@@ -18,7 +18,7 @@ class Maintenance:
     """Runs tasks when they are due, one at a time. Tasks are told apart by equality."""
 
     def __init__(self) -> None:
-        # Callers take the lock itself: a Ctrl-C inside of the condition's own code would leave it taken for ever.
+        # Callers take the lock itself: a Ctrl-C inside of the condition's own code would leave it taken permanently.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._due: dict[Task, float] = {}
@@ -56,7 +56,7 @@ class Maintenance:
             try:
                 again_s = task()
             except Exception as error:
-                # The disk may have refused; whatever it is, the store's other tasks go on.
+                # The disk may have refused; whatever it is, the store's other tasks continue.
                 _LOGGER.error("maintenance: %s; again in %d s", error, _RETRY_S, exc_info=not_expected(error))
                 again_s = _RETRY_S
             if again_s is not None:

@@ -3,7 +3,7 @@
 What belongs here: which segments go, when the next one will, and what has to be durable before. How files go is
 `deletion.py`; when this runs is `maintenance.py`.
 
-What stays, whatever the limits say:
+What stays, regardless of the limits say:
 
 - the growing segment, and one that waits to be sealed: only whole sealed segments go, and only from the front;
 - by size, the newest segments that together reach `retention_bytes`;

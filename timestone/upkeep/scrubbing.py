@@ -4,7 +4,7 @@ Damage that nobody reads is damage that nobody knows of, until the good copies a
 logged, and noted in the catalogue for `Store.damage` and `timestone inspect`. Nothing is changed: reads of a
 damaged record raise CorruptRecord as they did before.
 
-A pass goes through all logs and goes on where the last process stopped. It runs on the maintenance thread, a
+A pass goes through all logs and continues where the last process stopped. It runs on the maintenance thread, a
 slice of a few hundred kilobytes at a time, and takes no lock that an append or a read takes."""
 
 import json

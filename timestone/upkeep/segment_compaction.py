@@ -5,7 +5,7 @@ What belongs here: which bytes stay, and what becomes of an index entry. Which r
 files take each other's place `replacement.py`.
 
 The entry of a removed record stays in its place, without topic and bytes and marked as removed. So the ordinal of a
-record goes on being its offset less the base offset, for every reader, check and repair that there is."""
+record continues being its offset less the base offset, for every reader, check and repair that there is."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -52,7 +52,7 @@ class Rewrites:
 
     @contextmanager
     def claim(self, segment: Segment) -> Iterator[bool]:
-        """Rewrite a segment, unless somebody else does: two replacements of one segment would take each other's
+        """Rewrite a segment, unless another caller does: two replacements of one segment would take each other's
         files. False when it is not free, or was rewritten or deleted since the caller looked at it: the files that
         would be made have the names of those that are there now."""
         me = object()
@@ -83,7 +83,7 @@ class Rewrites:
         return segment in self._log.history.segments
 
     def settle(self) -> None:
-        """Wait while files are being renamed. For a reader that did not find one; not for ever, because the
+        """Wait while files are being renamed. For a reader that did not find one; not without end, because the
         renaming may wait for a lock that the reader's caller holds."""
         if self.lock.acquire(timeout=_LONGEST_WAIT_S):
             self.lock.release()

@@ -260,7 +260,7 @@ class Appender:
 
     @staticmethod
     def flush(marks: list[Mark]) -> None:
-        """Call fdatasync on the marked files. Called without the write lock, so that appends go on meanwhile. Raises
+        """Call fdatasync on the marked files. Called without the write lock, so that appends continue meanwhile. Raises
         OSError, after which only `rescue` helps."""
         for mark in marks:
             mark.writer.flush(mark.entry_count)
@@ -271,7 +271,7 @@ class Appender:
         for mark in marks:
             if (
                 mark.writer in writers and mark.entry_count <= mark.writer.count
-            ):  # else it was given up or cut meanwhile
+            ):  # else it was given up or cut in between
                 mark.writer.note_synced(mark.entry_count, mark.size_bytes)
         self.synced_offset = max(self.synced_offset, end_offset)
         while self._unsynced_runs and self._unsynced_runs[0].base_offset < self.synced_offset:
@@ -379,7 +379,7 @@ class Appender:
         """Let readers use the sealed segment. The caller closes the writer, without the write lock: that frees the
         blocks of the growing index, which takes 20 ms of a large one."""
         if writer not in self._rolled:
-            return  # poisoned meanwhile: what it held is served by another segment
+            return  # poisoned in between: what it held is served by another segment
         old = next(segment for segment in self.history.segments if segment.base_offset == writer.base_offset)
         self.history = self.history.replaced(
             old, self._place.segment(old.base_offset, old.epoch, trailer=trailer)

@@ -12,7 +12,7 @@ SLOW_S = 0.001
 _TIMES_AS_LONG = 100
 """A slow write is made up for after so many times as long: waiting takes about a hundredth of a loop's time."""
 _OWED_MOST_S = 1.0
-"""The loop goes on writing until it would take longer than this to make up for all that was slow, which is ten
+"""The loop continues writing until it would take longer than this to make up for all that was slow, which is ten
 milliseconds of it: most of what takes two is a processor that was taken away for a moment."""
 _PAUSE_MOST_S = 1.0
 """What stalls for longer than a disk does is the machine, and says nothing about the next write."""

@@ -27,8 +27,8 @@ from timestone.kernel.entry_checksum import EntrySeal
 from timestone.record import FLAG_REMOVED
 
 _CHUNK_ENTRIES = 1 << 15
-"""1 MiB: stays in the caches, and in memory that is used again. Each takes the interpreter from the appends that go on
-meanwhile some twenty times, whatever its size."""
+"""1 MiB: stays in the caches, and in memory that is used again. Each takes the interpreter from concurrent appends
+some twenty times, regardless of its size."""
 
 
 def read_entries(files: Files, index_fd: int, count: int) -> Iterator[Entries]:

@@ -87,7 +87,7 @@ class Replacement:
             try:
                 self._files.unlink(path)
             except FileNotFoundError:
-                continue  # the segment was deleted meanwhile, with all its files
+                continue  # the segment was deleted in between, with all its files
             except OSError as error:
                 _LOGGER.warning("%s: stays until the next open: %s", path, error)
 

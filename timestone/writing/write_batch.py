@@ -1,7 +1,7 @@
 """Records on their way into a log: columns without offsets.
 
 A front collects everything that arrived in one turn of its loop into one Draft a log, so the engine sees
-batches whatever the number of clients and topics. What belongs here: building the columns and checking
+batches regardless of the number of clients and topics. What belongs here: building the columns and checking
 limits. It knows no file."""
 
 import sys

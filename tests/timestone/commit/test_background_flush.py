@@ -1,4 +1,4 @@
-"""Flushes that nobody waits for: writing goes on meanwhile, within a bound."""
+"""Flushes that nobody waits for: writing continues meanwhile, within a bound."""
 
 import logging
 import threading
@@ -130,7 +130,7 @@ def test_log_that_falls_silent_leaves_no_memory_to_those_that_do_not_come(
     ) as store:
         log = store.log("a")
         log.append(b"x", ack=Ack.SYNCED)
-        files.free.clear()  # until who appends has let go of the batch
+        files.free.clear()  # until who appends has released the batch
         log.append_many([b"x" * 100] * 1000, ack=Ack.WRITTEN)
         files.free.set()
         wait_for(lambda: bool(dropped))

@@ -68,7 +68,7 @@ def test_append_goes_on_while_the_files_of_a_sealed_segment_are_closed(quick_dir
         log.append(b"rolls", ack="written")
         assert cut.wait(60)
         wait_until_sealed(log, 1)
-        log.append(b"goes on", ack="written")
+        log.append(b"continues", ack="written")
         appended.set()
     assert closed_meanwhile[0]
 

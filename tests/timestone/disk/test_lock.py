@@ -17,7 +17,7 @@ BOOT_ID = bytes(range(16))
 
 
 class ProbedFiles(Files):
-    """Files of which somebody else, like `inspect`, has the lock the first two times that it is asked for."""
+    """Files of which another caller, like `inspect`, has the lock the first two times that it is asked for."""
 
     refused = 2
 

@@ -1,4 +1,4 @@
-"""Time counts as far as it has provably passed, whatever the wall clock shows."""
+"""Time counts as far as it has provably passed, regardless of the wall clock shows."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The topic dictionary: ids for ever, one damaged name costs one name, a torn tail costs nothing."""
+"""The topic dictionary: ids without end, one damaged name costs one name, a torn tail costs nothing."""
 
 import enum
 import struct
@@ -105,7 +105,7 @@ def test_bytes_of_names_have_a_limit_too(path: Path) -> None:
     topics.write_added()
     topics.close()
     again = TopicDictionary(Files(), path, writable=True, limit_bytes=5)
-    assert len(again) == 3, "what is there is read whatever the limit says"
+    assert len(again) == 3, "what is there is read regardless of the limit says"
     with pytest.raises(TopicLimit):
         again.add("y")
     assert again.add("x") == 2

@@ -75,7 +75,7 @@ def test_kernel_that_was_not_built_is_no_error(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_kernel_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An editable install leaves the compiled module beside sources that go on changing."""
+    """An editable install leaves the compiled module beside sources that continue changing."""
     stale = ModuleType("stale_kernel")
     stale.INTERFACE = 1  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "stale_kernel", stale)

@@ -1,4 +1,4 @@
-"""Readers with a name go on where they have committed: in this process, in the next one, in a view."""
+"""Readers with a name continue where they have committed: in this process, in the next one, in a view."""
 
 import gc
 import json

@@ -28,7 +28,7 @@ WHOLE = Finding(100, State.UNCLOSED, count=10, segment_bytes=500, segment_file_b
 
 
 class Held(FaultyFiles):
-    """A disk on which no segment is flushed until it is told: so that what waits goes on waiting."""
+    """A disk on which no segment is flushed until it is told: so that what waits continues waiting."""
 
     def __init__(self) -> None:
         super().__init__()

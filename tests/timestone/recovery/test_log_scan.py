@@ -1,4 +1,4 @@
-"""What a bad record means, and where the log goes on, is told by the segments together."""
+"""What a bad record means, and where the log continues, is told by the segments together."""
 
 from pathlib import Path
 
@@ -132,7 +132,7 @@ def test_log_jumps_over_records_that_a_segment_which_never_held_one_was_to_follo
     quick_directory: Path,
 ) -> None:
     """The disk forgot the end of one segment and the creation of the next, and the system did not restart: a disk that
-    was pulled out. The log went on where that segment was to begin, in the same epoch, so readers were told that what
+    was pulled out. The log continued where that segment was to begin, in the same epoch, so readers were told that what
     lies between is lost."""
     make(quick_directory, 0, 4, synced=4, epoch=6)
     names.segment_path(quick_directory, 7).touch()

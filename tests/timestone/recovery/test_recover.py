@@ -449,7 +449,7 @@ def test_compressed_segment_whose_trailer_is_damaged_is_served_where_nothing_can
     with timestone.open(root, min_free_bytes=0) as store:
         assert len(list(store.log("a").reader("earliest"))) == 6
         assert all(segment.trailer is not None for segment in store.log("a").history.segments)
-        assert store.recoveries, "it was sealed anew"
+        assert store.recoveries, "it was sealed again"
 
 
 def test_what_cannot_be_flushed_is_not_served_as_durable(specimen: Specimen, quick_directory: Path) -> None:

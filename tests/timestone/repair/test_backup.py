@@ -1,4 +1,4 @@
-"""A backup of a store that its owner goes on writing is a store that opens, with all that was there when it began."""
+"""A backup of a store that its owner continues writing is a store that opens, with all that was there when it began."""
 
 import errno
 import os
@@ -64,7 +64,7 @@ def test_backup_of_a_live_store_has_records_settings_and_readers(tmp_path: Path)
             (payload, "x") for payload in numbered(0, 25)
         ]
         assert store.readers()[ReaderId("a", 0, "billing")].offset == 7
-        assert log.append(b"goes on") == 25
+        assert log.append(b"continues") == 25
         assert [record.payload for record in store.log("b", 3).reader()] == [b"other"]
     assert len(payloads(tmp_path / "data")) == 26
 
@@ -187,7 +187,7 @@ def test_log_that_is_deleted_meanwhile_is_left_out(tmp_path: Path, place: str, a
     with timestone.open(tmp_path / "backup", min_free_bytes=0) as store:
         assert store.log_names() == [("a", 0)]
         assert store.readers() == {}
-        assert store.log("b").append(b"goes on") == 0
+        assert store.log("b").append(b"continues") == 0
 
 
 def test_log_that_is_deleted_before_its_turn_comes_at_all_is_left_out(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_log_whose_folder_is_gone_is_told_by_everybody(tmp_path: Path) -> None:
         EXIT_LOSSES,
         ("b-0: its folder is missing; all of it is lost",),
     )
-    with pytest.raises(CorruptLog, match="make an empty one, then the log goes on at offset 2"):
+    with pytest.raises(CorruptLog, match="make an empty one, then the log continues at offset 2"):
         timestone.open(root)
     (root / "b-0").mkdir()
     with timestone.open(root, min_free_bytes=0) as store:

@@ -1,4 +1,4 @@
-"""A log written anew: offsets, times, topics stay, and a gap ends a segment."""
+"""A log written again: offsets, times, topics stay, and a gap ends a segment."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which proof counts, what is missing, and where the copy goes on."""
+"""Which proof counts, what is missing, and where the copy continues."""
 
 import errno
 import shutil

@@ -82,7 +82,7 @@ def test_sound_store_is_copied_whole(patient: Patient, closed: bool) -> None:
         assert log.next_offset == 40
     with timestone.open(patient.target) as store:
         assert store.recoveries == ()
-        assert store.log(LOG_NAME).append(b"goes on") == log.next_offset
+        assert store.log(LOG_NAME).append(b"continues") == log.next_offset
     with timestone.view(patient.source) as old, timestone.view(patient.target) as new:
         assert old.log(LOG_NAME).id == new.log(LOG_NAME).id
 

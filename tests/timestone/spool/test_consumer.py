@@ -115,7 +115,7 @@ def test_a_posting_waits_while_the_disk_refuses_and_is_appended_later(
 
 
 def test_a_posting_that_has_to_wait_holds_up_its_log_and_no_other(store: Path) -> None:
-    """It held up all that came behind it, whatever log it was for: until the store was opened anew, if its log had
+    """It held up all that came behind it, whatever log it was for: until the store was opened again, if its log had
     failed."""
     for number, log in enumerate((LOG, "other"), 1):
         posting = replace(staged(store, [[frame([log.encode()])]], number=number), log=log)

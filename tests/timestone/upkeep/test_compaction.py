@@ -119,7 +119,7 @@ def test_reads_of_every_kind_cope_with_gaps(place: Place) -> None:
     with pytest.raises(OffsetOutOfRange):
         log.record(46)
     assert log.record(47).payload == b"47"
-    # By time: of a record that is gone, the place; reading goes on behind it.
+    # By time: of a record that is gone, the place; reading continues behind it.
     moment = log.record(50).timestamp_us
     assert log.offset_at(moment) == 50
     assert log.offset_at(0) == 0

@@ -437,7 +437,7 @@ def test_raw_and_compressed_give_the_same_reads(twins: tuple[Any, Any], data: st
 
 
 def test_compressed_segments_that_are_not_read_any_more_are_closed_at_once(tmp_path: Path) -> None:
-    """Each referred to itself, so its descriptors stayed until the garbage collector came by, whatever the limit."""
+    """Each referred to itself, so its descriptors stayed until garbage collection, regardless of the limit."""
     config = LogConfig(segment_entries=20, compression="zstd")  # type: ignore[arg-type]
     with timestone.open(
         tmp_path / "store", min_free_bytes=0, tail_bytes=0, open_segment_count=2, log=config

@@ -166,7 +166,7 @@ def test_index_that_lost_its_end_is_not_sealed_in_place(writer: SegmentWriter, q
 
 
 def test_reader_of_a_growing_index_goes_on_reading_when_it_is_sealed_under_it(quick_directory: Path) -> None:
-    """Its mapping goes on behind the end that the file has then; touching that would end the program."""
+    """Its mapping continues behind the end that the file has then; touching that would end the program."""
     with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
         log = store.log("a")
         log.append_many([b"%d" % number for number in range(1000)], ack="synced")

@@ -107,7 +107,7 @@ def test_whoever_reads_meanwhile_keeps_what_it_reads_from(store: Store) -> None:
     assert not old.segment_path.exists()
     assert pair.read(0, 7) == b"zeroone"
     with pytest.raises(FileNotFoundError):
-        history.read(0, 5, max_records=1, max_bytes=1)  # it was let go of; the log knows what to do then
+        history.read(0, 5, max_records=1, max_bytes=1)  # it was released; the log knows what to do then
     assert log.record(0).payload == b"zero"
 
 

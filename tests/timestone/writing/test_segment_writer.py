@@ -1,4 +1,4 @@
-"""An append is all or nothing, whatever the disk does in the middle of it."""
+"""An append is all or nothing, regardless of the disk does in the middle of it."""
 
 import errno
 import os
