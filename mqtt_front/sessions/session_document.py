@@ -49,7 +49,7 @@ class Lifetime(NamedTuple):
 
     def left_s(self, now_s: float) -> float | None:
         """Seconds that it has left at this time of the store; None for a session without an end. No more than all of
-        them: an older version has noted a time since 1970. One that was connected when the server died has all of them."""
+        them: an older version has noted a time since 1970. One that was connected at the end of the server has all."""
         if self.expiry_s == NEVER_S:
             return None
         return min(0.0, self.ended_s - now_s) + self.expiry_s if self.ended_s else self.expiry_s
