@@ -2,8 +2,8 @@
 
 Spark imports every top-level module called `pyspark_*` when it first meets a format it does not know, in a process of
 its own, and takes its `DefaultSource`. If one of them fails to import, all of them are gone. So importing this does
-nothing at all; `DefaultSource` and `register` are fetched from `source` when somebody asks for them. That also lets
-`session` say in words that PySpark is missing.
+nothing at all; `DefaultSource` and `register` are fetched from `source` when they are used. That also lets `session`
+report a missing PySpark in one line.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in ("DefaultSource", "register"):
+        from pyspark_timestone.jvm.requirements import require_spark_version  # noqa: PLC0415
+
+        require_spark_version()
         from pyspark_timestone import source  # noqa: PLC0415
 
         return getattr(source, name)

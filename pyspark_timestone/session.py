@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_timestone.jvm.columnar import hand_over_columns
 from pyspark_timestone.jvm.java import find_java
-from pyspark_timestone.jvm.requirements import require, require_in
+from pyspark_timestone.jvm.requirements import (
+    require,
+    require_in,
+    require_spark_version,
+    warn_of_untested_spark,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,9 +77,11 @@ def spark_session(
     frees what the session holds; Java ends with the program at the latest. `scans=False`, for a program that only
     streams, leaves out what only batch scans have something of, and half a second of the start with it.
 
-    Raises MissingRequirement, in one line, for whatever is not installed.
+    Raises MissingRequirement, in one line, for what is not installed and for a Spark that is too old.
     """
     require(*REQUIREMENTS)
+    require_spark_version()
+    warn_of_untested_spark()
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 

@@ -65,12 +65,19 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
         """For `spark.readStream`. Raises InvalidOption, SchemaMismatch."""
+        from pyspark_timestone.jvm.requirements import ADMISSION_CONTROL_SPARK, spark_version
         from pyspark_timestone.options.read_options import read_options
-        from pyspark_timestone.reading.stream_reader import TimestoneStreamReader
 
         options = read_options(self.options, streaming=True)
         options.check_schema(schema)
-        return TimestoneStreamReader(options, schema)
+        if spark_version() >= ADMISSION_CONTROL_SPARK:
+            from pyspark_timestone.reading.admission_control import LimitedStreamReader
+
+            return LimitedStreamReader(options, schema)
+        from pyspark_timestone.reading.stream_reader import UnlimitedStreamReader
+
+        options.refuse_limits()
+        return UnlimitedStreamReader(options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
         """For `df.write`. Raises InvalidOption, SchemaMismatch."""
@@ -86,13 +93,20 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:
         """For `df.writeStream`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.errors import InvalidOption
-        from pyspark_timestone.writing.sink import TimestoneStreamWriter
+        from pyspark_timestone.jvm.requirements import ARROW_STREAM_SINK_SPARK, spark_version
         from pyspark_timestone.writing.sink_options import check_columns, sink_options
 
         if overwrite:
             raise InvalidOption("a log is only ever appended to: .outputMode('append')")
         check_columns(schema)
-        return TimestoneStreamWriter(sink_options(self.options, streaming=True))
+        options = sink_options(self.options, streaming=True)
+        if spark_version() >= ARROW_STREAM_SINK_SPARK:
+            from pyspark_timestone.writing.arrow_stream_sink import ArrowStreamWriter
+
+            return ArrowStreamWriter(options, schema)
+        from pyspark_timestone.writing.sink import TimestoneStreamWriter
+
+        return TimestoneStreamWriter(options, schema)
 
 
 def register(spark: "SparkSession") -> None:
@@ -100,4 +114,11 @@ def register(spark: "SparkSession") -> None:
 
     The way out when another, broken `pyspark_*` package on the machine keeps Spark from finding any of them.
     """
-    spark.dataSource.register(DefaultSource)
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.dataSource.register(DefaultSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses the name of a source that it has found by itself: this one.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

@@ -14,9 +14,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark_timestone.jvm.requirements import spark_version
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+COLUMNAR_SPARK = (4, 2)
+"""The first version that the class compiles on."""
 SETTING = "spark.timestone.columnar"
 """`false` in a session has the scans it plans from then on go by rows. Read in `DefaultSource.java`."""
 CLASS = "timestone.DefaultSource"
@@ -32,6 +36,13 @@ def hand_over_columns(session: "SparkSession") -> bool:
     """
     from py4j.protocol import Py4JError  # noqa: PLC0415 - importable without PySpark
 
+    if spark_version() < COLUMNAR_SPARK:
+        _log.warning(
+            "Spark %s: scans go by rows; they go by columns, and faster, from Spark %d.%d on",
+            session.version,
+            *COLUMNAR_SPARK,
+        )
+        return False
     context = session.sparkContext
     gateway: Any = context._gateway
     loader, local = session._jsparkSession.getClass().getClassLoader(), context._jsc.isLocal()
@@ -46,7 +57,7 @@ def hand_over_columns(session: "SparkSession") -> bool:
             _define(gateway, loader, classes)
     except (Py4JError, TypeError) as error:  # a class that Java does not know is called in vain
         reason = " ".join(str(error).splitlines()[:2])  # the rest is Java's stack
-        _log.warning("scans go by rows: %s", reason)
+        _log.warning("Spark %s: scans go by rows: %s", session.version, reason)
         return False
     return True
 

@@ -1,10 +1,18 @@
-"""Are the Python packages there that Spark and the source need, here and at the workers? Imports none of them."""
+"""What Spark and the source need, here and at the workers: Python packages, and the version of Spark."""
 
 import importlib.util
+import logging
 import subprocess
 import sys
 
 from pyspark_timestone.errors import MissingRequirement
+
+OLDEST_SPARK, NEWEST_SPARK = (4, 0), (4, 3)
+"""Versions that the tests run with; `pyproject.toml` has the same range."""
+ADMISSION_CONTROL_SPARK = (4, 2)
+"""The first version that tells a source in Python where a batch begins, and about limits and AvailableNow."""
+ARROW_STREAM_SINK_SPARK = (4, 1)
+"""The first version that hands the rows of a stream to a sink in Python as Arrow batches."""
 
 PROBE_TIMEOUT_S = 60
 """A cold Python answers within a second; this only bounds a broken one."""
@@ -13,6 +21,8 @@ _MISSING = (
     "import importlib.util, sys; print('%d.%d' % sys.version_info[:2],"
     " *[one for one in sys.argv[1:] if importlib.util.find_spec(one) is None])"
 )
+_log = logging.getLogger(__name__)
+
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -23,6 +33,37 @@ def require(*modules: str) -> None:
             raise MissingRequirement(
                 f"{sys.executable} has no module {module!r}, which Spark needs: pip install 'timestone[spark]'"
             )
+
+
+def spark_version() -> tuple[int, int]:
+    """Return major and minor version of the PySpark that this Python imports."""
+    from pyspark.version import __version__  # noqa: PLC0415 - importable without PySpark
+
+    major, minor = __version__.split(".")[:2]
+    return int(major), int(minor)
+
+
+def require_spark_version() -> None:
+    """Raise MissingRequirement for a Spark older than the first with the interface that the source implements."""
+    version = spark_version()
+    if version < OLDEST_SPARK:
+        raise MissingRequirement(
+            f"unsupported Spark {_dotted(version)}: expected {_dotted(OLDEST_SPARK)} to {_dotted(NEWEST_SPARK)}"
+        )
+
+
+def warn_of_untested_spark() -> None:
+    """Log a warning for a Spark newer than those that the source was tested with."""
+    version = spark_version()
+    if version > NEWEST_SPARK:
+        _log.warning(
+            "Spark %s is newer than the versions that this Timestone was tested with: %s to %s",
+            *(_dotted(one) for one in (version, OLDEST_SPARK, NEWEST_SPARK)),
+        )
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 def require_in(python: str, *modules: str) -> None:

@@ -1,7 +1,11 @@
 """The columns of the source: names, types and which of them can be null. Knows Spark's types and nothing of data."""
 
 from collections.abc import Sequence
+from inspect import signature
+from typing import Any
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -46,6 +50,9 @@ KAFKA_NAMES = tuple(_KAFKA_COLUMNS)
 """Those of Spark's Kafka source, in its order, for `layout=kafka`. What they hold: kafka_layout.py."""
 
 _ALL_COLUMNS = {**_KAFKA_COLUMNS, **_COLUMNS}
+
+_UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+"""Spark 4.0 and 4.1 have no such parameter, and always take UTC."""
 
 
 def source_schema(names: Sequence[str] = NAMES) -> StructType:
@@ -105,3 +112,12 @@ def check_schema(schema: StructType, added: Sequence[str] = (), names: Sequence[
                 f"column {field.name!r} is {expected.simpleString()}, not {field.dataType.simpleString()};"
                 " read it as it is and cast it in the query"
             )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects for `schema`.
+
+    It has to match exactly, nullability included, and Spark looks at the first batch of a task only: a later one
+    that differs ends in an error that names no column. So every batch is built with this schema.
+    """
+    return to_arrow_schema(schema, **_UTC)

@@ -48,6 +48,8 @@ _CHOOSING = (
 )  # fmt: skip
 """What says which records are read, but for their topics."""
 
+_LIMITING = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger")
+
 _MILLISECONDS = re.compile("[0-9]{1,16}")
 
 RECORDS_PER_TASK = 1 << 22
@@ -93,6 +95,15 @@ class ReadOptions:
         """Raise SchemaMismatch for one that a read with these options cannot give."""
         names = KAFKA_NAMES if self.kafka_layout else NAMES
         check_schema(schema, self.payload.columns if self.payload else (), names)
+
+    def refuse_limits(self) -> None:
+        """Raise InvalidOption for an option that needs Spark 4.2: older ones do not say where a batch begins, nor that
+        a run ends with what is there, so a limit would end such a run after one batch."""
+        limits = self.limits
+        values = (limits.most_records, limits.most_bytes, limits.least_records)
+        for name, value in zip(_LIMITING, values, strict=True):
+            if value is not None:
+                raise InvalidOption(f"{name} needs Spark 4.2 or newer; before, each batch reads all there is")
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:

@@ -4,22 +4,11 @@ others."""
 from collections.abc import Mapping
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from timestone.reading.arrow import columns
 from timestone.reading.batch import Batch
 
 _NOTHING: Mapping[str, pa.Array] = {}
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects for `schema`.
-
-    It has to match exactly, nullability included, and Spark looks at the first batch of a task only: a later one
-    that differs ends in an error that names no column. So every batch is built with this schema.
-    """
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def record_batch(batch: Batch, schema: pa.Schema, added: Mapping[str, pa.Array] = _NOTHING) -> pa.RecordBatch:

@@ -13,8 +13,8 @@ from pyspark.sql.types import StructType
 from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
 from pyspark_timestone.offsets import LogPartition, OffsetRange
+from pyspark_timestone.options.columns import arrow_schema
 from pyspark_timestone.options.read_options import ReadOptions
-from pyspark_timestone.reading.arrow import arrow_schema
 from pyspark_timestone.reading.continuity import Continuity
 from pyspark_timestone.reading.scan import ScanTask, plan, scan
 from pyspark_timestone.reading.store_view import chosen_logs

@@ -1,35 +1,25 @@
 """`spark.readStream`: the offsets of each micro-batch, then the same tasks as a batch read.
 
-Spark keeps one of these in a process of its own for as long as the query runs, and makes others for the workers,
-which only call `read`. Every method looks at the store anew and answers from that and its arguments, so a restarted
-query gets the same answers.
+Spark keeps one reader in a process of its own for as long as the query runs, and makes others for the workers, which
+only call `read`. Every method opens the store again and answers from that and its arguments, so a restarted query gets
+the same answers. `admission_control.py` has what Spark 4.2 added: limits, and the trigger AvailableNow.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.offsets import LogPartition, Origin, Positions, SourceOffset
 from pyspark_timestone.options.bounds import Unmatched
+from pyspark_timestone.options.columns import arrow_schema
 from pyspark_timestone.options.read_options import ReadOptions
 from pyspark_timestone.options.selection import Selection
-from pyspark_timestone.reading.arrow import arrow_schema
 from pyspark_timestone.reading.consumer_group import ConsumerGroup
 from pyspark_timestone.reading.continuity import Continuity, origin_of
-from pyspark_timestone.reading.micro_batch import Patience, end_within
 from pyspark_timestone.reading.scan import ScanTask, plan, scan
 from pyspark_timestone.reading.store_view import ChosenLogs, chosen_logs
 
@@ -41,19 +31,16 @@ if TYPE_CHECKING:
 Logs: TypeAlias = "Mapping[LogPartition, LogView]"
 
 
-class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the chosen logs, new ones included."""
+class TimestoneStreamReader(DataSourceStreamReader):
+    """Reader of the chosen logs, new ones included. Subclasses answer `latestOffset`, which differs by version."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._continuity = Continuity(options.fail_on_data_loss)
-        self._patience = Patience(options.limits)
         self._group = (
             None if options.group is None else ConsumerGroup(options.path, options.group, options.pin)
         )
-        self._target: Positions | None = None
-        """With the trigger AvailableNow: where the run ends."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins. Asked several times; `offsets` says why that does no harm."""
@@ -63,22 +50,8 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             positions = {key: self._begin(key, log) for key, log in chosen.views.items()}
             return SourceOffset.first(positions, _origins(chosen.views)).to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """That there are limits. Spark takes one; all of them are in `_options`."""
-        limits = self._options.limits
-        if limits.most_records is not None:
-            return ReadMaxRows(limits.most_records)
-        if limits.most_bytes is not None:
-            return ReadMaxBytes(limits.most_bytes)
-        return ReadAllAvailable() if limits.least_records is None else ReadMinRows(limits.least_records)
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is what this run reads, however many batches it takes."""
-        with self._present() as chosen:
-            self._target = self._newest(chosen.views)
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the batch that begins at `start`; `start` itself, to the letter, when there is nothing to
+    def end_of_batch(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return the end of the batch that begins at `start`: `start` itself, to the letter, when there is nothing to
         read."""
         begin = SourceOffset.from_json(start)
         if self._group is not None:
@@ -86,26 +59,18 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         with self._chosen(begin.positions) as chosen:
             self._continuity.missing(chosen.missing)
             logs = chosen.views
-            newest = self._within_target(self._newest(logs))
+            newest = self._newest(logs)
             starts = {key: self._resume(key, begin, logs[key]) for key in newest}
             # A new log without records is no news yet.
             for key in [key for key in newest if key not in begin.positions and newest[key] <= starts[key]]:
                 del newest[key], starts[key]
-            ends = {key: max(end, starts[key]) for key, end in newest.items()}
-            # A run that ends when it has read what is there waits for no more.
-            waiting = sum(ends.values()) - sum(starts.values())
-            if waiting and self._target is None and self._patience.waits(waiting):
+            ends = self._admitted(starts, {key: max(end, starts[key]) for key, end in newest.items()}, logs)
+            if ends is None:
                 return start
-            reached = self._within_limits(starts, ends, logs, limit)
             # A log that is not chosen any more keeps its place, in case it is chosen again.
-            positions = {**begin.positions, **_out_of_holes(reached, logs)}
-            origins = {**begin.origins, **_origins({key: logs[key] for key in reached})}
+            positions = {**begin.positions, **_out_of_holes(ends, logs)}
+            origins = {**begin.origins, **_origins({key: logs[key] for key in ends})}
             return begin.advanced(positions, origins, starts).to_json()
-
-    def reportLatestOffset(self) -> dict[str, Any]:
-        """For the progress report: how far the logs are."""
-        with self._present() as chosen:
-            return SourceOffset(self._newest(chosen.views)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch from `start` to `end`, the same ones when it is planned again."""
@@ -142,10 +107,6 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _chosen(self, known: Iterable[LogPartition] = ()) -> AbstractContextManager[ChosenLogs]:
         return chosen_logs(self._options.path, self._options.selection, known)
 
-    def _present(self) -> AbstractContextManager[ChosenLogs]:
-        """Without a word about logs that are not there: only `latestOffset` knows which of them were read before."""
-        return chosen_logs(self._options.path, replace(self._options.selection, may_be_missing=True))
-
     def _begin(self, key: LogPartition, log: "LogView") -> int:
         starting = self._options.starting
         if self._options.unmatched_start is Unmatched.ERROR and starting.unmatched_in(key, log):
@@ -165,21 +126,30 @@ class TimestoneStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ending = self._options.ending
         return {key: min(ending.offset_in(key, log), log.synced_offset) for key, log in logs.items()}
 
-    def _within_limits(
-        self, starts: Positions, ends: Positions, logs: Logs, limit: ReadLimit
-    ) -> dict[LogPartition, int]:
-        limits = self._options.limits
-        if isinstance(limit, ReadAllAvailable):
-            return dict(ends)
-        if isinstance(limit, ReadMaxRows):
-            limits = replace(limits, most_records=limit.max_rows)
-        sizes = {key: logs[key].segment_sizes() for key in ends} if limits.most_bytes is not None else {}
-        return end_within(limits, starts, ends, sizes)
+    def _admitted(self, starts: Positions, ends: Positions, logs: Logs) -> Positions | None:
+        """Return how far the batch reads of what there is; None when it has to wait."""
+        return ends
 
-    def _within_target(self, newest: dict[LogPartition, int]) -> dict[LogPartition, int]:
-        if self._target is None:
-            return newest
-        return {key: min(end, self._target[key]) for key, end in newest.items() if key in self._target}
+
+class UnlimitedStreamReader(TimestoneStreamReader):
+    """For Spark 4.0 and 4.1: each batch reads all there is.
+
+    These do not say where the batch begins whose end they ask for. It begins where the last one ended, and a query that
+    is started again has its last batch planned before it asks for the end of the next one.
+    """
+
+    _planned: dict[str, Any] | None = None
+    """The end of the last batch."""
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        """Return the end of the next batch; see `end_of_batch`."""
+        self._planned = self.end_of_batch(self._planned or self.initialOffset())
+        return self._planned
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the tasks of the batch from `start` to `end`."""
+        self._planned = end
+        return super().partitions(start, end)
 
 
 def _origins(logs: Logs) -> dict[LogPartition, Origin]:

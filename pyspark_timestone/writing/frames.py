@@ -1,12 +1,14 @@
 """Rows that Spark hands to the sink as frames of a posting. The columns `value`, `topic` and `headers`; nothing is
 done row by row, but for rows that have headers."""
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Row
 
 from pyspark_timestone.errors import InvalidRow
 from timestone.errors import InvalidName, RecordTooLarge
@@ -19,6 +21,16 @@ from timestone.spool.format import (
     NO_TOPIC_NUMBER,
     Frame,
 )
+
+_BATCH_ROWS = 10_000
+"""Of a batch made of rows: as many as Spark puts into one."""
+
+
+def batches_of_rows(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that Spark 4.0 hands over as the Arrow batches that later versions make of them."""
+    waiting = iter(rows)
+    while some := list(itertools.islice(waiting, _BATCH_ROWS)):
+        yield pa.RecordBatch.from_pylist([row.asDict(recursive=True) for row in some], schema=schema)
 
 
 def frames(batches: Iterable[pa.RecordBatch], topic: str | None, flags: int) -> Iterator[Frame]:

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql import Row
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 import timestone
 from pyspark_timestone.errors import SinkFailed
 from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
 from pyspark_timestone.jvm.worker_process import end_quietly
-from pyspark_timestone.writing.frames import frames
+from pyspark_timestone.options.columns import arrow_schema
+from pyspark_timestone.writing.frames import batches_of_rows, frames
 from pyspark_timestone.writing.sink_options import SinkOptions
 from timestone.spool.format import Posting
 from timestone.spool.producer import Poster
@@ -64,24 +67,29 @@ class TimestoneWriter(DataSourceArrowWriter):
         _discard(self._options, messages)
 
 
-class TimestoneStreamWriter(DataSourceStreamArrowWriter):
-    """The batches of one streaming query."""
+class TimestoneStreamWriter(DataSourceStreamWriter):
+    """Writer of one streaming query for Spark 4.0, which hands over rows; `arrow_stream_sink.py` is for later ones."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
+        self._schema = schema
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Runs in a worker."""
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        """Stage the rows of one task. Runs in a worker."""
+        return self.stage(batches_of_rows(iterator, arrow_schema(self._schema)))
+
+    def stage(self, batches: "Iterator[pa.RecordBatch]") -> Staged:
+        """Stage the rows of one task, named so that a batch that is run again is known."""
         query_id, batch = _property(_QUERY_ID), _property(_BATCH_ID)
-        return _stage(self._options, iterator, f"{query_id}-{batch}", query_id)
+        return _stage(self._options, batches, f"{query_id}-{batch}", query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Runs in the driver, once all tasks have staged."""
+        """Append what all tasks have staged. Runs in the driver."""
         query_id = next((one.query_id for one in _staged(messages)), "")
         _post(self._options, messages, query_id, batchId, remembered=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Runs in the driver after a task has failed for good."""
+        """Discard what was staged. Runs in the driver after a task has failed for good."""
         _discard(self._options, messages)
 
 

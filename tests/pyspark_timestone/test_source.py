@@ -12,8 +12,8 @@ import pyspark_timestone
 from pyspark_timestone import DefaultSource
 from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.options.columns import NAMES, source_schema
+from pyspark_timestone.reading.admission_control import LimitedStreamReader
 from pyspark_timestone.reading.batch_reader import TimestoneReader
-from pyspark_timestone.reading.stream_reader import TimestoneStreamReader
 
 
 def source(**options: str) -> DefaultSource:
@@ -62,7 +62,7 @@ def test_a_schema_of_payloads_is_handed_to_spark_as_it_was_written() -> None:
 def test_each_kind_of_read_has_its_reader(tmp_path: Path) -> None:
     schema = source_schema()
     assert isinstance(source(path=str(tmp_path)).reader(schema), TimestoneReader)
-    assert isinstance(source(path=str(tmp_path)).streamReader(schema), TimestoneStreamReader)
+    assert isinstance(source(path=str(tmp_path)).streamReader(schema), LimitedStreamReader)
 
 
 def test_options_are_checked_before_anything_is_read() -> None:

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from pyspark_timestone import DefaultSource
 from pyspark_timestone.options.read_options import read_options
+from pyspark_timestone.reading.admission_control import LimitedStreamReader
 from pyspark_timestone.reading.batch_reader import TimestoneReader
-from pyspark_timestone.reading.stream_reader import TimestoneStreamReader
 
 MARK = "died"
 
@@ -52,7 +52,7 @@ class DyingReader(TimestoneReader):
             yield batch.slice(1)
 
 
-class DyingStreamReader(TimestoneStreamReader):
+class DyingStreamReader(LimitedStreamReader):
     """Dies when it is asked for the end of a batch that is not the first."""
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:

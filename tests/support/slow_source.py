@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 import timestone
 from pyspark_timestone import DefaultSource
 from pyspark_timestone.options.read_options import read_options
-from pyspark_timestone.reading.stream_reader import TimestoneStreamReader
+from pyspark_timestone.reading.admission_control import LimitedStreamReader
 from tests.support.stores import LOG
 
 PATIENCE_S = 300
@@ -27,7 +27,7 @@ class SlowSource(DefaultSource):
         return SlowReader(read_options(self.options, streaming=True), schema)
 
 
-class SlowReader(TimestoneStreamReader):
+class SlowReader(LimitedStreamReader):
     """Answers where a query begins only when the log has grown beyond that."""
 
     def initialOffset(self) -> dict[str, Any]:

@@ -3,13 +3,18 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pyspark_timestone.options.columns import source_schema
+from pyspark_timestone.options.read_options import read_options
 from pyspark_timestone.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark_timestone.reading.admission_control import LimitedStreamReader
 
 CONF = {
     "spark.sql.shuffle.partitions": 2,
@@ -36,6 +41,13 @@ def stream(spark: SparkSession, store: Path, *, source: str = "timestone", **opt
     """The store as a streaming DataFrame, from its first record on."""
     chosen = {"startingOffsets": "earliest", **options}
     return spark.readStream.format(source).options(**chosen).load(str(store))
+
+
+def reader(store: Path, **options: str) -> "LimitedStreamReader":
+    """The reader of a stream as Spark makes it, without Spark."""
+    from pyspark_timestone.reading.admission_control import LimitedStreamReader  # needs Spark 4.2
+
+    return LimitedStreamReader(read_options({"path": str(store), **options}, streaming=True), source_schema())
 
 
 def offsets(frame: DataFrame) -> list[int]:

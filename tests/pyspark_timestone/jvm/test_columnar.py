@@ -224,4 +224,17 @@ def test_where_spark_is_another_one_scans_go_by_rows(
     with caplog.at_level(logging.WARNING, columnar.__name__):
         assert not hand_over_columns(spark)
     (said,) = caplog.messages
-    assert said.startswith("scans go by rows: ") and "CompileException" in said and "\n" not in said
+    assert (
+        said.startswith(f"Spark {spark.version}: scans go by rows: ")
+        and "CompileException" in said
+        and "\n" not in said
+    )
+
+
+def test_scans_go_by_rows_when_spark_is_older_than_the_class(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pyspark.version.__version__", "4.1.4")
+    assert not hand_over_columns(spark)
+    (said,) = caplog.messages
+    assert said.endswith("scans go by rows; they go by columns, and faster, from Spark 4.2 on")

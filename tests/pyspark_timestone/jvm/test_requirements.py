@@ -10,7 +10,12 @@ import pytest
 
 from pyspark_timestone import DefaultSource
 from pyspark_timestone.errors import MissingRequirement
-from pyspark_timestone.jvm.requirements import require, require_in
+from pyspark_timestone.jvm.requirements import (
+    require,
+    require_in,
+    require_spark_version,
+    warn_of_untested_spark,
+)
 
 
 def test_what_is_not_installed_is_named_in_one_line() -> None:
@@ -47,6 +52,25 @@ def test_workers_of_another_version_are_refused_whatever_they_have(
         f"PYSPARK_PYTHON is {python}, whose version is {version}, and this Python is "
         f"{sys.version_info.major}.{sys.version_info.minor}: name one of the same version, or unset it"
     )
+
+
+def test_spark_is_refused_when_it_is_older_than_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_spark_version()
+    monkeypatch.setattr("pyspark.version.__version__", "3.5.9")
+    with pytest.raises(MissingRequirement, match=r"^unsupported Spark 3\.5: expected 4\.0 to 4\.3$"):
+        require_spark_version()
+
+
+def test_spark_is_named_in_a_warning_when_it_is_newer_than_tested(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_untested_spark()
+    assert caplog.messages == []
+    monkeypatch.setattr("pyspark.version.__version__", "5.0.0.dev1")
+    require_spark_version()
+    warn_of_untested_spark()
+    (message,) = caplog.messages
+    assert message.startswith("Spark 5.0 is newer than the versions")
 
 
 class PathWithoutArrow:

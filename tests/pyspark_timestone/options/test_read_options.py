@@ -172,3 +172,10 @@ def test_a_group_may_pin_what_it_has_not_read() -> None:
         "billing",
         Pin(max_age_ms=7 * 24 * 3600 * 1000, max_bytes=1_000_000),
     )
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"])
+def test_limits_are_refused_by_name_when_spark_is_too_old_for_them(name: str) -> None:
+    options().refuse_limits()
+    with pytest.raises(InvalidOption, match=rf"^{name} needs Spark 4\.2 or newer"):
+        options(**{name: "5"}).refuse_limits()

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 import timestone
-from pyspark_timestone.options.columns import NAMES, source_schema
-from pyspark_timestone.reading.arrow import arrow_schema, record_batch
+from pyspark_timestone.options.columns import NAMES, arrow_schema, source_schema
+from pyspark_timestone.reading.arrow import record_batch
 from timestone.reading.batch import Batch
 
 

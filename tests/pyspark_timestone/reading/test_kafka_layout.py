@@ -13,9 +13,8 @@ from pyspark.sql.types import StructType
 import timestone
 from pyspark_timestone.errors import InvalidOption, SchemaMismatch
 from pyspark_timestone.offsets import LogPartition, OffsetRange
-from pyspark_timestone.options.columns import KAFKA_NAMES, source_schema
+from pyspark_timestone.options.columns import KAFKA_NAMES, arrow_schema, source_schema
 from pyspark_timestone.options.read_options import read_options, schema_option
-from pyspark_timestone.reading.arrow import arrow_schema
 from pyspark_timestone.reading.kafka_layout import kafka_columns
 from pyspark_timestone.reading.scan import ScanTask, scan
 from tests.support.stores import LOG, fill

@@ -12,10 +12,9 @@ from pyspark.serializers import CPickleSerializer
 import timestone
 from pyspark_timestone.errors import DataLoss
 from pyspark_timestone.offsets import LogPartition, OffsetRange
-from pyspark_timestone.options.columns import source_schema
+from pyspark_timestone.options.columns import arrow_schema, source_schema
 from pyspark_timestone.options.read_options import read_options
 from pyspark_timestone.reading import scan as module
-from pyspark_timestone.reading.arrow import arrow_schema
 from pyspark_timestone.reading.batch_reader import TimestoneReader
 from pyspark_timestone.reading.scan import ScanTask, plan, scan
 from tests.support.opened_files import opened_files

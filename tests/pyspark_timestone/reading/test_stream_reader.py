@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import timestone
 from pyspark_timestone.errors import DataLoss, GroupInUse, InvalidOption
@@ -20,8 +20,8 @@ from pyspark_timestone.options.columns import source_schema
 from pyspark_timestone.options.read_options import read_options
 from pyspark_timestone.reading import consumer_group
 from pyspark_timestone.reading.scan import ScanTask
-from pyspark_timestone.reading.stream_reader import TimestoneStreamReader
-from tests.support.spark import Batches, stream
+from pyspark_timestone.reading.stream_reader import UnlimitedStreamReader
+from tests.support.spark import Batches, reader, stream
 from tests.support.stores import LOG, drop_first_segment, fill, iso
 from timestone import Pin, ReaderId
 
@@ -43,13 +43,6 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
-
-
-def reader(store: Path, **options: str) -> TimestoneStreamReader:
-    """The reader as Spark makes it, without Spark."""
-    return TimestoneStreamReader(
-        read_options({"path": str(store), **options}, streaming=True), source_schema()
-    )
 
 
 def ranges(tasks: Any) -> list[OffsetRange]:
@@ -211,20 +204,6 @@ def test_no_data_is_the_same_text(store: Path) -> None:
     assert source.latestOffset(end, ReadAllAvailable()) == end
 
 
-def test_available_now_ends_although_records_keep_coming(store: Path) -> None:
-    source = reader(store, startingOffsets="earliest")
-    source.prepareForTriggerAvailableNow()
-    fill(store, 500)
-    fill(store, 5, log="new")
-    end = source.initialOffset()
-    reached = []
-    while (following := source.latestOffset(end, ReadMaxRows(900))) != end:
-        end = following
-        reached.append(end[LOG]["0"])
-    assert reached == [900, 1800, 2500]
-    assert end["new"] == {"0": 0}
-
-
 def test_a_stream_may_have_an_end(spark: SparkSession, store: Path, checkpoint: Path, sink: Batches) -> None:
     sink.drain(stream(spark, store, endingOffsets=json.dumps({LOG: {"0": 1200}})), checkpoint)
     assert sorted(sink.offsets()) == list(range(1200))
@@ -341,34 +320,6 @@ def test_a_store_that_is_older_than_the_checkpoint_is_noticed(tmp_path: Path) ->
         source.latestOffset(end, ReadAllAvailable())
 
 
-def test_bytes_limit_a_batch_too(store: Path) -> None:
-    source = reader(store, startingOffsets="earliest", maxBytesPerTrigger="5000")
-    assert source.getDefaultReadLimit() == ReadMaxBytes(5000)
-    end, sizes = source.initialOffset(), []
-    while (following := source.latestOffset(end, source.getDefaultReadLimit())) != end:
-        sizes.append(following[LOG]["0"] - end[LOG]["0"])
-        end = following
-    assert sum(sizes) == 2500
-    # The values are of 8 to 11 bytes.
-    assert all(450 < size < 650 for size in sizes[:-1])
-
-
-def test_a_batch_waits_for_its_least_number_but_not_at_the_end_of_a_run(store: Path) -> None:
-    source = reader(store, startingOffsets="earliest", minOffsetsPerTrigger="100", maxTriggerDelay="1h")
-    assert source.getDefaultReadLimit() == ReadMinRows(100)
-    start = source.latestOffset(source.initialOffset(), ReadMinRows(100))
-    assert start[LOG] == {"0": 2500}, "the first batch waits for nothing"
-    fill(store, 99)
-    assert json.dumps(source.latestOffset(start, ReadMinRows(100))) == json.dumps(start)
-    fill(store, 1)
-    assert source.latestOffset(start, ReadMinRows(100))[LOG] == {"0": 2600}
-    run = reader(store, minOffsetsPerTrigger="100", maxTriggerDelay="1h")
-    run.prepareForTriggerAvailableNow()
-    following = run.latestOffset(start, ReadMinRows(100))
-    fill(store, 5)
-    assert following[LOG] == run.latestOffset(following, ReadMinRows(100))[LOG] == {"0": 2600}
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -446,3 +397,45 @@ def test_a_lost_tail_ends_the_query_although_other_records_have_its_offsets_now(
         DataLoss, match="the store is older than the checkpoint: it is in epoch 0, and was read in"
     ):
         source.latestOffset(end, ReadAllAvailable())
+
+
+def unlimited(store: Path, **options: str) -> UnlimitedStreamReader:
+    """The reader of Spark 4.0 and 4.1, without Spark."""
+    chosen = read_options({"path": str(store), **options}, streaming=True)
+    return UnlimitedStreamReader(chosen, source_schema())
+
+
+def test_unlimited_reader_reads_all_there_is_when_spark_does_not_say_where_a_batch_begins(
+    store: Path,
+) -> None:
+    """Calls in the order in which Spark 4.0 and 4.1 make them."""
+    source = unlimited(store, startingOffsets="earliest")
+    end = source.latestOffset()
+    assert ranges(source.partitions(source.initialOffset(), end))[-1].end == 2500
+    assert json.dumps(source.latestOffset()) == json.dumps(end)
+    fill(store, 100)
+    following = source.latestOffset()
+    (task,) = ranges(source.partitions(end, following))
+    assert (task.start, task.end) == (2500, 2600)
+
+
+def test_unlimited_reader_continues_at_the_checkpoint_when_the_query_is_started_again(store: Path) -> None:
+    source = unlimited(store)
+    end = source.latestOffset()
+    fill(store, 100)
+    again = unlimited(store)
+    # What Spark does first: it plans the last batch, which may be done already.
+    again.partitions(end, end)
+    (task,) = ranges(again.partitions(end, again.latestOffset()))
+    assert (task.start, task.end) == (2500, 2600)
+
+
+def test_unlimited_reader_keeps_the_start_when_records_come_before_spark_asks_for_it(store: Path) -> None:
+    """These versions ask for the end of the first batch before they ask for its start, which is "latest" here."""
+    source = unlimited(store)
+    first = source.latestOffset()
+    fill(store, 100)
+    began = source.initialOffset()
+    assert ranges(source.partitions(began, first)) == []
+    (task,) = ranges(source.partitions(first, source.latestOffset()))
+    assert (task.start, task.end) == (2500, 2600)

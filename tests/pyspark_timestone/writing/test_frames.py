@@ -1,12 +1,13 @@
 """Arrow batches as frames of a posting."""
 
 import pyarrow as pa
+import pyspark.sql
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_timestone.errors import InvalidRow
-from pyspark_timestone.writing.frames import frames
+from pyspark_timestone.writing.frames import batches_of_rows, frames
 from timestone.record import FLAG_TOMBSTONE, decode_headers
 from timestone.spool.format import (
     FRAME_BYTES_MAX,
@@ -110,3 +111,19 @@ def test_frames_stay_within_their_bounds() -> None:
 def test_rows_that_cannot_be_records_are_refused_in_words(row: Row, said: str) -> None:
     with pytest.raises(InvalidRow, match=said):
         list(frames([batch_of([row])], None, 0))
+
+
+def test_rows_become_the_arrow_batches_that_later_sparks_make_of_them() -> None:
+    schema = pa.schema([("value", pa.binary()), ("topic", pa.string()), ("headers", ARROW_HEADERS)])
+    header = pyspark.sql.Row(key="k", value=bytearray(b"v"))
+    rows = [
+        pyspark.sql.Row(value=bytearray(b"one"), topic="x/1", headers=[header]),
+        pyspark.sql.Row(value=None, topic=None, headers=None),
+    ]
+    (batch,) = batches_of_rows(iter(rows), schema)
+    assert batch.schema == schema
+    assert batch.to_pylist() == [
+        {"value": b"one", "topic": "x/1", "headers": [{"key": "k", "value": b"v"}]},
+        {"value": None, "topic": None, "headers": None},
+    ]
+    assert [one.num_rows for one in batches_of_rows(rows * 7000, schema)] == [10_000, 4000]

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 
 import timestone
-from pyspark_timestone.writing.sink import TimestoneStreamWriter, TimestoneWriter
+from pyspark_timestone.writing.sink import TimestoneWriter
 from pyspark_timestone.writing.sink_options import sink_options
 from tests.support.spark import stream
 from tests.support.stores import fill
@@ -132,7 +132,7 @@ def test_a_stream_appends_each_row_once_also_when_its_last_batch_is_run_again(
     assert left_behind(target) == []
 
 
-def staged(writer: TimestoneWriter | TimestoneStreamWriter, values: list[bytes]) -> WriterCommitMessage:
+def staged(writer: TimestoneWriter, values: list[bytes]) -> WriterCommitMessage:
     """What a task does, without Spark."""
     return writer.write(iter([pa.record_batch([pa.array(values, pa.binary())], names=["value"])]))
 

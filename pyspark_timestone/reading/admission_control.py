@@ -1,0 +1,80 @@
+"""Limits on a micro-batch and the trigger AvailableNow, as Spark 4.2 and later ask a source for them."""
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_timestone.offsets import LogPartition, Positions, SourceOffset
+from pyspark_timestone.options.read_options import ReadOptions
+from pyspark_timestone.reading.micro_batch import Patience, end_within
+from pyspark_timestone.reading.store_view import ChosenLogs, chosen_logs
+from pyspark_timestone.reading.stream_reader import Logs, TimestoneStreamReader
+
+
+class LimitedStreamReader(TimestoneStreamReader, SupportsTriggerAvailableNow):
+    """Reader of the chosen logs for Spark 4.2 and later."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._patience = Patience(options.limits)
+        self._limit: ReadLimit = ReadAllAvailable()
+        """Of the batch that is planned now."""
+        self._target: Positions | None = None
+        """With the trigger AvailableNow: where the run ends."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return one of the limits, which is all that Spark takes; every limit of the options is applied here."""
+        limits = self._options.limits
+        if limits.most_records is not None:
+            return ReadMaxRows(limits.most_records)
+        if limits.most_bytes is not None:
+            return ReadMaxBytes(limits.most_bytes)
+        return ReadAllAvailable() if limits.least_records is None else ReadMinRows(limits.least_records)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of this run: what is there now, however many batches that takes."""
+        with self._present() as chosen:
+            self._target = self._newest(chosen.views)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the end of the batch that begins at `start`; see `end_of_batch`."""
+        self._limit = limit
+        return self.end_of_batch(start)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return how far the logs are, for the progress report."""
+        with self._present() as chosen:
+            return SourceOffset(self._newest(chosen.views)).to_json()
+
+    def _present(self) -> AbstractContextManager[ChosenLogs]:
+        """Without a word about logs that are not there: only `end_of_batch` knows which of them were read before."""
+        return chosen_logs(self._options.path, replace(self._options.selection, may_be_missing=True))
+
+    def _newest(self, logs: Logs) -> dict[LogPartition, int]:
+        newest = super()._newest(logs)
+        if self._target is None:
+            return newest
+        return {key: min(end, self._target[key]) for key, end in newest.items() if key in self._target}
+
+    def _admitted(self, starts: Positions, ends: Positions, logs: Logs) -> Positions | None:
+        # A run that ends when it has read what is there waits for no more.
+        waiting = sum(ends.values()) - sum(starts.values())
+        if waiting and self._target is None and self._patience.waits(waiting):
+            return None
+        if isinstance(self._limit, ReadAllAvailable):
+            return ends
+        limits = self._options.limits
+        if isinstance(self._limit, ReadMaxRows):
+            limits = replace(limits, most_records=self._limit.max_rows)
+        sizes = {key: logs[key].segment_sizes() for key in ends} if limits.most_bytes is not None else {}
+        return end_within(limits, starts, ends, sizes)
