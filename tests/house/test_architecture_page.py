@@ -1,27 +1,45 @@
-"""The map of files in docs/architecture.md is whole: it has every module of the engine and of the MQTT front."""
+"""docs/architecture.md has every room of every package, and README's table of places is true."""
 
-from os.path import normpath
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.house.pages import links
-from tests.house.tree import tracked_files
+from tests.house.tree import PACKAGES, ROOT
 
-PAGE = Path("docs/architecture.md")
-
-
-def modules_of(folder: str) -> list[Path]:
-    """Its modules, relative to ROOT: also compiled ones, but no `__init__.py`, which only names others."""
-    return [
-        path
-        for path in tracked_files()
-        if path.parts[0] == folder and path.suffix in {".py", ".pyx"} and path.name != "__init__.py"
-    ]
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+ON_THE_MAP = {"timestone", "mqtt_front", "pyspark_timestone"}
+MOST_OWN_WORDS = 20
 
 
-@pytest.mark.parametrize("folder", ["timestone", "mqtt_front"])
-def test_every_module_is_on_the_map(folder: str) -> None:
-    mapped = {Path(normpath(PAGE.parent / target)) for _, target in links(PAGE)}
-    missing = [str(path) for path in modules_of(folder) if path not in mapped]
-    assert not missing, f"{PAGE}: give these a row, or a place in one:\n" + "\n".join(missing)
+def rooms(package: str) -> list[Path]:
+    return sorted(path.parent.relative_to(ROOT) for path in (ROOT / package).glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("package", sorted(ON_THE_MAP & PACKAGES.keys()))
+def test_page_has_every_room_with_a_file_that_exists(package: str) -> None:
+    for room in rooms(package):
+        row = re.search(rf"\]\(\.\./{re.escape(str(room))}\)[^|]*\|([^|]*)\|", PAGE)
+        assert row, f"{room} has no row in docs/architecture.md"
+        first = re.findall(r"`(\w+\.py)`", row[1])
+        assert first and any((ROOT / room / name).exists() for name in first), f"{room}: {first}"
+
+
+def test_glossary_stays_short() -> None:
+    table = PAGE.partition("## Words")[2].partition("\n## ")[0]
+    words = re.findall(r"^\| (?!word)[^|-][^|]* \|", table, re.MULTILINE)
+    assert 10 <= len(words) <= MOST_OWN_WORDS
+
+
+def test_readme_names_files_and_symbols_that_exist() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    table = readme.partition("## Where to look in the source")[2]
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| ([^|]*) \|$", table, re.MULTILINE)[2:]
+    assert len(rows) >= 15
+    for files, symbols in rows:
+        paths = [ROOT / path for path in re.findall(r"\]\(([^)]+)\)", files)]
+        assert paths and all(path.exists() for path in paths), files
+        texts = [path.read_text("utf-8") for path in paths if path.is_file()]
+        for symbol in re.findall(r"`(\w+)`", symbols):
+            declared = re.compile(rf"^ *(async )?(def|class) {symbol}\b|^{symbol}\b.* = ", re.MULTILINE)
+            assert any(declared.search(text) for text in texts), f"{symbol} is not in {files}"

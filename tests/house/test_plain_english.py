@@ -22,16 +22,16 @@ PLAINER = {
 """Phrase -> what to write instead."""
 
 LIMITS = {
-    "timestone": 276,
-    "mqtt_front": 229,
+    "timestone": 164,
+    "mqtt_front": 166,
     "pyspark_timestone": 55,
-    "cli": 63,
-    "pipeline": 27,
-    "bench": 32,
-    "examples": 4,
-    "docs": 257,
-    "tests": 362,
-    ".": 12,
+    "cli": 62,
+    "pipeline": 19,
+    "bench": 26,
+    "examples": 3,
+    "docs": 168,
+    "tests": 316,
+    ".": 7,
 }
 """How many may stand in a folder; `.` is the root of the repository. Zero is the goal."""
 
