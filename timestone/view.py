@@ -78,7 +78,7 @@ class StoreView:
 
     def log_names(self) -> list[tuple[str, int]]:
         """Name and partition of each log there is now, sorted."""
-        return listed_logs(self.files, self.path)
+        return listed_logs(self.files, self.path, self._is_made)
 
     def log(self, name: str, partition: int = 0) -> "LogView":
         """A log as it is now; one view a log, refreshed by this call. Raises UnknownLog, CorruptLog,
@@ -150,6 +150,15 @@ class StoreView:
         except (OSError, TimestoneError):
             return 0
         return row.next_offset if row else 0
+
+    def _is_made(self, log: tuple[str, int]) -> bool:
+        """Does the catalogue have the log? The owner puts it there when it has made the folder with all its files. True
+        without a catalogue that can be read."""
+        try:
+            with self._catalog() as catalog:
+                return catalog is None or log in catalog.logs()
+        except (OSError, TimestoneError):
+            return True
 
     @contextmanager
     def _catalog(self) -> Iterator[Catalog | None]:

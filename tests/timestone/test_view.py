@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,17 @@ import pytest
 import timestone
 from tests.support.child_process import in_child
 from tests.support.expiring_store import HOUR_MS, ExpiringStore, expiring_store
-from tests.support.faulty_files import FaultyFiles
+from tests.support.faulty_files import MUTATING, Fault, FaultyFiles
 from tests.support.opened_files import opened_files
 from tests.support.quick_directory import open_below
 from tests.support.waiting import wait_for_seals
-from timestone.config import LogConfig
+from timestone.config import LogConfig, StoreConfig
 from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, StoreClosed, UnknownLog
 from timestone.log import Log
+from timestone.repair.backup import back_up_store
+from timestone.repair.inspection import EXIT_TORN, inspect_store
 from timestone.segment import Segment
+from timestone.store import Store
 from timestone.view import StoreView
 
 
@@ -180,6 +183,45 @@ def test_log_without_anything_that_names_it_is_corrupt(root: Path) -> None:
     (root / "a-0").mkdir(parents=True)
     with timestone.view(root) as view, pytest.raises(CorruptLog):
         view.log("a")
+
+
+class LookedAtFiles(FaultyFiles):
+    """Calls back in front of each operation that changes the disk."""
+
+    look: Callable[[], None] = staticmethod(lambda: None)
+
+    def _enter(self, name: str, path: str) -> tuple[Fault | None, bool]:
+        if name in MUTATING:
+            self.look()
+        return super()._enter(name, path)
+
+
+def test_view_knows_a_log_when_its_owner_has_made_it_and_not_before(root: Path) -> None:
+    """In the middle of it, the folder looks like that of a log which has lost all its files."""
+    files, looks = LookedAtFiles(), []
+
+    def look() -> None:
+        with timestone.view(root) as view:
+            looks.append(("new", 0) in view.log_names())
+            if looks[-1]:
+                assert view.log("new").end_offset == 0
+            else:
+                with pytest.raises(UnknownLog):
+                    view.log("new")
+        assert inspect_store(root).exit_code <= EXIT_TORN
+        target = root.with_name("backup")
+        back_up_store(root, target)
+        timestone.open(target).close()
+        shutil.rmtree(target)
+
+    with Store(root, StoreConfig(min_free_bytes=0), files=files) as store:
+        files.look = look
+        log = store.log("new")
+        del files.look
+        with timestone.view(root) as view:
+            assert view.log("new").id == log.id
+    assert looks.count(False) > 2
+    assert looks == sorted(looks)
 
 
 def test_views_see_a_prefix_of_what_is_being_appended_and_never_a_torn_record(root: Path, log: Log) -> None:

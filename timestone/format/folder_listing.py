@@ -35,6 +35,11 @@ def is_of_a_log(present: Sequence[str]) -> bool:
     return not present or any(_is_known(name) or names.parse_pair_base(name) is not None for name in present)
 
 
+def is_begun(present: Sequence[str]) -> bool:
+    """Is there nothing yet of what a log consists of? The dictionary of topics comes first, and appears whole."""
+    return set(present) <= {names.TOPICS_NAME + names.TEMPORARY_SUFFIX}
+
+
 def known_missing(present: Sequence[str]) -> list[tuple[int, int]]:
     """Of the names that a folder had: the offsets [first, end) that a recovery has found lost to damage, in order."""
     return sorted(found for name in present if (found := names.parse_missing(name)) is not None)

@@ -31,6 +31,26 @@ def test_folder_with_files_of_others_alone_is_no_log(tmp_path: Path) -> None:
     assert listed_logs(Files(), tmp_path) == [("lost", 0), ("made", 0), ("whole", 0)]
 
 
+def test_folder_of_a_log_that_is_just_being_made_is_asked_about(tmp_path: Path) -> None:
+    for name, file in (
+        ("empty-0", None),
+        ("begun-0", "topics.tmp"),
+        ("lost-0", f"{7:020d}.index"),
+        ("whole-0", "topics"),
+    ):
+        (tmp_path / name).mkdir()
+        if file:
+            (tmp_path / name / file).write_bytes(b"")
+    asked: list[tuple[str, int]] = []
+
+    def is_made(log: tuple[str, int]) -> bool:
+        asked.append(log)
+        return log == ("begun", 0)
+
+    assert listed_logs(Files(), tmp_path, is_made) == [("begun", 0), ("lost", 0), ("whole", 0)]
+    assert sorted(asked) == [("begun", 0), ("empty", 0)]
+
+
 def test_directory_without_logs_is_a_store_if_it_has_a_catalogue(tmp_path: Path) -> None:
     with pytest.raises(NotAStore, match=r"neither logs nor a catalog\.db"):
         logs_of_store(Files(), tmp_path)
