@@ -27,8 +27,8 @@ from timestone.config import Ack, LogConfig, StoreConfig
 from timestone.errors import LogFailed, StorageFull
 from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
-from timestone.named_readers import ReaderId
 from timestone.reader import Reader
+from timestone.reading.named_readers import ReaderId
 from timestone.store import Store
 from timestone.writing.write_batch import Draft
 
