@@ -313,6 +313,7 @@ class Store:
         rows = self._catalog.logs()
         present = self._present()
         recoveries: list[Recovered] = []
+        jumped: dict[tuple[str, int], CatalogRow] = {}
         for number, (name, partition) in enumerate(sorted(present | set(rows)), 1):
             row = rows.get((name, partition)) or CatalogRow(self.config.log, 0, 0)
             if (name, partition) not in present:
@@ -326,6 +327,11 @@ class Store:
                 _LOGGER.warning("recovered %s", recovered)
             if (name, partition) not in rows:
                 self._catalog.put_log(name, partition, row.config, log.end_offset, log.epoch)
+            elif log.epoch > row.epoch and not at_once:
+                jumped[name, partition] = CatalogRow(row.config, log.end_offset, log.epoch)
+        # What is sealed later tells of it later; views have to know it as soon as somebody can commit there.
+        if jumped:
+            self._remember(jumped)
         self.recoveries = tuple(recoveries)
 
     def _open_log(

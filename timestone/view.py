@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from timestone.disk.catalog import Catalog
+from timestone.disk.catalog import Catalog, CatalogRow
 from timestone.disk.clock import Clock
 from timestone.disk.files import Files
 from timestone.errors import (
@@ -50,6 +50,8 @@ from timestone.segment import Segment
 
 _OPEN_SEGMENTS = 256
 _CHUNK_ENTRIES = 1 << 14
+_SETTLED_US = 1_000_000
+"""Longer than any file system takes to tell one time of change from the next."""
 
 
 class StoreView:
@@ -63,6 +65,10 @@ class StoreView:
         self._logs: dict[tuple[str, int], LogView] = {}
         self._logs_lock = threading.Lock()
         self._closed = False
+        self._rows: dict[tuple[str, int], CatalogRow] = {}
+        self._rows_version: tuple[int, int, int] | None = None
+        """Of the catalogue when the rows were read: which file, when it was changed, and its size."""
+        self._rows_lock = threading.Lock()
         logs_of_store(self.files, path)
 
     def __enter__(self) -> Self:
@@ -142,11 +148,21 @@ class StoreView:
             Commitments(catalog).forget(readers)
 
     def next_offset(self, name: str, partition: int) -> int:
-        """What the catalogue says of a log whose files say nothing, because retention has deleted them all; 0
-        when it cannot be read."""
+        """What the catalogue says of the end of a log, which its files do not tell when retention has deleted them
+        all, or when a power loss has made the owner leave offsets out; 0 when it cannot be read. Cheap when the
+        catalogue is as it was."""
         try:
-            with self._catalog() as catalog:
-                row = catalog.logs().get((name, partition)) if catalog else None
+            # Not by a look into the file: to close it would release the locks that SQLite holds in this process.
+            found = self.files.stat(self.path / names.CATALOG_NAME)
+            version = found.st_ino, found.st_mtime_ns, found.st_size
+            with self._rows_lock:
+                if version != self._rows_version:
+                    with self._catalog() as catalog:
+                        self._rows = catalog.logs() if catalog else {}
+                    # What was written just now may be written again without a difference in time.
+                    settled = Clock().now_us() - found.st_mtime_ns // 1000 > _SETTLED_US
+                    self._rows_version = version if settled else None
+                row = self._rows.get((name, partition))
         except (OSError, TimestoneError):
             return 0
         return row.next_offset if row else 0
@@ -224,6 +240,8 @@ class LogView(ReadableLog):
         self._history = History(self._segments)
         self._doubtful: set[int] = set()
         """Segments that were not what their names say when they were looked at."""
+        self._files_end: int | None = None
+        """Where the log ended by its files at the last look."""
         self._synced_offset = 0
         self._refresh_lock = threading.Lock()
         try:
@@ -271,8 +289,12 @@ class LogView(ReadableLog):
             if base in seen:
                 self._end_before(seen[base], following)
         self.topics.refresh()  # after the entries, so that each topic they use is known
-        said = segments[-1].end_offset if bases else self._store.next_offset(self.name, self.partition)
-        self._end_offset = max(self._end_offset, said)
+        end, before = segments[-1].end_offset if bases else 0, self._files_end
+        self._files_end = end
+        if before is None or end <= before:
+            # Nothing was appended since: the owner may have left offsets out, or have deleted the last segment.
+            end = max(end, self._store.next_offset(self.name, self.partition))
+        self._end_offset = max(self._end_offset, end)
         # The start before the history: whoever sees the new history, sees the new start.
         self._start_offset = bases[0] if bases else self._end_offset
         self._synced_offset = max(self._synced_offset, self._start_offset)

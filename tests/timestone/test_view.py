@@ -16,9 +16,12 @@ import timestone
 from tests.support.child_process import in_child
 from tests.support.expiring_store import HOUR_MS, ExpiringStore, expiring_store
 from tests.support.faulty_files import MUTATING, Fault, FaultyFiles
+from tests.support.killed_store import kill_store
 from tests.support.opened_files import opened_files
 from tests.support.quick_directory import open_below
+from tests.support.step_clock import NEXT_BOOT_ID, StepClock
 from tests.support.waiting import wait_for_seals
+from timestone import ReaderId
 from timestone.config import LogConfig, StoreConfig
 from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, StoreClosed, UnknownLog
 from timestone.log import Log
@@ -53,7 +56,7 @@ def owner(log: Log) -> timestone.Store:
     return log._store
 
 
-def numbers(log: timestone.LogView, topics: str | None = None) -> list[int]:
+def numbers(log: Log | timestone.LogView, topics: str | None = None) -> list[int]:
     return [int(record.payload) for record in log.reader(topics=topics)]
 
 
@@ -222,6 +225,47 @@ def test_view_knows_a_log_when_its_owner_has_made_it_and_not_before(root: Path) 
             assert view.log("new").id == log.id
     assert looks.count(False) > 2
     assert looks == sorted(looks)
+
+
+@pytest.mark.parametrize("sealed_at_open", [0, 100], ids=["sealed later", "sealed at open"])
+@pytest.mark.parametrize("known", [False, True], ids=["new view", "view from before"])
+def test_view_ends_where_its_owner_does_when_a_power_loss_made_that_leave_offsets_out(
+    root: Path, sealed_at_open: int, known: bool
+) -> None:
+    """No file tells of it before the next append; a reader may have committed there."""
+    config = StoreConfig(min_free_bytes=0, sealed_at_open=sealed_at_open, sync_interval_ms=10**9)
+    files = FaultyFiles()
+    store = Store(root, config, files=files, clock=StepClock())
+    store.log("a").append_many([b"0", b"1", b"2"], ack="written")
+    kill_store(store, files)
+    before = timestone.view(root)
+    if known:
+        assert before.log("a").end_offset == 3
+    with Store(root, config, clock=StepClock(boot_id=NEXT_BOOT_ID)) as store:
+        log = store.log("a")
+        end = log.end_offset
+        assert end > 3
+        with before as view:
+            assert view.log("a").end_offset == end
+        with log.reader(name="billing") as reader:
+            assert numbers(log) == [0, 1, 2]
+            reader.seek(end)
+            reader.commit()
+        for _ in range(2):
+            with timestone.view(root) as view:
+                assert view.log("a").end_offset == end
+                with view.log("a").reader(name="billing") as reader:
+                    assert reader.offset == end
+                    assert reader.caught_up
+                assert numbers(view.log("a")) == [0, 1, 2]
+                view.commit_readers({ReaderId("a", 0, "other"): end})
+            (report,) = inspect_store(root).logs
+            assert report.end_offset == end
+            store.close()
+    with Store(root, config, clock=StepClock(boot_id=NEXT_BOOT_ID)) as store, timestone.view(root) as view:
+        assert store.log("a").append(b"3") == end
+        assert view.log("a").record(end).payload == b"3"
+        assert view.log("a").end_offset == end + 1
 
 
 def test_views_see_a_prefix_of_what_is_being_appended_and_never_a_torn_record(root: Path, log: Log) -> None:

@@ -33,7 +33,7 @@ class LogInspection:
         deep: bool,
         progress: Progress | None,
     ) -> None:
-        """row: what the catalogue says, for a log that has no segments; None when it does not know the log."""
+        """row: what the catalogue says of where the log goes on; None when it does not know the log."""
         name, partition = log
         self._known = row is not None
         self._next_offset = row.next_offset if row else 0
@@ -82,7 +82,7 @@ class LogInspection:
                 id=log_id,
                 epoch=max((one.header.epoch for one in findings if one.header), default=0),
                 start_offset=served[0].base_offset if served else self._next_offset,
-                end_offset=max((finding.end_offset for finding in served), default=self._next_offset),
+                end_offset=max((self._next_offset, *(finding.end_offset for finding in served))),
                 synced_offset=max(
                     (one.base_offset + min(one.watermark, one.count) for one in served),
                     default=self._next_offset,
