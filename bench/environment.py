@@ -59,7 +59,7 @@ class Environment:
             )
         if self.load_average > self.cpu_count:
             found.append(
-                f"the load average is {self.load_average:.2f} on {self.cpu_count} CPUs: another caller is working here"
+                f"the load average is {self.load_average:.2f} on {self.cpu_count} CPUs: other processes are working"
             )
         if self.filesystem in ("tmpfs", "ramfs") or self.fdatasync_median_us < 20:
             found.append(f"fdatasync takes {self.fdatasync_median_us:.0f} us here: nothing reaches a disk")

@@ -380,7 +380,7 @@ class Broker:
         expiry_s = event.properties.session_expiry_interval
         if expiry_s is not None:
             if expiry_s and not session.expiry_s:
-                raise ProtocolViolation("a session expiry interval in DISCONNECT after none in CONNECT")
+                raise ProtocolViolation("DISCONNECT sets a session expiry interval, CONNECT had none")
             session.expiry_s = min(expiry_s, self.settings.session_expiry_max_s)
         if event.reason == Reason.SUCCESS:
             self.revoke_will(link)

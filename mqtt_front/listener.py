@@ -142,7 +142,7 @@ class Listener:
             broker, allow_anonymous=self._allow_anonymous, descriptor=descriptor
         )
         if self._websocket is not None:
-            # A page of another's that runs in the browser of somebody here is not this somebody.
+            # A page of another origin that runs in a browser on this machine is not a local client.
             origins = settings.origins if settings.origins or self._allow_anonymous else None
             protocol = _as_protocol(self._websocket)(
                 link, packet_bytes=broker.settings.packet_bytes, origins=origins

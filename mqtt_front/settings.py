@@ -259,11 +259,11 @@ class MqttSettings(SecuritySettings):
         if self.device_topics is not None:
             validate_filter(self.device_topics)
             if not {"%c", "%u"} & set(self.device_topics.split("/")):
-                raise ValueError(f"device_topics is {self.device_topics}; a level of it has to be %c or %u")
+                raise ValueError(f"device_topics is {self.device_topics}; expected a level %c or %u")
         if self.redirect and self.server_reference is None:
-            raise ValueError("redirect needs server_reference: where should clients go?")
+            raise ValueError("redirect needs server_reference: the server that clients are sent to")
         if not self.all_listeners:
-            raise ValueError("listen is none and there are no listeners: nobody could connect")
+            raise ValueError("listen is none and there are no listeners: no client could connect")
         for listener in self.all_listeners:
             self._check(listener)
 
@@ -302,6 +302,6 @@ class MqttSettings(SecuritySettings):
             )
         if not anonymous and not self.authenticates and listener.user_from == "login":
             raise ValueError(
-                f"nobody could come in on {listener.address}: anonymous clients may not, and there is no "
+                f"no client could connect to {listener.address}: anonymous clients are refused, and there is no "
                 "password_file, no jwt and no authenticator that could tell others"
             )

@@ -28,7 +28,7 @@ def subscribe(channel: socket.socket, wire: Wire, topic: str, qos: int) -> None:
 
 
 def exchange(channel: socket.socket, request: bytes, is_complete: Callable[[bytes], bool]) -> None:
-    """Send a request and read its answer, byte by byte: what follows belongs to another caller."""
+    """Send a request and read its answer, byte by byte: what follows belongs to another reader."""
     channel.sendall(request)
     answer = bytearray()
     try:

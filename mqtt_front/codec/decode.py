@@ -94,7 +94,7 @@ def _connect(flags: int, source: Fields, level: int) -> packets.Connect:
     keep_alive = source.u16()
     properties = _properties(source, Carrier.CONNECT, level)
     if properties.authentication_data is not None and properties.authentication_method is None:
-        raise ProtocolViolation("authentication data without a method")
+        raise ProtocolViolation("authentication data without an authentication method")
     client_id = source.text()
     will = _will(bits, source, level) if bits & _WILL else None
     user_name = source.text() if bits & _USER_NAME else None
@@ -102,7 +102,9 @@ def _connect(flags: int, source: Fields, level: int) -> packets.Connect:
     source.finish()
     clean = bool(bits & _CLEAN)
     if not client_id and (level == packets.MQTT_3_1 or (level < MQTT_5 and not clean)):
-        raise ProtocolViolation("an empty client id", Reason.CLIENT_IDENTIFIER_NOT_VALID)
+        raise ProtocolViolation(
+            "invalid client id: expected at least one character", Reason.CLIENT_IDENTIFIER_NOT_VALID
+        )
     return packets.Connect(
         client_id, level, clean, keep_alive, will, user_name, password, properties, bridge=claimed != level
     )
@@ -112,7 +114,7 @@ def _check_connect_bits(bits: int, level: int) -> None:
     if bits & _RESERVED:
         raise MalformedPacket("the reserved CONNECT flag is set")
     if bits & _WILL_QOS == _WILL_QOS:
-        raise MalformedPacket("will QoS 3")
+        raise MalformedPacket("invalid will QoS: expected 0 to 2, got 3")
     if not bits & _WILL and bits & (_WILL_QOS | _WILL_RETAIN):
         raise MalformedPacket("will QoS or will retain without a will")
     if level < MQTT_5 and bits & _PASSWORD and not bits & _USER_NAME:
@@ -123,7 +125,7 @@ def _will(bits: int, source: Fields, level: int) -> packets.Will:
     properties = _properties(source, Carrier.WILL, level)
     topic = source.text()
     if not topic or "+" in topic or "#" in topic:
-        raise MalformedPacket("the will topic is empty or has a wildcard")
+        raise MalformedPacket("invalid will topic: expected at least one character and no wildcard")
     qos = (bits & _WILL_QOS) >> 3
     return packets.Will(topic, source.binary(), qos, bool(bits & _WILL_RETAIN), properties)
 
@@ -148,7 +150,7 @@ def _publish(flags: int, source: Fields, level: int) -> packets.Publish:
     packet_id = source.packet_id() if qos else 0
     properties = _properties(source, Carrier.PUBLISH, level)
     if not topic and properties.topic_alias is None:
-        raise MalformedPacket("a publish without a topic")
+        raise MalformedPacket("PUBLISH without a topic")
     return packets.Publish(topic, source.rest(), qos, bool(flags & 1), duplicate, packet_id, properties)
 
 

@@ -32,7 +32,7 @@ def authenticate(broker: Server, link: Link, packet: Auth) -> None:
     if link.exchange is None and (identity is None or identity.method != "scram"):
         raise ProtocolViolation("AUTH without an authentication method in CONNECT")
     if packet.properties.authentication_method != METHOD:
-        raise ProtocolViolation("AUTH with another method than CONNECT")
+        raise ProtocolViolation("AUTH with an authentication method other than that of CONNECT")
     if packet.reason == Reason.REAUTHENTICATE and link.exchange is None:
         _begin(broker, link, None, packet.properties)
     elif packet.reason == Reason.CONTINUE_AUTHENTICATION and link.exchange is not None:
@@ -44,7 +44,7 @@ def authenticate(broker: Server, link: Link, packet: Auth) -> None:
 def _begin(broker: Server, link: Link, packet: Connect | None, properties: Properties) -> None:
     scram = broker.guard.scram_exchange()
     if scram is None:
-        refusal = Refusal("no user has a password for SCRAM", Reason.BAD_AUTHENTICATION_METHOD)
+        refusal = Refusal("no user has a SCRAM password", Reason.BAD_AUTHENTICATION_METHOD)
         raise _violation(refusal, link)
     answer = broker.guard.scram_first(scram, properties.authentication_data or b"", link.address)
     if isinstance(answer, Refusal):
@@ -65,7 +65,7 @@ def _finish(broker: Server, link: Link, exchange: Exchange, message: bytes) -> N
         return
     before = link.identity
     if before is None or before.user != identity.user:
-        raise ProtocolViolation("it became another caller while it was connected", Reason.NOT_AUTHORIZED)
+        raise ProtocolViolation("re-authenticated as another user", Reason.NOT_AUTHORIZED)
     link.identity = identity
     link.send(Auth(Reason.SUCCESS, _said(answer)))
 

@@ -159,7 +159,7 @@ def check(broker: Server, link: Link, packet: Connect) -> None:
     if link.refusal is not None:
         raise link.refusal
     if packet.level == MQTT_5 and packet.will is not None and packet.will.qos > broker.inbound.maximum_qos:
-        raise ProtocolViolation("a will at QoS 2", Reason.QOS_NOT_SUPPORTED)
+        raise ProtocolViolation("will at QoS 2 is not supported", Reason.QOS_NOT_SUPPORTED)
 
 
 def _check_session(broker: Server, packet: Connect, key: str) -> None:

@@ -239,7 +239,7 @@ class _Refusal(NamedTuple):
 def _refusal(broker: Server, session: Session, request: Request) -> _Refusal | None:
     topic_filter = request.topic_filter
     if not topic_filter:
-        raise MalformedPacket("an empty topic filter")
+        raise MalformedPacket("invalid topic filter: expected at least one character")
     if request.no_local and topic_filter.startswith(("$share/", "$queue/")):
         raise ProtocolViolation("No Local on a shared subscription")  # [MQTT-3.8.3-4]
     try:
@@ -284,7 +284,7 @@ def unsubscribe(broker: Server, link: Link, packet: Unsubscribe) -> None:
         with session.one_change():
             for topic_filter in packet.topic_filters[portion]:
                 if not topic_filter:
-                    raise MalformedPacket("an empty topic filter")
+                    raise MalformedPacket("invalid topic filter: expected at least one character")
                 existed = session.unsubscribe(topic_filter)
                 reasons.append(Reason.SUCCESS if existed else Reason.NO_SUBSCRIPTION_EXISTED)
 

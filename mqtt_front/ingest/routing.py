@@ -145,7 +145,7 @@ class Router:
         """The code of a topic that is not remembered; a new one is refused if its `owner` has as many as it may."""
         topic = decode_text(raw)
         if not topic or "+" in topic or "#" in topic:
-            raise MalformedPacket("a topic name is empty or has a wildcard")
+            raise MalformedPacket("invalid topic name: expected at least one character and no wildcard")
         if topic.startswith("$") and (first := topic.partition("/")[0]) in RESERVED:
             # Bridges tell of themselves under $SYS: of all reasons, this is the one that does not end MQTT 3.
             return -(Reason.NOT_AUTHORIZED if first == "$SYS" else Reason.TOPIC_NAME_INVALID)

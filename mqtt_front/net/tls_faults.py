@@ -14,7 +14,7 @@ _CERTIFICATE_FAULTS = {
     9: "is not valid yet",
     10: "has expired",
     12: "cannot be checked: the revocation list has expired",
-    3: "cannot be checked: there is no revocation list of its CA",
+    3: "cannot be checked: the revocation list of its CA is missing",
     18: "is signed by itself and not known here",
     19: "is signed by a CA that is not known here",
     20: "is signed by a CA that is not known here",
@@ -59,4 +59,4 @@ def no_tls(start: bytes) -> str | None:
         return "it sends MQTT without TLS, on a port with TLS"
     if any(start[: len(method)] == method[: len(start)] for method in _METHODS):
         return "it sends HTTP without TLS, on a port with TLS"
-    return f"its first byte is 0x{start[0]:02X}, which is no TLS, on a port with TLS"
+    return f"its first byte is 0x{start[0]:02X}, which is not TLS, on a port with TLS"

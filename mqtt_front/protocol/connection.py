@@ -237,7 +237,7 @@ class Connection:
         if self.state is State.NEW:
             self._see_connect(body)
         elif first >> 4 == PacketType.CONNECT:
-            raise ProtocolViolation("a second CONNECT")  # whatever else is wrong with it
+            raise ProtocolViolation("second CONNECT on one connection")  # whatever else is wrong with it
         packet = decode_packet(first, body, self.level, self.inbound.filter_count)
         if isinstance(packet, packets.Connect):
             self.state = State.OPEN
@@ -259,7 +259,7 @@ class Connection:
             return Acknowledgements(_ACKNOWLEDGEMENT_TYPES[type(packet)], [packet.packet_id], packet.reason)
         if isinstance(packet, packets.Disconnect):
             if packet.properties.server_reference is not None:
-                raise ProtocolViolation("a client's DISCONNECT with a server reference")
+                raise ProtocolViolation("DISCONNECT from a client with a server reference")
             self.state = State.ENDED
             return packet
         if isinstance(packet, _FROM_SERVERS):
@@ -302,7 +302,9 @@ class Connection:
             return len(run.first_bytes), None
         for number, first in enumerate(run.first_bytes):
             if first & 6 == 4 and self.inbound.maximum_qos < 2:
-                return number, ProtocolViolation("a publish at QoS 2", Reason.QOS_NOT_SUPPORTED)
+                return number, ProtocolViolation(
+                    "PUBLISH at QoS 2 is not supported", Reason.QOS_NOT_SUPPORTED
+                )
             if first & 6 and self.level == MQTT_5:
                 if room <= 0:
                     message = f"more than {self.inbound.receive_maximum} unacknowledged publishes"
@@ -325,7 +327,7 @@ class Connection:
                 if headers.topic_alias is not None:
                     topic = self._resolve(topic, headers.topic_alias)
                 elif not topic:
-                    raise MalformedPacket("a publish without a topic")
+                    raise MalformedPacket("PUBLISH without a topic")
             except MqttError as error:
                 fault = error
                 break

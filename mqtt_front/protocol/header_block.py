@@ -57,7 +57,7 @@ def publish_headers(properties: bytes) -> PublishHeaders:
 def _publish_headers(raw: bytes) -> PublishHeaders:
     properties = read_block(Fields(raw), Carrier.PUBLISH)
     if properties.subscription_identifiers:
-        raise ProtocolViolation("a subscription identifier in a client's PUBLISH")
+        raise ProtocolViolation("PUBLISH from a client with a subscription identifier")
     return PublishHeaders(header_block(properties), properties.topic_alias)
 
 
@@ -130,7 +130,7 @@ def with_will_key(block: bytes, key: str) -> bytes:
 
 def _check_size(length: int) -> None:
     if length > HEADER_BLOCK_BYTES_MAX:
-        raise ProtocolViolation("the properties of a publish are too large", Reason.PACKET_TOO_LARGE)
+        raise ProtocolViolation("PUBLISH properties are too large", Reason.PACKET_TOO_LARGE)
 
 
 def stored_headers(block: bytes) -> StoredHeaders:

@@ -13,6 +13,6 @@ def load(module: str, *, extra: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name.partition(".")[0] == __package__:
+        if error.name is not None and error.name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         raise MissingExtra(f"{what} needs the library {error.name!r}: install timestone[{extra}]") from None

@@ -1,6 +1,6 @@
 """The door: decides about each client that wants to come in, without ever keeping the event loop waiting.
 
-Passwords are slow to check on purpose and plug-ins may ask another caller, so that happens in threads; how many clients
+Passwords are slow to check on purpose and plug-ins may ask another service, so that happens in threads; how many clients
 may wait for it is bounded. Everything here belongs to the event loop's thread, unless it says otherwise.
 """
 
@@ -124,7 +124,7 @@ class Guard:
         if credentials.user is None and credentials.password is None:
             if allow_anonymous:
                 return Identity(None)
-            return Refusal("it does not say who it is", Reason.NOT_AUTHORIZED)
+            return Refusal("no user name given", Reason.NOT_AUTHORIZED)
         if not self._sources.authenticators:
             # Nothing to check a name against, so it counts for nothing.
             return (

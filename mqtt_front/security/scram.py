@@ -48,12 +48,12 @@ class ScramExchange:
         """The server's first message for the client's. Raises ScramRefused."""
         found = _FIRST.fullmatch(_text(message))
         if found is None:
-            raise ScramRefused("its first message is none of SCRAM")
+            raise ScramRefused("invalid first SCRAM message")
         if found["binding"].startswith("p"):
-            raise ScramRefused("it wants channel binding, which is not offered")
+            raise ScramRefused("channel binding is not supported")
         self.user = _decoded_name(found["user"])
         if found["other"] and _decoded_name(found["other"]) != self.user:
-            raise ScramRefused(f"user {self.user!r} wants to act for another caller")
+            raise ScramRefused(f"user {self.user!r} asks to act for another user")
         self._gs2, self._nonce = found["gs2"], found["nonce"] + self._make_nonce()
         self._record = self._find(self.user)
         if self._record is None:
@@ -69,14 +69,14 @@ class ScramExchange:
         ScramRefused."""
         found = _FINAL.fullmatch(_text(message))
         if found is None or _base64(found["gs2"]) != self._gs2.encode() or found["nonce"] != self._nonce:
-            raise ScramRefused("its last message does not belong to this exchange")
+            raise ScramRefused("final SCRAM message of another exchange")
         record, proof = self._record, _base64(found["proof"])
         if record is None:
-            raise ScramRefused(f"nobody knows user {self.user!r}")
+            raise ScramRefused(f"unknown user {self.user!r}")
         spoken = f"{self._spoken},{found['bare']}".encode()
         signature = hmac.digest(record.stored_key, spoken, "sha256")
         if len(proof) != len(signature):
-            raise ScramRefused("its proof has the wrong length")
+            raise ScramRefused("SCRAM proof has the wrong length")
         client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
         if not hmac.compare_digest(hashlib.sha256(client_key).digest(), record.stored_key):
             raise ScramRefused(f"wrong proof for user {self.user!r}")
@@ -90,13 +90,13 @@ def _text(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        raise ScramRefused("a message that is no text") from None
+        raise ScramRefused("SCRAM message is not valid UTF-8") from None
 
 
 def _decoded_name(name: str) -> str:
     """A name in which comma and equals sign are written =2C and =3D."""
     if re.search("=(?!2C|3D)", name):
-        raise ScramRefused("a user name with an equals sign that stands for nothing")
+        raise ScramRefused("invalid '=' in a SCRAM user name")
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
@@ -104,4 +104,4 @@ def _base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ScramRefused("a message with bad base64") from None
+        raise ScramRefused("SCRAM message is not valid base64") from None

@@ -29,17 +29,17 @@ class ScramSha256:
         """Raises ValueError, which does not quote the text."""
         found = _TEXT.fullmatch(text)
         if found is None:
-            raise ValueError("it begins like SCRAM-SHA-256 and does not continue like it")
+            raise ValueError("malformed SCRAM-SHA-256 hash")
         self.text = text
         self.iterations = int(found[1])
         if not _ITERATIONS_MIN <= self.iterations <= _ITERATIONS_MAX:
-            raise ValueError(f"iterations go from {_ITERATIONS_MIN} to {_ITERATIONS_MAX}")
+            raise ValueError(f"invalid iterations: expected {_ITERATIONS_MIN} to {_ITERATIONS_MAX}")
         try:
             self.salt, self.stored_key, self.server_key = (
                 base64.b64decode(each, validate=True) for each in found.groups()[1:]
             )
         except binascii.Error:
-            raise ValueError("salt or key is not base64") from None
+            raise ValueError("salt or key is not valid base64") from None
         if len(self.stored_key) != _DIGEST_BYTES or len(self.server_key) != _DIGEST_BYTES or not self.salt:
             raise ValueError("salt or key has the wrong length")
 

@@ -39,7 +39,7 @@ class Sources:
                 return answer
         if self.passwords is not None:
             self.passwords.take_time(credentials.password)
-        return Refusal(f"nobody knows user {credentials.user!r}")
+        return Refusal(f"unknown user {credentials.user!r}")
 
     def permissions(self, identity: Identity, client_id: str) -> Permissions | None:
         """What a client may do; None for everything."""

@@ -18,8 +18,8 @@ _RULES_MAX = 1000
 _FAULTS: tuple[tuple[type[Exception], str], ...] = (
     (jwt.ExpiredSignatureError, "has expired"),
     (jwt.ImmatureSignatureError, "is not valid yet"),
-    (jwt.InvalidAudienceError, "is for another caller (aud)"),
-    (jwt.InvalidIssuerError, "is by another caller (iss)"),
+    (jwt.InvalidAudienceError, "is for another audience (aud)"),
+    (jwt.InvalidIssuerError, "is by another issuer (iss)"),
     (jwt.MissingRequiredClaimError, "lacks a claim that it must have"),
     (jwt.InvalidSignatureError, "has a signature that does not hold"),
 )
@@ -42,7 +42,7 @@ class TokenAuthenticator:
             header = jwt.get_unverified_header(password)
             candidates = self._candidates(header)
             if not candidates:
-                return Refusal("its token is signed with a key that is not known here")
+                return Refusal("token signed with an unknown key")
             return self._identity(credentials, password, candidates)
         # The header is read before anything is proved: whatever it does to the parser is only a bad token.
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -115,7 +115,7 @@ def _rules(claim: Mapping[str, Sequence[str]]) -> tuple[Rule, ...]:
     rules = []
     for word, filters in claim.items():
         if isinstance(filters, str):
-            raise TypeError("one filter where a list belongs")
+            raise TypeError("invalid rules: expected a list of filters, got one filter")
         for topic_filter in filters:
             validate_filter(topic_filter)
             rules.append(Rule(topic_filter, _ACCESS[word]))

@@ -81,7 +81,7 @@ def read_key_set(path: Path) -> tuple[list[TokenKey], list[str]]:
 def _content(path: Path) -> bytes:
     content = path.read_bytes()
     if len(content) > _KEY_FILE_BYTES_MAX:
-        raise BadKey(f"{path}: {len(content)} bytes are no key")
+        raise BadKey(f"{path}: {len(content)} bytes are not a valid key")
     return content
 
 
@@ -96,7 +96,7 @@ def _from_set(entry: Mapping[str, Any], where: str) -> TokenKey:
         raise BadKey(f"{where} is for none of HS256, RS256, ES256 and EdDSA")
     key_id = entry.get("kid")
     if key_id is not None and not isinstance(key_id, str):
-        raise BadKey(f"{where} has a key id that is no text")
+        raise BadKey(f"{where} has a key id that is not text")
     try:
         key = jwt.PyJWK(public, algorithm).key
     except (jwt.PyJWTError, ValueError, TypeError, KeyError):

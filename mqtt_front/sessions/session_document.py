@@ -234,7 +234,7 @@ def _checked(body: dict[str, Any]) -> dict[str, Any]:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.40} is no text")
+        raise TypeError(f"expected text, got {value!r:.40}")
     return value
 
 

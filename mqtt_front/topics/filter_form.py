@@ -70,10 +70,12 @@ _remembered = functools.lru_cache(4096)(_parsed)
 def _shared(topic_filter: str, kind: Kind, rest: str) -> FilterForm:
     name, _, inner = rest.partition("/")
     if not name or "+" in name or "#" in name:
-        raise InvalidName(f"{topic_filter!r} names no group: at least one character, no '+' and no '#'")
+        raise InvalidName(
+            f"{topic_filter!r} names no valid group: expected at least one character without '+' and '#'"
+        )
     form = parse_filter(inner)
     if form.shared:
-        raise InvalidName(f"{topic_filter!r} shares what is shared already")
+        raise InvalidName(f"{topic_filter!r} is a shared subscription inside another")
     return form._replace(kind=kind)
 
 

@@ -48,12 +48,12 @@ def parse_topic_start(text: str) -> Start:
     name, colon, value = text.partition(":")
     if name != "@time" or not colon:
         raise InvalidName(
-            f"{text!r} is no place in a log: @earliest, @latest, @offset:<n> or @time:<RFC 3339>"
+            f"{text!r} is not a position in a log: expected @earliest, @latest, @offset:<n> or @time:<RFC 3339>"
         )
     try:
         time = datetime.datetime.fromisoformat(value)
     except ValueError as error:
-        raise InvalidName(f"{text!r} has no time as in RFC 3339: {error}") from None
+        raise InvalidName(f"{text!r} has an invalid time: expected RFC 3339: {error}") from None
     if time.tzinfo is None:
         raise InvalidName(f"{text!r} has a time without its zone: end it with Z")
     return Start(StartKind.TIME, max(0, (time - _EPOCH) // _MICROSECOND))
@@ -73,6 +73,6 @@ def _word(text: str) -> Start | None:
 def _number(digits: str, text: str) -> int:
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= 19 and int(digits) <= _NUMBER_MAX):
         raise InvalidName(
-            f"{text!r} is no place in a log: earliest, latest, microseconds since 1970, or offset:<n>"
+            f"{text!r} is not a position in a log: expected earliest, latest, microseconds since 1970, or offset:<n>"
         )
     return int(digits)

@@ -78,7 +78,7 @@ def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return True  # and another's
+        return True  # and of another owner
     except (OSError, OverflowError):
         return False
     return True

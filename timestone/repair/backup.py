@@ -95,7 +95,7 @@ def back_up_store(
 
 def _claim(files: Files, folder: Path) -> int:
     """Make the folder, or empty it of what a backup that was killed has left there; it is ours until the descriptor of
-    its mark is closed. Raises FileExistsError for one that is another's."""
+    its mark is closed. Raises FileExistsError for one of another process."""
     mark = folder / _MARK_NAME
     try:
         files.make_directory(folder)

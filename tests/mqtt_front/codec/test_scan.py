@@ -119,7 +119,7 @@ def judge_content(run: PublishRun, level: int) -> None:
     """Raise what the decoder would for the content of the first packet."""
     alias = read_block(Fields(run.properties.get(0, b"")), Carrier.PUBLISH).topic_alias
     if not run.topics[0] and alias is None:
-        raise MalformedPacket("a publish without a topic")
+        raise MalformedPacket("PUBLISH without a topic")
     decode_text(run.topics[0])
 
 

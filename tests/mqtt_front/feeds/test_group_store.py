@@ -105,7 +105,7 @@ def test_a_document_with_a_wrong_field_costs_its_own_group(
     groups = restored(documents, log, "a")
     assert groups.find(log, "$share/bad/a") is None
     assert groups.find(log, "$share/good/a") is not None
-    assert len(caplog.messages) == 1 and "'$share/bad/a' begins anew" in caplog.text
+    assert len(caplog.messages) == 1 and "'$share/bad/a' begins again" in caplog.text
 
 
 @pytest.mark.parametrize("document", [b"{}", b'{"version":3}', *DAMAGED_JSON.values()])
@@ -113,7 +113,7 @@ def test_a_document_that_cannot_be_read_is_said_and_passed(
     log: Log, document: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert len(restored({KEY_PREFIX + "mqtt/$share/g/a": document}, log)) == 0
-    assert "begins anew" in caplog.text
+    assert "begins again" in caplog.text
 
 
 def test_a_queue_ends_when_its_time_without_members_is_over(log: Log) -> None:

@@ -144,7 +144,7 @@ def test_the_link_knows_the_address_before_the_handshake_and_what_is_awaited(pki
         (b"\x10", "it sends MQTT without TLS, on a port with TLS"),
         (b"GET / HTTP/1.1\r\n\r\n", "it sends HTTP without TLS, on a port with TLS"),
         (b"P", "it sends HTTP without TLS, on a port with TLS"),
-        (b"\x00\x00", "its first byte is 0x00, which is no TLS, on a port with TLS"),
+        (b"\x00\x00", "its first byte is 0x00, which is not TLS, on a port with TLS"),
         (b"\x16\x99\x99 and so on, not a bit of TLS", "it does not speak TLS"),
     ],
 )

@@ -114,7 +114,7 @@ def test_the_first_packet_is_connect_or_it_is_said_what_it_looks_like(data: byte
 
 PUBLISH_5 = Publish("t", b"x", 1, packet_id=9)
 AFTER_CONNECT = {
-    "a second CONNECT": (5, encoded(Connect("c", 5), level=5), Reason.PROTOCOL_ERROR),
+    "second CONNECT on one connection": (5, encoded(Connect("c", 5), level=5), Reason.PROTOCOL_ERROR),
     "CONNACK": (5, encoded(packets.Connack(), level=5), Reason.PROTOCOL_ERROR),
     "SUBACK": (4, encoded(packets.Suback(1, (0,))), Reason.PROTOCOL_ERROR),
     "PINGRESP": (4, encoded(packets.Pingresp()), Reason.PROTOCOL_ERROR),

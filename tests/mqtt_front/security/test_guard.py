@@ -201,7 +201,7 @@ def test_a_login_whose_client_cannot_be_served_takes_no_place_from_others(
 
 def test_a_client_that_says_nothing_is_let_in_where_that_is_allowed(door: Door) -> None:
     door.knock(None)
-    assert door.outcomes == [Refusal("it does not say who it is", Reason.NOT_AUTHORIZED)]
+    assert door.outcomes == [Refusal("no user name given", Reason.NOT_AUTHORIZED)]
     door.guard.admit(Credentials("c"), door.outcomes.append, allow_anonymous=True)
     assert door.outcomes[-1] == Identity(None)
 

@@ -401,5 +401,5 @@ def test_devices_stay_below_their_own_id_and_backends_see_them_all(tmp_path: Pat
 
 
 def test_device_topics_without_a_place_for_the_id_are_refused() -> None:
-    with pytest.raises(ValueError, match="has to be %c or %u"):
+    with pytest.raises(ValueError, match="expected a level %c or %u"):
         MqttSettings(device_topics="devices/#")

@@ -26,7 +26,7 @@ def test_users_are_those_of_the_file(files: SecuritySettings) -> None:
     alice = sources.authenticate(Credentials("c", "alice", b"secret"))
     assert isinstance(alice, Identity) and alice.user == "alice"
     assert sources.still_holds(alice)
-    assert sources.authenticate(Credentials("c", "bob", b"x")) == Refusal("nobody knows user 'bob'")
+    assert sources.authenticate(Credentials("c", "bob", b"x")) == Refusal("unknown user 'bob'")
 
 
 def test_permissions_are_those_of_the_user_and_the_patterns(files: SecuritySettings) -> None:

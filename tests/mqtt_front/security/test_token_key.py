@@ -43,7 +43,7 @@ BAD_FILES = {
     "other kind": (pem(ed448.Ed448PrivateKey.generate()), "for none of"),
     "broken": (b"-----BEGIN PUBLIC KEY-----\nxxxx\n-----END PUBLIC KEY-----\n", "not a public key"),
     "broken certificate": (b"-----BEGIN CERTIFICATE-----\nxxxx\n-----END CERTIFICATE-----\n", "not a public"),
-    "huge": (b"x" * 2_000_000, "are no key"),
+    "huge": (b"x" * 2_000_000, "are not a valid key"),
 }
 
 

@@ -43,7 +43,7 @@ def test_what_the_filter_says_counts_before_the_property(
 
 def test_a_property_that_is_no_place_matters_to_those_that_begin_at_one() -> None:
     wished = wishes(subscribe("a", stream_offset="x"), 5)
-    with pytest.raises(InvalidName, match="'x' is no place"):
+    with pytest.raises(InvalidName, match="'x' is not a position"):
         start_of(parse_filter("$stream/mqtt"), wished)
     assert times([Request("a"), Request("$stream/mqtt"), Request("#/")], wished) == set()
     assert wishes(subscribe("a", stream_offset="x"), 4).start is None
