@@ -1,7 +1,7 @@
 """The door: decides about each client that wants to come in, without ever keeping the event loop waiting.
 
-Passwords are slow to check on purpose and plug-ins may ask another service, so that happens in threads; how many clients
-may wait for it is bounded. Everything here belongs to the event loop's thread, unless it says otherwise.
+Passwords are slow to check on purpose and plug-ins may ask another service, so that happens in threads; how many
+clients may wait for it is bounded. Everything here belongs to the event loop's thread, unless it says otherwise.
 """
 
 import logging
