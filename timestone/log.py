@@ -5,6 +5,7 @@ Appending is done by `LogEnd` (the write lock), waiting and flushing by `LogComm
 and the parked readers; held for microseconds, the only one that an event loop waits for)."""
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -184,6 +185,8 @@ class Log(ReadableLog):
             level = Ack(level)
         if level is Ack.MEMORY:
             raise ValueError("a record has no offset at level 'memory'; use submit, or ack='written'")
+        if self._closed:
+            self.check_open()  # without the lock: at the exit of the interpreter a stopped thread may hold it
         draft.check(self.config.record_bytes, len(self._topic_names))
         first = self._commit.append(draft, level)
         return range(first, first + draft.count)
@@ -237,14 +240,17 @@ class Log(ReadableLog):
 
     def check_open(self) -> None:
         """Raise StoreClosed once the store is closed, or the log deleted."""
-        self._end.check_open()
+        self._end.check_open(": the interpreter is shutting down" if sys.is_finalizing() else "")
+
+    def _closed_error(self) -> StoreClosed:
+        return StoreClosed(f"log {self.folder.name} is closed")
 
     def close(self) -> None:
         """Write and sync what was submitted, seal, wake all parked readers. Called by `Store.close`."""
         if self._closed:
             return
         try:
-            self._commit.close(StoreClosed(f"log {self.folder.name} is closed"))
+            self._commit.close(self._closed_error())
         finally:
             self._closed = True
             _wake(self.wakeups.wake_all(self._end_offset))
@@ -269,7 +275,7 @@ class Log(ReadableLog):
     def abandon(self) -> None:
         """Refuse everything from now on, without touching the disk: this is the copy in a forked child."""
         self._closed = True
-        self._end.abandon(StoreClosed(f"log {self.folder.name} is closed"))
+        self._end.abandon(self._closed_error())
         self._commit.abandon()
         self.topics.abandon()
 

@@ -97,8 +97,10 @@ class ReadableLog(ABC):
         are; read on at `next_offset`.
 
         Raises OffsetOutOfRange; CorruptRecord when the record at `offset` is damaged, OffsetsLost when a whole segment
-        is; OSError from the disk.
+        is; OSError from the disk; StoreClosed.
         """
+        if self._closed:
+            self.check_open()
         max_records = max(1, max_records)
         end = self.end_offset
         self._check(offset, end)
@@ -135,6 +137,8 @@ class ReadableLog(ABC):
     ) -> Batch:
         """Like `read`, only records of chosen topics. Empty when none is left before the end, or before
         `max_scan` records were looked at; `next_offset` says how far it got."""
+        if self._closed:
+            self.check_open()
         max_records = max(1, max_records)
         end = self.end_offset
         self._check(offset, end)
@@ -159,7 +163,9 @@ class ReadableLog(ABC):
         """The record at exactly this offset.
 
         Raises OffsetOutOfRange when there is none (also for offsets that a power loss has left out, and for records
-        that compaction has removed), CorruptRecord, OffsetsLost."""
+        that compaction has removed), CorruptRecord, OffsetsLost, StoreClosed."""
+        if self._closed:
+            self.check_open()
         if self._start_offset <= offset:
             found = self._open_records.record(offset)
             if found is not None:
@@ -203,13 +209,15 @@ class ReadableLog(ABC):
         committed, within the limits of the pin and durably from now on.
 
         Raises InvalidName for a filter that can match nothing by the rules, OffsetOutOfRange for a `start`
-        that is not in the log, ReaderInUse when this process has one of that name open; with a pin also what
-        `Reader.commit` does."""
+        that is not in the log, ReaderInUse when this process has one of that name open, StoreClosed; with a pin also
+        what `Reader.commit` does."""
+        self.check_open()
         return Reader(self, start, topics, name, pin)
 
     def lags(self) -> list[ReaderLag]:
         """How far each named reader that has committed is behind, by name; whether it is open or not, and in
-        whichever process. Raises OSError, CorruptLog."""
+        whichever process. Raises OSError, CorruptLog, StoreClosed."""
+        self.check_open()
         committed = self.named_readers.all_committed()
         start, end = self.start_offset, self.end_offset
         return [ReaderLag(reader, found, start, end) for reader, found in committed.items()]
@@ -248,7 +256,9 @@ class ReadableLog(ABC):
         return self.end_offset if last is None else last
 
     def look_up(self, look: Callable[[History], T]) -> T:
-        """What a history says, of segments that retention may delete while it is asked: then it is asked once more."""
+        """What a history says, of segments that retention may delete while it is asked: then it is asked once more.
+        Raises StoreClosed."""
+        self.check_open()
         while True:
             history = self.history
             try:

@@ -259,7 +259,8 @@ class Reader:
         return True
 
     def seek(self, offset: Start) -> None:
-        """Read on from another offset. Raises OffsetOutOfRange."""
+        """Read on from another offset. Raises OffsetOutOfRange, StoreClosed."""
+        self._check_open()
         self.offset = self._resolve(offset)
 
     def commit(self, offset: int | None = None) -> None:

@@ -3,13 +3,16 @@
 What belongs here: opening in the right order (lock, catalogue, recovery of each log), the parts that logs
 share (committer, sealer, tail budget, open segments), and closing."""
 
+import atexit
 import errno
 import functools
 import itertools
 import logging
 import os
 import secrets
+import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -67,6 +70,10 @@ class Store:
         clock: Clock | None = None,
         progress: Progress | None = None,
     ) -> None:
+        if sys.is_finalizing():
+            raise RuntimeError(
+                f"{path} cannot be opened: the interpreter is shutting down and starts no threads"
+            )
         opening = OpeningProgress(path, progress)
         self.path = path
         self.config = config
@@ -172,7 +179,8 @@ class Store:
             self._try_to_remove_deleted_logs()
 
     def log_names(self) -> list[tuple[str, int]]:
-        """Name and partition of each log, sorted."""
+        """Name and partition of each log, sorted. Raises StoreClosed."""
+        self._check_open()
         return sorted(self._logs)
 
     def readers(self) -> dict[ReaderId, Commitment]:
@@ -543,6 +551,18 @@ def _abandon_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_after_fork)
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """Close what the program has left open, while the threads of the stores still run. Later, in a `__del__` for
+    example, a call that needs one of them would wait endlessly; now it raises StoreClosed."""
+    for store in list(_open_stores):
+        warnings.warn(f"unclosed store {store.path}", ResourceWarning, source=store, stacklevel=1)
+        try:
+            store.close()
+        except Exception:
+            _LOGGER.exception("%s: closing at the exit of the interpreter", store.path)
 
 
 def open_store(

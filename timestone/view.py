@@ -82,16 +82,20 @@ class StoreView:
     def __repr__(self) -> str:
         return f"<StoreView {self.path}{': closed' if self._closed else ''}>"
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the view of {self.path} is closed")
+
     def log_names(self) -> list[tuple[str, int]]:
-        """Name and partition of each log there is now, sorted."""
+        """Name and partition of each log there is now, sorted. Raises StoreClosed."""
+        self._check_open()
         return listed_logs(self.files, self.path, self._is_made)
 
     def log(self, name: str, partition: int = 0) -> "LogView":
         """A log as it is now; one view a log, refreshed by this call. Raises UnknownLog, CorruptLog,
         UnsupportedFormat."""
         with self._logs_lock:
-            if self._closed:
-                raise StoreClosed(f"the view of {self.path} is closed")
+            self._check_open()
             view = self._logs.get((name, partition))
             if view is None:
                 return self._open_log_locked(name, partition)
@@ -179,6 +183,7 @@ class StoreView:
     @contextmanager
     def _catalog(self) -> Iterator[Catalog | None]:
         """The catalogue as it is now, for one look: a view holds no lock on it in between."""
+        self._check_open()
         path = self.path / names.CATALOG_NAME
         if not path.exists():
             yield None
@@ -192,6 +197,7 @@ class StoreView:
     @contextmanager
     def _writable_catalog(self) -> Iterator[Catalog]:
         """The catalogue for one commit. Its lock is held for as long as that takes, then the owner's turn comes."""
+        self._check_open()
         path = self.path / names.CATALOG_NAME
         if not path.exists():
             raise ReadOnlyStore(self.path, f"there is no {names.CATALOG_NAME}")

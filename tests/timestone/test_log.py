@@ -3,7 +3,7 @@
 import errno
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -452,15 +452,55 @@ def test_threads_that_append_at_once_get_offsets_of_their_own_in_their_own_order
 
 def test_closed_log_refuses_everything(place: Place) -> None:
     log = place.log()
-    log.append(b"x")
+    log.append(b"x", topic="t")
+    reader = log.reader(topics="t")
+    named = log.reader(name="n")
     place.stores[-1].close()
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: log.append(b"x"),
+        lambda: log.append_many([b"x"]),
         lambda: log.submit(Draft([b"x"]), ack=Ack.WRITTEN),
         lambda: log.sync(),
-    ):
+        lambda: log.read(0),
+        lambda: log.read(1),
+        lambda: log.record(0),
+        lambda: log.offset_at(0),
+        lambda: log.reader(),
+        lambda: log.lags(),
+        lambda: log.segment_bounds(),
+        lambda: log.segments_with(["t"], 0, 1),
+        lambda: log.segment_sizes(),
+        lambda: log.gap_at(0),
+        lambda: log.lost_offsets(0, 1),
+        lambda: log.roll(),
+        lambda: log.configure(retention_ms=1),
+        lambda: log.apply_retention(),
+        lambda: log.apply_compression(),
+        lambda: log.apply_compaction(),
+        reader.read,
+        reader.park,
+        reader.single,
+        lambda: reader.wait(0),
+        lambda: reader.seek(0),
+        lambda: list(reader),
+        named.commit,
+        lambda: named.committed_offset,
+    ]
+    for call in calls:
         with pytest.raises(StoreClosed):
             call()
+    assert (log.start_offset, log.end_offset) == (0, 1)
+
+
+def test_batch_can_be_looked_at_when_its_log_is_closed(place: Place) -> None:
+    """It holds its own bytes, whether they came from memory or from a file."""
+    log = place.log()
+    log.append_many([b"0", b"1"], topics=["a", "b"])
+    batches = [log.read(0), log.reader(topics="#").read()]
+    place.stores[-1].close()
+    for batch in batches:
+        assert [(one.topic, one.payload) for one in batch] == [("a", b"0"), ("b", b"1")]
+        assert batch[1].payload == b"1"
 
 
 def test_close_writes_and_seals_what_was_submitted(place: Place) -> None:

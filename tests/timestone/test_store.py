@@ -18,6 +18,7 @@ from tests.support.faulty_files import FaultyFiles
 from timestone.config import LogConfig, StoreConfig
 from timestone.disk.files import Files
 from timestone.errors import CorruptLog, InvalidName, NotAStore, StoreClosed, UnknownLog
+from timestone.reading.named_readers import ReaderId
 from timestone.store import Store
 
 
@@ -255,9 +256,23 @@ def test_closed_store_gives_no_logs_and_closing_again_is_fine(root: Path) -> Non
     store.log("a")
     store.close()
     store.close()
-    for name in ("a", "b"):
+    reader = ReaderId("a", 0, "n")
+    for call in (
+        lambda: store.log("a"),
+        lambda: store.log("b"),
+        lambda: store.delete_log("a"),
+        lambda: store.log_names(),
+        lambda: store.readers(),
+        lambda: store.committed(reader),
+        lambda: store.commit_readers({reader: 0}),
+        lambda: store.forget_readers([reader]),
+        lambda: store.damage(),
+        lambda: store.scrub(),
+        lambda: store.accept_postings(),
+        lambda: store.documents.items("space"),
+    ):
         with pytest.raises(StoreClosed):
-            store.log(name)
+            call()
 
 
 def test_logs_that_are_made_while_the_store_closes_are_closed_with_it_or_refused(root: Path) -> None:

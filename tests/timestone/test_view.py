@@ -173,13 +173,37 @@ def test_unknown_log_names_the_known_ones(root: Path, log: Log) -> None:
 
 
 def test_closed_view_gives_nothing(root: Path, log: Log) -> None:
+    log.append(b"0", topic="t")
     view = timestone.view(root)
     other = view.log("a")
+    reader, named = other.reader(), other.reader(name="n")
+    batch = other.read(0)
     view.close()
-    with pytest.raises(StoreClosed):
-        view.log("a")
-    with pytest.raises(StoreClosed):
-        other.refresh()
+    view.close()
+    of_all = ReaderId("a", 0, "n")
+    for call in (
+        lambda: view.log("a"),
+        lambda: view.log_names(),
+        lambda: view.folders(),
+        lambda: view.documents("space"),
+        lambda: view.readers(),
+        lambda: view.committed(of_all),
+        lambda: view.commit_readers({of_all: 0}),
+        lambda: view.forget_readers([of_all]),
+        lambda: other.refresh(),
+        lambda: other.read(0),
+        lambda: other.record(0),
+        lambda: other.reader(),
+        lambda: other.offset_at(0),
+        lambda: other.segment_bounds(),
+        lambda: other.lags(),
+        lambda: reader.read(),
+        lambda: list(reader),
+        lambda: named.commit(),
+    ):
+        with pytest.raises(StoreClosed):
+            call()
+    assert [(one.topic, one.payload) for one in batch] == [("t", b"0")]
 
 
 def test_log_without_anything_that_names_it_is_corrupt(root: Path) -> None:

@@ -9,7 +9,7 @@ from timestone.disk.signal_safe_event import Flag
 
 
 class LogThread:
-    """Runs until `stop`. A daemon: a program that does not close its store is not held up by it."""
+    """Runs until `stop`. A daemon: a program that does not close its store still comes to the exit, which closes it."""
 
     def __init__(self, name: str, serve: Callable[[LogCommit], None]) -> None:
         """`serve` is called by the thread, and deals with its errors itself: one that it raises ends the thread."""

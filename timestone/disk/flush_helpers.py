@@ -4,6 +4,7 @@ Not an executor of the standard library: that takes locks in Python code, which 
 taken, and then every flush of the process waits without end. A SimpleQueue puts and gets in one step."""
 
 import queue
+import sys
 import threading
 from collections.abc import Callable
 
@@ -28,7 +29,9 @@ class FlushHelpers:
 
     def begin(self, flush: Callable[[int], None], fd: int) -> Outcome:
         """Flush a file in another thread; the outcome, an error or None, can be fetched when it is done. Raises
-        RuntimeError when the interpreter is ending and starts no more threads."""
+        RuntimeError when the interpreter is shutting down: it starts no threads, and those there were have stopped."""
+        if sys.is_finalizing():
+            raise RuntimeError("the interpreter is shutting down")
         try:
             self._idle.get_nowait()
         except queue.Empty:

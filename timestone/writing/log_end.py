@@ -97,10 +97,10 @@ class LogEnd:
         """The log has failed, or was closed or deleted."""
         return self._closed is not None or self.failure is not None
 
-    def check_open(self) -> None:
-        """Raise StoreClosed once the store is closed or the log is deleted."""
+    def check_open(self, why: str = "") -> None:
+        """Raise StoreClosed once the store is closed or the log is deleted; `why` is added to the text."""
         if self._closed is not None:
-            raise StoreClosed(*self._closed.args)
+            raise StoreClosed(f"{self._closed}{why}")
 
     def check_appendable(self) -> None:
         """Raise StoreClosed or LogFailed when the log takes no more appends."""
