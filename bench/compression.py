@@ -5,29 +5,28 @@ whatever disturbs one disturbs its peer as well. All of it comes from the page c
 what a slow disk would gain by reading less is not in these figures.
 """
 
-import argparse
-import json
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 import timestone
 from timestone import Ack, Compression, Log, Store
+from timestone_cli.group import Command
+from timestone_cli.input.parameters import Parsed
+from timestone_cli.output.json_object import print_json
 
 from .environment import probe_environment
-from .errors import BenchmarkError
+from .options import POSITIVE, Progress, directory_option, json_option, progress_line, repeat_option
 from .working_directory import working_directory
 
-__all__ = ["BenchmarkError", "add_arguments", "run"]
-
-Progress = Callable[[str], None]
 _COUNT, _REPEAT, _LEVELS = 1_000_000, 5, (1, 3, 6, 9)
 _READ_BYTES = 1 << 20
 _SINGLE_READS = 500
@@ -63,47 +62,45 @@ class _Figures:
     single_us: list[float] = field(default_factory=list)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = "The same telemetry raw and compressed: size, bulk reads, single reads."
-    parser.add_argument(
-        "--count", type=int, default=_COUNT, metavar="N", help=f"records (default: {_COUNT:,})"
-    )
-    parser.add_argument(
-        "--repeat", type=int, default=_REPEAT, metavar="N", help=f"runs of each row (default: {_REPEAT})"
-    )
-    parser.add_argument(
-        "--levels", type=int, nargs="+", default=list(_LEVELS), metavar="N", help="levels from 1 to 19"
-    )
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), metavar="DIR", help="where to work (default: here)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+def _levels(text: str) -> list[int]:
+    try:
+        levels = [int(word) for word in text.split(",")]
+    except ValueError:
+        levels = [0]
+    if not all(1 <= level <= 19 for level in levels):
+        raise ValueError(f"expected levels from 1 to 19 such as 3,9, got {text!r}")
+    return levels
 
 
-def run(arguments: argparse.Namespace, progress: Progress) -> int:
-    """Measure and report. Raises BenchmarkError for what is out of range."""
-    if min(arguments.repeat, arguments.count) < 1 or not all(1 <= one <= 19 for one in arguments.levels):
-        raise BenchmarkError("--repeat and --count begin at 1, --levels go from 1 to 19")
-    rows = measure(arguments.dir, arguments.count, arguments.levels, arguments.repeat, progress)
-    environment = probe_environment(arguments.dir)
+@click.command(cls=Command)
+@click.option("--count", metavar="N", type=POSITIVE, default=_COUNT, help="Records.")
+@repeat_option(_REPEAT)
+@click.option(
+    "--levels",
+    metavar="LIST",
+    type=Parsed("levels", _levels),
+    default=",".join(map(str, _LEVELS)),
+    help="Levels of compression, from 1 to 19.",
+)
+@directory_option()
+@json_option
+def command(count: int, repeat: int, levels: list[int], directory: Path, as_json: bool) -> None:
+    """The same telemetry raw and compressed: size, bulk reads, single reads."""
+    progress = progress_line()
+    rows = measure(directory, count, levels, repeat, progress)
+    environment = probe_environment(directory)
     progress("")
-    if arguments.json:
-        parameters = {name: getattr(arguments, name) for name in ("count", "repeat", "levels")}
-        print(
-            json.dumps(
-                {
-                    "benchmark": "compression",
-                    "parameters": parameters,
-                    "environment": asdict(environment),
-                    "rows": [asdict(row) for row in rows],
-                },
-                indent=2,
-            )
+    if as_json:
+        print_json(
+            {
+                "benchmark": "compression",
+                "parameters": {"count": count, "repeat": repeat, "levels": levels},
+                "environment": asdict(environment),
+                "rows": [asdict(row) for row in rows],
+            }
         )
-        return 0
+        return
     _print_rows(rows, environment.lines())
-    return 0
 
 
 def measure(

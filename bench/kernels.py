@@ -5,9 +5,7 @@ benchmarks to say. Both twins take turns on the same arguments, so a busy machin
 front, which is looked up when the benchmark runs, its rows are left out.
 """
 
-import argparse
 import importlib
-import json
 import os
 import statistics
 import sys
@@ -18,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 import numpy as np
 from rich import box
 from rich.console import Console
@@ -26,14 +25,13 @@ from rich.table import Table
 from timestone.kernel import loops
 from timestone.kernel import pure as pure_kernel
 from timestone.kernel.entries import ENTRY
+from timestone_cli.group import Command
+from timestone_cli.output.json_object import print_json
 
 from .environment import probe_environment
-from .errors import BenchmarkError
 from .mqtt.wire import publish
+from .options import json_option, progress_line, repeat_option
 
-__all__ = ["BenchmarkError", "add_arguments", "run"]
-
-Progress = Callable[[str], None]
 _REPEAT = 5
 _RUN_S = 0.02
 """One run of one twin calls it for about so long."""
@@ -64,41 +62,30 @@ class KernelRow:
     """Of the times in the same repeat, the median."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = "Each function of the compiled kernels against its twin in Python."
-    parser.add_argument(
-        "--repeat", type=int, default=_REPEAT, metavar="N", help=f"runs of each row (default: {_REPEAT})"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-
-
-def run(arguments: argparse.Namespace, progress: Progress) -> int:
-    """Measure and report. Raises BenchmarkError for a repeat below 1."""
-    if arguments.repeat < 1:
-        raise BenchmarkError(f"--repeat {arguments.repeat} is below 1")
+@click.command(cls=Command)
+@repeat_option(_REPEAT)
+@json_option
+def command(repeat: int, as_json: bool) -> None:
+    """Each function of the compiled kernels beside its twin in Python."""
+    progress = progress_line()
     rows = []
     for case in cases():
         progress(case.name)
-        rows.append(measure_case(case, arguments.repeat))
+        rows.append(measure_case(case, repeat))
     progress("")
     environment = probe_environment(Path())
-    if arguments.json:
+    if as_json:
         fields = ("name", "items", "pure_ns", "native_ns", "ratio")
-        print(
-            json.dumps(
-                {
-                    "benchmark": "kernels",
-                    "parameters": {"repeat": arguments.repeat},
-                    "environment": {"processor": environment.processor, "python": environment.python},
-                    "rows": [{field: getattr(row, field) for field in fields} for row in rows],
-                },
-                indent=2,
-            )
+        print_json(
+            {
+                "benchmark": "kernels",
+                "parameters": {"repeat": repeat},
+                "environment": {"processor": environment.processor, "python": environment.python},
+                "rows": [{field: getattr(row, field) for field in fields} for row in rows],
+            }
         )
-        return 0
+        return
     print_rows(rows, [environment.lines()[0], environment.lines()[2]])
-    return 0
 
 
 def measure_case(case: KernelCase, repeat: int, run_s: float = _RUN_S) -> KernelRow:
@@ -166,11 +153,7 @@ def _engine_cases(count: int, size: int) -> Iterator[KernelCase]:
     for name, call in calls:
         label = f"{name}, {count} x {size} bytes"
         yield KernelCase(
-            name=label,
-            items=count,
-            pure="timestone.kernel.pure",
-            native="timestone.kernel._kernel",
-            call=call,
+            name=label, items=count, pure="timestone.pure_kernel", native="timestone._kernel", call=call
         )
 
 
@@ -184,7 +167,7 @@ def _scan_case(count: int, topics: int) -> KernelCase:
         name=f"scan_publishes, {count} x 100 bytes, QoS 1, {topics} topic{'s' * (topics > 1)}",
         items=count,
         pure="mqtt_front.codec.scan",
-        native="mqtt_front.kernel._kernel",
+        native="mqtt_front._kernel",
         call=lambda module: module.scan_publishes(data, 0, len(data), 4, _LIMIT),
     )
 
@@ -208,7 +191,7 @@ def _frame_case(frame: ModuleType, count: int, qos: int, level: int) -> KernelCa
         name=f"frame_records, {count} x 100 bytes, QoS {qos}, MQTT {'5' if level == 5 else '3.1.1'}",
         items=count,
         pure="mqtt_front.codec.frame",
-        native="mqtt_front.kernel._kernel",
+        native="mqtt_front._kernel",
         call=lambda module: module.frame_records(records, 0, forms, ids, 0, _LIMIT),
     )
 

@@ -5,7 +5,6 @@ asked for, in random order. Appends go by a column of topic ids, as a front's do
 again and read through filters.
 """
 
-import argparse
 import functools
 import random
 import resource
@@ -15,22 +14,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import click
 import numpy as np
 import numpy.typing as npt
 
 import timestone
 from timestone import Draft, Log
+from timestone_cli.group import Command
 
 from .environment import probe_environment
-from .errors import BenchmarkError
-from .options import add_directory
-from .report import add_json, print_report
+from .options import POSITIVE, Progress, directory_option, json_option, progress_line, repeat_option
+from .report import print_report
 from .working_directory import working_directory
 from .workload import Workload
 
-__all__ = ["BenchmarkError", "add_arguments", "run"]
-
-Progress = Callable[[str], None]
 _BATCH = 1000
 _RECORD_BYTES = 100
 _SEED = 20261121
@@ -52,24 +49,17 @@ class Result:
     """A whole scan for one topic, for a filter with wildcards, and for everything."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = "A log with many topics against one with a single topic."
-    parser.add_argument("--topics", type=int, default=100_000, metavar="N", help="(default: 100,000)")
-    parser.add_argument(
-        "--count", type=int, default=500_000, metavar="N", help="records a log (default: 500,000)"
-    )
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="turns (default: 5)")
-    add_directory(parser)
-    add_json(parser)
-
-
-def run(arguments: argparse.Namespace, progress: Progress) -> int:
-    """Measure and report. Raises BenchmarkError when it cannot run here."""
-    if min(arguments.topics, arguments.count, arguments.repeat) < 1:
-        raise BenchmarkError("--topics, --count and --repeat are above 0")
-    with working_directory(arguments.dir) as root:
-        result = measure(root, arguments.topics, arguments.count, arguments.repeat, progress)
+@click.command(cls=Command)
+@click.option("--topics", metavar="N", type=POSITIVE, default=100_000, help="Topics of the one log.")
+@click.option("--count", metavar="N", type=POSITIVE, default=500_000, help="Records a log.")
+@repeat_option(5, "Turns.")
+@directory_option()
+@json_option
+def command(topics: int, count: int, repeat: int, directory: Path, as_json: bool) -> None:
+    """A log with many topics beside one with a single topic."""
+    progress = progress_line()
+    with working_directory(directory) as root:
+        result = measure(root, topics, count, repeat, progress)
         environment = probe_environment(root)
     progress("")
     lines = [
@@ -82,8 +72,7 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
             for what, elapsed_s in result.reads_s.items()
         ),
     ]
-    print_report("many-topics", asdict(result), environment, lines, as_json=arguments.json)
-    return 0
+    print_report("many-topics", asdict(result), environment, lines, as_json=as_json)
 
 
 def measure(directory: Path, topics: int, count: int, repeat: int, progress: Progress) -> Result:

@@ -5,31 +5,29 @@ opened and the first and the last record are read. What was not sealed yet is pu
 measured again with the store's pages dropped from the page cache, as after a reboot.
 """
 
-import argparse
 import multiprocessing
 import os
 import shutil
 import signal
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
+
+import click
 
 import timestone
 from timestone import Draft
 from timestone.disk.files import Files
 from timestone.repair.inspection import inspect_store
+from timestone_cli.group import Command
 
 from .environment import probe_environment
 from .errors import BenchmarkError
-from .options import add_directory, amount
-from .report import add_json, print_report
+from .options import AMOUNT, directory_option, json_option, progress_line, repeat_option
+from .report import print_report
 from .working_directory import working_directory
 from .workload import Workload
 
-__all__ = ["BenchmarkError", "add_arguments", "run"]
-
-Progress = Callable[[str], None]
 _LOG = "telemetry"
 _RECORD_BYTES = 100
 _BATCH = 4096
@@ -37,35 +35,30 @@ _TOPICS = 1000
 _GB = 10**9
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = "Opening a store whose owner was killed."
-    parser.add_argument(
-        "--gigabytes", type=amount, default=1.0, metavar="N", help="10^9 bytes of records (default: 1)"
-    )
-    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="opens of each kind (default: 3)")
-    add_directory(parser)
-    add_json(parser)
-
-
-def run(arguments: argparse.Namespace, progress: Progress) -> int:
-    """Measure and report. Raises BenchmarkError when it cannot run here."""
-    if arguments.gigabytes <= 0 or arguments.repeat < 1:
-        raise BenchmarkError("--gigabytes and --repeat are above 0")
-    if not arguments.dir.is_dir():
-        raise BenchmarkError(f"{arguments.dir} is not a directory")
-    needed = int(arguments.gigabytes * _GB * 1.5) + _GB
-    if Files().free_bytes(arguments.dir) < needed:
-        raise BenchmarkError(f"{arguments.dir} has no {needed / _GB:.1f} GB free")
-    with working_directory(arguments.dir) as root:
+@click.command(cls=Command)
+@click.option("--gigabytes", metavar="N", type=AMOUNT, default=1.0, help="10^9 bytes of records.")
+@repeat_option(3, "Opens of each kind.")
+@directory_option()
+@json_option
+def command(gigabytes: float, repeat: int, directory: Path, as_json: bool) -> None:
+    """Opening a store whose owner was killed."""
+    progress = progress_line()
+    if not gigabytes:
+        raise BenchmarkError("invalid --gigabytes: expected a number above 0, got 0")
+    if not directory.is_dir():
+        raise BenchmarkError(f"{directory} is not a directory")
+    needed = int(gigabytes * _GB * 1.5) + _GB
+    if Files().free_bytes(directory) < needed:
+        raise BenchmarkError(f"{directory} has no {needed / _GB:.1f} GB free")
+    with working_directory(directory) as root:
         progress("filling a store")
-        _fill(root / "data", int(arguments.gigabytes * _GB))
+        _fill(root / "data", int(gigabytes * _GB))
         shutil.copytree(root / "data", root / "unclosed", ignore=_closed)
         result: dict[str, float] = _facts(root / "data")
         for kind, prepare in (("warm", _nothing), ("cold", _drop)):
             times = []
-            for number in range(arguments.repeat):
-                progress(f"{kind}, open {number + 1} of {arguments.repeat}")
+            for number in range(repeat):
+                progress(f"{kind}, open {number + 1} of {repeat}")
                 shutil.copytree(root / "unclosed", root / "data", dirs_exist_ok=True)
                 prepare(root / "data")
                 times.append(_open_s(root / "data"))
@@ -77,8 +70,7 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
         f"{result['unclosed_megabytes']:.0f} MB of it not sealed",
         f"open and first read: {result['warm_open_s']:.2f} s, nothing cached: {result['cold_open_s']:.2f} s",
     ]
-    print_report("opening", result, environment, lines, as_json=arguments.json)
-    return 0
+    print_report("opening", result, environment, lines, as_json=as_json)
 
 
 def _fill(path: Path, size_bytes: int) -> None:

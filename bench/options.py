@@ -1,47 +1,65 @@
-"""Options that several benchmarks have, and what is wrong with their values."""
+"""Options that several benchmarks have, and their progress line."""
 
-import argparse
 import importlib
 import importlib.util
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import click
+
+from timestone_cli.input.parameters import DIRECTORY, FILE, Parsed, count_from
+from timestone_cli.output.progress import ProgressLine
 
 from .errors import BenchmarkError
 
-
-def positive(text: str) -> int:
-    """The type of an option that counts something. Raises ArgumentTypeError."""
-    try:
-        value = int(text.replace("_", ""))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return value
+Progress = Callable[[str], None]
+"""Shows how far a benchmark is; an empty text makes room for other output."""
+POSITIVE = count_from(1)
 
 
-def amount(text: str) -> float:
-    """The type of an option that measures something: a number from 0 on. Raises ArgumentTypeError."""
+def _amount(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+        value = math.nan
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 on")
+        raise ValueError(f"expected a number from 0, got {text!r}")
     return value
 
 
-def add_directory(parser: argparse.ArgumentParser) -> None:
-    """`--dir`, for `working_directory`."""
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), metavar="DIR", help="measure the disk that holds DIR (default: .)"
+AMOUNT = Parsed("number", _amount)
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+plot_option: Decorator = click.option("--plot", metavar="FILE.png", type=FILE, help="Draw the rows as bars.")
+quick_option: Decorator = click.option("--quick", is_flag=True, help="Give a rough answer in seconds.")
+
+
+def directory_option(help: str = "Measure the disk that holds DIR.") -> Decorator:
+    """Return `--dir`, for `working_directory`."""
+    return click.option("--dir", "directory", metavar="DIR", type=DIRECTORY, default=".", help=help)
+
+
+def repeat_option(default: int, help: str = "Runs of each row.", *, quick: int | None = None) -> Decorator:
+    """Return `--repeat`; with another default for `--quick`, its value is None when it was not given."""
+    if quick is None:
+        return click.option("--repeat", metavar="N", type=POSITIVE, default=default, help=help)
+    return click.option(
+        "--repeat", metavar="N", type=POSITIVE, help=f"{help}  [default: {default}; with --quick: {quick}]"
     )
 
 
+def progress_line() -> Progress:
+    """Return what shows the progress of the command that runs, until it ends."""
+    return click.get_current_context().with_resource(ProgressLine()).show
+
+
 def plot_writer(path: Path | None, module: str) -> Callable[..., None] | None:
-    """The function that draws into the file of `--plot`, `write_plot` of a module; found before an hour of measuring,
-    not after. None without a file. Raises BenchmarkError."""
+    """Return `write_plot` of a module, for `--plot`; found before an hour of measuring, not after. None without a file.
+    Raises BenchmarkError."""
     if path is None:
         return None
     if importlib.util.find_spec("matplotlib") is None:

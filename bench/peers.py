@@ -4,19 +4,20 @@ Each is started on a port of its own over a temporary directory and ended by its
 which settings. Also `python -m timestone_bench.peers`.
 """
 
-import argparse
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import click
+
+from timestone_cli.group import Command
+
 from .errors import BenchmarkError
-from .mqtt.command import Servers, add_report_arguments, report, start_timestone
+from .mqtt.command import Reporting, Servers, report, reporting_options, start_timestone
 from .mqtt.peer_servers import find_program, installed_version, mosquitto_server, nats_server
 from .mqtt.scenario import Scenario
 from .mqtt.target import Target
-
-__all__ = ["BenchmarkError", "add_arguments", "main", "run"]
 
 _PROGRAMS = ("mosquitto", "nats-server")
 
@@ -74,33 +75,25 @@ MATCHES = {
 """By the question they answer."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = (
-        "Timestone beside mosquitto (everything in memory; as it is, and with set_tcp_nodelay) and nats-server "
-        "(JetStream without sync behind its MQTT gateway, and its own protocol without storing), where they are "
-        "installed."
-    )
-    parser.add_argument("match", nargs="*", metavar="MATCH", help=f"{', '.join(MATCHES)} (default: all)")
-    parser.add_argument(
-        "--dir", type=Path, default=Path(), metavar="DIR", help="their data goes under DIR (default: .)"
-    )
-    add_report_arguments(parser)
+@click.command(cls=Command, epilog=f"Matches: {', '.join(MATCHES)}.\n")
+@click.argument("names", nargs=-1, metavar="[MATCH]...", help="The matches below; all without any.")
+@reporting_options
+def command(names: Sequence[str], reporting: Reporting) -> None:
+    """Timestone beside mosquitto and nats-server, where they are installed.
 
-
-def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
-    """Measure and report. Raises BenchmarkError when none of the others is installed."""
-    unknown = [name for name in arguments.match if name not in MATCHES]
+    mosquitto keeps everything in memory and runs as it is and with set_tcp_nodelay. nats-server runs with JetStream
+    without sync behind its MQTT gateway, and with its own protocol without storing.
+    """
+    unknown = [name for name in names if name not in MATCHES]
     if unknown:
-        raise BenchmarkError(f"there is no match {unknown[0]!r}; there are {', '.join(MATCHES)}")
+        raise BenchmarkError(f"unknown match {unknown[0]!r}; there are {', '.join(MATCHES)}")
     versions = [version for program in _PROGRAMS if (version := installed_version(program))]
     if not versions:
         raise BenchmarkError(f"neither {' nor '.join(_PROGRAMS)} is installed")
-    if not arguments.json:
+    if not reporting.as_json:
         print("; ".join(versions))
-    matches = [MATCHES[name] for name in arguments.match or MATCHES]
-    plan = [(_scenario(match, quick=arguments.quick), _servers(match.acks)) for match in matches]
-    return report(plan, arguments, progress)
+    matches = [MATCHES[name] for name in names or MATCHES]
+    report([(_scenario(match, quick=reporting.quick), _servers(match.acks)) for match in matches], reporting)
 
 
 def _scenario(match: Match, *, quick: bool) -> Scenario:
@@ -134,16 +127,5 @@ def _made(directory: Path) -> Path:
     return directory.absolute()
 
 
-def main() -> int:
-    """The benchmark without the command line of Timestone."""
-    parser = argparse.ArgumentParser(prog="bench.peers")
-    add_arguments(parser)
-    try:
-        return run(parser.parse_args(), lambda text: None)
-    except BenchmarkError as error:
-        print(error)
-        return 1
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    command()

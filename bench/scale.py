@@ -6,7 +6,6 @@ every one has a segment that was not closed; once they are served, one of those 
 record, and then the rest is waited for.
 """
 
-import argparse
 import logging
 import multiprocessing
 import os
@@ -19,20 +18,19 @@ from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import click
 import numpy as np
 
 import timestone
 from timestone import Draft, LogConfig
+from timestone_cli.group import Command
 
 from .environment import probe_environment
 from .errors import BenchmarkError
-from .options import add_directory, positive
-from .report import add_json, print_report
+from .options import POSITIVE, directory_option, json_option, progress_line
+from .report import print_report
 from .working_directory import working_directory
 
-__all__ = ["BenchmarkError", "add_arguments", "run"]
-
-Progress = Callable[[str], None]
 _LOG = "telemetry"
 _PAYLOAD = bytes(100)
 _ROUNDS = 10
@@ -62,52 +60,48 @@ class Footprint:
     """From the call that opens the store until nothing waits to be sealed."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = "What 100,000 topics take, and thousands of logs whose owner was killed."
-    parser.add_argument("--topics", type=positive, default=100_000, metavar="N", help="(default: 100,000)")
-    parser.add_argument(
-        "--active", type=positive, default=10_000, metavar="N", help="that get records (default: 10,000)"
-    )
-    parser.add_argument(
-        "--logs", type=positive, default=10_000, metavar="N", help="not closed when opened (default: 10,000)"
-    )
-    add_directory(parser)
-    add_json(parser)
-
-
-def run(arguments: argparse.Namespace, progress: Progress) -> int:
-    """Measure and report. Raises BenchmarkError when it cannot run here."""
-    _allow_descriptors(arguments.logs * _FDS_A_LOG + _FDS_MORE)
-    with working_directory(arguments.dir) as root:
+@click.command(cls=Command)
+@click.option(
+    "--topics", "topic_count", metavar="N", type=POSITIVE, default=100_000, help="Topics of one log."
+)
+@click.option("--active", metavar="N", type=POSITIVE, default=10_000, help="Topics that get records at once.")
+@click.option(
+    "--logs", "log_count", metavar="N", type=POSITIVE, default=10_000, help="Logs that were not closed."
+)
+@directory_option()
+@json_option
+def command(topic_count: int, active: int, log_count: int, directory: Path, as_json: bool) -> None:
+    """What 100,000 topics take, and thousands of logs whose owner was killed."""
+    progress = progress_line()
+    _allow_descriptors(log_count * _FDS_A_LOG + _FDS_MORE)
+    with working_directory(directory) as root:
         environment = probe_environment(root)
         progress("an empty store")
         _measured(_fill_topics, root / "empty", 1, killed=False)
-        progress(f"{arguments.topics:,} topics")
-        _measured(_fill_topics, root / "topics", arguments.topics, killed=False)
-        topics = _measured(_open, root / "topics", min(arguments.active, arguments.topics), root / "empty")
+        progress(f"{topic_count:,} topics")
+        _measured(_fill_topics, root / "topics", topic_count, killed=False)
+        topics = _measured(_open, root / "topics", min(active, topic_count), root / "empty")
         topics_bytes = _bytes(root / "topics")
-        progress(f"{arguments.logs:,} logs")
-        _measured(_fill_logs, root / "logs", arguments.logs, killed=True)
+        progress(f"{log_count:,} logs")
+        _measured(_fill_logs, root / "logs", log_count, killed=True)
         logs_bytes = _bytes(root / "logs")
         logs = _measured(_open, root / "logs", 0, root / "empty")
     progress("")
     assert topics is not None
     assert logs is not None
     figures = {
-        "topics": asdict(topics) | {"count": arguments.topics, "disk_bytes": topics_bytes},
-        "logs": asdict(logs) | {"count": arguments.logs, "disk_bytes": logs_bytes},
+        "topics": asdict(topics) | {"count": topic_count, "disk_bytes": topics_bytes},
+        "logs": asdict(logs) | {"count": log_count, "disk_bytes": logs_bytes},
     }
     lines = [
-        _line(arguments.topics, "idle topics in one log", topics, topics_bytes),
-        _line(arguments.logs, "logs, none closed", logs, logs_bytes),
-        f"all {arguments.logs:,} logs sealed after {logs.sealed_s:.1f} s; a synced record to one that was not yet: "
+        _line(topic_count, "idle topics in one log", topics, topics_bytes),
+        _line(log_count, "logs, none closed", logs, logs_bytes),
+        f"all {log_count:,} logs sealed after {logs.sealed_s:.1f} s; a synced record to one that was not yet: "
         f"{logs.first_append_ms:.1f} ms",
-        f"a record to each of {min(arguments.active, arguments.topics):,} of the topics, synced: "
+        f"a record to each of {min(active, topic_count):,} of the topics, synced: "
         f"{topics.append_ms:.0f} ms; {topics.active_memory_mb:.0f} MB of memory then",
     ]
-    print_report("scale", figures, environment, lines, as_json=arguments.json)
-    return 0
+    print_report("scale", figures, environment, lines, as_json=as_json)
 
 
 def _line(count: int, what: str, found: Footprint, disk_bytes: int) -> str:

@@ -4,19 +4,30 @@ Each append and read runs beside the system call it is made of, on the same byte
 taking turns; the ratio of the two is what a change of machine leaves standing.
 """
 
-import argparse
-import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
+import click
+
 from timestone.config import Ack
+from timestone_cli.group import Command
+from timestone_cli.output.json_object import print_json
 
 from .cases import Case
 from .environment import Environment, probe_environment
 from .errors import BenchmarkError
 from .measurement import Measurement
-from .options import add_directory, plot_writer, positive
+from .options import (
+    POSITIVE,
+    Progress,
+    directory_option,
+    json_option,
+    plot_option,
+    plot_writer,
+    progress_line,
+    quick_option,
+    repeat_option,
+)
 from .segment_reads import PreparedLog, read_cases
 from .segment_writes import CHUNKS, write_cases
 from .throughput_result import Result, build_rows
@@ -24,10 +35,6 @@ from .throughput_table import print_result
 from .working_directory import working_directory
 from .workload import Workload
 
-__all__ = ["BenchmarkError", "add_arguments", "run"]
-
-Progress = Callable[[str], None]
-"""Shows how far it is; without a text it makes room for other output."""
 _COUNT, _QUICK_COUNT = 128 * 1024, 32 * 1024
 _REPEAT, _QUICK_REPEAT = 5, 3
 _WARM_UP_COUNT = 2048
@@ -36,56 +43,57 @@ _SHORT_S = 0.02
 """A run shorter than this is within reach of a single page fault storm or a scheduler's tick."""
 
 EXAMPLES = """\
-examples:
+Examples:
   timestone bench segment-throughput
-  timestone bench segment-throughput --record-bytes 100 --count 1000000 --json > result.json
+  timestone bench segment-throughput --record-bytes 100 --json > result.json
   timestone bench segment-throughput --quick --plot throughput.png
 
-Rows named pwrite and pread are the bare system calls; each indented row is the log doing the
-same with records. About count x record-bytes x repeat x 8 bytes are written into a directory of
-its own under --dir, which is removed. docs/benchmarks.md says how to read the result.
+Rows named pwrite and pread are the bare system calls; each indented row is the
+log doing the same with records. About count x record-bytes x repeat x 8 bytes
+are written into a directory of its own under --dir, which is removed. See
+docs/benchmarks.md for how to read the result.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = "Appends and reads of one log against pwrite and pread of the same bytes."
-    parser.epilog = EXAMPLES
-    parser.add_argument(
-        "--record-bytes", type=positive, default=1024, metavar="N", help="size of a record (default: 1024)"
-    )
-    parser.add_argument(
-        "--count",
-        type=positive,
-        metavar="N",
-        help=f"records a row (default: {_COUNT}; quick: {_QUICK_COUNT})",
-    )
-    parser.add_argument(
-        "--ack", choices=[level.value for level in Ack], default=Ack.WRITTEN.value,
-        help="what the append rows wait for (default: written; the synced row has its own)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--repeat",
-        type=positive,
-        metavar="N",
-        help=f"runs of each row (default: {_REPEAT}; quick: {_QUICK_REPEAT})",
-    )
-    parser.add_argument("--quick", action="store_true", help="a rough answer in seconds")
-    add_directory(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the rows as bars")
-
-
-def run(arguments: argparse.Namespace, progress: Progress) -> int:
-    """Measure and report. Raises BenchmarkError when it cannot run here."""
-    write_plot = plot_writer(arguments.plot, f"{__package__}.throughput_plot")
-    count = arguments.count or (_QUICK_COUNT if arguments.quick else _COUNT)
-    repeat = arguments.repeat or (_QUICK_REPEAT if arguments.quick else _REPEAT)
-    workload, ack = Workload(arguments.record_bytes, count), Ack(arguments.ack)
-    with working_directory(arguments.dir) as directory:
-        environment = probe_environment(directory)
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.option("--record-bytes", metavar="N", type=POSITIVE, default=1024, help="Size of a record.")
+@click.option(
+    "--count",
+    metavar="N",
+    type=POSITIVE,
+    help=f"Records a row.  [default: {_COUNT}; with --quick: {_QUICK_COUNT}]",
+)
+@click.option(
+    "--ack",
+    type=click.Choice([level.value for level in Ack]),
+    default=Ack.WRITTEN.value,
+    help="What the append rows wait for; the synced row waits for its own.",
+)
+@repeat_option(_REPEAT, quick=_QUICK_REPEAT)
+@quick_option
+@directory_option()
+@json_option
+@plot_option
+def command(
+    record_bytes: int,
+    count: int | None,
+    ack: str,
+    repeat: int | None,
+    quick: bool,
+    directory: Path,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Appends and reads of one log beside pwrite and pread of the same bytes."""
+    progress = progress_line()
+    write_plot = plot_writer(plot, f"{__package__}.throughput_plot")
+    count = count or (_QUICK_COUNT if quick else _COUNT)
+    repeat = repeat or (_QUICK_REPEAT if quick else _REPEAT)
+    workload = Workload(record_bytes, count)
+    with working_directory(directory) as work:
+        environment = probe_environment(work)
         _check_space(environment, workload)
-        runs, cases = measure_cases(workload, ack, repeat, directory, progress)
+        runs, cases = measure_cases(workload, Ack(ack), repeat, work, progress)
     progress("")
     rows = build_rows(cases, runs)
     warnings = environment.warnings(workload.size_bytes)
@@ -94,15 +102,14 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
         warnings.append(
             f"under {_SHORT_S * 1000:.0f} ms a run, too short to mean much: {', '.join(short)} (--count raises it)"
         )
-    parameters = {"record_bytes": workload.record_bytes, "count": count, "ack": ack.value, "repeat": repeat}
+    parameters = {"record_bytes": workload.record_bytes, "count": count, "ack": ack, "repeat": repeat}
     result = Result(parameters=parameters, environment=environment, warnings=warnings, rows=rows)
     if write_plot is not None:
-        write_plot(result, arguments.plot)
-    if arguments.json:
-        print(json.dumps(result.to_json(), indent=2))
+        write_plot(result, plot)
+    if as_json:
+        print_json(result.to_json())
     else:
         print_result(result)
-    return 0
 
 
 def measure_cases(

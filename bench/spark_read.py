@@ -6,8 +6,6 @@ one, so that what the machine does besides, and what one leaves to the next, mee
 before Java has compiled what they need: until then a case is faster each time, and more so a case that Java runs alone.
 """
 
-import argparse
-import json
 import os
 import statistics
 import time
@@ -16,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -28,12 +27,21 @@ from pyspark_timestone.options.read_options import read_options
 from pyspark_timestone.reading.batch_reader import TimestoneReader
 from pyspark_timestone.session import spark_session
 from pyspark_timestone.side_files.keeper import SideFileKeeper
+from timestone_cli.group import Command
+from timestone_cli.input.parameters import COUNT
+from timestone_cli.output.json_object import print_json
 
 from .errors import BenchmarkError
-from .options import add_directory, positive
+from .options import (
+    POSITIVE,
+    Progress,
+    directory_option,
+    json_option,
+    progress_line,
+    quick_option,
+    repeat_option,
+)
 from .working_directory import working_directory
-
-__all__ = ["BenchmarkError", "add_arguments", "run"]
 
 LOG = "telemetry"
 TOPIC_COUNT = 1000
@@ -75,97 +83,100 @@ class Row:
     """How many times as fast as its peer."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = "Scans of one log by Spark on one core, against Parquet of the same rows."
-    parser.add_argument(
-        "--count", type=positive, metavar="N", help=f"records (default: {_COUNT}; quick: {_QUICK_COUNT})"
-    )
-    parser.add_argument(
-        "--record-bytes", type=positive, default=100, metavar="N", help="size of a record (default: 100)"
-    )
-    parser.add_argument(
-        "--repeat", type=positive, default=5, metavar="N", help="runs of each row (default: 5)"
-    )
-    parser.add_argument(
-        "--warm-up",
-        type=int,
-        metavar="N",
-        default=_WARM_UP,
-        help=f"turns before those that count, in which Java compiles (default: {_WARM_UP})",
-    )
-    parser.add_argument("--quick", action="store_true", help="fewer records")
-    parser.add_argument(
-        "--only",
-        metavar="WORD",
-        default="",
-        help="the rows whose names have WORD, and whom they are compared with",
-    )
-    parser.add_argument(
-        "--java",
-        metavar="OPTIONS",
-        default="",
-        help="options of Java, for example --java=-Xms2g (default: none)",
-    )
-    add_directory(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-
-
-def run(arguments: argparse.Namespace, progress: Callable[[str], None]) -> int:
-    """Measure and print; returns the exit code. Raises BenchmarkError, for what is wrong with `arguments` at once."""
-    count = arguments.count or (_QUICK_COUNT if arguments.quick else _COUNT)
-    chosen = _chosen(arguments.only)
-    if arguments.warm_up < 0:
-        raise BenchmarkError("--warm-up is not below 0")
+@click.command(cls=Command)
+@click.option(
+    "--count", metavar="N", type=POSITIVE, help=f"Records.  [default: {_COUNT}; with --quick: {_QUICK_COUNT}]"
+)
+@click.option("--record-bytes", metavar="N", type=POSITIVE, default=100, help="Size of a record.")
+@repeat_option(5)
+@click.option(
+    "--warm-up",
+    metavar="N",
+    type=COUNT,
+    default=_WARM_UP,
+    help="Turns before those that count, in which Java compiles.",
+)
+@quick_option
+@click.option("--only", metavar="WORD", default="", help="Only rows whose names have WORD, and their peers.")
+@click.option("--java", metavar="OPTIONS", default="", help="Options of Java, for example --java=-Xms2g.")
+@directory_option()
+@json_option
+def command(
+    count: int | None,
+    record_bytes: int,
+    repeat: int,
+    warm_up: int,
+    quick: bool,
+    only: str,
+    java: str,
+    directory: Path,
+    as_json: bool,
+) -> None:
+    """Scans of one log by Spark on one core, beside Parquet of the same rows."""
+    progress = progress_line()
+    count = count or (_QUICK_COUNT if quick else _COUNT)
+    chosen = _chosen(only)
     least = max(len(_unfilled(number)) for number in range(max(0, count - TOPIC_COUNT), count)) + len(_END)
-    if arguments.record_bytes < least:
-        raise BenchmarkError(f"--record-bytes is {least} at least: the messages are JSON")
+    if record_bytes < least:
+        raise BenchmarkError(
+            f"invalid --record-bytes: expected {least} or more, because the messages are JSON, got {record_bytes}"
+        )
     # Before Java starts: it takes its number of threads from what it may use, and its children inherit the core.
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})
     try:
-        with working_directory(arguments.dir) as directory:
-            start_s, rows = _measure(directory.absolute(), count, chosen, arguments, progress)
+        with working_directory(directory) as work:
+            start_s, rows = _measure(
+                work.absolute(),
+                count,
+                chosen,
+                record_bytes=record_bytes,
+                java=java,
+                turns=(warm_up, repeat),
+                progress=progress,
+            )
     except SparkSourceError as error:
         raise BenchmarkError(str(error)) from error
     finally:
         os.sched_setaffinity(0, before)
     progress("")
-    if arguments.json:
+    if as_json:
         setting = {
             "count": count,
-            "record_bytes": arguments.record_bytes,
-            "repeat": arguments.repeat,
-            "warm_up": arguments.warm_up,
+            "record_bytes": record_bytes,
+            "repeat": repeat,
+            "warm_up": warm_up,
             "cores": 1,
-            "java": arguments.java,
+            "java": java,
             "start_s": start_s,
         }
-        Console().print_json(json.dumps(setting | {"rows": [asdict(row) for row in rows]}))
+        print_json(setting | {"rows": [asdict(row) for row in rows]})
     else:
-        _print(rows, count, arguments.record_bytes, start_s)
-    return 0
+        _print(rows, count, record_bytes, start_s)
 
 
 def _measure(
     directory: Path,
     count: int,
     chosen: Sequence[str],
-    arguments: argparse.Namespace,
-    progress: Callable[[str], None],
+    *,
+    record_bytes: int,
+    java: str,
+    turns: tuple[int, int],
+    progress: Progress,
 ) -> tuple[float, list[Row]]:
-    """Seconds until Spark was there, and the rows."""
-    size, repeat, warm_up = arguments.record_bytes, arguments.repeat, arguments.warm_up
+    """Return the seconds until Spark was there, and the rows. turns: before those that count, and those."""
+    warm_up, repeat = turns
     # First, because it may not be installed.
     progress("starting Spark")
     started = time.perf_counter()
-    conf = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": arguments.java}
+    conf = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": java}
     spark = spark_session("timestone-bench", master="local[1]", conf=conf)
     start_s = time.perf_counter() - started
     try:
         progress(f"appending {count:,} records")
         store = directory / "data"
-        fill(store, count, size)
+        fill(store, count, record_bytes)
         scans = Scans(spark, directory, store, count)
         taken: dict[str, list[float]] = {name: [] for name in chosen}
         for turn in range(warm_up + repeat):
@@ -179,7 +190,9 @@ def _measure(
         spark.stop()
     middle = {name: statistics.median(seconds[warm_up:]) for name, seconds in taken.items()}
     return start_s, [
-        Row(name, seconds, count / seconds, count * size / seconds / 1e6, peer, middle[peer] / seconds)
+        Row(
+            name, seconds, count / seconds, count * record_bytes / seconds / 1e6, peer, middle[peer] / seconds
+        )
         for name, seconds in middle.items()
         for peer in [_PEERS.get(name, _PARQUET)]
     ]

@@ -1,6 +1,5 @@
 """How long until `timestone --help` has answered and `timestone serve` is ready, beside a Python that does nothing?"""
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -9,30 +8,26 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import click
+
+from timestone_cli.group import Command
+
 from .environment import probe_environment
 from .errors import BenchmarkError
-from .options import positive
-from .report import add_json, print_report
+from .options import json_option, progress_line, repeat_option
+from .report import print_report
 from .working_directory import working_directory
 
-__all__ = ["BenchmarkError", "add_arguments", "run"]
-
-Progress = Callable[[str], None]
 _COMMAND = [sys.executable, "-m", "timestone_cli"]
 _READY_WITHIN_S = 30.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = "How soon commands answer and the server is ready."
-    parser.add_argument(
-        "--repeat", type=positive, default=5, metavar="N", help="starts of each kind (default: 5)"
-    )
-    add_json(parser)
-
-
-def run(arguments: argparse.Namespace, progress: Progress) -> int:
-    """Measure and report. Raises BenchmarkError when it cannot run here."""
+@click.command(cls=Command)
+@repeat_option(5, "Starts of each kind.")
+@json_option
+def command(repeat: int, as_json: bool) -> None:
+    """How soon commands answer and the server is ready."""
+    progress = progress_line()
     with working_directory(Path(tempfile.gettempdir())) as root:
         kinds: dict[str, Callable[[], float]] = {
             "python": lambda: _command_s([sys.executable, "-c", "pass"]),
@@ -41,8 +36,8 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
         }
         times: dict[str, list[float]] = {kind: [] for kind in kinds}
         # In turn, so that a busy moment of the machine meets all kinds; the first round warms the page cache.
-        for number in range(arguments.repeat + 1):
-            progress(f"round {number + 1} of {arguments.repeat + 1}")
+        for number in range(repeat + 1):
+            progress(f"round {number + 1} of {repeat + 1}")
             for kind, measure in kinds.items():
                 taken_s = measure()
                 if number:
@@ -54,8 +49,7 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
         f"timestone --help {result['help_s'] * 1e3:.0f} ms, timestone serve ready in {result['serve_s'] * 1e3:.0f} ms, "
         f"python -c pass {result['python_s'] * 1e3:.0f} ms"
     )
-    print_report("startup", result, environment, [line], as_json=arguments.json)
-    return 0
+    print_report("startup", result, environment, [line], as_json=as_json)
 
 
 def _command_s(command: list[str]) -> float:

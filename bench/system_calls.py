@@ -4,7 +4,6 @@ What is sent goes over loopback to another process, which throws it away; proces
 measures, its threads and the system's work for it. docs/performance.md says what came out, and why each was left.
 """
 
-import argparse
 import importlib
 import itertools
 import multiprocessing
@@ -21,19 +20,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from timestone_cli.group import Command
+
 from .environment import probe_environment
-from .errors import BenchmarkError
-from .options import add_directory, positive
-from .report import add_json, print_report
+from .options import directory_option, json_option, progress_line, quick_option, repeat_option
+from .report import print_report
 from .working_directory import working_directory
 
-__all__ = ["BenchmarkError", "add_arguments", "run"]
-
-Progress = Callable[[str], None]
 _PIECES = ((100, 100), (64, 1024), (16, 65_536))
 """How many, of how many bytes."""
 _RUN_BYTES = 256 * 1024
@@ -69,19 +67,15 @@ class Answer:
     processor_ratio: float
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = "sendmsg, sendfile, splice and io_uring beside what Timestone does."
-    parser.epilog = "io_uring is measured where the package liburing is installed."
-    parser.add_argument("--repeat", type=positive, default=7, metavar="N", help="rounds (default: 7)")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the calls: a rough answer")
-    add_directory(parser)
-    add_json(parser)
-
-
-def run(arguments: argparse.Namespace, progress: Progress) -> int:
-    """Measure and report. Raises BenchmarkError when it cannot run here."""
-    with working_directory(arguments.dir) as root:
+@click.command(cls=Command, epilog="io_uring is measured where the package liburing is installed.\n")
+@repeat_option(7, "Rounds.")
+@quick_option
+@directory_option()
+@json_option
+def command(repeat: int, quick: bool, directory: Path, as_json: bool) -> None:
+    """sendmsg, sendfile, splice and io_uring beside what Timestone does."""
+    progress = progress_line()
+    with working_directory(directory) as root:
         environment = probe_environment(root)
         answers: list[Answer] = []
         with ExitStack() as leaving:
@@ -93,18 +87,17 @@ def run(arguments: argparse.Namespace, progress: Progress) -> int:
                 leaving.enter_context(_flushing(root, ring)),
             ):
                 progress(question.name)
-                calls = max(1, question.calls // 10) if arguments.quick else question.calls
-                answers += _answered(question, calls, arguments.repeat)
+                calls = max(1, question.calls // 10) if quick else question.calls
+                answers += _answered(question, calls, repeat)
     progress("")
     result = {"answers": [asdict(answer) for answer in answers]}
-    print_report("system-calls", result, environment, [], as_json=arguments.json)
-    if not arguments.json:
+    print_report("system-calls", result, environment, [], as_json=as_json)
+    if not as_json:
         _print(answers)
         if ring is None:
             print(
                 "io_uring was left out: there is no liburing (pip install liburing), or the system does not allow it."
             )
-    return 0
 
 
 def _answered(question: Question, calls: int, rounds: int) -> list[Answer]:

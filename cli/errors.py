@@ -1,19 +1,22 @@
-"""What a command raises when it has to give up: a line for the user and an exit code."""
+"""Errors that end a command: one line for the user and an exit code."""
 
 EXIT_FAILED = 1
 EXIT_USAGE = 64
-"""As in sysexits.h. Not argparse's 2, which from `inspect` means "torn tail": a script has to tell them apart."""
+"""EX_USAGE of sysexits.h. Not click's 2, which from `inspect` means a torn tail: scripts must tell the two apart."""
+EXIT_SYSTEM = 74
+"""EX_IOERR of sysexits.h, for commands whose 1 is taken."""
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
 class CommandError(Exception):
-    """The command cannot do what it was asked. The text is one line, complete without a traceback."""
+    """Failure of a command. The text is one line, complete without a traceback."""
 
-    exit_code = EXIT_FAILED
+    exit_code: int | None = None
+    """The exit code; None for that of the command, which is EXIT_FAILED for most."""
 
 
 class UsageError(CommandError):
-    """The command line or configuration is wrong; nothing was started."""
+    """Wrong command line or configuration; nothing was started."""
 
     exit_code = EXIT_USAGE

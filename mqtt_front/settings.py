@@ -37,7 +37,11 @@ class MqttSettings(SecuritySettings):
     # Behaviour.
     listen: str | None = field(
         default="127.0.0.1:1883",
-        metadata={"help": "HOST:PORT of plain TCP; port 0 takes a free one; none: only `listeners`"},
+        metadata={
+            "help": "address of plain TCP; port 0 takes a free one; none: only `listeners`",
+            "heading": "listeners, topics and sessions",
+            "metavar": "HOST:PORT",
+        },
     )
     listeners: tuple[ListenerSettings, ...] = field(
         default=(), metadata={"help": "tables of more listeners: TLS, WebSocket, other rules"}
@@ -49,7 +53,9 @@ class MqttSettings(SecuritySettings):
         default=None,
         metadata={"help": "what a PUBACK means: memory, written or synced; none: the store's ack"},
     )
-    default_log: str = field(default="mqtt", metadata={"help": "the log of topics that no route takes"})
+    default_log: str = field(
+        default="mqtt", metadata={"help": "the log of topics that no route takes", "metavar": "LOG"}
+    )
     routes: tuple[Route, ...] = field(
         default=(),
         metadata={"help": "tables of filter and log; the first filter that matches a topic decides"},
@@ -64,8 +70,9 @@ class MqttSettings(SecuritySettings):
     server_reference: str | None = field(
         default=None,
         metadata={
-            "help": "another server, as HOST:PORT: where MQTT 5 clients are sent that are too many here, or when this "
-            "one stops; none: nowhere"
+            "help": "another server: where MQTT 5 clients are sent that are too many here, or when this "
+            "one stops; none: nowhere",
+            "metavar": "HOST:PORT",
         },
     )
     redirect: bool = field(
@@ -101,7 +108,10 @@ class MqttSettings(SecuritySettings):
         high=100,
     )
     connection_count: int = setting(
-        10_000, "clients at a time; each takes a file descriptor and some KiB", low=1
+        10_000,
+        "clients at a time; each takes a file descriptor and some KiB",
+        low=1,
+        heading="limits of the server",
     )
     connects_per_s: int = setting(
         1000,
@@ -152,6 +162,7 @@ class MqttSettings(SecuritySettings):
         "the largest packet a client may send; an incomplete one is held in memory",
         low=128,
         high=256 * MIB,
+        heading="limits of one client",
     )
     client_submitted_bytes: int = setting(
         256 * KIB,
@@ -240,7 +251,11 @@ class MqttSettings(SecuritySettings):
 
     # Performance.
     receive_bytes: int = setting(
-        256 * KIB, "the receive buffer, one for all connections", low=4 * KIB, high=64 * MIB
+        256 * KIB,
+        "the receive buffer, one for all connections",
+        low=4 * KIB,
+        high=64 * MIB,
+        heading="performance",
     )
     session_save_ms: int = setting(
         1000,

@@ -11,9 +11,21 @@ COUNTED_MOST = 2**63 - 1
 _KINDS = {int: "a whole number", bool: "True or False"}
 
 
-def setting(default: Any, help: str, *, low: int | None = None, high: int | None = None) -> Any:
-    """A field with a default; `low` and `high` are the least and the most that it may be."""
-    return field(default=default, metadata={"help": help, "low": low, "high": high})
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: int | None = None,
+    high: int | None = None,
+    heading: str = "",
+    metavar: str = "",
+) -> Any:
+    """A field with a default; `low` and `high` are the least and the most that it may be.
+
+    heading: of this setting and those after it in `--help`. metavar: what stands for the value there.
+    """
+    about = {"help": help, "low": low, "high": high, "heading": heading, "metavar": metavar}
+    return field(default=default, metadata=about)
 
 
 class Declared:

@@ -5,8 +5,10 @@ composes the process (the command line) makes a front with the open store and th
 starts it on its event loop."""
 
 import logging
+from collections.abc import Collection
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from timestone.config import StoreConfig
 from timestone.store import Store
 
 ENTRY_POINT_GROUP = "timestone.fronts"
@@ -45,6 +47,18 @@ class Reloadable(Protocol):
 
     async def reload(self) -> None:
         """Read them again. Raises OSError or ValueError when one cannot be used; then everything stays as it was."""
+
+
+@runtime_checkable
+class Checking(Protocol):
+    """What a front offers besides, when its settings may be wrong in a way that only the disk can tell."""
+
+    @classmethod
+    def check(cls, settings: Any, config: StoreConfig, existing: Collection[str]) -> None:
+        """Find what is wrong before a store is opened or anything is created.
+
+        config: of the store, with the settings of logs that are created. existing: the names of the logs it has.
+        Raises OSError or ValueError with a text that names the setting or the file."""
 
 
 @runtime_checkable

@@ -4,20 +4,37 @@ Each server gets the same load from the same processes in turn; a server that do
 says what the load itself can do. docs/benchmarks.md says how to read the result.
 """
 
-import argparse
 import contextlib
-import json
+import functools
 import resource
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import click
+
 from timestone.config import Ack
+from timestone_cli.group import Command, Option
+from timestone_cli.input.parameters import Parsed
+from timestone_cli.output.json_object import print_json
 
 from ..environment import Environment, probe_environment
 from ..errors import BenchmarkError
-from ..options import amount, plot_writer, positive
+from ..options import (
+    AMOUNT,
+    POSITIVE,
+    Decorator,
+    Progress,
+    directory_option,
+    json_option,
+    plot_option,
+    plot_writer,
+    progress_line,
+    quick_option,
+    repeat_option,
+)
 from ..working_directory import working_directory
 from .comparison import Comparison, build_comparison, take_turns
 from .presets import PRESETS
@@ -26,9 +43,6 @@ from .servers import null_server, timestone_server
 from .table import print_comparisons
 from .target import Target
 
-__all__ = ["BenchmarkError", "add_arguments", "report", "run"]
-
-Progress = Callable[[str], None]
 Servers = Callable[[Path], contextlib.AbstractContextManager[Sequence[Target]]]
 """Starts the servers under test in an empty directory; the first is the one the others are compared with."""
 _REPEAT, _QUICK_REPEAT = 5, 1
@@ -36,105 +50,135 @@ _MIN_PAYLOAD_BYTES = 16
 _SPARE_FILES = 500
 
 EXAMPLES = """\
-scenarios:
+Scenarios:
 {scenarios}
 
-examples:
+Examples:
   timestone bench mqtt
-  timestone bench mqtt fan-in --qos 0 --clients 100 --payload-bytes 1000 --ack written
+  timestone bench mqtt fan-in --qos 0 --clients 100 --payload-bytes 1000
   timestone bench mqtt fan-in --clients 1000 --messages 20000 --rate 5000
   timestone bench mqtt point-to-point --against mosquitto=127.0.0.1:1884,4711
-  timestone bench mqtt fan-out --server 127.0.0.1:1883 --against nats=nats://127.0.0.1:4222
+  timestone bench mqtt fan-out --against nats=nats://127.0.0.1:4222
 
-Without --server it starts `timestone serve` on an empty directory under --dir and removes it
-afterwards. A server is given as [NAME=][mqtt://|nats://]HOST:PORT[,PID]; with the pid of a process
-of this machine, its processor time and memory are measured too.
-"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
-    parser.description = "The scenarios of the field against Timestone and, side by side, other servers."
-    parser.epilog = EXAMPLES.format(
-        scenarios="\n".join(f"  {name:<15} {preset.summary}" for name, preset in PRESETS.items())
+Without --server it starts `timestone serve` on an empty directory under --dir
+and removes it afterwards. A server is given as
+[NAME=][mqtt://|nats://]HOST:PORT[,PID]; with the pid of a process of this
+machine, its processor time and memory are measured, too.
+""".format(
+    scenarios="\n".join(
+        textwrap.fill(
+            f"  {name:<15} {preset.summary}", 78, subsequent_indent=" " * 18, break_on_hyphens=False
+        )
+        for name, preset in PRESETS.items()
     )
-    parser.add_argument(
-        "scenario", nargs="*", metavar="SCENARIO", help=f"{', '.join(PRESETS)} (default: all of them)"
-    )
-    load = parser.add_argument_group("load (the defaults depend on the scenario)")
-    load.add_argument("--qos", type=int, choices=[0, 1])
-    load.add_argument("--payload-bytes", type=positive, metavar="N", help="default: 100; at least 16")
-    load.add_argument("--clients", type=positive, metavar="N", help="publishers, pairs, or connections")
-    load.add_argument("--subscribers", type=positive, metavar="N", help="of each message")
-    load.add_argument("--messages", type=positive, metavar="N", help="of all clients together")
-    load.add_argument("--window", type=positive, metavar="N", help="unacknowledged messages of each client")
-    load.add_argument(
-        "--rate", type=amount, metavar="N", help="messages, or connections, a second; 0: flat out"
-    )
-    load.add_argument("--topics", type=positive, metavar="N", help="topics of each client (default: 1)")
-    load.add_argument(
-        "--idle", type=amount, metavar="SECONDS", help="how long connections are watched idling"
-    )
-    load.add_argument("--processes", type=positive, metavar="N", help="that generate the load (default: 1)")
-    servers = parser.add_argument_group("servers")
-    servers.add_argument("--server", type=_target, metavar="SERVER", help="Timestone, when it runs already")
-    servers.add_argument("--pid", type=positive, metavar="PID", help="of --server, if it is on this machine")
-    servers.add_argument(
-        "--against",
-        type=_target,
-        action="append",
-        default=[],
-        metavar="SERVER",
-        help="another server, also twice",
-    )
-    servers.add_argument(
-        "--ack", choices=[level.value for level in Ack], action="append",
-        help="of the server it starts (default: synced); given twice, it starts two",
-    )  # fmt: skip
-    servers.add_argument(
-        "--dir", type=Path, default=Path(), metavar="DIR", help="its data goes under DIR (default: .)"
-    )
-    add_report_arguments(parser)
+)
+_TARGET = Parsed("server", Target.parse)
 
 
-def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """How often, and in which form."""
-    parser.add_argument(
-        "--repeat",
-        type=positive,
-        metavar="N",
-        help=f"runs on each server (default: {_REPEAT}; quick: {_QUICK_REPEAT})",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reporting:
+    """How often is measured, and in which form it is reported."""
+
+    directory: Path
+    repeat: int | None
+    quick: bool
+    as_json: bool
+    plot: Path | None
+
+
+def reporting_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Declare the options that `Reporting` has; the function gets them as `reporting`."""
+
+    @functools.wraps(function)
+    def with_reporting(
+        directory: Path, repeat: int | None, quick: bool, as_json: bool, plot: Path | None, **others: Any
+    ) -> None:
+        reporting = Reporting(directory=directory, repeat=repeat, quick=quick, as_json=as_json, plot=plot)
+        function(reporting=reporting, **others)
+
+    declared: Callable[..., None] = with_reporting
+    for option in (
+        plot_option,
+        json_option,
+        directory_option("The data of servers goes under DIR."),
+        quick_option,
+        repeat_option(_REPEAT, "Runs on each server.", quick=_QUICK_REPEAT),
+    ):
+        declared = option(declared)
+    return declared
+
+
+def _load(*names: str, **attributes: Any) -> Decorator:
+    return click.option(
+        *names, cls=Option, heading="Load (the defaults depend on the scenario)", **attributes
     )
-    parser.add_argument("--quick", action="store_true", help="a rough answer in seconds")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the servers as bars")
 
 
-def run(arguments: argparse.Namespace, progress: Progress) -> int:
-    """Measure and report. Raises BenchmarkError when it cannot run here."""
-    unknown = [name for name in arguments.scenario if name not in PRESETS]
+def _servers_option(*names: str, **attributes: Any) -> Decorator:
+    return click.option(*names, cls=Option, heading="Servers", **attributes)
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...", help="The scenarios below; all without any.")
+@reporting_options
+@_load("--qos", type=click.Choice(["0", "1"]), help="Quality of service.")
+@_load("--payload-bytes", metavar="N", type=POSITIVE, help="At least 16.  [default: 100]")
+@_load("--clients", metavar="N", type=POSITIVE, help="Publishers, pairs, or connections.")
+@_load("--subscribers", metavar="N", type=POSITIVE, help="Subscribers of each message.")
+@_load("--messages", metavar="N", type=POSITIVE, help="Messages of all clients together.")
+@_load("--window", metavar="N", type=POSITIVE, help="Unacknowledged messages of each client.")
+@_load("--rate", metavar="N", type=AMOUNT, help="Messages, or connections, a second; 0: as fast as possible.")
+@_load("--topics", metavar="N", type=POSITIVE, help="Topics of each client.  [default: 1]")
+@_load("--idle", "idle_s", metavar="SECONDS", type=AMOUNT, help="How long connections are watched idling.")
+@_load("--processes", metavar="N", type=POSITIVE, help="Processes that generate the load.  [default: 1]")
+@_servers_option("--server", metavar="SERVER", type=_TARGET, help="A Timestone that runs already.")
+@_servers_option(
+    "--pid", metavar="PID", type=POSITIVE, help="The process of --server, if it is on this machine."
+)
+@_servers_option(
+    "--against", metavar="SERVER", type=_TARGET, multiple=True, help="Another server; repeatable."
+)
+@_servers_option(
+    "--ack",
+    "acks",
+    type=click.Choice([level.value for level in Ack]),
+    multiple=True,
+    help="Ack level of the server that is started; given twice, two are started.  [default: synced]",
+)
+def command(
+    scenarios: Sequence[str],
+    server: Target | None,
+    pid: int | None,
+    against: Sequence[Target],
+    acks: Sequence[str],
+    reporting: Reporting,
+    **load: Any,
+) -> None:
+    """The scenarios of the field on Timestone and, side by side, on other servers."""
+    unknown = [name for name in scenarios if name not in PRESETS]
     if unknown:
-        raise BenchmarkError(f"there is no scenario {unknown[0]!r}; there are {', '.join(PRESETS)}")
-    if arguments.pid and not arguments.server:
+        raise BenchmarkError(f"unknown scenario {unknown[0]!r}; there are {', '.join(PRESETS)}")
+    if pid and not server:
         raise BenchmarkError("--pid is the process of --server, which was not given")
-    given = _given(arguments)
-    names = arguments.scenario or list(PRESETS)
-    scenarios = [_scenario(name, given, quick=arguments.quick) for name in names]
-    return report([(scenario, _servers(arguments)) for scenario in scenarios], arguments, progress)
+    own = None if server is None else replace(server, pid=pid or server.pid)
+    start = _servers(own, against, acks or [Ack.SYNCED.value])
+    given = _given(load)
+    report(
+        [(_scenario(name, given, quick=reporting.quick), start) for name in scenarios or PRESETS], reporting
+    )
 
 
-def report(
-    plan: Sequence[tuple[Scenario, Servers]], arguments: argparse.Namespace, progress: Progress
-) -> int:
+def report(plan: Sequence[tuple[Scenario, Servers]], how: Reporting) -> None:
     """Run each scenario on its servers, freshly started for it, and show all results together.
 
-    Uses what `add_report_arguments` declares, and `dir`. Raises BenchmarkError when it cannot run here.
+    Raises BenchmarkError when it cannot run here.
     """
-    draw = plot_writer(arguments.plot, f"{__package__}.plot")
-    if not arguments.dir.is_dir():
-        raise BenchmarkError(f"{arguments.dir} is not a directory")
-    repeat = arguments.repeat or (_QUICK_REPEAT if arguments.quick else _REPEAT)
-    environment = probe_environment(arguments.dir)
+    progress = progress_line()
+    draw = plot_writer(how.plot, f"{__package__}.plot")
+    if not how.directory.is_dir():
+        raise BenchmarkError(f"{how.directory} is not a directory")
+    repeat = how.repeat or (_QUICK_REPEAT if how.quick else _REPEAT)
+    environment = probe_environment(how.directory)
     _allow_connections(max(scenario.publishers + scenario.subscribers for scenario, _ in plan))
     comparisons = []
     for scenario, servers in plan:
@@ -142,19 +186,17 @@ def report(
         # Memory that connections gave back is still the server's, so only a new one shows what they need.
         fresh = repeat if scenario.name == "connection" else 1
         for _ in range(fresh):
-            for name, outcomes in _measure(
-                scenario, servers, arguments.dir, repeat // fresh, progress
-            ).items():
+            measured = _measure(scenario, servers, how.directory, repeat // fresh, progress)
+            for name, outcomes in measured.items():
                 runs.setdefault(name, []).extend(outcomes)
         comparisons.append(build_comparison(scenario, runs))
     progress("")
     if draw is not None:
-        draw(environment, comparisons, arguments.plot)
-    if arguments.json:
-        print(json.dumps(_to_json(environment, comparisons), indent=2))
+        draw(environment, comparisons, how.plot)
+    if how.as_json:
+        print_json(_to_json(environment, comparisons))
     else:
         print_comparisons(environment, comparisons)
-    return 0
 
 
 def _allow_connections(count: int) -> None:
@@ -177,14 +219,14 @@ def _measure(
         raise BenchmarkError(str(error)) from error
 
 
-def _given(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the user asked for, by the names of a scenario's fields."""
-    names = {
-        "qos": "qos", "payload_bytes": "payload_bytes", "clients": "publishers", "subscribers": "subscribers",
-        "messages": "messages", "window": "window", "rate": "rate", "topics": "topics", "idle": "idle_s",
-        "processes": "processes",
-    }  # fmt: skip
-    return {field: value for name, field in names.items() if (value := getattr(arguments, name)) is not None}
+def _given(load: dict[str, Any]) -> dict[str, Any]:
+    """Return what was given, by the names of a scenario's fields."""
+    given = {name: value for name, value in load.items() if value is not None}
+    if "qos" in given:
+        given["qos"] = int(given["qos"])
+    if "clients" in given:
+        given["publishers"] = given.pop("clients")
+    return given
 
 
 def _scenario(name: str, given: dict[str, Any], *, quick: bool) -> Scenario:
@@ -213,15 +255,12 @@ def _check(scenario: Scenario) -> None:
         raise BenchmarkError("session-unload: at QoS 0 a session misses what it is not there for")
 
 
-def _servers(arguments: argparse.Namespace) -> Servers:
+def _servers(own: Target | None, against: Sequence[Target], acks: Sequence[str]) -> Servers:
     @contextlib.contextmanager
     def start(directory: Path) -> Iterator[Sequence[Target]]:
         with contextlib.ExitStack() as stack:
-            if arguments.server is not None:
-                own = [replace(arguments.server, pid=arguments.pid or arguments.server.pid)]
-            else:
-                own = start_timestone(stack, directory, arguments.ack or [Ack.SYNCED.value])
-            yield [*own, *arguments.against]
+            ours = start_timestone(stack, directory, acks) if own is None else [own]
+            yield [*ours, *against]
 
     return start
 
@@ -242,10 +281,3 @@ def _to_json(environment: Environment, comparisons: Sequence[Comparison]) -> dic
         "environment": asdict(environment),
         "comparisons": [comparison.to_json() for comparison in comparisons],
     }
-
-
-def _target(text: str) -> Target:
-    try:
-        return Target.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

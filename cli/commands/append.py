@@ -1,10 +1,9 @@
 """`timestone append`: one record for each line of standard input or of a file.
 
 Lines are appended as they arrive. When they arrive faster than the disk syncs they gather into larger batches, because
-reading goes on while earlier batches are on their way, up to a bound.
+reading continues while earlier batches are in flight, up to a bound.
 """
 
-import argparse
 import errno
 import os
 import stat
@@ -16,77 +15,69 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
+
 import timestone
 from timestone.commit.submission import Submission
 from timestone.config import Ack
-from timestone.errors import InvalidName
 from timestone.filters import validate_topic
 from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
 from timestone.writing.write_batch import Draft
 
+from ..group import Command
 from ..input.line_reader import LineReader
+from ..input.parameters import DIRECTORY, FILE, Parsed
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
-from ..parser import given_path
 from ..process.interrupts import Interrupts
 from ..units import format_bytes, format_count
 
 _IN_FLIGHT_BYTES = 16 << 20
-"""What may be submitted and not yet acknowledged: enough to keep a disk busy, little enough not to matter in memory."""
+"""Bytes submitted and not yet acknowledged: enough to keep a disk busy, little enough not to matter in memory."""
 
 EXAMPLES = """\
-examples:
-  echo '{"temp": 21.5}' | timestone append data telemetry --topic devices/7/temp
+Examples:
+  echo '{"temp": 21.5}' | timestone append data telemetry --topic d/7/temp
   timestone append data telemetry --file export.jsonl
   producer | timestone append data telemetry --ack written
   producer | timestone append data telemetry --json | jq .end_offset
 
-Each line is a record, without its newline; an empty line is an empty record. Store and log are
-created when missing. A store has one owner: while `timestone serve` runs on it, publish to the
-server instead.
+Each line is a record, without its newline; an empty line is an empty record.
+Store and log are created when missing. A store has one owner: while
+`timestone serve` runs on it, publish to the server instead.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `append`."""
-    parser.description = "Append one record for each line of standard input, or of a file."
-    parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store; created when missing")
-    parser.add_argument("log", metavar="LOG", help="the log's name; created when missing")
-    parser.add_argument(
-        "--topic", metavar="TOPIC", type=_topic, help="the topic of all the records (default: none)"
-    )
-    parser.add_argument(
-        "--ack", choices=[level.value for level in Ack], default=Ack.SYNCED.value,
-        help="what has happened to a record that counts as appended: memory (accepted), written (survives kill -9) "
-        "or synced (survives power loss; default)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--file", metavar="FILE", type=given_path, help="read lines from FILE instead of standard input"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-
-
 def _topic(text: str) -> str:
-    try:
-        validate_topic(text)
-    except InvalidName as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    validate_topic(text)
     return text
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Append every line; prints the offsets they got, also when an interrupt or an error ends it early."""
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("directory", metavar="DIR", type=DIRECTORY, help="The store; created when missing.")
+@click.argument("log", metavar="LOG", help="The log's name; created when missing.")
+@click.option("--topic", metavar="TOPIC", type=Parsed("topic", _topic), help="The topic of all the records.")
+@click.option(
+    "--ack",
+    type=click.Choice([level.value for level in Ack]),
+    default=Ack.SYNCED.value,
+    help="What has happened to a record that counts as appended: memory: accepted; written: survives kill -9; "
+    "synced: survives power loss.",
+)
+@click.option("--file", metavar="FILE", type=FILE, help="Read lines from FILE instead of standard input.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(directory: Path, log: str, topic: str | None, ack: str, file: Path | None, as_json: bool) -> int:
+    """Append one record for each line of standard input, or of a file."""
     with (
         ProgressLine() as progress,
-        _input(arguments.file) as fd,
-        timestone.open(arguments.directory, progress=progress.segments) as store,
+        _input(file) as fd,
+        timestone.open(directory, progress=progress.segments) as store,
         Interrupts() as interrupts,
     ):
-        log = store.log(arguments.log)
-        appender = Appender(log, topic=arguments.topic, ack=Ack(arguments.ack))
-        lines = LineReader(fd, log.config.record_bytes)
+        target = store.log(log)
+        appender = Appender(target, topic=topic, ack=Ack(ack))
+        lines = LineReader(fd, target.config.record_bytes)
         try:
             while not interrupts.requested and not lines.ended:
                 appender.append(lines.read())
@@ -95,8 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
             try:
                 appender.finish()
             finally:
+                # Also after an error: what was appended before it is there.
                 progress.clear()
-                if arguments.json:
+                if as_json:
                     print_json(appender.to_json())
                 else:
                     print(appender.describe())
@@ -120,9 +112,9 @@ def _input(file: Path | None) -> Iterator[int]:
 
 
 class Appender:
-    """Hands lists of records to a log and keeps a bounded amount of them in flight; counts what was acknowledged.
+    """Hands lists of records to a log, keeps a bounded amount of them in flight, and counts what was acknowledged.
 
-    The log has no other writer meanwhile: its store belongs to this process.
+    The only writer of the log: its store belongs to this process.
     """
 
     def __init__(self, log: Log, *, topic: str | None, ack: Ack) -> None:
@@ -164,7 +156,7 @@ class Appender:
         self._bytes += submission.draft.size_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """What was acknowledged so far, for a program: the offsets [start, end), and how much that was."""
+        """Return what was acknowledged so far, for a program: the offsets [start, end), records and bytes."""
         return {
             "log": self._log.name,
             "partition": self._log.partition,
@@ -176,7 +168,7 @@ class Appender:
         }
 
     def describe(self) -> str:
-        """What was acknowledged so far, in one line."""
+        """Return what was acknowledged so far, in one line."""
         name = f"{self._log.name}-{self._log.partition}"
         if not self._count:
             return f"{name}: no records appended"

@@ -1,72 +1,61 @@
-"""`timestone backup`: copy a store whole, also while a server writes it.
+"""`timestone backup`: copy a store, also while a server writes it.
 
-Renders what `timestone.repair.backup` did; decides nothing itself. The original is only read.
+Renders what `timestone.backup` did; decides nothing itself. The original is only read.
 """
 
-import argparse
+from pathlib import Path
 from typing import Any
+
+import click
 
 from timestone.format.names import parse_log_folder
 from timestone.repair.backup import LogBackup, back_up_store
 
 from ..errors import UsageError
+from ..group import Command
+from ..input.parameters import DIRECTORY
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
-from ..parser import given_path
 from ..units import format_bytes, format_count
 
 EXAMPLES = """\
-examples:
+Examples:
   timestone backup data backup-monday      a store of its own in ./backup-monday
-  timestone inspect backup-monday --deep   prove every record of it
+  timestone inspect backup-monday --deep   verify every record of it
   timestone serve --data backup-monday     it is a store like any other
   timestone backup data backup-monday --json | jq '.logs[].stored_bytes'
 
-Every record that was there when the backup began is in it, with settings, sessions and named
-readers, but for what is deleted meanwhile. The owner of the store notices nothing. OUT appears
-when it is complete; until then it is called OUT.partial. What a backup that was killed left
-there, the next one to OUT replaces.
+The copy has every record that was there when the backup began, with settings,
+sessions and named readers, except what is deleted during the backup. The owner
+of the store is not affected. OUT appears when it is complete; until then it is
+called OUT.partial, which the next backup to OUT replaces.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `backup`."""
-    parser.description = "Copy a store whole, also while a server writes it."
-    parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store; it may have an owner")
-    parser.add_argument(
-        "target", metavar="OUT", type=given_path, help="where the copy goes; must not exist yet"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object that says what was copied")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Copy, and say what."""
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("directory", metavar="DIR", type=DIRECTORY, help="The store; it may have an owner.")
+@click.argument("target", metavar="OUT", type=DIRECTORY, help="Where the copy goes; must not exist.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(directory: Path, target: Path, as_json: bool) -> None:
+    """Copy a store, also while a server writes it."""
     try:
         with ProgressLine() as progress:
             logs = back_up_store(
-                arguments.directory,
-                arguments.target,
+                directory,
+                target,
                 progress=lambda log, done: progress.show(f"{log}: {format_bytes(done)} copied"),
             )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if arguments.json:
-        print_json(
-            {
-                "source": str(arguments.directory),
-                "target": str(arguments.target),
-                "logs": [_log_json(log) for log in logs],
-            }
-        )
-        return 0
+    if as_json:
+        print_json({"path": str(directory), "target": str(target), "logs": [_log_json(log) for log in logs]})
+        return
     for log in logs:
         if log.is_deleted:
-            print(f"{log.folder}: left out, it was deleted meanwhile")
+            print(f"{log.folder}: left out, deleted during the backup")
             continue
         print(f"{log.folder}: {format_count(log.segments, 'segment')}, {format_bytes(log.bytes)}")
-    print(f"complete: {arguments.target}")
-    return 0
+    print(f"complete: {target}")
 
 
 def _log_json(log: LogBackup) -> dict[str, Any]:
@@ -76,6 +65,6 @@ def _log_json(log: LogBackup) -> dict[str, Any]:
         "log": name[0],
         "partition": name[1],
         "segments": log.segments,
-        "stored_bytes": log.bytes,  # of the segment files: so `inspect` calls it, where `bytes` is before compression
+        "stored_bytes": log.bytes,  # of the segment files, as `inspect` calls it
         "is_deleted": log.is_deleted,
     }

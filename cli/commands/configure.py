@@ -1,14 +1,16 @@
-"""`timestone configure`: the settings of logs that exist, shown and changed.
+"""`timestone configure`: show and change the settings of logs that exist.
 
 Names and values are those of `[log]` in the configuration of `serve`, declared and read by the same code. Showing works
 beside the process that owns the store; changing needs the store for itself.
 """
 
-import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
+
+import click
 
 from timestone.config import LogConfig
 from timestone.errors import StoreLocked
@@ -17,83 +19,83 @@ from timestone.upkeep.stored_settings import Configured, configure_logs, setting
 from timestone.view import view_store
 
 from ..errors import CommandError, UsageError
+from ..group import Command
 from ..input.log_names import known_partitions
+from ..input.parameters import COUNT, DIRECTORY
 from ..output.json_object import print_json
-from ..parser import CommandParser, given_count, given_path
 from ..settings.schema import Setting, as_typed, settings_of
 from ..settings.sources import nearest
 from ..settings.values import convert
 
-EXAMPLES = """\
-examples:
-  timestone configure data                          each log, with what differs from the defaults
-  timestone configure data mqtt                     all settings of one log, with their defaults
-  timestone configure data mqtt retention_ms=7d retention_bytes=10GiB
-  timestone configure data mqtt compression=zstd --partition 3
-  timestone configure data --json | jq '.logs[] | {log, keep: .settings.retention_ms.value}'
-
-Showing works while `timestone serve` runs. To change something, stop the server first: a change
-counts from the next start on. What retention lets go then is deleted right after that start, and
-there is no way back. [log] in the configuration of `serve` counts for logs that are created; logs
-that exist are changed here.
-"""
 _SETTINGS = {setting.key: setting for setting in settings_of(LogConfig)}
 _RETENTION = ("retention_ms", "retention_bytes")
 
 Log = tuple[str, int]
 
 
-def add_arguments(parser: CommandParser) -> None:
-    """The options of `configure`."""
-    parser.usage = "%(prog)s DIR [LOG [SETTING=VALUE ...]] [--partition N] [--json] [--debug]"
-    parser.description = "Show the settings of the logs of a store, or change them for good."
-    parser.epilog = f"{EXAMPLES}\nsettings:\n{_described()}"
-    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store")
-    parser.add_argument(
-        "words", metavar="LOG", nargs="*",
-        help="only this log, with all settings; with SETTING=VALUE behind it, change these, and say what changed",
-    )  # fmt: skip
-    parser.scattered = "words"
-    parser.add_argument(
-        "--partition", metavar="N", type=given_count,
-        help="only this partition of the log (default: all that there are)",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+def _paragraph(setting: Setting) -> str:
+    return textwrap.fill(
+        f"  {setting.key:<22} {setting.describe()}", 78, subsequent_indent=" " * 25, break_on_hyphens=False
+    )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Show settings, or change what was asked; returns the exit code."""
-    name = arguments.words[0] if arguments.words else None
-    if name is not None and "=" in name:
-        raise UsageError(f"which log? {name!r} stands where the log's name goes: DIR LOG SETTING=VALUE")
-    if name is None and arguments.partition is not None:
-        raise UsageError("--partition is for one log; name it")
-    changes = _given(arguments.words[1:])
-    with closing(view_store(arguments.directory)) as view:
+EXAMPLES = """\
+Examples:
+  timestone configure data                what differs from the defaults
+  timestone configure data mqtt           all settings of one log
+  timestone configure data mqtt retention_ms=7d retention_bytes=10GiB
+  timestone configure data mqtt compression=zstd --partition 3
+  timestone configure data --json | jq '.logs[].settings.retention_ms'
+
+Showing works while `timestone serve` runs. To change something, stop the server
+first: a change takes effect at the next start. What the new retention does not
+keep is deleted right after that start and cannot be restored. [log] in the
+configuration of `serve` is for logs that are created; logs that exist are
+changed here.
+
+Settings:
+""" + "".join(f"{_paragraph(setting)}\n" for setting in _SETTINGS.values())
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("directory", metavar="DIR", type=DIRECTORY, help="The store.")
+@click.argument("log", metavar="[LOG]", required=False, help="Only this log, with all settings.")
+@click.argument("changes", metavar="[SETTING=VALUE]...", nargs=-1, help="Change these settings of the log.")
+@click.option("--partition", metavar="N", type=COUNT, help="Only this partition of the log.  [default: all]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    directory: Path, log: str | None, changes: Sequence[str], partition: int | None, as_json: bool
+) -> None:
+    """Show the settings of the logs of a store, or change them for good."""
+    if log is not None and "=" in log:
+        raise UsageError(f"invalid log name {log!r}: expected DIR LOG SETTING=VALUE")
+    if log is None and partition is not None:
+        raise UsageError("--partition needs the name of a log")
+    given = _given(changes)
+    with closing(view_store(directory)) as view:
         logs = view.log_names()
-        if name is not None:
-            logs = [(name, partition) for partition in known_partitions(view, name, arguments.partition)]
-    configs = settings_of_logs(arguments.directory)
-    if changes:
-        _change(arguments, logs, configs, changes)
-    elif arguments.json:
-        print_json({"logs": [_json(log, configs.get(log)) for log in logs]})
-    elif name is None:
+        if log is not None:
+            logs = [(log, number) for number in known_partitions(view, log, partition)]
+    configs = settings_of_logs(directory)
+    if given:
+        _change(directory, logs, configs, given, as_json=as_json)
+    elif as_json:
+        print_json({"path": str(directory), "logs": [_json(one, configs.get(one)) for one in logs]})
+    elif log is None:
         _print_differences(logs, configs)
     else:
         _print_settings(logs, configs)
-    return 0
 
 
 def _given(words: Sequence[str]) -> dict[str, Any]:
-    """The values of `name=value` by name, as the setting's type."""
+    """Return the values of `name=value` by name, as the type of the setting."""
     given: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if name not in _SETTINGS:
-            raise UsageError(f"a log has no setting {name!r}{nearest(name, _SETTINGS)}")
+            raise UsageError(f"unknown setting {name!r}{nearest(name, _SETTINGS)}")
         if not equals:
-            raise UsageError(f"{name} lacks a value: {name}=VALUE")
+            raise UsageError(f"missing value of {name}: expected {name}=VALUE")
         if name in given:
             raise UsageError(f"{name} is given twice")
         try:
@@ -104,33 +106,40 @@ def _given(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _change(
-    arguments: argparse.Namespace,
+    directory: Path,
     logs: Sequence[Log],
     configs: Mapping[Log, LogConfig],
     changes: Mapping[str, Any],
+    *,
+    as_json: bool,
 ) -> None:
     missing = [log_folder(*log) for log in logs if log not in configs]
     if missing:
         raise CommandError(
-            f"the catalogue of {arguments.directory} has no settings of {', '.join(missing)}; start the server once, "
+            f"the catalogue of {directory} has no settings of {', '.join(missing)}; start the server once, "
             "which adds them, and stop it"
         )
     try:
-        done = configure_logs(arguments.directory, logs, changes)
+        done = configure_logs(directory, logs, changes)
     except StoreLocked as error:
         raise CommandError(
-            f"{error}; it has to be stopped first, then the change counts from its next start"
+            f"{error}; stop it first, then the change takes effect at its next start"
         ) from error
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
-    if arguments.json:
-        print_json({"logs": [_json(log, one.after, _differences(one)) for log, one in done.items()]})
+    if as_json:
+        print_json(
+            {
+                "path": str(directory),
+                "logs": [_json(log, one.after, _differences(one)) for log, one in done.items()],
+            }
+        )
     else:
         _print_changes(done, changes)
 
 
 def _differences(done: Configured) -> dict[str, tuple[Any, Any]]:
-    """Old and new value of each setting that has another one now."""
+    """Return old and new value of each setting that has changed."""
     pairs = {name: (getattr(done.before, name), getattr(done.after, name)) for name in _SETTINGS}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -143,11 +152,11 @@ def _print_changes(done: Mapping[Log, Configured], changes: Mapping[str, Any]) -
                 old, new = changed[name]
                 print(f"{log_folder(*log)}: {name} {_text(name, old)} -> {_text(name, new)}")
             else:
-                print(f"{log_folder(*log)}: {name} is {_text(name, changes[name])} already")
+                print(f"{log_folder(*log)}: {name} is already {_text(name, changes[name])}")
     names = {name for changed in differences.values() for name in changed}
     if names:
-        then = "; what retention lets go is deleted then" if names & set(_RETENTION) else ""
-        print(f"this counts from the next start of the server on{then}")
+        then = "; what retention does not keep is deleted then" if names & set(_RETENTION) else ""
+        print(f"takes effect at the next start of the server{then}")
 
 
 def _print_differences(logs: Sequence[Log], configs: Mapping[Log, LogConfig]) -> None:
@@ -167,7 +176,7 @@ def _difference(config: LogConfig | None) -> str:
 
 
 def _print_settings(logs: Sequence[Log], configs: Mapping[Log, LogConfig]) -> None:
-    """A table for all partitions that have the same settings."""
+    """Print a table for all partitions that have the same settings."""
     alike: dict[LogConfig | None, list[Log]] = {}
     for log in logs:
         alike.setdefault(configs.get(log), []).append(log)
@@ -187,7 +196,7 @@ def _print_settings(logs: Sequence[Log], configs: Mapping[Log, LogConfig]) -> No
 
 
 def _unknown() -> str:
-    return "not in the catalogue; the next start of the server gives it those of its configuration"
+    return "not in the catalogue; the next start of the server gives it the settings of its configuration"
 
 
 def _json(
@@ -204,18 +213,7 @@ def _json(
 
 
 def _text(name: str, value: Any) -> str:
-    """A value as one word, which can be typed again. A time has its unit: a `7` that was meant as days is seen."""
+    """Return a value as one word that can be typed again, a time with its unit."""
     if name.endswith("_ms") and 0 < value < 1000:
         return f"{value}ms"
     return as_typed(value, name).replace(" ", "")
-
-
-def _described() -> str:
-    return "\n".join(_paragraph(setting) for setting in _SETTINGS.values())
-
-
-def _paragraph(setting: Setting) -> str:
-    indent = " " * 25
-    return textwrap.fill(
-        f"  {setting.key:<22} {setting.describe()}", 98, subsequent_indent=indent, break_on_hyphens=False
-    )

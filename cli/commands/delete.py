@@ -1,41 +1,45 @@
-"""`timestone delete`: delete a log with all its records, after saying what that is.
+"""`timestone delete`: delete a log with all its records, after asking.
 
-Needs the store for itself: whoever owns it writes to the log.
+Needs the store for itself: an owner writes to the log.
 """
 
-import argparse
 import sys
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Self
+
+import click
 
 import timestone
 from timestone.format.names import log_folder
 from timestone.view import LogView, view_store
 
 from ..errors import CommandError, UsageError
+from ..group import Command
 from ..input.log_names import open_log
+from ..input.parameters import COUNT, DIRECTORY
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
-from ..parser import given_count, given_path
 from ..units import format_bytes, format_count
 
 EXAMPLES = """\
-examples:
-  timestone delete data telemetry               says what is in it, and asks
-  timestone delete data telemetry --yes         does not ask: for scripts
+Examples:
+  timestone delete data telemetry               say what is in it, and ask
+  timestone delete data telemetry --yes         do not ask: for scripts
   timestone delete data telemetry --partition 3
   timestone delete data telemetry --yes --json | jq .end_offset
 
-Records, settings and the places of named readers go; there is no way back. Other logs are not
-touched. A log that is made under the name afterwards begins at offset 0. While `timestone serve`
-runs on the store, stop it first. To keep the log and to delete what is old, set retention.
+Records, settings and the positions of named readers are deleted; this cannot be
+undone. Other logs are not touched. A log created under the same name later
+begins at offset 0. Stop `timestone serve` first if it runs on the store. To
+keep the log and delete what is old, set its retention.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """What goes with a log, in the words of `inspect --json`."""
+    """What is deleted with a log, under the keys of `inspect --json`."""
 
     log: str
     partition: int
@@ -66,44 +70,36 @@ class _Contents:
         return f"{what}, {format_count(len(self.readers), 'named reader')}" if self.readers else what
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `delete`."""
-    parser.description = "Delete a log with all its records."
-    parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store; no process may own it")
-    parser.add_argument("log", metavar="LOG", help="the log's name")
-    parser.add_argument(
-        "--partition", metavar="N", type=given_count, default=0, help="partition of the log (default: 0)"
-    )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object that says what was deleted"
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Say what will go, ask, and delete it."""
-    folder = log_folder(arguments.log, arguments.partition)
-    with closing(view_store(arguments.directory)) as view:
-        contents = _Contents.of(open_log(view, arguments.log, arguments.partition))
-    if not arguments.yes:
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("directory", metavar="DIR", type=DIRECTORY, help="The store; no process may own it.")
+@click.argument("log", metavar="LOG", help="The log's name.")
+@click.option("--partition", metavar="N", type=COUNT, default=0, help="The partition of the log.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(directory: Path, log: str, partition: int, yes: bool, as_json: bool) -> None:
+    """Delete a log with all its records."""
+    folder = log_folder(log, partition)
+    with closing(view_store(directory)) as view:
+        contents = _Contents.of(open_log(view, log, partition))
+    if not yes:
         _ask(folder, str(contents))
     with (
         ProgressLine() as progress,
-        timestone.open(arguments.directory, create=False, progress=progress.segments) as store,
+        timestone.open(directory, create=False, progress=progress.segments) as store,
     ):
-        store.delete_log(arguments.log, arguments.partition)
-    if arguments.json:
-        print_json({"path": str(arguments.directory), **asdict(contents)})
+        store.delete_log(log, partition)
+    if as_json:
+        print_json({"path": str(directory), **asdict(contents)})
     else:
         print(f"{folder} is deleted: {contents}")
-    return 0
 
 
 def _ask(folder: str, what: str) -> None:
     if not sys.stdin.isatty():
-        raise UsageError(f"nobody can be asked whether {folder} may go ({what}); say --yes")
-    # On standard error: what is asked is no result, and a program may be reading that.
+        raise UsageError(
+            f"cannot ask whether to delete {folder} ({what}): standard input is not a terminal; add --yes"
+        )
+    # On standard error: the question is not a result, and a program may read that.
     print(f"{folder}: {what}", f"type {folder} to delete it: ", sep="\n", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer:  # Ctrl-D

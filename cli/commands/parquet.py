@@ -3,19 +3,19 @@
 Prints what the keeper of side files does; decides nothing itself. Works through a view: the store may have an owner.
 """
 
-import argparse
 import json
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timestone.config import MIB
+import click
 
 from ..errors import CommandError
+from ..group import Command
+from ..input.parameters import DIRECTORY, duration_ms, size_bytes
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
-from ..parser import given_count, given_path
 from ..process.interrupts import Interrupts
 from ..units import format_bytes, format_count
 
@@ -26,52 +26,44 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 EXAMPLES = """\
-examples:
-  timestone parquet data               once: from cron, or before a large query
-  timestone parquet data --follow      each segment soon after it is sealed, beside a server
+Examples:
+  timestone parquet data              once: from cron, or before a large query
+  timestone parquet data --follow     each segment soon after it is sealed
   timestone parquet data --json | jq -r '.files[].path'
 
-The files lie in data/parquet/LOG-PARTITION. Spark reads them, and the log behind them, with
-pyspark_timestone.history.read_history. What retention has deleted or compaction has rewritten
-is not read any more at once; its file goes --keep seconds later.
+The files are in data/parquet/LOG-PARTITION. Spark reads them, and the log
+behind them, with pyspark_timestone.history.read_history. A file whose segment
+was deleted by retention or rewritten by compaction is not read any more; it is
+removed after --keep.
 """
 _LOOK_S = 10.0
 _STEP_S = 0.2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `parquet`."""
-    parser.description = "Keep a Parquet file of each sealed segment, beside the log and its owner."
-    parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store")
-    parser.add_argument(
-        "--follow", action="store_true", help=f"go on: look every {_LOOK_S:.0f} seconds, until interrupted"
-    )
-    parser.add_argument(
-        "--keep",
-        dest="keep_s",
-        metavar="SECONDS",
-        type=given_count,
-        default=600,
-        help="how long a file that is not needed any more stays for queries that run (default: 600)",
-    )
-    parser.add_argument(
-        "--min-free",
-        dest="min_free_mib",
-        metavar="MIB",
-        type=given_count,
-        default=64,
-        help="write nothing that would leave less space than this (default: 64)",
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object; with --follow, a line of JSON for each file",
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Write and remove files until there is nothing to do, or for good; returns the exit code."""
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("directory", metavar="DIR", type=DIRECTORY, help="The store.")
+@click.option("--follow", is_flag=True, help=f"Look again every {_LOOK_S:.0f} seconds, until interrupted.")
+@click.option(
+    "--keep",
+    "keep_ms",
+    metavar="DURATION",
+    type=duration_ms("s"),
+    default="10min",
+    help="How long a file that is not needed any more stays for running queries. Without a unit: seconds.",
+)
+@click.option(
+    "--min-free",
+    "min_free_bytes",
+    metavar="SIZE",
+    type=size_bytes("MiB"),
+    default="64MiB",
+    help="Write nothing that would leave less space than this. Without a unit: MiB.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object; with --follow, one for each file."
+)
+def command(directory: Path, follow: bool, keep_ms: int, min_free_bytes: int, as_json: bool) -> int:
+    """Keep a Parquet file of each sealed segment, beside the log and its owner."""
     try:
         from pyspark_timestone.errors import SideFilesBusy
         from pyspark_timestone.side_files.keeper import SideFileKeeper
@@ -79,17 +71,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(
             f"side files need {error.name}, which is not installed: pip install 'timestone[arrow]'"
         ) from None
-    keeper = SideFileKeeper(
-        arguments.directory, keep_s=arguments.keep_s, min_free_bytes=arguments.min_free_mib * MIB
-    )
+    keeper = SideFileKeeper(directory, keep_s=keep_ms / 1000, min_free_bytes=min_free_bytes)
     files: list[dict[str, Any]] = []
     try:
         with Interrupts() as interrupts, ProgressLine() as progress, keeper:
 
             def written(segment: "SegmentIdentity", path: Path) -> None:
-                if not arguments.json:
+                if not as_json:
                     print(_line(segment, path), flush=True)
-                elif arguments.follow:
+                elif follow:
                     print(json.dumps(_file_json(segment, path)), flush=True)
                 else:
                     progress.show(_line(segment, path))
@@ -97,14 +87,14 @@ def run(arguments: argparse.Namespace) -> int:
 
             while True:
                 found = keeper.run(written=written, stop=lambda: interrupts.requested)
-                if interrupts.requested or not arguments.follow:
+                if interrupts.requested or not follow:
                     break
                 _rest(interrupts)
     except SideFilesBusy as error:
         raise CommandError(str(error)) from None
-    if arguments.json and not arguments.follow:
-        print_json({"path": str(arguments.directory), "files": files, **asdict(found)})
-    elif not arguments.follow:
+    if as_json and not follow:
+        print_json({"path": str(directory), "files": files, **asdict(found)})
+    elif not follow:
         print(
             f"{format_count(found.written, 'file')} written, {found.there:,} were there, {found.removed:,} removed"
             + (f", {format_count(found.left_out, 'segment')} left out" if found.left_out else "")

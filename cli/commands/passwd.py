@@ -1,12 +1,14 @@
 """`timestone passwd`: users and passwords for the MQTT front.
 
-Passwords are typed or come through standard input, never on the command line, where everybody on the machine could read
-them. The file itself is the business of the front; this is the one command that knows it.
+Passwords are typed or read from standard input. They are never options, which every user of the machine can see. The
+format of the file belongs to the front; this is the one command that knows it.
 """
 
-import argparse
 import getpass
 import sys
+from pathlib import Path
+
+import click
 
 from mqtt_front.runtime.optional import MissingExtra
 from mqtt_front.security.password_file import (
@@ -18,59 +20,51 @@ from mqtt_front.security.password_file import (
 )
 
 from ..errors import CommandError, UsageError
-from ..parser import given_path
+from ..group import Command
+from ..input.parameters import FILE
 
 EXAMPLES = """\
-examples:
-  timestone passwd passwords alice               asks for the password, twice
-  pwgen -s 32 1 | timestone passwd passwords dev the first line of standard input
-  timestone passwd passwords sensor --scram      for MQTT 5 clients that use SCRAM-SHA-256
+Examples:
+  timestone passwd passwords alice           ask for the password, twice
+  pwgen -s 32 1 | timestone passwd passwords dev   read it from standard input
+  timestone passwd passwords sensor --scram  for MQTT 5 clients with SCRAM
   timestone passwd passwords alice --delete
 
-A server that uses the file takes changes over at SIGHUP: kill -HUP PID. Files of mosquitto can
-be changed as well; their hashes stay until a password is set anew.
+A server that uses the file reads it again at SIGHUP: kill -HUP PID. Files of
+mosquitto can be changed, too; their hashes stay until a password is set.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `passwd`."""
-    parser.description = "Set the password of a user in a password file, with argon2id."
-    parser.epilog = EXAMPLES
-    parser.add_argument(
-        "file", metavar="FILE", type=given_path, help="the password file; created when missing"
-    )
-    parser.add_argument("user", metavar="USER", help="whose password it is")
-    parser.add_argument(
-        "--scram",
-        action="store_true",
-        help="keep the password as SCRAM-SHA-256 needs it instead of with argon2id; clients may use either way then",
-    )
-    parser.add_argument("--delete", action="store_true", help="take the user out of the file instead")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Change the file; 0 when it is on the disk."""
-    path, user = arguments.file, arguments.user
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("file", metavar="FILE", type=FILE, help="The password file; created when missing.")
+@click.argument("user", metavar="USER", help="The name of the user.")
+@click.option(
+    "--scram",
+    is_flag=True,
+    help="Store the password as SCRAM-SHA-256 needs it instead of with argon2id; clients may then use either way.",
+)
+@click.option("--delete", is_flag=True, help="Remove the user from the file.")
+def command(file: Path, user: str, scram: bool, delete: bool) -> None:
+    """Set the password of a user in a password file, with argon2id."""
     try:
         validate_user(user)
     except ValueError as error:
         raise UsageError(str(error)) from None
     try:
-        if arguments.delete:
-            remove_user(path, user)
-            print(f"{path}: {user} is gone")
+        if delete:
+            remove_user(file, user)
+            print(f"{file}: removed {user}")
         else:
-            new = set_password(path, user, _password(), scram=arguments.scram)
-            print(f"{path}: {user} is new" if new else f"{path}: {user} has a new password")
+            new = set_password(file, user, _password(), scram=scram)
+            print(f"{file}: added {user}" if new else f"{file}: changed the password of {user}")
     except UnknownUser:
-        raise CommandError(f"{path}: there is no user {user!r}") from None
+        raise CommandError(f"{file}: unknown user {user!r}") from None
     except (BadPasswordFile, MissingExtra) as error:
         raise CommandError(str(error)) from None
-    return 0
 
 
 def _password() -> bytes:
-    """Asked for twice on a terminal, else the first line of standard input, which may hold any bytes but a newline."""
+    """Ask twice on a terminal, else read the first line of standard input, which may hold any bytes but a newline."""
     if not sys.stdin.isatty():
         line = sys.stdin.buffer.readline()
         password = line.removesuffix(b"\n").removesuffix(b"\r")
@@ -79,7 +73,7 @@ def _password() -> bytes:
         if password and _typed("Once more: ") != password:
             raise CommandError("the passwords differ; nothing was changed")
     if not password:
-        raise CommandError("an empty password; nothing was changed")
+        raise CommandError("the password is empty; nothing was changed")
     return password
 
 

@@ -1,21 +1,22 @@
 """`timestone pipeline`: from the records of a log to tables, and what keeps those tables right.
 
-One inner command a verb. Here they are named, their errors are turned into lines and their results are shown; the work
-is done in `timestone_pipeline`.
+The commands, their errors and their output. `timestone_pipeline` does the work.
 """
 
-import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 import timestone
 
 from ..errors import CommandError, UsageError
-from ..input.positions import parse_position
+from ..group import Group
+from ..input.parameters import FILE, Parsed
+from ..input.positions import parse_time_us
 from ..output.json_object import print_json
-from ..parser import given_path
 from ..process.interrupts import Interrupts, killable
 from ..units import format_count
 
@@ -28,79 +29,187 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 EXAMPLES = """\
-examples:
-  timestone pipeline run                     settings in ./pipeline.toml, until Ctrl-C
-  timestone pipeline run --once              what is there now, then stop
-  timestone pipeline status                  rows, lag, dead letters
-  timestone pipeline VERB --help             options and examples of a verb
+Examples:
+  timestone pipeline run              settings in ./pipeline.toml, until Ctrl-C
+  timestone pipeline run --once       what is there now, then stop
+  timestone pipeline status           rows, lag, dead letters
+  timestone pipeline COMMAND --help   options and examples of a command
 
-The tables: bronze (every record as it came), clean (messages, each once), dead_letters and
-duplicates (the rest of bronze), late (messages that missed their window), windows, last (the
-newest message of each device). docs/pipeline.md has all of it.
+The tables: bronze (every record as it came), clean (messages, each once),
+dead_letters and duplicates (the rest of bronze), late (messages that missed
+their window), windows, last (the newest message of each device). See
+docs/pipeline.md.
 """
 
 _RUN = """\
-examples:
+Examples:
   timestone pipeline run --config plant.toml
-  timestone pipeline run --once --final      a log that has ended: close all windows too
-  spark-submit submit_pipeline.py run        on a cluster; the file has two lines, see the docs
+  timestone pipeline run --once --final  close all windows: the log has ended
+  spark-submit submit_pipeline.py run    on a cluster; see docs/pipeline.md
 
-May be killed at any moment and started again: each record is in the tables once.
+The command may be killed at any moment and started again: each record is in the
+tables once.
 """
 _BACKFILL = """\
-examples:
-  timestone pipeline backfill                windows that have late messages
-  timestone pipeline backfill --from 2026-07-01T00:00:00Z --to 2026-07-02T00:00:00Z
+Examples:
+  timestone pipeline backfill              windows that have late messages
+  timestone pipeline backfill --from 2026-07-01T00:00:00Z \\
+                              --to 2026-07-02T00:00:00Z
 
-Computes closed windows again from clean, also while the stream runs. The times are those of
-the events. Twice gives the same tables as once.
+Computes closed windows again from clean, also while the stream runs. The times
+are those of the events. Running it twice gives the same tables as once.
 """
 _REPROCESS = """\
-examples:
-  timestone pipeline reprocess               the dead letters, with the schema as it is now
+Examples:
+  timestone pipeline reprocess             the dead letters, with today's schema
   timestone pipeline reprocess --all --from 2026-07-01T00:00:00Z
 
-Parses records again and brings the messages that come out of it into their windows. The times
-are those of the arrival. With --all every record in bronze is parsed, not just dead letters.
+Parses records again and adds the resulting messages to their windows. The times
+are those of the arrival. With --all every record in bronze is parsed, not only
+dead letters.
 """
 _COMPACT = """\
-examples:
-  timestone pipeline compact                 once an hour or a day, also while the stream runs
+Examples:
+  timestone pipeline compact   once an hour or a day, also while it runs
 
-Merges small files, deletes files that were replaced long enough ago, shortens the ledger.
-Needs no Java.
+Merges small files, deletes files that were replaced long enough ago, shortens
+the ledger. Needs no Java.
 """
 _STATUS = """\
-examples:
+Examples:
   timestone pipeline status
   timestone pipeline status --json | jq '.logs[].lag'
 
-Needs no Java and disturbs nobody. Exit code 1 when the counts of the tables do not add up, and
-where there are none.
+Needs no Java and disturbs no other process. Exit code 1 when the counts of the
+tables do not add up, or when there are no tables.
 """
+_TIME = Parsed("time", parse_time_us)
+_config_option = click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    type=FILE,
+    help="The settings.  [default: pipeline.toml, if it exists]",
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verbs."""
-    parser.description = "Turn the records of a log into tables that are exact, and keep them so."
-    parser.epilog = EXAMPLES
-    verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
-    add = partial(_add, verbs)
-    one = add("run", "bring what the log has into the tables, and go on", _RUN)
-    one.add_argument("--once", action="store_true", help="stop when all is in the tables that is there now")
-    one.add_argument("--final", action="store_true", help="with --once: the log has ended, close all windows")
-    one = add("backfill", "compute windows again, with the messages that came late", _BACKFILL)
-    _add_range(one, "event time")
-    one = add("status", "rows, files, lag, dead letters by reason", _STATUS)
-    one.add_argument("--json", action="store_true", help="print one JSON object")
-    add("compact", "merge small files and delete what was replaced", _COMPACT)
-    one = add("reprocess", "parse dead letters again, or everything", _REPROCESS)
-    _add_range(one, "arrival")
-    one.add_argument("--all", action="store_true", help="every record in bronze, not just dead letters")
+@click.group(cls=Group, epilog=EXAMPLES)
+def command() -> None:
+    """Turn the records of a log into tables that are exact, and keep them so."""
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Do what the verb says; 0, or 1 from a `status` that does not add up."""
+@command.command(epilog=_RUN)
+@_config_option
+@click.option("--once", is_flag=True, help="Stop when all that is there now is in the tables.")
+@click.option("--final", is_flag=True, help="With --once: the log has ended, close all windows.")
+def run(file: Path | None, once: bool, final: bool) -> int:
+    """Bring the records of the log into the tables, until Ctrl-C."""
+    if final and not once:
+        raise UsageError("--final closes windows for good and needs --once")
+    with _pipeline(file) as config:
+        from timestone_pipeline import run as run_pipeline
+
+        # A wrong path of the store is reported before Java starts and before tables of nothing are made.
+        timestone.view(config.source.path).close()
+        with _spark(config) as spark, Interrupts() as interrupts:
+            run_pipeline(
+                config,
+                spark,
+                once=once,
+                final=final,
+                committed=_say_commit,
+                stop=lambda: interrupts.requested,
+            )
+    # A signal is how a run that follows the log ends; one of --once has not done what it was asked for.
+    return interrupts.exit_code if once else 0
+
+
+@command.command(epilog=_BACKFILL)
+@_config_option
+@click.option(
+    "--from", "since_us", metavar="TIME", type=_TIME, help="Event time at or after this RFC 3339 time."
+)
+@click.option("--to", "until_us", metavar="TIME", type=_TIME, help="Event time before this RFC 3339 time.")
+def backfill(file: Path | None, since_us: int | None, until_us: int | None) -> None:
+    """Compute windows again, with the messages that came late."""
+    if (since_us is None) != (until_us is None):
+        raise UsageError(
+            "--from and --to are needed together; without both, the windows of late messages are meant"
+        )
+    with _pipeline(file) as config:
+        from timestone_pipeline import Span
+        from timestone_pipeline import backfill as run_backfill
+
+        span = None if since_us is None or until_us is None else Span(since_us, until_us)
+        if span is not None and span.start_us >= span.end_us:
+            raise UsageError("--from is not before --to")
+        with _maintenance(file, config) as warehouse:
+            if span is None and not warehouse.ledger.state().of("late"):
+                _say_commit(None)  # known without waiting for Java
+                return
+            with _spark(config) as spark:
+                _say_commit(run_backfill(config, warehouse, spark, span))
+
+
+@command.command(epilog=_STATUS)
+@_config_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def status(file: Path | None, as_json: bool) -> int:
+    """Show rows, files, lag, and dead letters by reason."""
+    with _pipeline(file) as config:
+        from timestone_pipeline import status as read_status
+
+        from ..output.pipeline_table import print_status
+
+        found = read_status(config, _tables(file, config))
+        if as_json:
+            print_json(found.to_json())
+        else:
+            print_status(config.tables.path, found)
+    return 0 if found.exact else 1
+
+
+@command.command(epilog=_COMPACT)
+@_config_option
+def compact(file: Path | None) -> None:
+    """Merge small files and delete what was replaced."""
+    with _pipeline(file) as config:
+        from timestone_pipeline import compact as run_compact
+
+        commits: list[Commit] = []
+
+        def compacted(commit: "Commit") -> None:
+            commits.append(commit)
+            _say_commit(commit)
+
+        with _maintenance(file, config) as warehouse:
+            run_compact(config, warehouse, compacted)
+        if not commits:
+            _say_commit(None)
+
+
+@command.command(epilog=_REPROCESS)
+@_config_option
+@click.option(
+    "--from", "since_us", metavar="TIME", type=_TIME, help="Arrival at or after this RFC 3339 time."
+)
+@click.option("--to", "until_us", metavar="TIME", type=_TIME, help="Arrival before this RFC 3339 time.")
+@click.option("--all", "everything", is_flag=True, help="Every record in bronze, not only dead letters.")
+def reprocess(file: Path | None, since_us: int | None, until_us: int | None, everything: bool) -> None:
+    """Parse dead letters again, or everything."""
+    with _pipeline(file) as config:
+        from timestone_pipeline import reprocess as run_reprocess
+
+        with _maintenance(file, config) as warehouse, _spark(config) as spark:
+            commit = run_reprocess(
+                config, warehouse, spark, since_us=since_us, until_us=until_us, everything=everything
+            )
+            _say_commit(commit)
+
+
+@contextmanager
+def _pipeline(file: Path | None) -> Iterator["PipelineConfig"]:
+    """Give the settings of the pipeline; inside, its errors become lines."""
     try:
         from timestone_pipeline import PipelineError, SparkSourceError
     except ModuleNotFoundError as error:
@@ -109,157 +218,42 @@ def run(arguments: argparse.Namespace) -> int:
         ) from None
     from ..settings.pipeline import read_pipeline_config
 
-    verbs: dict[str, Callable[[argparse.Namespace, PipelineConfig], int]] = {
-        "run": _run,
-        "backfill": _backfill,
-        "status": _status,
-        "compact": _compact,
-        "reprocess": _reprocess,
-    }
     try:
-        return verbs[arguments.verb](arguments, read_pipeline_config(arguments.config))
+        yield read_pipeline_config(file)
     except (PipelineError, SparkSourceError) as error:
         raise CommandError(" ".join(str(error).split())) from error
 
 
-def _add(
-    verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, summary: str, examples: str
-) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-    parser.epilog = examples
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        type=given_path,
-        help="the settings (default: pipeline.toml, if it is there)",
-    )
-    return parser
-
-
-def _add_range(parser: argparse.ArgumentParser, what: str) -> None:
-    for option, dest, word in (("--from", "since_us", "at or after"), ("--to", "until_us", "before")):
-        parser.add_argument(
-            option, dest=dest, metavar="TIME", type=_time_us, help=f"{what} {word} this RFC 3339 time"
-        )
-
-
-def _time_us(text: str) -> int:
-    return parse_position(f"time:{text}").value
-
-
-def _run(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
-    from timestone_pipeline import run as run_pipeline
-
-    if arguments.final and not arguments.once:
-        raise UsageError("--final closes windows for good and belongs to --once")
-    # What is no store is known before Java is there, and before tables of nothing come to be.
-    timestone.view(config.source.path).close()
-    with _spark(config) as spark, Interrupts() as interrupts:
-        run_pipeline(
-            config,
-            spark,
-            once=arguments.once,
-            final=arguments.final,
-            committed=_say_commit,
-            stop=lambda: interrupts.requested,
-        )
-    # A signal is how a run that follows the log ends; one of --once has not done what it was asked for.
-    return interrupts.exit_code if arguments.once else 0
-
-
-def _backfill(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
-    from timestone_pipeline import Span, backfill
-
-    given = (arguments.since_us, arguments.until_us)
-    if given.count(None) == 1:
-        raise UsageError("name both --from and --to, or neither for the windows of late messages")
-    span = None if None in given else Span(*given)
-    if span is not None and span.start_us >= span.end_us:
-        raise UsageError("--from is not before --to")
-    with _maintenance(arguments, config) as warehouse:
-        if span is None and not warehouse.ledger.state().of("late"):
-            _say_commit(None)  # known without waiting for Java
-            return 0
-        with _spark(config) as spark:
-            _say_commit(backfill(config, warehouse, spark, span))
-    return 0
-
-
-def _reprocess(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
-    from timestone_pipeline import reprocess
-
-    with _maintenance(arguments, config) as warehouse, _spark(config) as spark:
-        commit = reprocess(
-            config,
-            warehouse,
-            spark,
-            since_us=arguments.since_us,
-            until_us=arguments.until_us,
-            everything=arguments.all,
-        )
-        _say_commit(commit)
-    return 0
-
-
-def _compact(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
-    from timestone_pipeline import compact
-
-    commits: list[Commit] = []
-
-    def compacted(commit: "Commit") -> None:
-        commits.append(commit)
-        _say_commit(commit)
-
-    with _maintenance(arguments, config) as warehouse:
-        compact(config, warehouse, compacted)
-    if not commits:
-        _say_commit(None)
-    return 0
-
-
 @contextmanager
-def _maintenance(arguments: argparse.Namespace, config: "PipelineConfig") -> Iterator["Warehouse"]:
-    """The tables, with nobody else at their maintenance."""
+def _maintenance(file: Path | None, config: "PipelineConfig") -> Iterator["Warehouse"]:
+    """Give the tables, with no other process at their maintenance."""
     from timestone_pipeline import MAINTENANCE
 
-    warehouse = _tables(arguments, config)
+    warehouse = _tables(file, config)
     with warehouse.role(MAINTENANCE):
         yield warehouse
 
 
-def _tables(arguments: argparse.Namespace, config: "PipelineConfig") -> "Warehouse":
-    """Tables that are there. Else nobody would hear of a folder that was mistyped, or of settings not found."""
+def _tables(file: Path | None, config: "PipelineConfig") -> "Warehouse":
+    """Return tables that exist: else a mistyped folder, or settings that were not found, would go unnoticed."""
     from timestone_pipeline import open_tables
 
     from ..settings.pipeline import DEFAULT, settings_file
 
-    file = settings_file(arguments.config)
+    file = settings_file(file)
     warehouse = open_tables(config)
     if not warehouse.ledger.folder.is_dir():
-        said = f"as {file} says" if file is not None else f"the default; there is no {DEFAULT} here"
+        origin = f"from {file}" if file is not None else f"the default; there is no {DEFAULT} here"
         raise CommandError(
-            f"{warehouse.root}: there are no tables; `timestone pipeline run` makes them (tables.path, {said})"
+            f"{warehouse.root}: no tables; `timestone pipeline run` makes them (tables.path, {origin})"
         )
     return warehouse
 
 
-def _status(arguments: argparse.Namespace, config: "PipelineConfig") -> int:
-    from timestone_pipeline import status
-
-    from ..output.pipeline_table import print_status
-
-    found = status(config, _tables(arguments, config))
-    if arguments.json:
-        print_json(found.to_json())
-    else:
-        print_status(config.tables.path, found)
-    return 0 if found.exact else 1
-
-
 @contextmanager
 def _spark(config: "PipelineConfig") -> Iterator["SparkSession"]:
-    """A session that Ctrl-C may end at any moment: the tables are right whenever their process is killed, and Java ends
-    with it. Stopping Spark in order takes longer and leaves the same."""
+    """Give a session that Ctrl-C may end at any moment: the tables are right whenever their process is killed, and Java
+    ends with it. Stopping Spark in order takes longer and leaves the same."""
     from timestone_pipeline import session_of
     from timestone_pipeline.failure import SPARK_ERRORS, silence_java
 
@@ -269,12 +263,12 @@ def _spark(config: "PipelineConfig") -> Iterator["SparkSession"]:
         try:
             yield spark
         finally:
-            with suppress(*SPARK_ERRORS):  # Java is gone, and that has been told
+            with suppress(*SPARK_ERRORS):  # Java has ended, which was reported
                 spark.stop()
 
 
 def _say_commit(commit: "Commit | None") -> None:
-    """A line a commit: under a supervisor it goes into a file, where a line that changes is of no use."""
+    """Print a line a commit: under a supervisor it goes into a file, where a line that changes is of no use."""
     if commit is None:
         print("nothing to do", flush=True)
         return

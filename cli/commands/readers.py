@@ -1,13 +1,14 @@
-"""`timestone readers`: who has read how far, who pins retention, and how to let go of one that nobody uses any more.
+"""`timestone readers`: how far named readers are and what they pin; release a pin, forget a reader.
 
-Works beside the process that owns the store, which looks at the pins again every few seconds.
+Works beside the process that owns the store, which reads the pins again every few seconds.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import click
 
 from timestone.errors import CorruptLog
 from timestone.format.names import log_folder
@@ -16,78 +17,70 @@ from timestone.repair.inspection import inspect_store
 from timestone.view import StoreView, view_store
 
 from ..errors import CommandError, UsageError
+from ..group import Command
+from ..input.parameters import DIRECTORY
 from ..output.inspect_table import print_readers
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
-from ..parser import given_path
 
 EXAMPLES = """\
-examples:
-  timestone readers data                                who has read how far, and what is pinned
-  timestone readers data --release billing              retention need not wait for it any more
+Examples:
+  timestone readers data                    positions, lag and pins
+  timestone readers data --release billing  let retention delete what it pins
   timestone readers data --forget billing --log telemetry-0
   timestone readers data --json | jq '.readers[].lag'
 
-A reader keeps its place in the log: the offset that it reads next. With a pin, retention waits for
-it, up to a limit. --release takes the pin away and leaves the place; a reader that is still in use
-pins again with its next commit. --forget removes both: the next one of that name begins anew.
+The position of a reader is the offset that it reads next. With a pin, retention
+waits for the reader, up to a limit. --release removes the pin and keeps the
+position; a reader that is still in use pins again with its next commit.
+--forget removes both: the next reader of that name starts afresh.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `readers`."""
-    parser.description = "Show the named readers of a store, release what they pin, or forget them."
-    parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=given_path, help="the store; it may have an owner")
-    parser.add_argument(
-        "--log", metavar="NAME", help="only of this log, or of one partition such as telemetry-0"
-    )
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--release", metavar="READER", help="take its pin away, and leave its place")
-    action.add_argument("--forget", metavar="READER", help="remove its place, and its pin")
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object with the readers, or with what was done to them",
-    )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Show readers, or change what was asked; returns the exit code."""
-    if arguments.release is None and arguments.forget is None:
-        _show(arguments.directory, arguments.log, json=arguments.json)
-        return 0
-    with closing(view_store(arguments.directory)) as view:
-        if arguments.release is not None:
-            changes = _release(view, _chosen(view, arguments.release, arguments.log))
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("directory", metavar="DIR", type=DIRECTORY, help="The store; it may have an owner.")
+@click.option("--log", metavar="LOG", help="Only of this log, or of one partition such as telemetry-0.")
+@click.option("--release", metavar="READER", help="Remove its pin and keep its position.")
+@click.option("--forget", metavar="READER", help="Remove its position and its pin.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(directory: Path, log: str | None, release: str | None, forget: str | None, as_json: bool) -> None:
+    """Show the named readers of a store, release what they pin, or forget them."""
+    if release is not None and forget is not None:
+        raise UsageError("--release and --forget exclude each other")
+    if release is None and forget is None:
+        _show(directory, log, as_json=as_json)
+        return
+    with closing(view_store(directory)) as view:
+        if release is not None:
+            changes = _release(view, _chosen(view, release, log))
         else:
-            changes = _forget(view, arguments.forget, arguments.log)
+            assert forget is not None
+            changes = _forget(view, forget, log)
         changed = []
         for reader, sentence in changes:
             changed.append(reader)
-            if not arguments.json:
+            if not as_json:
                 print(sentence)
-    if arguments.json:
-        print_json({"path": str(arguments.directory), "readers": changed})
-    return 0
+    if as_json:
+        print_json({"path": str(directory), "readers": changed})
 
 
-def _show(directory: Path, log: str | None, *, json: bool) -> None:
+def _show(directory: Path, log: str | None, *, as_json: bool) -> None:
     with ProgressLine() as progress:
         report = inspect_store(directory, log=log, progress=progress.segments)
     if report.notes:
         raise CommandError(report.notes[0])
-    if json:
+    if as_json:
         found = report.to_json()
         print_json({"path": found["path"], "readers": found["readers"]})
     elif report.readers:
         print_readers(report.readers)
     else:
-        print("no named reader has committed")
+        print("no named readers")
 
 
 def _release(view: StoreView, readers: Sequence[ReaderId]) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each reader as soon as its pin is gone, for a program and for a person."""
+    """Yield each reader once its pin is gone: for a program, and as a sentence."""
     for reader in readers:
         found = view.committed(reader)
         where = f"reader {reader.name!r} of {log_folder(reader.log, reader.partition)}"
@@ -96,34 +89,32 @@ def _release(view: StoreView, readers: Sequence[ReaderId]) -> Iterator[tuple[dic
             yield {**reader._asdict(), "offset": offset, "is_released": False}, f"{where} has no pin"
         else:
             view.commit_readers({reader: found.offset})
-            sentence = f"{where}: its pin is released; it goes on at offset {found.offset}"
+            sentence = f"{where}: pin released; its position stays at offset {found.offset}"
             yield {**reader._asdict(), "offset": offset, "is_released": True}, sentence
 
 
 def _forget(view: StoreView, name: str, log: str | None) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each reader once they are gone, for a program and for a person."""
+    """Yield each reader once all are gone: for a program, and as a sentence."""
     try:
         readers = _chosen(view, name, log)
     except CorruptLog:
-        # What cannot be read can still be removed, if it is said which.
+        # What cannot be read can still be removed when the log is named.
         readers = [ReaderId(*one, name) for one in _logs(view, log)] if log is not None else []
         if not readers:
             raise
     view.forget_readers(readers)
     for reader in readers:
-        sentence = f"reader {name!r} of {log_folder(reader.log, reader.partition)} is forgotten"
+        sentence = f"reader {name!r} of {log_folder(reader.log, reader.partition)} forgotten"
         yield {**reader._asdict(), "is_forgotten": True}, sentence
 
 
 def _chosen(view: StoreView, name: str, log: str | None) -> list[ReaderId]:
-    """The readers of a name: a consumer of several logs has one for each."""
+    """Return the readers of a name: a consumer of several logs has one for each."""
     logs = _logs(view, log)
     readers = [one for one in view.readers() if one.name == name and one[:2] in logs]
     if not readers:
         known = sorted({one.name for one in view.readers() if one[:2] in logs})
-        raise CommandError(
-            f"no reader {name!r}; " + (f"there are {', '.join(known)}" if known else "there are none")
-        )
+        raise CommandError(f"no reader {name!r}; the store has {', '.join(known) or 'none'}")
     return readers
 
 

@@ -1,61 +1,59 @@
-"""`timestone salvage`: copy everything that can still be proved out of a damaged store, into a new one.
+"""`timestone salvage`: copy everything that can be verified out of a damaged store, into a new one.
 
-Renders what `timestone.repair.salvage` did; decides nothing itself. The original is only read.
+Renders what `timestone.salvage` did; decides nothing itself. The original is only read.
 """
 
-import argparse
 from pathlib import Path
+
+import click
 
 from timestone.repair.salvage import REPORT_NAME, salvage_store
 from timestone.repair.salvage_report import EXIT_LOSSES, EXIT_WHOLE, LogSalvage, SalvageReport
 
 from ..errors import UsageError
+from ..group import Command
+from ..input.parameters import DIRECTORY
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
-from ..parser import given_path
 from ..units import format_bytes, format_count
 
 EXAMPLES = """\
-examples:
-  timestone salvage data rescued        a new store in ./rescued; the report is in salvage.json
+Examples:
+  timestone salvage data rescued     a new store in ./rescued, with the report
+                                     in salvage.json
   timestone salvage data rescued --json | jq '.logs[].lost'
-  timestone inspect rescued --deep      is the copy sound? (it is)
+  timestone inspect rescued --deep   verify the copy
 
-Reads every byte of the store and keeps each record whose index entry and bytes hold, also
-from the .lost files that a recovery has put aside. Offsets, times, topics and headers stay as
-they were; where records are lost, offsets are missing. Sessions, settings and named readers
-come along. The original is not changed; no process may own it.
-Exit codes: 0 everything was saved, 3 something was lost, 4 nothing was saved, 1 it could not be
-done, 64 wrong usage.
+Reads every byte of the store and keeps each record whose index entry and bytes
+can be verified, also from the .lost files that a recovery has put aside.
+Offsets, times, topics and headers stay as they were; where records are lost,
+offsets are missing. Sessions, settings and named readers are copied. The
+original is not changed; no process may own it.
+
+Exit codes: 0 everything was saved, 3 something was lost, 4 nothing was saved,
+1 failed, 64 wrong usage.
 """
 _SHOWN = 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `salvage`."""
-    parser.description = "Copy all that can still be proved out of a damaged store, into a new one."
-    parser.epilog = EXAMPLES
-    parser.add_argument("directory", metavar="DIR", type=given_path, help="the damaged store; only read")
-    parser.add_argument(
-        "target", metavar="OUT", type=given_path, help="where the copy goes; must not exist yet"
-    )
-    parser.add_argument("--json", action="store_true", help="print the whole report as one JSON object")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Copy, say what was saved and what was not, and say it with the exit code."""
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("directory", metavar="DIR", type=DIRECTORY, help="The damaged store; only read.")
+@click.argument("target", metavar="OUT", type=DIRECTORY, help="Where the copy goes; must not exist.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole report as one JSON object.")
+def command(directory: Path, target: Path, as_json: bool) -> int:
+    """Copy all that can be verified out of a damaged store, into a new one."""
     try:
         with ProgressLine() as progress:
             report = salvage_store(
-                arguments.directory,
-                arguments.target,
+                directory,
+                target,
                 progress=lambda log, done, total: progress.show(
                     f"{log}: {format_bytes(done)} of {format_bytes(total)} read"
                 ),
             )
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if arguments.json:
+    if as_json:
         print_json(report.to_json())
     else:
         _print(report)
@@ -84,7 +82,7 @@ def _saved(log: LogSalvage) -> str:
         return f"nothing was saved: {log.error}"
     return (
         f"{format_count(log.records, 'record')} saved, {format_bytes(log.bytes)}, "
-        f"offsets from {log.start_offset} on; goes on at {log.next_offset}"
+        f"offsets from {log.start_offset}; the next offset is {log.next_offset}"
     )
 
 

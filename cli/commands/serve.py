@@ -1,9 +1,8 @@
-"""`timestone serve`: own a store and run every installed front on it, until a signal says stop.
+"""`timestone serve`: own a store and run every installed front on it, until a signal stops it.
 
 Opens the store and reports what happens. `settings/serve.py` declares the settings, `server/server.py` runs the fronts.
 """
 
-import argparse
 import asyncio
 import importlib
 import json
@@ -14,39 +13,47 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 import timestone
-from timestone.config import Ack
-from timestone.errors import TimestoneError
-from timestone.fronts import ENTRY_POINT_GROUP, Front
-from timestone.kernel import loops
+from timestone.config import Ack, StoreConfig
+from timestone.errors import NotAStore, TimestoneError
+from timestone.fronts import ENTRY_POINT_GROUP, Checking, Front
 from timestone.kernel.allocator_tuning import keep_freed_memory
 from timestone.store import Store
 
-from ..errors import CommandError
-from ..parser import given_path
-from ..process.version import timestone_version
+from ..errors import CommandError, UsageError
+from ..group import Command
+from ..input.parameters import FILE
+from ..process.version import kernel_line, timestone_version
 from ..server.fronts import installed_fronts
 from ..server.metrics import MetricsPage
 from ..server.server import Server, Service
 from ..server.service_manager import ServiceManager
+from ..settings.options import given_texts, setting_options
 from ..settings.serve import ServeSettings, catalogue, front_settings, serve_settings, store_config
 from ..settings.sources import read_configuration
 from ..units import format_count
 
 EXAMPLES = """\
-examples:
-  timestone serve                            data in ./timestone-data, MQTT on 127.0.0.1:1883
+Examples:
+  timestone serve                            data in ./timestone-data, MQTT on
+                                             127.0.0.1:1883
   timestone serve --data /var/lib/timestone --mqtt 127.0.0.1:0 --ack written
-  timestone serve --config timestone.toml    every option can stand in the file
-  TIMESTONE_DATA=/srv/log timestone serve    ... or in the environment, in capitals
+  timestone serve --config timestone.toml    every option can be in the file
+  TIMESTONE_DATA=/srv/log timestone serve    and in the environment
 
-An option goes before the environment, the environment before the file. In the file, --data and
---ack stand at the top, and the first word of the others is their table: --store-tail-bytes is
-`tail_bytes` in [store]. Sizes and times may have units: "64 MiB", "7 d".
+An option overrides the environment, the environment overrides the file. In the
+file, the options under "Server" are at the top; the first word of all others is
+their table: --store-tail-bytes is `tail_bytes` in [store].
 
-SIGTERM and SIGINT stop the server: no new clients, what was accepted is synced, segments are
-sealed. A second signal does not wait for that. Nothing that was acknowledged as synced is lost
-either way.
+A SIZE may have a unit (KiB, MiB, GiB, kB, MB, GB), a DURATION too (us, ms, s,
+min, h, d): "64 MiB", "7 d". Without one, the end of the name is the unit. A
+LIST is a,b or as in TOML, a TABLE as in TOML.
+
+SIGTERM and SIGINT stop the server: it takes no new clients, syncs what was
+accepted and seals segments. A second signal does not wait for that. What was
+acknowledged as synced is safe either way.
 """
 
 _ACK_MEANING = {
@@ -56,41 +63,32 @@ _ACK_MEANING = {
 }
 
 _KEPT_BYTES = 256 << 20
-"""Of the memory that the server has freed."""
+"""How much memory the server keeps when it has freed it."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `serve`: `--config`, and one for each setting of the engine and the installed fronts."""
-    parser.usage = "timestone serve [--data DIR] [--mqtt HOST:PORT] [--ack LEVEL] [--config FILE] [options]"
-    parser.description = "Own a store and let clients in, through every front that is installed."
-    parser.epilog = EXAMPLES
-    parser.add_argument("--config", metavar="FILE", type=given_path, help="read settings from this TOML file")
-    for heading, settings in catalogue(installed_fronts()).items():
-        group = parser.add_argument_group(heading)
-        for setting in settings:
-            options: dict[str, Any] = {"nargs": "?", "const": "true"} if setting.type is bool else {}
-            group.add_argument(
-                *setting.aliases,
-                setting.option,
-                dest=setting.key,
-                metavar="VALUE",
-                help=setting.describe().replace("%", "%%"),
-                **options,
-            )
+class _Serve(Command):
+    """The command with an option for each setting of the engine and of the installed fronts."""
+
+    _declared = False
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        if not self._declared:
+            self._declared = True
+            for heading, settings in catalogue(installed_fronts()).items():
+                self.params += setting_options(settings, heading)
+        return super().get_params(ctx)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Serve until a signal; 0 after an orderly stop."""
+@click.command(cls=_Serve, epilog=EXAMPLES)
+@click.option("--config", metavar="FILE", type=FILE, help="Read settings from this TOML file.")
+def command(config: Path | None, **given: Any) -> None:
+    """Own a store and let clients in, through every front that is installed."""
     fronts = installed_fronts()
     settings = [setting for group in catalogue(fronts).values() for setting in group]
-    given = {setting.key: getattr(arguments, setting.key) for setting in settings}
     configuration = read_configuration(
-        settings,
-        options={key: text for key, text in given.items() if text is not None},
-        environment=os.environ,
-        file=arguments.config,
+        settings, options=given_texts(settings, given), environment=os.environ, file=config
     )
-    own, config = serve_settings(configuration), store_config(configuration)
+    own, engine = serve_settings(configuration), store_config(configuration)
     settings_by_front = {name: front_settings(front, name, configuration) for name, front in fronts.items()}
     logging.basicConfig(
         stream=sys.stderr,
@@ -100,10 +98,14 @@ def run(arguments: argparse.Namespace) -> int:
     for remark in configuration.remarks:
         logging.getLogger("timestone.serve").warning("%s", remark)
 
+    _check(own)
+    existing = _existing_logs(own.data)
+    for name, of_front in settings_by_front.items():
+        _check_front(fronts[name], of_front, engine, existing)
     if own.ready_file is not None:
-        own.ready_file.unlink(missing_ok=True)  # of a server that was killed: nobody may take it for ours
+        own.ready_file.unlink(missing_ok=True)  # of a server that was killed, not ours
     manager = ServiceManager(os.environ)
-    store = timestone.open(own.data, config=config, progress=manager.opening)
+    store = timestone.open(own.data, config=engine, progress=manager.opening)
     try:
         store.accept_postings()
         _say_what_was_opened(store)
@@ -122,7 +124,31 @@ def run(arguments: argparse.Namespace) -> int:
         if own.ready_file is not None:
             own.ready_file.unlink(missing_ok=True)
     _say("stopped")
-    return 0
+
+
+def _check(own: ServeSettings) -> None:
+    """Find what could not be done later, before anything is created. Raises UsageError."""
+    if own.data.exists() and not own.data.is_dir():
+        raise UsageError(f"invalid data directory {own.data}: it is not a directory")
+    if own.ready_file is not None and not own.ready_file.absolute().parent.is_dir():
+        raise UsageError(f"invalid ready_file {own.ready_file}: {own.ready_file.parent} is not a directory")
+
+
+def _existing_logs(data: Path) -> frozenset[str]:
+    try:
+        with timestone.view(data) as view:
+            return frozenset(name for name, _ in view.log_names())
+    except NotAStore:
+        return frozenset()  # it is created, or opening it says what is wrong
+
+
+def _check_front(front: type[Front], settings: Any, config: StoreConfig, existing: frozenset[str]) -> None:
+    offered: object = front
+    if isinstance(offered, Checking):
+        try:
+            offered.check(settings, config, existing)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{front.name}: {error}") from error
 
 
 def _created(front: type[Front], store: Store, settings: Any) -> Front:
@@ -137,7 +163,7 @@ def _metrics_page(store: Store, fronts: Sequence[Front], own: ServeSettings) -> 
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The loop of uvloop where that is installed: it is much faster; None for asyncio's own, which works as well."""
+    """Return the loop of uvloop where that is installed, because it is faster; None for that of asyncio."""
     try:
         factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
     except ImportError:
@@ -146,18 +172,16 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _say(line: str) -> None:
-    # Flushed line by line: under a supervisor standard output is a pipe, and this is what people look at when it hangs.
+    # Flushed line by line: under a supervisor standard output is a pipe, and it is read when the server hangs.
     print(line, flush=True)
 
 
 def _say_what_was_opened(store: Store) -> None:
-    # What was recovered in each log is in the engine's log lines, above on standard error.
+    # What was recovered in each log is in the engine's log lines on standard error.
     recovered = f", {len(store.recoveries)} of them recovered" if store.recoveries else ""
-    _say(f"timestone {timestone_version()}, pid {os.getpid()}")
+    _say(f"timestone {timestone_version()}, pid {os.getpid()}, kernel {kernel_line()}")
     _say(f"data  {store.path.resolve()}, {format_count(len(store.log_names()), 'log')}{recovered}")
     _say(f"ack   {store.config.ack.value}: {_ACK_MEANING[store.config.ack]}")
-    if loops.REASON:
-        _say(f"slow  the per-record work runs in Python, because {loops.REASON}")
 
 
 def _say_ready(
@@ -173,7 +197,7 @@ def _say_ready(
         _say(line)
     if not fronts:
         _say(
-            f"no front is installed (entry points {ENTRY_POINT_GROUP}): nothing listens, the store is only kept open"
+            f"no front is installed (entry points {ENTRY_POINT_GROUP}): the store is open, and nothing listens"
         )
     if ready_file is not None:
         _write_ready_file(ready_file, store, fronts, page)
@@ -182,7 +206,7 @@ def _say_ready(
 
 
 def _write_ready_file(path: Path, store: Store, fronts: Sequence[Front], page: MetricsPage | None) -> None:
-    """Written beside and renamed: whoever waits for the file never reads half of it."""
+    """Write beside it and rename, so that a process that waits for the file never reads half of it."""
     state = {
         "pid": os.getpid(),
         "version": timestone_version(),

@@ -1,6 +1,5 @@
 """Places in a log as the command line writes them: `earliest`, `latest`, `offset:N`, `time:RFC3339`."""
 
-import argparse
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -10,7 +9,7 @@ _FORMS = "earliest, latest, offset:N or time:RFC3339 (such as time:2026-07-01T08
 
 
 class Placed(Protocol):
-    """What a position is found in: a log or a view of one."""
+    """A log or a view of one."""
 
     @property
     def start_offset(self) -> int: ...
@@ -21,13 +20,13 @@ class Placed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A parsed position. `kind`: earliest, latest, offset or time; `value`: an offset or microseconds since 1970."""
+    """A parsed place. `kind`: earliest, latest, offset or time; `value`: an offset or microseconds since 1970."""
 
     kind: str
     value: int = 0
 
     def resolve(self, log: Placed) -> int:
-        """The offset this is in `log` now. `offset:N` is not checked: reading there says what is wrong with it."""
+        """Return its offset in `log` now. `offset:N` is not checked: a read reports what is wrong with it."""
         match self.kind:
             case "earliest":
                 return log.start_offset
@@ -40,27 +39,26 @@ class Position:
 
 
 def parse_position(text: str) -> Position:
-    """A Position from its text; an argparse type, so it raises ArgumentTypeError with the forms there are."""
+    """Return the Position of a text. Raises ValueError with the forms that are possible."""
     kind, colon, rest = text.partition(":")
     if kind in ("earliest", "latest") and not colon:
         return Position(kind)
     if kind == "offset" and rest.isascii() and rest.isdigit():
         return Position("offset", int(rest))
     if kind == "time" and colon:
-        return Position("time", _parse_time(rest))
-    raise argparse.ArgumentTypeError(f"{text!r} is no position; it is {_FORMS}")
+        return Position("time", parse_time_us(rest))
+    raise ValueError(f"expected {_FORMS}, got {text!r}")
 
 
-def _parse_time(text: str) -> int:
+def parse_time_us(text: str) -> int:
+    """Return the microseconds since 1970 of an RFC 3339 time. Raises ValueError, also without a time zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no RFC 3339 time, such as 2026-07-01T08:00:00Z"
-        ) from None
+        raise ValueError(f"expected an RFC 3339 time such as 2026-07-01T08:00:00Z, got {text!r}") from None
     if moment.tzinfo is None:
         # Guessing the zone would silently move the read by hours.
-        raise argparse.ArgumentTypeError(
-            f"{text!r} has no time zone: {moment.isoformat()}Z is UTC, and +02:00 in place of the Z an offset"
+        raise ValueError(
+            f"expected a time zone in {text!r}: {moment.isoformat()}Z for UTC, or an offset such as +02:00 instead of Z"
         )
     return (moment - _EPOCH) // timedelta(microseconds=1)

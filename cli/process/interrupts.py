@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM mean to a command: while it has nothing to bring in order, and while it is at work."""
+"""Meaning of Ctrl-C and SIGTERM to a command: before it has begun, and while it works."""
 
 import signal
 import threading
@@ -12,13 +12,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def killable() -> Iterator[None]:
-    """While entered, Ctrl-C ends the process at once and without a word, as it ends one in C and as SIGTERM does:
-    nothing has begun, or nothing is lost, and a traceback out of the middle of it tells nobody anything."""
+    """Inside, Ctrl-C ends the process at once and without output, as it ends a program in C: nothing has begun, or
+    nothing can be lost, and a traceback would not help."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     ):
-        yield  # somebody else has decided what a signal means
+        yield  # the handler is not Python's own: leave it in place
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -28,11 +28,10 @@ def killable() -> Iterator[None]:
 
 
 class Interrupts:
-    """SIGINT and SIGTERM as a question a loop asks between two steps, so that no line of output is cut in half.
+    """SIGINT and SIGTERM as a flag that a loop reads between two steps, so that no line of output is cut in half.
 
-    While entered, the first signal only sets `requested`; the second one interrupts like Ctrl-C always does.
-
-    Only in the main thread, like every signal handler.
+    While entered, the first signal only sets `requested`; the second raises KeyboardInterrupt. For the main thread
+    only, like every signal handler.
     """
 
     def __init__(self) -> None:

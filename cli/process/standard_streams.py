@@ -1,14 +1,14 @@
-"""Standard input, output and error as every command may count on them: open, whoever started it."""
+"""Standard input, output and error: open at the start, quiet at the end."""
 
 import os
 import sys
 
 
 def open_standard_streams() -> None:
-    """Open those that were closed (`<&-`, a service manager without a terminal) on /dev/null.
+    """Open closed streams (`<&-`, a service manager without a terminal) on /dev/null.
 
-    Python has None in their place. And the next file that is opened would get the number of one: what C code, or a
-    child such as Java, says on standard error would land in a segment.
+    Python has None in their place. The next file to be opened would get the descriptor of one, and what C code or a
+    child such as Java writes to standard error would land in a segment.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -19,9 +19,9 @@ def open_standard_streams() -> None:
 
 
 def give_up_broken_streams() -> None:
-    """Let standard output and error lead to /dev/null if what is left in them cannot be written: the disk is full, or
-    who read it has left. The interpreter would try once more when it ends, complain in lines of its own, and end with
-    an exit code that means something else."""
+    """Redirect standard output and error to /dev/null when what is left in them cannot be written, because the disk
+    is full or the reader has left. The interpreter would try again when it ends, print lines of its own, and end with
+    an exit code of another meaning."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

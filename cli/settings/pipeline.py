@@ -1,4 +1,4 @@
-"""The TOML file of a pipeline, read with the same care as the one of `serve`."""
+"""Settings of a pipeline from its TOML file, read as the file of `serve` is."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ DEFAULT = Path("pipeline.toml")
 
 
 def settings_file(named: Path | None) -> Path | None:
-    """The file that was named, else `pipeline.toml` if it is there."""
+    """Return the file that was named, else `pipeline.toml` if it exists, else None."""
     return DEFAULT if named is None and DEFAULT.exists() else named
 
 
 def read_pipeline_config(file: Path | None) -> PipelineConfig:
-    """What the `settings_file` says. UsageError names key and file."""
+    """Return the settings of the `settings_file`. Raises UsageError that names key and file."""
     file = settings_file(file)
     settings = list(settings_of(PipelineConfig))
     try:
@@ -25,6 +25,4 @@ def read_pipeline_config(file: Path | None) -> PipelineConfig:
         config: PipelineConfig = build(PipelineConfig, "", given.values)
     except PipelineError as error:
         raise UsageError(f"{file}: {error}") from None
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
     return config

@@ -1,7 +1,7 @@
-"""Settings classes as a flat list of settings, each with its three spellings and what `--help` says of it.
+"""Settings classes as a flat list of settings, each with its three spellings and its help.
 
-Works on any frozen dataclass whose fields have defaults; a field's metadata may carry `help`, `low` and `high`. A field
-that is itself such a dataclass becomes a table of its own. Turning text into values is `values.py`.
+Works on any frozen dataclass whose fields have defaults; a field's metadata may have `help`, `low`, `high`, `heading`
+and `metavar`. A field that is itself such a dataclass becomes a table of its own. `values.py` turns text into values.
 """
 
 import dataclasses
@@ -30,6 +30,10 @@ class Setting:
     high: float | None = None
     aliases: tuple[str, ...] = ()
     """Shorter options with the same meaning: `--mqtt` for `--mqtt-listen`."""
+    heading: str = ""
+    """The group of settings it is listed with in `--help`."""
+    metavar: str = ""
+    """What stands for the value in `--help`; empty for what follows from its type."""
 
     @property
     def option(self) -> str:
@@ -42,38 +46,51 @@ class Setting:
         return "TIMESTONE_" + self.key.replace(".", "_").upper()
 
     def describe(self) -> str:
-        """For `--help`: what it is, its range, its default."""
+        """Return what it is, its range and its default, for `--help`."""
         facts = [f"default: {as_typed(self.default, self.key)}"]
-        if choices := _choices(self.type):
-            facts.insert(0, ", ".join(choices))
-        elif self.low is not None or self.high is not None:
+        if not choices(self.type) and (self.low is not None or self.high is not None):
             facts.insert(0, self.bounds())
-        return f"{self.help} ({'; '.join(facts)})".strip()
+        text = f"{self.help[:1].upper()}{self.help[1:]}.  " if self.help else ""
+        return f"{text}[{'; '.join(facts)}]"
 
     def bounds(self) -> str:
-        """The range, as in "from 1 to 10"; empty when there is none."""
+        """Return the range, as in "from 1 to 10"; empty when there is none."""
         low = f"from {as_typed(self.low, self.key)}" if self.low is not None else ""
         high = f"to {as_typed(self.high, self.key)}" if self.high is not None else ""
         return f"{low} {high}".strip()
 
 
 def settings_of(kind: type, section: str = "", *, leave_out: Sequence[str] = ()) -> Iterator[Setting]:
-    """The settings of a dataclass under the keys `section.field`; nested dataclasses follow as deeper tables."""
+    """Yield the settings of a dataclass under the keys `section.field`; nested dataclasses follow as deeper tables.
+
+    A heading in the metadata of a field is for the fields from there on; that of a nested dataclass is its help.
+    """
     hints = typing.get_type_hints(kind)
+    heading = ""
     for field in dataclasses.fields(kind):
         if field.name in leave_out or not field.init:
             continue
         key = f"{section}.{field.name}" if section else field.name
-        hint = hints[field.name]
+        hint, meta = hints[field.name], field.metadata
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            yield from settings_of(hint, key)
+            for setting in settings_of(hint, key):
+                yield dataclasses.replace(setting, heading=setting.heading or meta.get("help", ""))
             continue
-        meta = field.metadata
-        yield Setting(key, hint, _default(field), meta.get("help", ""), meta.get("low"), meta.get("high"))
+        heading = meta.get("heading") or heading
+        yield Setting(
+            key,
+            hint,
+            _default(field),
+            meta.get("help", ""),
+            meta.get("low"),
+            meta.get("high"),
+            heading=heading,
+            metavar=meta.get("metavar", ""),
+        )
 
 
 def build(kind: type, section: str, values: Mapping[str, Any], **given: Any) -> Any:
-    """A `kind` from the values whose keys lie in `section`; `given` are fields that come from elsewhere.
+    """Return a `kind` from the values whose keys lie in `section`; `given` are fields that come from elsewhere.
 
     Raises ValueError as the class itself does.
     """
@@ -99,9 +116,10 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
     return REQUIRED
 
 
-def _choices(hint: Any) -> list[str]:
+def choices(hint: Any) -> list[str]:
+    """Return the words that a value of the type may be; empty for other types."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        return [choice for each in typing.get_args(hint) for choice in _choices(each)]
+        return [choice for each in typing.get_args(hint) for choice in choices(each)]
     if typing.get_origin(hint) is typing.Literal:
         return [str(choice) for choice in typing.get_args(hint)]
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
@@ -110,7 +128,7 @@ def _choices(hint: Any) -> list[str]:
 
 
 def as_typed(value: Any, key: str) -> str:
-    """A value as one would write it on the command line."""
+    """Return a value as it is written on the command line."""
     if value is None:
         return "none"
     if isinstance(value, enum.Enum):

@@ -1,4 +1,4 @@
-"""Everything `serve` can be told, as one list: its own settings, the engine's, and those of the installed fronts."""
+"""The settings of `serve` as one list: its own, the engine's, and those of the installed fronts."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,15 +17,16 @@ from .sources import Configuration
 
 _LISTEN = "listen"
 """The setting of a front that `--<front> HOST:PORT` is short for."""
-_ACK_HELP = "what has happened to a record that is acknowledged"
+_ACK_HELP = "what has happened to a record when it is acknowledged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings(Declared):
-    """What the command itself can be told."""
+    """The settings of the command itself."""
 
     data: Path = field(
-        default=Path("timestone-data"), metadata={"help": "the store's directory, created when missing"}
+        default=Path("timestone-data"),
+        metadata={"help": "the store's directory, created when missing", "metavar": "DIR"},
     )
     ready_file: Path | None = field(
         default=None,
@@ -37,42 +38,42 @@ class ServeSettings(Declared):
         "info", "what is logged to standard error"
     )
     metrics: str | None = setting(
-        None, "HOST:PORT where Prometheus finds /metrics; port 0 takes a free one; none: nowhere"
+        None,
+        "address where Prometheus finds /metrics; port 0 takes a free one; none: nowhere",
+        metavar="HOST:PORT",
     )
-    metrics_allow_remote: bool = setting(
-        False, "have metrics beyond loopback, although nobody has to say who it is there"
-    )
-    stop_timeout_ms: int = setting(10_000, "what a front may take to stop before it is abandoned", low=1)
+    metrics_allow_remote: bool = setting(False, "serve metrics beyond loopback, although they need no login")
+    stop_timeout_ms: int = setting(10_000, "how long a front may take to stop before it is abandoned", low=1)
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
         address = self.metrics_address
         if address is not None and not is_loopback(address[0]) and not self.metrics_allow_remote:
             raise ValueError(
-                f"metrics = {self.metrics} is reached from other machines, by anybody; set metrics_allow_remote = true "
-                "if that is meant"
+                f"metrics = {self.metrics} can be read from other machines without a login; set "
+                "metrics_allow_remote = true to allow that"
             )
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Host and port of the page for Prometheus."""
+        """Host and port of the page for Prometheus; None for no page."""
         return None if self.metrics is None else parse_address(self.metrics, setting="metrics")
 
 
 def catalogue(fronts: Mapping[str, type[Front]]) -> dict[str, list[Setting]]:
-    """Every setting there is, by the heading it has in `--help`."""
+    """Return all settings by their heading in `--help`."""
     store = list(settings_of(StoreConfig, "store", leave_out=("ack", "log")))
-    # The one engine setting that everybody has to know stands at the top.
+    # The one engine setting that every user has to know is at the top.
     ack = [
         dataclasses.replace(each, help=_ACK_HELP) for each in settings_of(StoreConfig) if each.key == "ack"
     ]
     groups = {
-        "server": [*settings_of(ServeSettings), *ack],
-        "store": store,
-        "logs that are created": list(settings_of(LogConfig, "log")),
+        "Server": [*settings_of(ServeSettings), *ack],
+        "Store": store,
+        "Logs that are created": list(settings_of(LogConfig, "log")),
     }
     for name, front in fronts.items():
-        groups[f"{name} front"] = [
+        groups[name.upper()] = [
             dataclasses.replace(each, aliases=(f"--{name}",)) if each.key == f"{name}.{_LISTEN}" else each
             for each in settings_of(front.settings(), name)
         ]
@@ -80,20 +81,20 @@ def catalogue(fronts: Mapping[str, type[Front]]) -> dict[str, list[Setting]]:
 
 
 def serve_settings(given: Configuration) -> ServeSettings:
-    """The command's own settings; UsageError when they contradict themselves."""
+    """Return the command's own settings. Raises UsageError when they contradict each other."""
     own: ServeSettings = _built(ServeSettings, "", given)
     return own
 
 
 def store_config(given: Configuration) -> StoreConfig:
-    """The engine's settings; UsageError when they contradict themselves."""
+    """Return the engine's settings. Raises UsageError when they contradict each other."""
     ack = {"ack": given.values["ack"]} if "ack" in given.values else {}
     config: StoreConfig = _built(StoreConfig, "store", given, log=_built(LogConfig, "log", given), **ack)
     return config
 
 
 def front_settings(front: type[Front], name: str, given: Configuration) -> Any:
-    """A front's settings as the class it declares; UsageError when they contradict themselves."""
+    """Return a front's settings as its own class. Raises UsageError when they contradict each other."""
     return _built(front.settings(), name, given)
 
 

@@ -1,6 +1,6 @@
 """Where the settings of `serve` come from: option, environment, file, default, in that order.
 
-Every setting can be given in all three places, and whoever misspells one is told the nearest right name.
+Every setting can be given in all three places; an unknown name is reported with the nearest known one.
 """
 
 import difflib
@@ -19,7 +19,7 @@ PREFIX = "TIMESTONE_"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The settings that somebody gave, by key, and remarks about what was given and could not be used."""
+    """The settings that were given, by key, and warnings about what looks like a misspelt one."""
 
     values: Mapping[str, Any]
     sources: Mapping[str, str]
@@ -34,7 +34,7 @@ def read_configuration(
     environment: Mapping[str, str],
     file: Path | None,
 ) -> Configuration:
-    """Collect what was given. Raises UsageError for an unknown key, a wrong value, or a file that cannot be read.
+    """Return what was given. Raises UsageError for an unknown key, a wrong value, or a file that cannot be read.
 
     `options` holds the texts of the options that were used, by setting key.
     """
@@ -59,6 +59,8 @@ def read_configuration(
 def _load(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{file}: {error}") from None
     except UnicodeDecodeError as error:
@@ -68,7 +70,7 @@ def _load(file: Path) -> dict[str, Any]:
 def _flatten(
     table: Mapping[str, Any], known: Mapping[str, Setting], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """The values of nested tables by dotted key. A table that is the value of a setting stays whole."""
+    """Yield the values of nested tables by dotted key. A table that is the value of a setting stays whole."""
     for name, value in table.items():
         key = prefix + name
         is_section = any(other.startswith(f"{key}.") for other in known)
@@ -86,7 +88,7 @@ def _converted(setting: Setting, source: str, value: Any) -> Any:
 
 
 def nearest(key: str, known: Mapping[str, Setting]) -> str:
-    """The question whether a known key was meant, to be put behind a complaint; empty when none is near."""
+    """Return the end of an error message that names the nearest known key; empty when none is near."""
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     if not near:  # the right name in the wrong table?
         last = key.rpartition(".")[2]
@@ -95,10 +97,10 @@ def nearest(key: str, known: Mapping[str, Setting]) -> str:
 
 
 def _misspelled(environment: Mapping[str, str], variables: Mapping[str, Setting]) -> Iterator[str]:
-    # Not an error, unlike in the file: others put variables into our environment. Kubernetes does for every service, so
-    # that a service named "timestone" brings TIMESTONE_PORT and TIMESTONE_SERVICE_HOST.
+    # Not an error, unlike in the file: other software sets variables, too. Kubernetes does for every service: one named
+    # "timestone" has TIMESTONE_PORT and TIMESTONE_SERVICE_HOST.
     for name in sorted(environment):
         if name.startswith(PREFIX) and name not in variables:
             near = difflib.get_close_matches(name, variables, n=1, cutoff=0.8)
             if near:
-                yield f"{name} in the environment is no setting; did you mean {near[0]}?"
+                yield f"unknown setting {name} in the environment; did you mean {near[0]}?"

@@ -1,4 +1,4 @@
-"""Text or TOML turned into the value that a setting wants. Nothing here reads a file or the environment."""
+"""Conversion of text or TOML into the value of a setting. Nothing here reads a file or the environment."""
 
 import dataclasses
 import enum
@@ -19,7 +19,7 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 def convert(setting: Setting, value: Any) -> Any:
-    """`value`, which is text or came from TOML, as the setting's type. Raises ValueError with the reason."""
+    """Return `value`, which is text or came from TOML, as the setting's type. Raises ValueError with the reason."""
     result = _convert(setting.type, value, setting.key)
     number = isinstance(result, (int, float)) and not isinstance(result, bool)
     if number and not abs(result) <= COUNTED_MOST:

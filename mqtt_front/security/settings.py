@@ -49,7 +49,9 @@ class SecuritySettings(Declared):
     """Who may come in through which proof, and what they may do then."""
 
     allow_anonymous: bool | None = setting(
-        None, "let clients in that do not say who they are; none: only while nobody could prove it anyway"
+        None,
+        "let clients in that do not say who they are; none: only while nobody could prove it anyway",
+        heading="who may connect, and what they may do",
     )
     password_file: Path | None = field(
         default=None,
@@ -63,7 +65,8 @@ class SecuritySettings(Declared):
         default=None,
         metadata={
             "help": "a filter with %c (client id) or %u (user) as a level: all clients but `backend_users` publish and "
-            "receive there and nowhere else; none: anywhere"
+            "receive there and nowhere else; none: anywhere",
+            "metavar": "FILTER",
         },
     )
     backend_users: tuple[str, ...] = setting((), "users whom device_topics does not bind")

@@ -1,21 +1,19 @@
-import argparse
 import json
 from pathlib import Path
 
+import click
 import pytest
 
+from tests.bench.commands import run as run_command
 from timestone_bench import compression
-from timestone_bench.errors import BenchmarkError
 
 
 def run(folder: Path, *words: str) -> int:
-    parser = argparse.ArgumentParser()
-    compression.add_arguments(parser)
-    return compression.run(parser.parse_args(["--dir", str(folder), *words]), lambda text: None)
+    return run_command(compression.command, "--dir", str(folder), *words)
 
 
 def test_each_level_is_compared_with_the_raw_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tmp_path, "--count", "9000", "--repeat", "1", "--levels", "1", "3", "--json") == 0
+    assert run(tmp_path, "--count", "9000", "--repeat", "1", "--levels", "1,3", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     rows = found["rows"]
     assert [row["name"] for row in rows] == ["raw", "zstd 1", "zstd 3"]
@@ -34,7 +32,9 @@ def test_table_has_a_line_for_each_log(tmp_path: Path, capsys: pytest.CaptureFix
     assert [line.split("  ")[0] for line in lines[-2:]] == ["raw", "zstd 2"]
 
 
-@pytest.mark.parametrize("words", [["--repeat", "0"], ["--levels", "20"], ["--count", "0"]])
+@pytest.mark.parametrize(
+    "words", [["--repeat", "0"], ["--levels", "20"], ["--levels", "3,x"], ["--count", "0"]]
+)
 def test_what_is_out_of_range_is_refused(tmp_path: Path, words: list[str]) -> None:
-    with pytest.raises(BenchmarkError, match="levels go from 1 to 19"):
+    with pytest.raises(click.BadParameter, match="expected"):
         run(tmp_path, *words)

@@ -1,17 +1,16 @@
-import argparse
 import dataclasses
 import json
 
+import click
 import pytest
 
+from tests.bench.commands import run as run_command
 from timestone_bench import kernels
 from timestone_bench.errors import BenchmarkError
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    kernels.add_arguments(parser)
-    return kernels.run(parser.parse_args(list(words)), lambda text: None)
+    return run_command(kernels.command, *words)
 
 
 def test_every_function_of_both_kernels_has_a_row() -> None:
@@ -53,5 +52,5 @@ def test_json_has_all_rows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 def test_no_repeat_is_refused() -> None:
-    with pytest.raises(BenchmarkError):
+    with pytest.raises((BenchmarkError, click.UsageError)):
         run("--repeat", "0")

@@ -1,17 +1,16 @@
-import argparse
 import json
 from pathlib import Path
 
+import click
 import pytest
 
+from tests.bench.commands import run as run_command
 from timestone_bench import many_topics
 from timestone_bench.errors import BenchmarkError
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    many_topics.add_arguments(parser)
-    return many_topics.run(parser.parse_args(list(words)), lambda text: None)
+    return run_command(many_topics.command, *words)
 
 
 def test_both_logs_get_the_same_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,8 +26,8 @@ def test_both_logs_get_the_same_records(tmp_path: Path, capsys: pytest.CaptureFi
     assert "append by topic id" in capsys.readouterr().out
 
 
-def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError):
+def test_values_out_of_range_are_refused(tmp_path: Path) -> None:
+    with pytest.raises((BenchmarkError, click.UsageError)):
         run("--topics", "0", "--dir", str(tmp_path))
     with pytest.raises(BenchmarkError):
         run("--dir", str(tmp_path / "missing"))

@@ -1,17 +1,16 @@
-import argparse
 import json
 from pathlib import Path
 
+import click
 import pytest
 
+from tests.bench.commands import run as run_command
 from timestone_bench import opening
 from timestone_bench.errors import BenchmarkError
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    opening.add_arguments(parser)
-    return opening.run(parser.parse_args(list(words)), lambda text: None)
+    return run_command(opening.command, *words)
 
 
 def test_store_of_a_killed_owner_is_opened_warm_and_cold(
@@ -27,8 +26,8 @@ def test_store_of_a_killed_owner_is_opened_warm_and_cold(
 
 
 @pytest.mark.parametrize("words", [("--gigabytes", "0"), ("--repeat", "0"), ("--gigabytes", "1e9")])
-def test_what_makes_no_sense_is_refused(tmp_path: Path, words: tuple[str, str]) -> None:
-    with pytest.raises(BenchmarkError):
+def test_values_out_of_range_are_refused(tmp_path: Path, words: tuple[str, str]) -> None:
+    with pytest.raises((BenchmarkError, click.UsageError)):
         run(*words, "--dir", str(tmp_path))
     with pytest.raises(BenchmarkError):
         run("--dir", str(tmp_path / "missing"))

@@ -1,20 +1,18 @@
 """The side-by-side table, from servers that are started and gone again."""
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
+from tests.bench.commands import run as run_command
 from timestone_bench import peers
 from timestone_bench.errors import BenchmarkError
 from timestone_bench.mqtt.peer_servers import find_program
 
 
 def run(directory: Path, *words: str) -> int:
-    parser = argparse.ArgumentParser()
-    peers.add_arguments(parser)
-    return peers.run(parser.parse_args([*words, "--dir", str(directory)]), lambda text: None)
+    return run_command(peers.command, *words, "--dir", str(directory))
 
 
 @pytest.mark.skipif(find_program("mosquitto") is None, reason="mosquitto is not installed")
@@ -30,7 +28,7 @@ def test_timestone_and_others_stand_side_by_side(tmp_path: Path, capsys: pytest.
 
 
 def test_a_match_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match="no match 'kafka'; there are qos1"):
+    with pytest.raises(BenchmarkError, match="unknown match 'kafka'; there are qos1"):
         run(tmp_path, "kafka")
 
 

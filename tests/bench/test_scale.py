@@ -1,17 +1,15 @@
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
+from tests.bench.commands import run as run_command
 from timestone_bench import scale
 from timestone_bench.errors import BenchmarkError
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    scale.add_arguments(parser)
-    return scale.run(parser.parse_args(list(words)), lambda text: None)
+    return run_command(scale.command, *words)
 
 
 def test_topics_cost_no_descriptor_and_logs_one_each(

@@ -1,4 +1,3 @@
-import argparse
 import json
 import os
 import shutil
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.commands import run as run_command
 from tests.support.waiting import TIMEOUT_S, wait_for
 from timestone_bench import segment_throughput
 from timestone_bench.errors import BenchmarkError
@@ -23,10 +23,7 @@ def directory(quick_directory: Path, tmp_path: Path) -> Path:
 
 
 def run(directory: Path, *words: str) -> int:
-    parser = argparse.ArgumentParser()
-    segment_throughput.add_arguments(parser)
-    arguments = parser.parse_args([*TINY, "--dir", str(directory), *words])
-    return segment_throughput.run(arguments, lambda text: None)
+    return run_command(segment_throughput.command, *TINY, "--dir", str(directory), *words)
 
 
 def test_json_has_all_rows_and_nothing_is_left_behind(

@@ -1,17 +1,18 @@
 """The benchmark of the Spark source: its data is what it says, and it runs from end to end."""
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import timestone
+from tests.bench.commands import run
 from timestone_bench.errors import BenchmarkError
-from timestone_bench.spark_read import CASES, LOG, TOPIC_COUNT, add_arguments, fill, message, run
+from timestone_bench.spark_read import CASES, LOG, TOPIC_COUNT, command, fill, message
 
 COMMAND = [sys.executable, "-m", "timestone_cli", "bench", "spark"]
 
@@ -35,30 +36,23 @@ def test_fill_spreads_the_records_over_the_topics(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["--only", "nothing"], "no row has 'nothing' in its name; there are Parquet; "),
-        (["--warm-up", "-1"], "--warm-up is not below 0"),
-        (["--record-bytes", "20"], "--record-bytes is 7. at least"),
+        (["--record-bytes", "20"], "invalid --record-bytes: expected 7. or more"),
         (["--dir", "missing"], "missing is not a directory"),
     ],
 )
-def test_what_is_wrong_with_the_arguments_is_said_before_there_is_a_store(
+def test_a_wrong_argument_is_reported_before_there_is_a_store(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    steps: list[str] = []
     with pytest.raises(BenchmarkError, match=said):
-        run(parser.parse_args(["--count", "1000", *words]), steps.append)
-    assert (steps, list(tmp_path.iterdir())) == ([], [])
+        run(command, "--count", "1000", *words)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("option", ["--count", "--record-bytes", "--repeat"])
-def test_nothing_is_no_count(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    with pytest.raises(SystemExit):
-        parser.parse_args([option, "0"])
-    assert f"{option}: 0 is below 1" in capsys.readouterr().err
+def test_a_count_of_0_is_refused(option: str) -> None:
+    with pytest.raises(click.BadParameter, match="expected a whole number from 1, got '0'"):
+        run(command, option, "0")
 
 
 @pytest.mark.spark

@@ -1,16 +1,14 @@
-import argparse
 import json
 
 import pytest
 
+from tests.bench.commands import run as run_command
 from timestone_bench import startup
 from timestone_bench.errors import BenchmarkError
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    startup.add_arguments(parser)
-    return startup.run(parser.parse_args(list(words)), lambda text: None)
+    return run_command(startup.command, *words)
 
 
 def test_commands_and_the_server_are_timed_beside_a_bare_python(capsys: pytest.CaptureFixture[str]) -> None:

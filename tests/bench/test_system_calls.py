@@ -1,4 +1,3 @@
-import argparse
 import contextlib
 import json
 import os
@@ -7,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.commands import run as run_command
 from timestone_bench import system_calls
 from timestone_bench.errors import BenchmarkError
 
@@ -21,9 +21,7 @@ def opened() -> set[tuple[str, str]]:
 
 
 def run(*words: str) -> int:
-    parser = argparse.ArgumentParser()
-    system_calls.add_arguments(parser)
-    return system_calls.run(parser.parse_args(list(words)), lambda text: None)
+    return run_command(system_calls.command, *words)
 
 
 def test_each_way_stands_beside_the_one_that_is_taken(

@@ -1,20 +1,18 @@
 """`timestone bench mqtt` from its options to its report."""
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
+from tests.bench.commands import run as run_command
 from tests.support.mqtt_process import MqttProcess
 from timestone_bench.errors import BenchmarkError
 from timestone_bench.mqtt import command
 
 
 def run(directory: Path, *words: str) -> int:
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args([*words, "--dir", str(directory)]), lambda text: None)
+    return run_command(command.command, *words, "--dir", str(directory))
 
 
 def test_it_starts_a_server_measures_it_and_leaves_nothing_behind(
@@ -78,7 +76,7 @@ def test_servers_that_run_already_are_compared_side_by_side(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["fan-down"], "there is no scenario 'fan-down'; there are connection, fan-in"),
+        (["fan-down"], "unknown scenario 'fan-down'; there are connection, fan-in"),
         (["--pid", "7"], "--server, which was not given"),
         (["fan-in", "--payload-bytes", "15"], "counter and time take 16"),
         (["fan-in", "--clients", "9", "--messages", "8"], "less than one for each of 9"),

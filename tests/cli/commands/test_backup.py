@@ -25,7 +25,7 @@ def test_backup_beside_the_owner(tmp_path: Path) -> None:
     assert command("read", "copy", "a", "--format", "raw", cwd=tmp_path).stdout == "x" * 2000
 
 
-def test_log_that_is_deleted_meanwhile_is_said_to_be_left_out(
+def test_log_that_is_deleted_during_the_backup_is_reported_as_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
@@ -41,7 +41,7 @@ def test_log_that_is_deleted_meanwhile_is_said_to_be_left_out(
         assert main([*words, str(tmp_path / "copy")]) == 0
         assert capsys.readouterr().out.splitlines()[:2] == [
             "a-0: 1 segment, 1 byte",
-            "b-0: left out, it was deleted meanwhile",
+            "b-0: left out, deleted during the backup",
         ]
         store.log("b")
         assert main([*words, str(tmp_path / "another"), "--json"]) == 0
@@ -71,7 +71,7 @@ def test_json_says_what_was_copied_and_nothing_else(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     empty = {"segments": 0, "stored_bytes": 0, "is_deleted": False}
     assert json.loads(done.stdout) == {
-        "source": "data",
+        "path": "data",
         "target": "copy",
         "logs": [
             {**empty, "log": "a", "partition": 0, "segments": 1, "stored_bytes": 2000},

@@ -51,7 +51,7 @@ def test_whoever_sits_at_a_terminal_is_asked(data: Path, tmp_path: Path, typed: 
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (("data", "telemetry"), 64, "telemetry-0 may go (offsets [0, 30), "),
+        (("data", "telemetry"), 64, "cannot ask whether to delete telemetry-0 (offsets [0, 30), "),
         (("data", "telemetri", "--yes"), 1, "did you mean 'telemetry'?"),
         (("data", "telemetry", "--partition", "2", "--yes"), 1, "no partition 2"),
         (("nothing", "telemetry", "--yes"), 1, "not a Timestone store"),

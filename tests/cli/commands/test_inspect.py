@@ -68,10 +68,10 @@ def test_a_live_store_says_who_owns_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.touch()])
-def test_what_is_no_store_is_unreadable(tmp_path: Path, make: object) -> None:
+def test_a_path_that_is_not_a_store_is_wrong_usage(tmp_path: Path, make: object) -> None:
     assert callable(make)
     make(tmp_path / "data")
     done = command("inspect", "data", cwd=tmp_path)
-    assert done.returncode == 4
+    assert done.returncode == 64
     assert done.stderr.startswith("timestone inspect: data is not a Timestone store")
     assert done.stderr.count("\n") == 1

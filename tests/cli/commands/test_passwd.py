@@ -11,7 +11,7 @@ from tests.support.terminal import OnTerminal
 
 def test_the_first_line_of_standard_input_is_the_password(tmp_path: Path) -> None:
     done = command("passwd", "passwords", "alice", stdin=b"correct horse\nand so on\n", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "passwords: alice is new\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "passwords: added alice\n", "")
     path = tmp_path / "passwords"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.read_text().startswith("alice:$argon2id$")
@@ -24,12 +24,12 @@ def test_a_password_may_hold_any_bytes(tmp_path: Path) -> None:
 
 
 def test_a_password_is_changed_and_taken_away(tmp_path: Path) -> None:
-    for password, said in ((b"one", "alice is new"), (b"two", "alice has a new password")):
+    for password, said in ((b"one", "added alice"), (b"two", "changed the password of alice")):
         assert said in command("passwd", "passwords", "alice", stdin=password, cwd=tmp_path).stdout
     assert read_password_file(tmp_path / "passwords")["alice"].verify(b"two")
     assert (
         command("passwd", "passwords", "alice", "--delete", cwd=tmp_path).stdout
-        == "passwords: alice is gone\n"
+        == "passwords: removed alice\n"
     )
     assert read_password_file(tmp_path / "passwords") == {}
 
@@ -37,9 +37,9 @@ def test_a_password_is_changed_and_taken_away(tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_one_line_and_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "passwords").write_text("alice:old\n")
     cases = [
-        (("passwords", "bob", "--delete"), b"", 1, "there is no user 'bob'"),
+        (("passwords", "bob", "--delete"), b"", 1, "unknown user 'bob'"),
         (("passwords", "a:b"), b"x", 64, "user 'a:b'"),
-        (("passwords", "alice"), b"\n", 1, "an empty password; nothing was changed"),
+        (("passwords", "alice"), b"\n", 1, "the password is empty; nothing was changed"),
         (("missing/passwords", "alice"), b"x", 1, "No such file or directory"),
     ]
     for words, stdin, code, complaint in cases:
@@ -67,7 +67,7 @@ def test_a_typed_password_is_asked_for_twice_and_never_shown(tmp_path: Path, sec
         terminal.wait_for("Once more: ")
         terminal.type(f"{second}\n")
         terminal.wait_for(
-            "alice is new" if second == "hunter2" else "the passwords differ; nothing was changed"
+            "added alice" if second == "hunter2" else "the passwords differ; nothing was changed"
         )
         assert terminal.process.wait(60) == (0 if second == "hunter2" else 1)
         assert "hunter" not in terminal.shown

@@ -134,23 +134,27 @@ def test_help_has_examples_for_every_verb() -> None:
     for verb in ("run", "backfill", "status", "compact", "reprocess"):
         done = timestone("pipeline", verb, "--help")
         assert done.returncode == 0
-        assert f"timestone pipeline {verb}" in done.stdout.partition("examples:")[2]
+        assert f"timestone pipeline {verb}" in done.stdout.partition("Examples:")[2]
 
 
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        (["backfill", "--from", "2026-01-01T00:00:00Z"], 64, "name both --from and --to"),
-        (["backfill", "--from", "yesterday"], 64, "'yesterday' is no RFC 3339 time"),
+        (["backfill", "--from", "2026-01-01T00:00:00Z"], 64, "--from and --to are needed together"),
+        (
+            ["backfill", "--from", "yesterday"],
+            64,
+            "expected an RFC 3339 time such as 2026-07-01T08:00:00Z, got 'yesterday'",
+        ),
         (
             ["backfill", "--from", "2026-01-01T00:00:00Z", "--to", "2025-01-01T00:00:00Z"],
             64,
             "--from is not before",
         ),
-        (["run", "--final"], 64, "belongs to --once"),
+        (["run", "--final"], 64, "needs --once"),
         (["run", "--config", "nowhere.toml"], 64, "nowhere.toml: No such file"),
-        (["status", "--jsom"], 64, "did you mean --json?"),
-        (["stop"], 64, "invalid choice: 'stop'"),
+        (["status", "--jsom"], 64, "did you mean '--json'?"),
+        (["stop"], 64, "no such command 'stop'"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, words: list[str], code: int, complaint: str) -> None:
@@ -171,18 +175,20 @@ def test_with_nothing_to_do_nobody_waits_for_java(tmp_path: Path) -> None:
 def test_where_there_are_no_tables_that_is_said_and_none_are_made(tmp_path: Path, verb: str) -> None:
     done = timestone("pipeline", verb, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    said = "tables: there are no tables; `timestone pipeline run` makes them"
+    said = "tables: no tables; `timestone pipeline run` makes them"
     assert f"{said} (tables.path, the default; there is no pipeline.toml here)" in done.stderr
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "pipeline.toml").write_text('[tables]\npath = "elsewhere"\n')
-    assert "elsewhere: there are no tables" in (again := timestone("pipeline", verb, cwd=tmp_path)).stderr
-    assert "(tables.path, as pipeline.toml says)" in again.stderr
+    assert "elsewhere: no tables" in (again := timestone("pipeline", verb, cwd=tmp_path)).stderr
+    assert "(tables.path, from pipeline.toml)" in again.stderr
 
 
 def test_a_store_that_is_not_there_is_known_without_java_and_no_tables_are_made(tmp_path: Path) -> None:
     done = timestone("pipeline", "run", "--once", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "timestone pipeline: timestone-data is not a Timestone store: it does not exist\n"
+    assert (
+        done.stderr == "timestone pipeline run: timestone-data is not a Timestone store: it does not exist\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -8,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import timestone
-from tests.cli.processes import Running, wake_ups
+from tests.cli.processes import COMMAND, Running, wake_ups
 from tests.cli.processes import timestone as command
+from tests.support.terminal import OnTerminal
 from tests.support.waiting import wait_for
 from timestone_cli.commands import read as read_command
 from timestone_cli.main import main
@@ -74,6 +76,73 @@ def test_small_batches_change_nothing(
     monkeypatch.setattr(read_command, "_BATCH_RECORDS", 7)
     words = ["--topic", "d/2", "--from", "offset:3", "--to", "offset:2000", "--count", "500"]
     assert numbers(capsys, str(data), "t", *words) == list(range(5, 5 + 1500, 3))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--last", "3"], range(2997, 3000)),
+        (["--last", "0"], range(0)),
+        (["--last", "5000"], range(3000)),
+        (["--last", "3", "--to", "offset:1001"], range(998, 1001)),
+        (["--last", "3", "--to", "earliest"], range(0)),
+        (["--last", "3", "--to", "offset:99999"], range(2997, 3000)),
+        (["--last", "3", "--count", "2"], range(2997, 2999)),
+        (["--last", "4", "--topic", "d/1"], range(2989, 3000, 3)),
+        (["--last", "2000", "--topic", "d/1"], range(1, 3000, 3)),
+        (["--last", "1", "--topic", "other"], range(0)),
+    ],
+)
+def test_last_chooses_the_newest_records(
+    data: Path, capsys: pytest.CaptureFixture[str], words: list[str], expected: range
+) -> None:
+    assert numbers(capsys, str(data), "t", *words) == list(expected)
+
+
+def test_last_counts_records_not_offsets_when_compaction_has_left_gaps(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with timestone.open(path, log=timestone.LogConfig(compact=True, segment_entries=100)) as store:
+        log = store.log("t")
+        log.append_many([b"%d" % n for n in range(5)], topics=[f"once/{n}" for n in range(5)])
+        for n in range(5, 500):
+            log.append(b"%d" % n, topic="again")
+        log.roll()
+        log.apply_compaction()
+    values = command("read", str(path), "t", "--format", "text").stdout.split()
+    assert values[:5] == ["0", "1", "2", "3", "4"] and len(values) < 200, "there are gaps"
+    for count in (3, len(values) - 2, len(values)):
+        done = command("read", str(path), "t", "--last", str(count), "--format", "text")
+        assert (done.returncode, done.stdout.split()) == (0, values[-count:])
+
+
+def test_last_counts_damaged_records_as_none_and_names_them_once(data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(data, copy)
+    segment = copy / "t-0" / f"{2000:020d}.segment"
+    content = bytearray(segment.read_bytes())
+    content[4 * 998] ^= 0xFF  # payloads have four digits here: the record with offset 2998
+    segment.write_bytes(content)
+    done = command("read", str(copy), "t", "--format", "text", "--last", "2")
+    assert (done.returncode, done.stdout.split()) == (3, ["2997", "2999"])
+    assert done.stderr.count("record at offset 2998 is corrupt") == 1
+
+
+def test_terminal_shows_the_last_ten_records_unless_told_otherwise(data: Path, tmp_path: Path) -> None:
+    for words, shown in (([], 10), (["--from", "earliest", "--count", "30"], 30), (["--last", "12"], 12)):
+        with OnTerminal([*COMMAND, "read", str(data), "t", "--format", "text", *words], tmp_path) as terminal:
+            terminal.wait_for("2999" if "--last" in words or not words else "29")
+            assert terminal.process.wait(60) == 0
+            assert len(terminal.shown.split()) == shown
+
+
+def test_follow_begins_with_the_last_records(growing: timestone.Log, tmp_path: Path) -> None:
+    growing.append_many([b"1", b"2", b"3"])
+    words = ["read", "data", "t", "--follow", "--last", "2", "--format", "text"]
+    with Running(*words, cwd=tmp_path) as running:
+        assert [running.line(), running.line()] == ["2", "3"]
+        growing.append(b"4")
+        assert running.line() == "4"
+        assert running.stop(signal.SIGINT)[0] == 130
 
 
 def test_by_time_it_starts_with_the_first_record_not_older(

@@ -41,7 +41,7 @@ def test_pin_is_released_beside_the_owner_and_the_place_stays(data: Path, tmp_pa
         done = command("readers", "data", "--release", "billing", cwd=tmp_path)
         assert done.stdout.splitlines() == [
             "reader 'billing' of other-0 has no pin",
-            "reader 'billing' of telemetry-0: its pin is released; it goes on at offset 10",
+            "reader 'billing' of telemetry-0: pin released; its position stays at offset 10",
         ]
         found = store.committed(BILLING)
         assert found is not None
@@ -50,7 +50,7 @@ def test_pin_is_released_beside_the_owner_and_the_place_stays(data: Path, tmp_pa
 
 def test_reader_is_forgotten_on_the_logs_that_were_named(data: Path, tmp_path: Path) -> None:
     done = command("readers", "data", "--forget", "billing", "--log", "telemetry", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "reader 'billing' of telemetry-0 is forgotten\n")
+    assert (done.returncode, done.stdout) == (0, "reader 'billing' of telemetry-0 forgotten\n")
     with timestone.view(data) as view:
         assert view.readers().keys() == {AUDIT, BILLING._replace(log="other")}
 
@@ -67,16 +67,16 @@ def test_reader_whose_commit_does_not_hold_is_told_and_can_be_forgotten(data: Pa
         assert "catalog.db" in done.stderr
         assert "'telemetry-0/billing' of the space 'readers'" in done.stderr
     done = command("readers", "data", "--forget", "billing", "--log", "telemetry-0", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "reader 'billing' of telemetry-0 is forgotten\n")
+    assert (done.returncode, done.stdout) == (0, "reader 'billing' of telemetry-0 forgotten\n")
     assert "audit" in command("readers", "data", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (("--release", "biling"), 1, "no reader 'biling'; there are audit, billing"),
+        (("--release", "biling"), 1, "no reader 'biling'; the store has audit, billing"),
         (("--forget", "billing", "--log", "nothing"), 64, "no log 'nothing'"),
-        (("--forget", "billing", "--release", "billing"), 64, "not allowed with"),
+        (("--forget", "billing", "--release", "billing"), 64, "--release and --forget exclude each other"),
     ],
 )
 def test_what_is_not_there_is_one_line(

@@ -143,7 +143,7 @@ def test_file_environment_and_options_are_read(tmp_path: Path, line_front: dict[
         assert (state["ack"], state["data"]) == ("written", str(tmp_path / "from-file"))
         say(state["fronts"]["line"]["port"], b"x")
         _, _, errors = running.stop()
-        assert "TIMESTONE_DTAA in the environment is no setting; did you mean TIMESTONE_DATA?" in errors
+        assert "unknown setting TIMESTONE_DTAA in the environment; did you mean TIMESTONE_DATA?" in errors
     with timestone.view(tmp_path / "from-file") as view:
         assert view.log_names() == [("from-option", 0), ("mqtt", 0)]
 
@@ -159,14 +159,19 @@ def test_file_environment_and_options_are_read(tmp_path: Path, line_front: dict[
             64,
             "unknown key 'store.tail_byte'; did you mean 'store.tail_bytes'?",
         ),
-        (["--config", "nowhere.toml"], "", 1, "nowhere.toml: No such file or directory"),
+        (["--config", "nowhere.toml"], "", 64, "nowhere.toml: No such file or directory"),
         (["--line", "0.0.0.0:0"], "", 64, "line: listening on 0.0.0.0 is refused (from --line)"),
         (["--mqtt", "0.0.0.0:0"], "", 64, "mqtt: listening on 0.0.0.0"),
         (["--mqtt", "nowhere"], "", 64, "mqtt: listen is 'nowhere'"),
         (["--line", "203.0.113.1:1"], "", 1, "line: "),
-        (["--data", "a-file"], "", 1, "a-file is not a Timestone store: it is not a directory"),
+        (["--data", "a-file"], "", 64, "invalid data directory a-file: it is not a directory"),
         (["--log-segment-bytes", "5 GiB"], "", 64, "--log-segment-bytes: '5 GiB' is out of range"),
-        (["--ready-file", "no/such/folder"], "", 1, "no/such/folder.tmp: No such file or directory"),
+        (
+            ["--ready-file", "no/such/folder"],
+            "",
+            64,
+            "invalid ready_file no/such/folder: no/such is not a directory",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_server(
@@ -240,16 +245,18 @@ def test_service_manager_and_prometheus_hear_of_it(tmp_path: Path, line_front: d
 def test_without_any_front_it_keeps_the_store_open_and_says_so(tmp_path: Path) -> None:
     with Running("serve", cwd=tmp_path, command=[sys.executable, "-c", NO_FRONTS]) as running:
         lines = running.lines_until("ready")
-        assert lines[-1].startswith("no front is installed (entry points timestone.fronts): nothing listens")
+        assert lines[-1].startswith(
+            "no front is installed (entry points timestone.fronts): the store is open"
+        )
         assert running.stop()[0] == 0
     done = command("inspect", "timestone-data", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["logs"] == []
 
 
-def test_the_slow_path_is_said(tmp_path: Path) -> None:
+def test_first_line_says_which_kernel_runs_and_why(tmp_path: Path) -> None:
     with serve(tmp_path, {"TIMESTONE_PURE": "1"}) as running:
         lines = running.lines_until("ready")
-        assert "slow  the per-record work runs in Python, because TIMESTONE_PURE is set" in lines
+        assert lines[0].endswith(", kernel pure Python: TIMESTONE_PURE is set")
         assert "TIMESTONE_PURE" not in running.stop()[2]
 
 

@@ -54,7 +54,7 @@ def test_no_file_gets_the_number_of_a_standard_stream(tmp_path: Path) -> None:
         (["read", "--help"], "timestone read", 1),
         (["read", "data", "log"], "timestone read", 1),
         (["readers", "data", "--json"], "timestone readers", 1),
-        (["inspect", "data"], "timestone inspect", 4),
+        (["inspect", "data"], "timestone inspect", 74),
     ],
 )
 def test_full_disk_below_standard_output_is_one_line(

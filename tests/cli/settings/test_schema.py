@@ -58,12 +58,12 @@ def test_a_setting_has_three_spellings() -> None:
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("mqtt.listen", "(default: 127.0.0.1:1883)"),
-        ("mqtt.colour", "(red, blue; default: red)"),
-        ("mqtt.file", "(default: none)"),
-        ("mqtt.limits.packet_bytes", "largest packet (from 1 to 256 MiB; default: 1 MiB)"),
-        ("mqtt.limits.handshake_ms", "(default: 5 s)"),
-        ("mqtt.limits.client_bytes_per_s", "(default: 4 MiB)"),
+        ("mqtt.listen", "[default: 127.0.0.1:1883]"),
+        ("mqtt.colour", "[default: red]"),
+        ("mqtt.file", "[default: none]"),
+        ("mqtt.limits.packet_bytes", "Largest packet.  [from 1 to 256 MiB; default: 1 MiB]"),
+        ("mqtt.limits.handshake_ms", "[default: 5 s]"),
+        ("mqtt.limits.client_bytes_per_s", "[default: 4 MiB]"),
     ],
 )
 def test_help_says_what_it_is_its_range_and_its_default(key: str, text: str) -> None:
