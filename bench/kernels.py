@@ -153,7 +153,7 @@ def _engine_cases(count: int, size: int) -> Iterator[KernelCase]:
     for name, call in calls:
         label = f"{name}, {count} x {size} bytes"
         yield KernelCase(
-            name=label, items=count, pure="timestone.pure_kernel", native="timestone._kernel", call=call
+            name=label, items=count, pure="timestone.kernel.pure", native="timestone.kernel._kernel", call=call
         )
 
 
@@ -167,7 +167,7 @@ def _scan_case(count: int, topics: int) -> KernelCase:
         name=f"scan_publishes, {count} x 100 bytes, QoS 1, {topics} topic{'s' * (topics > 1)}",
         items=count,
         pure="mqtt_front.codec.scan",
-        native="mqtt_front._kernel",
+        native="mqtt_front.kernel._kernel",
         call=lambda module: module.scan_publishes(data, 0, len(data), 4, _LIMIT),
     )
 
@@ -191,7 +191,7 @@ def _frame_case(frame: ModuleType, count: int, qos: int, level: int) -> KernelCa
         name=f"frame_records, {count} x 100 bytes, QoS {qos}, MQTT {'5' if level == 5 else '3.1.1'}",
         items=count,
         pure="mqtt_front.codec.frame",
-        native="mqtt_front._kernel",
+        native="mqtt_front.kernel._kernel",
         call=lambda module: module.frame_records(records, 0, forms, ids, 0, _LIMIT),
     )
 
