@@ -153,7 +153,11 @@ def _engine_cases(count: int, size: int) -> Iterator[KernelCase]:
     for name, call in calls:
         label = f"{name}, {count} x {size} bytes"
         yield KernelCase(
-            name=label, items=count, pure="timestone.kernel.pure", native="timestone.kernel._kernel", call=call
+            name=label,
+            items=count,
+            pure="timestone.kernel.pure",
+            native="timestone.kernel._kernel",
+            call=call,
         )
 
 

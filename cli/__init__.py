@@ -1,4 +1,4 @@
 """The `timestone` command: the composition root, the only place that knows every package.
 
-One module a command, named for it. `main` finds and runs them; it is installed as `timestone_cli`.
+`main` has the table of commands and runs them; `commands/` has one module for each. Installed as `timestone_cli`.
 """

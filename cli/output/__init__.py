@@ -1,1 +1,4 @@
-"""What commands print: tables, JSON, records, progress."""
+"""What commands print: tables, JSON, records, progress.
+
+Not here: decisions; these modules render what they are given. Read first: `record_formats.py`.
+"""

@@ -1,1 +1,4 @@
-"""The process a command runs in: signals, standard streams, version."""
+"""The process a command runs in: signals, standard streams, version.
+
+Read first: `interrupts.py`.
+"""
