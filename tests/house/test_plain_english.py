@@ -25,7 +25,7 @@ LIMITS = {
     "timestone": 164,
     "mqtt_front": 166,
     "pyspark_timestone": 55,
-    "cli": 62,
+    "cli": 27,
     "pipeline": 19,
     "bench": 26,
     "examples": 3,
