@@ -54,7 +54,7 @@ class Server:
 
     def slow_because(self) -> str | None:
         """What the server said of running without its compiled parts; None when it has them."""
-        said = re.search(r"^slow +(.*)$", self.log_path.read_text(), re.MULTILINE)
+        said = re.search(r"kernel pure Python: (.*)$", self.log_path.read_text(), re.MULTILINE)
         return said[1] if said else None
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""The thread that flushes what nobody waits for, so that the committer continues writing meanwhile."""
+"""The thread that flushes what no caller waits for, so that the committer can write at the same time."""
 
 import logging
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Flusher:
             _LOGGER.exception("%s: it could not be flushed", log.log)
         finally:
             self._expected.discard(log)
-        if log.dirty:  # looked at after the log is no longer expected: whoever came before is not missed
+        if log.dirty:  # read after the log is no longer expected, so that an earlier call is not missed
             self._left(log)
         else:
-            loops.drop_spare()  # it falls silent: what its batches were in is not kept for nobody
+            loops.drop_spare()  # the log is idle: release the memory of its batches
