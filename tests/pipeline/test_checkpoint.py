@@ -64,7 +64,7 @@ def test_a_gap_between_the_tables_and_the_batch_is_an_error_with_numbers() -> No
     span = BatchSpan(offset(mqtt=30), {KEY: 10})
     span.check_follows(offset(mqtt=10), fail_on_data_loss=True)
     span.check_follows(SourceOffset({}), fail_on_data_loss=True)
-    with pytest.raises(TablesBehind, match="records before offset 8, and the checkpoint goes on at 10"):
+    with pytest.raises(TablesBehind, match="records before offset 8, and the checkpoint continues at 10"):
         span.check_follows(offset(mqtt=8), fail_on_data_loss=True)
     span.check_follows(offset(mqtt=8), fail_on_data_loss=False)
 

@@ -121,7 +121,7 @@ def test_what_does_not_fit_the_tables_stops_the_run_with_numbers(plant: Plant) -
     # Tables that were copied back from before the last batch.
     (plant.config.tables.path / "_ledger" / "000000000002.json").unlink()
     with pytest.raises(
-        TablesBehind, match=r"mqtt-0: the tables have all records before offset 1000, .* on at 1500"
+        TablesBehind, match=r"mqtt-0: the tables have all records before offset 1000, .* continues at 1500"
     ):
         plant.run()
     shutil.rmtree(plant.config.tables.path / "_checkpoint")
