@@ -16,8 +16,10 @@ from timestone.config import Ack, Compression, LogConfig, Recovery, StoreConfig
 from timestone.errors import (
     CorruptLog,
     CorruptRecord,
+    HistoryUnavailable,
     InvalidName,
     LogFailed,
+    MissingExtra,
     NotAStore,
     OffsetOutOfRange,
     OffsetsLost,
@@ -47,7 +49,7 @@ from timestone.store import Store
 from timestone.store import open_store as open
 from timestone.view import LogView, StoreView
 from timestone.view import view_store as view
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 __version__ = "0.1.0"
 
@@ -60,14 +62,15 @@ __all__ = [
     "CorruptLog",
     "CorruptRecord",
     "Damage",
-    "Draft",
     "Header",
     "HeaderKind",
+    "HistoryUnavailable",
     "InvalidName",
     "Log",
     "LogConfig",
     "LogFailed",
     "LogView",
+    "MissingExtra",
     "NotAStore",
     "OffsetOutOfRange",
     "OffsetsLost",
@@ -94,6 +97,7 @@ __all__ = [
     "TopicLimit",
     "UnknownLog",
     "UnsupportedFormat",
+    "WriteBatch",
     "open",
     "view",
 ]

@@ -1,6 +1,5 @@
-"""Network addresses as people write them: `127.0.0.1:1883`, `[::1]:8883`, `broker.example:1883`.
-
-For the fronts and the commands; the engine has none."""
+"""Network addresses as text: `127.0.0.1:1883`, `[::1]:8883`, `broker.example:1883`. For the fronts and the commands;
+the engine has none."""
 
 import ipaddress
 
@@ -8,20 +7,20 @@ PORT_MAX = 65_535
 
 
 def parse_address(text: str, *, setting: str) -> tuple[str, int]:
-    """Host and port; IPv6 addresses stand in brackets. Raises ValueError that names the setting."""
+    """Return host and port; IPv6 addresses are in brackets. Raises ValueError that names the setting."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > PORT_MAX:
-        raise ValueError(f"{setting} is {text!r}; it goes HOST:PORT, as in 127.0.0.1:1883")
+        raise ValueError(f"invalid {setting}: expected HOST:PORT, as in 127.0.0.1:1883, got {text!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def shown_address(host: str, port: int) -> str:
-    """The address as `parse_address` reads it."""
+    """Return the address in the form that `parse_address` accepts."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Can only this machine reach a listener on `host`?"""
+    """Return whether only this machine can reach a listener on `host`."""
     if host == "localhost":
         return True
     try:

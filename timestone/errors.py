@@ -1,29 +1,25 @@
-"""Every error the engine raises: one tree, a new leaf only where a caller would decide differently.
+"""Errors of the engine: one tree, with a new leaf only where a caller would decide differently. Messages contain the
+numbers and the file. OSError of the kernel passes through reads unchanged."""
 
-Messages carry the numbers and the file. `OSError` from the kernel passes through reads unchanged.
-"""
-
-import os
-import platform
 from pathlib import Path
 from typing import Any
 
 
 class TimestoneError(Exception):
-    """The base of all errors of the engine; never raised itself."""
+    """Base class of all errors of the engine; never raised itself."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An exception is rebuilt from its message by default, and most of these are made from something else: an
-        # error that cannot come back from another process takes the pool of processes down that met it.
+        # By default an exception is unpickled by calling it with its message, but most of these take other
+        # arguments: one that failed to unpickle would break the process pool that received it.
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 class InvalidName(TimestoneError, ValueError):
-    """A log name, partition, topic or topic filter that can never be right. The caller's mistake."""
+    """A log name, partition, topic or topic filter that is never valid. An error of the caller."""
 
 
 class UnknownLog(TimestoneError, KeyError):
-    """The store has no such log. Create it, or ask for another."""
+    """The store has no such log. Create it or use another."""
 
     def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
         super().__init__(name)
@@ -36,10 +32,8 @@ class UnknownLog(TimestoneError, KeyError):
 
 
 class OffsetOutOfRange(TimestoneError, IndexError):
-    """The offset is not in the log: below `start` it was deleted, above `end` it was never written.
-
-    Seek to `start` to continue after a loss, or wait for the log to reach the offset.
-    """
+    """The offset is not in the log: below `start` it was deleted, at or above `end` it is not written. Seek to
+    `start` to continue after a loss, or wait for the log to reach the offset."""
 
     def __init__(self, requested: int, start: int, end: int) -> None:
         super().__init__(f"offset {requested} is out of range: the log holds [{start}, {end})")
@@ -49,7 +43,7 @@ class OffsetOutOfRange(TimestoneError, IndexError):
 
 
 class RecordTooLarge(TimestoneError, ValueError):
-    """One record (header block included) is over the limit of its log. Nothing of its batch was written."""
+    """A record, header block included, exceeds the limit of its log. Nothing of its batch was written."""
 
     def __init__(self, size: int, limit: int, what: str = "record") -> None:
         super().__init__(f"{what} of {size} bytes is over the limit of {limit} bytes")
@@ -58,8 +52,7 @@ class RecordTooLarge(TimestoneError, ValueError):
 
 
 class TopicLimit(TimestoneError):
-    """The log has as many topics as it may, or as many bytes of their names. Known topics can still be appended
-    to."""
+    """The log has its maximum number of topics, or of bytes of their names. Known topics can still be appended to."""
 
     def __init__(self, log: str, limit: int, what: str = "topics (topic_count)") -> None:
         super().__init__(f"log {log!r} already has its limit of {limit} {what}")
@@ -68,11 +61,11 @@ class TopicLimit(TimestoneError):
 
 
 class StoreLocked(TimestoneError):
-    """Another process owns the store, or this one does already. Read it with `timestone.view`, or stop that process."""
+    """Another process owns the store, or this one has it open. Read it with `timestone.view`, or stop that process."""
 
-    def __init__(self, path: Path, pid: int | None, host: str | None) -> None:
+    def __init__(self, path: Path, pid: int | None, host: str | None, *, is_here: bool = False) -> None:
         owner = f"process {pid} on {host}" if pid is not None else "another process"
-        if (pid, host) == (os.getpid(), platform.node()):
+        if is_here:
             owner += ", which is this one: it has the store open already"
         super().__init__(f"store {path} is owned by {owner}")
         self.path = path
@@ -81,7 +74,7 @@ class StoreLocked(TimestoneError):
 
 
 class NotAStore(TimestoneError):
-    """The directory holds no Timestone store, or does not exist."""
+    """The directory is not a Timestone store or does not exist."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} is not a Timestone store: {reason}")
@@ -90,8 +83,8 @@ class NotAStore(TimestoneError):
 
 
 class ReaderInUse(TimestoneError):
-    """This process has an open reader of that name on that log: two would overwrite each other's offset. Close
-    the other one, or choose another name."""
+    """This process has an open reader of that name on that log; two would overwrite each other's offset. Close the
+    other one or use another name."""
 
     def __init__(self, log: str, name: str) -> None:
         super().__init__(f"log {log} already has an open reader named {name!r} in this process")
@@ -100,18 +93,16 @@ class ReaderInUse(TimestoneError):
 
 
 class PostingRefused(TimestoneError):
-    """The owner of the store will never append this posting; nothing of it is in the log. The message says what is
-    wrong with it."""
+    """The owner of the store has refused this posting; nothing of it is in the log. The message states the reason."""
 
 
 class PostingNotTaken(TimestoneError):
-    """Nobody has appended the posting in the time that was given. Post it again under the same producer and number:
-    it is appended once."""
+    """The posting was not appended within the timeout. Post it again under the same producer and number: it is
+    appended once."""
 
 
 class ReadOnlyStore(TimestoneError):
-    """What a reader of this view commits cannot be kept. Have the owner of the store commit it, or keep it
-    elsewhere."""
+    """A reader of this view cannot commit. Commit through the owner of the store, or keep the offset elsewhere."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} is open as a view and nothing can be committed to it: {reason}")
@@ -119,13 +110,21 @@ class ReadOnlyStore(TimestoneError):
         self.reason = reason
 
 
+class MissingExtra(TimestoneError, ImportError):
+    """A package is needed that a plain install does not bring. The message names the extra to install."""
+
+    def __init__(self, what: str, module: str, extra: str) -> None:
+        super().__init__(f"{what} need {module}, which is not installed: pip install '.[{extra}]' in a clone")
+        self.name = module
+        self.extra = extra
+
+
 class StoreClosed(TimestoneError):
     """The store, log or reader was closed before this call."""
 
 
 class StorageFull(TimestoneError):
-    """Free space is below `min_free_bytes`, so the append was refused before it began. Free space and
-    retry."""
+    """Free space is below `min_free_bytes`, so the append was refused before it began. Free space and retry."""
 
     def __init__(self, path: Path, free_bytes: int, limit_bytes: int) -> None:
         super().__init__(
@@ -137,7 +136,7 @@ class StorageFull(TimestoneError):
 
 
 class QueueFull(TimestoneError):
-    """More than `queue_bytes` of a log wait for the disk, so a submission was refused. Wait for an earlier one, or
+    """More than `queue_bytes` of a log wait for the disk, so the submission was refused. Wait for an earlier one, or
     refuse your own clients."""
 
     def __init__(self, log: str, queued_bytes: int, limit_bytes: int) -> None:
@@ -150,11 +149,9 @@ class QueueFull(TimestoneError):
 
 
 class LogFailed(TimestoneError):
-    """A write or fsync failed in a way that leaves the disk's state unknown; the log refuses appends until
-    reopened.
-
-    Reads continue. `unsynced` has the offsets that were visible and never became durable; empty when every visible
-    record was already synced."""
+    """A write or fsync failed and the state of the disk is unknown; the log refuses appends until the store is
+    reopened. Reads continue. `unsynced`: offsets that were visible and never became durable; empty if every visible
+    record was synced."""
 
     def __init__(self, path: Path, cause: BaseException, unsynced: range = range(0)) -> None:
         lost = (
@@ -166,13 +163,12 @@ class LogFailed(TimestoneError):
         self.unsynced = unsynced
 
     def again(self) -> "LogFailed":
-        """The same failure for another caller: a raised exception grows a traceback, so each gets its own."""
+        """Return the same failure for another caller: each raise adds a traceback, so each needs its own object."""
         return LogFailed(self.path, self.cause, self.unsynced)
 
 
 class CorruptRecord(TimestoneError):
-    """The bytes of one record are not those that were appended. Its neighbours are readable: seek to
-    `next_offset`."""
+    """The bytes of one record are not those that were appended. Its neighbours are readable: seek to `next_offset`."""
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
         super().__init__(f"{path}: the record at offset {offset} is corrupt: {reason}")
@@ -183,23 +179,35 @@ class CorruptRecord(TimestoneError):
 
 
 class OffsetsLost(CorruptRecord):
-    """A segment that had the offsets from `offset` on is damaged as a whole or gone: its index is lost, or its file.
-    What comes behind is readable: seek to `next_offset`. What is left of it may be found by `timestone salvage`.
+    """The segment with the offsets from `offset` on is damaged as a whole or missing: its index or its file is lost.
+    Later records are readable: seek to `next_offset`. `timestone salvage` may recover parts of it.
 
-    Not raised for offsets that a power loss has left out, that compaction has removed or that retention has deleted."""
+    Not raised for offsets that were skipped after a power loss, removed by compaction, or deleted by retention."""
 
-    def __init__(self, path: Path, offset: int, next_offset: int) -> None:
-        super().__init__(path, offset, "lost")
+    def __init__(self, path: Path, offset: int, next_offset: int, reason: str = "") -> None:
+        reason = reason or "no segment has them any more"
+        super().__init__(path, offset, reason)
         self.args = (
-            f"{path}: offsets {offset} to {next_offset - 1} are lost: no segment has them any more. Read on at offset "
-            f"{next_offset}; `timestone inspect` and `timestone salvage` say what is left",
+            f"{path}: offsets {offset} to {next_offset - 1} are lost: {reason}. Read on at offset {next_offset}; "
+            "`timestone inspect` and `timestone salvage` say what is left",
         )
         self.next_offset = next_offset
 
 
+class HistoryUnavailable(TimestoneError):
+    """The records from offset `first` up to `end` are in a bucket that does not give them now. Read again later;
+    everything that is on the local disk can be read, and appends continue. The message states the reason."""
+
+    def __init__(self, first: int, end: int, reason: str) -> None:
+        super().__init__(f"offsets {first} to {end - 1} are in a bucket and cannot be read now: {reason}")
+        self.first = first
+        self.end = end
+        self.reason = reason
+
+
 class CorruptLog(TimestoneError):
-    """A file of a log contradicts itself. Raised at open by `recovery="strict"`, and for files that repair
-    cannot serve."""
+    """A file of a log is inconsistent. Raised at open by `recovery="strict"`, and for files that repair cannot
+    serve."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -208,7 +216,7 @@ class CorruptLog(TimestoneError):
 
 
 class UnsupportedFormat(TimestoneError):
-    """The file was written by a newer Timestone. Never reported as corruption; the file is left as it is."""
+    """The file was written by a newer Timestone. Not corruption; the file is left as it is."""
 
     def __init__(self, path: Path, found: int, supported: int) -> None:
         super().__init__(f"{path}: format version {found}; this Timestone reads up to version {supported}")

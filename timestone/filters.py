@@ -1,5 +1,5 @@
-"""Topic names and topic filters by MQTT's rules (MQTT 5, section 4.7). Pure functions and one tree; no log,
-no network."""
+"""Topic names and topic filters by the rules of MQTT (MQTT 5, section 4.7). Pure functions and one tree; no log, no
+network."""
 
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
@@ -11,17 +11,17 @@ Value = TypeVar("Value")
 
 
 def validate_topic(topic: str) -> None:
-    """Raise InvalidName unless `topic` can name a topic: 1 to 65,535 bytes, no wildcards, no U+0000."""
+    """Raise InvalidName unless `topic` is a valid topic name: 1 to 65,535 bytes, no wildcards, no U+0000."""
     if not topic:
-        raise InvalidName("a topic has at least one character")
+        raise InvalidName("invalid topic: expected at least one character")
     if "+" in topic or "#" in topic:
         raise InvalidName(f"topic {topic!r} contains a wildcard")
     _validate_text(topic, "topic")
 
 
 def validate_topics(topics: Sequence[str]) -> None:
-    """`validate_topic` of many."""
-    text = "#".join(topics)  # no topic has one in it
+    """Validate many topics, as `validate_topic`."""
+    text = "#".join(topics)  # valid topics contain no #
     short = max(map(len, topics), default=0) * 4 <= TOPIC_BYTES_MAX  # a character has at most 4 bytes
     if (
         short
@@ -36,11 +36,11 @@ def validate_topics(topics: Sequence[str]) -> None:
 
 
 def validate_filter(topic_filter: str) -> None:
-    """Raise InvalidName unless `topic_filter` is one: `+` alone in its level, `#` alone in the last level."""
+    """Raise InvalidName unless `topic_filter` is valid: `+` alone in its level, `#` alone in the last level."""
     if not isinstance(topic_filter, str):
-        raise TypeError(f"a topic filter is text, not {topic_filter!r}")
+        raise TypeError(f"invalid topic filter: expected text, got {topic_filter!r}")
     if not topic_filter:
-        raise InvalidName("a topic filter has at least one character")
+        raise InvalidName("invalid topic filter: expected at least one character")
     levels = topic_filter.split("/")
     for number, level in enumerate(levels):
         if "#" in level and (level != "#" or number != len(levels) - 1):
@@ -62,13 +62,13 @@ def _validate_text(text: str, what: str) -> None:
 
 
 def is_wildcard(topic_filter: str) -> bool:
-    """Can the filter match more than one topic?"""
+    """Return whether the filter can match more than one topic."""
     return "+" in topic_filter or "#" in topic_filter
 
 
 def topic_matches(topic_filter: str, topic: str) -> bool:
-    """Does the filter match the topic name? Linear in their lengths; a `$` topic never matches a leading
-    wildcard."""
+    """Return whether the filter matches the topic name, in linear time. A leading wildcard never matches a topic
+    that begins with `$`."""
     if topic.startswith("$") and topic_filter[:1] in ("+", "#"):
         return False
     filter_levels, topic_levels = topic_filter.split("/"), topic.split("/")
@@ -89,12 +89,11 @@ class _Node(Generic[Value]):
 
 
 class FilterTree(Generic[Value]):
-    """Many filters with values attached; finds the values whose filters match a topic without trying each
-    filter.
+    """Tree of filters with attached values; finds the values whose filters match a topic without trying each filter.
 
-    Matching visits at most the nodes that can match: two per level (the literal and `+`), so 2^levels in the
-    worst case of filters made for it, bounded by the number of filters. Iterative, so deep topics need no
-    stack. Values are hashable; one value may stand under many filters. Not thread-safe."""
+    A lookup visits at most two nodes per level (the literal and `+`), so 2^levels in the worst case of filters made
+    for it, bounded by the number of filters. Iterative, so deep topics need no stack. Values are hashable; one value
+    may be attached to many filters. Not thread-safe."""
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()
@@ -104,7 +103,7 @@ class FilterTree(Generic[Value]):
         return self._count
 
     def add(self, topic_filter: str, value: Value) -> bool:
-        """Attach `value` to a filter; False when it was there."""
+        """Attach `value` to a filter. Return False if it was attached already."""
         node = self._root
         for level in topic_filter.split("/"):
             node = node.children.setdefault(level, _Node())
@@ -115,7 +114,7 @@ class FilterTree(Generic[Value]):
         return True
 
     def remove(self, topic_filter: str, value: Value) -> bool:
-        """Detach `value` from a filter; False when it was not there. Empty branches are dropped."""
+        """Detach `value` from a filter. Return False if it was not attached. Empty branches are dropped."""
         path: list[tuple[_Node[Value], str]] = []
         node = self._root
         for level in topic_filter.split("/"):
@@ -136,7 +135,7 @@ class FilterTree(Generic[Value]):
         return True
 
     def matches_any(self, topic: str) -> bool:
-        """Does a filter match the topic name? Another thread may change the tree during the call."""
+        """Return whether a filter matches the topic name. Another thread may change the tree during the call."""
         levels = topic.split("/")
         guarded = topic.startswith("$")
         open_nodes: list[tuple[_Node[Value], int]] = [(self._root, 0)]
@@ -156,7 +155,7 @@ class FilterTree(Generic[Value]):
         return False
 
     def matches(self, topic: str) -> Iterator[Value]:
-        """The values whose filter matches; a value once for each of its filters that does."""
+        """Yield the values whose filter matches, once for each matching filter."""
         levels = topic.split("/")
         guarded = topic.startswith("$")
         open_nodes: list[tuple[_Node[Value], int]] = [(self._root, 0)]

@@ -1,14 +1,14 @@
-"""What a front is: a plug-in that turns a network protocol into appends and readers.
+"""Contract of a front: a plug-in that turns a network protocol into appends and readers.
 
-Fronts are found through the entry point group `timestone.fronts`; the engine knows none of them. Whoever
-composes the process (the command line) makes a front with the open store and the front's own settings, and
-starts it on its event loop."""
+Fronts are found through the entry point group `timestone.fronts`; the engine knows none of them. The command line
+creates a front with the open store and the settings of the front, and starts it on its event loop."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from timestone.config import StoreConfig
+from timestone.config import LogConfig, StoreConfig
+from timestone.metrics.metric import Metric
 from timestone.store import Store
 
 ENTRY_POINT_GROUP = "timestone.fronts"
@@ -16,54 +16,79 @@ ENTRY_POINT_GROUP = "timestone.fronts"
 
 @runtime_checkable
 class Front(Protocol):
-    """A network protocol in front of a store."""
+    """Network protocol in front of a store."""
 
     name: ClassVar[str]
-    """Short and lower case; also the table of its settings in the configuration file and the prefix of its
-    options."""
+    """Short lower-case name, also of its table in the configuration file, and the prefix of its options and of the
+    named readers that are its own: `mqtt.retained`."""
 
     def __init__(self, store: Store, settings: Any, *, log: logging.Logger) -> None: ...
 
     @classmethod
     def settings(cls) -> type[Any]:
-        """The frozen dataclass of its settings; field metadata has `help`."""
+        """Return the frozen dataclass of its settings; field metadata has `help`."""
 
     async def start(self) -> None:
-        """Listen. When it returns, clients can connect."""
+        """Listen. On return, clients can connect."""
 
     async def stop(self) -> None:
-        """Accept nobody any more, release what is owed, close every connection; within seconds."""
+        """Accept no further clients, answer what is pending and close every connection, within seconds."""
 
     def describe(self) -> list[str]:
-        """One line for each thing a user wants to know at start: addresses, ack level, limits that matter."""
+        """Return lines for the start message: addresses, ack level, important limits."""
 
     def status(self) -> dict[str, Any]:
-        """Counters and gauges by name, ready for JSON."""
+        """Return counters and gauges by name, ready for JSON."""
 
 
 @runtime_checkable
 class Reloadable(Protocol):
-    """What a front offers besides, when it can take changes of the files it uses over without a restart."""
+    """Front that can reload the files it uses without a restart."""
 
     async def reload(self) -> None:
-        """Read them again. Raises OSError or ValueError when one cannot be used; then everything stays as it was."""
+        """Read the files again. Raises OSError or ValueError for an unusable one; then nothing changes."""
 
 
 @runtime_checkable
 class Checking(Protocol):
-    """What a front offers besides, when its settings may be wrong in a way that only the disk can tell."""
+    """Front whose settings depend on the disk for validity."""
 
     @classmethod
-    def check(cls, settings: Any, config: StoreConfig, existing: Collection[str]) -> None:
-        """Find what is wrong before a store is opened or anything is created.
-
-        config: of the store, with the settings of logs that are created. existing: the names of the logs it has.
-        Raises OSError or ValueError with a text that names the setting or the file."""
+    def check(cls, settings: Any, config: StoreConfig, existing: Mapping[str, LogConfig]) -> None:
+        """Validate the settings before a store is opened or anything is created. config: of the store, with the
+        settings for new logs. existing: its logs by name. Raises OSError or ValueError that names the setting or the
+        file."""
 
 
 @runtime_checkable
-class Counting(Protocol):
-    """What a front offers besides, when the numbers of its status are counters: they begin at 0 and only grow."""
+class Measured(Protocol):
+    """Part of a server with metrics of known kinds: a front, or the tier."""
 
-    gauges: ClassVar[frozenset[str]]
-    """The names of those that are none: they fall as well."""
+    def metrics(self) -> Sequence[Metric]:
+        """Return the current metrics, with names that begin behind `timestone_<name of the part>_`. Called in the
+        event loop: without a look at the disk."""
+
+
+@runtime_checkable
+class Administered(Protocol):
+    """Front whose connections an operator can list and end. Called in the event loop."""
+
+    name: ClassVar[str]
+
+    def clients(self, after: int, limit: int) -> Sequence[Mapping[str, Any]]:
+        """Return facts and figures of up to `limit` connected clients, ready for JSON, in the order of their key
+        `connection`, a number above `after`."""
+
+    def disconnect(self, client: str, user: str | None) -> Sequence[Mapping[str, Any]]:
+        """End the connections with a client id, of one user if `user` is given, and return what `clients` would have
+        returned of them."""
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """Front that can state whether it is ready."""
+
+    name: ClassVar[str]
+
+    def checks(self) -> Mapping[str, str | None]:
+        """Return by the name of each check the reason why it fails, or None. Called in the event loop."""

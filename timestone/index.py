@@ -54,12 +54,12 @@ from timestone.kernel.entries import ENTRY_BYTES, entry_position
 
 FORMAT_VERSION = 1
 REWRITTEN_VERSION = 2
-"""Of a trailer whose segment was rewritten: a reader of version 1 would look for the records in the wrong file."""
+"""Version of a trailer whose segment was rewritten: a reader of version 1 would use the wrong segment file."""
 COMPACTED_VERSION = 3
-"""Of a trailer whose segment has removed records: a reader of version 2 would show them as empty ones."""
+"""Version of a trailer whose segment has removed records: a reader of version 2 would return them as empty ones."""
 _TRAILER_VERSIONS = (FORMAT_VERSION, REWRITTEN_VERSION, COMPACTED_VERSION)
 INDEX_HEADER_BYTES = 68
-"""Of the header page; the rest but the slots is zeros."""
+"""Size of the header; the rest of its page is zeros except for the slots."""
 SLOT_POSITIONS = (512, 1024)
 SLOT_BYTES = 52
 TRAILER_BYTES = 128
@@ -81,13 +81,12 @@ Summary = npt.NDArray[np.void]
 
 
 class DamagedIndex(ValueError):
-    """A fixed part of an index does not hold. Recovery decides what that means; it never reaches a user as it
-    is."""
+    """A fixed part of an index is invalid. Recovery decides what follows; callers of the engine never see it."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexHeader:
-    """Who an index belongs to. Written once, at creation."""
+    """Identity of an index file. Written once, at its creation."""
 
     log_id: int
     base_offset: int
@@ -96,7 +95,7 @@ class IndexHeader:
     boot_id: bytes
 
     def encode(self) -> bytes:
-        """The 68 bytes at the front of the header page."""
+        """Return the 68 bytes at the front of the header page."""
         fixed = _HEADER.pack(
             _INDEX_MAGIC,
             FORMAT_VERSION,
@@ -111,12 +110,12 @@ class IndexHeader:
 
     @property
     def known_epoch(self) -> int | None:
-        """The epoch; None when recovery has made the page again, because what it had been was damaged."""
+        """Return the epoch; None if recovery has rewritten the page because the old one was damaged."""
         return self.epoch if any(self.boot_id) else None
 
     @classmethod
     def decode(cls, page: bytes, path: Path) -> Self:
-        """Raises DamagedIndex, or UnsupportedFormat for a whole header of a newer version."""
+        """Decode a header page. Raises DamagedIndex, or UnsupportedFormat for a valid header of a newer version."""
         if len(page) < INDEX_HEADER_BYTES:
             raise DamagedIndex(f"only {len(page)} bytes of header")
         magic, version, entry_bytes, log_id, base, created_us, epoch, boot_id = _HEADER.unpack_from(page)
@@ -131,17 +130,22 @@ class IndexHeader:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What was durable at some moment, and the offset that no reader had been shown."""
+    """Extent of the durable records at some moment, and the reserve ceiling: no reader has seen an offset at or
+    above it."""
 
     sequence: int
     entry_count: int
     segment_bytes: int
     ceiling: int
 
+    def closes(self, base_offset: int) -> bool:
+        """Return whether the segment was closed here: all that readers were shown is durable. While a process writes,
+        the ceiling is higher."""
+        return self.entry_count > 0 and self.ceiling == base_offset + self.entry_count
+
     @property
     def position(self) -> int:
-        """The slot this checkpoint is written to: the two take turns, so a torn write leaves the older one
-        whole."""
+        """Return the position of the slot: the two alternate, so a torn write leaves the older one intact."""
         return SLOT_POSITIONS[self.sequence % len(SLOT_POSITIONS)]
 
     def encode(self, log_id: int, base_offset: int) -> bytes:
@@ -152,7 +156,7 @@ class Checkpoint:
 
     @classmethod
     def latest(cls, page: bytes, log_id: int, base_offset: int) -> "Checkpoint | None":
-        """The newest valid checkpoint of a header page, or None."""
+        """Return the newest valid checkpoint of a header page; None if there is none."""
         found = [
             cls(*values) for *values, owner, base in _slots(page) if (owner, base) == (log_id, base_offset)
         ]
@@ -160,17 +164,17 @@ class Checkpoint:
 
     @staticmethod
     def holds(slot: bytes) -> bool:
-        """Do these bytes match their checksum?"""
+        """Return whether the bytes match their checksum."""
         return len(slot) == SLOT_BYTES and bool(_CRC.unpack_from(slot, 48)[0] == crc32c(slot[:48]))
 
     @staticmethod
     def log_ids(page: bytes) -> list[int]:
-        """Whose checkpoints are on a header page, for when it does not say itself."""
+        """Return the log ids in the checkpoints of a header page, for a damaged header."""
         return [owner for *_, owner, _ in _slots(page)]
 
 
 def _slots(page: bytes) -> Iterator[tuple[int, ...]]:
-    """The fields of the slots that hold."""
+    """Yield the fields of the valid slots."""
     for position in SLOT_POSITIONS:
         slot = page[position : position + SLOT_BYTES]
         if Checkpoint.holds(slot):
@@ -181,7 +185,7 @@ def _slots(page: bytes) -> Iterator[tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class FrameLayout:
-    """How the segment file was compressed: in frames of so many raw bytes, with that dictionary (0 for none)."""
+    """Compression of a segment file: raw bytes of a frame, and number of the dictionary (0 for none)."""
 
     frame_bytes: int
     dictionary: int
@@ -190,7 +194,7 @@ class FrameLayout:
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """What a sealed index says about its segment."""
+    """Trailer of a sealed index."""
 
     log_id: int
     base_offset: int
@@ -205,11 +209,11 @@ class Trailer:
     headed_count: int
     stored_bytes: int
     generation: int = 0
-    """Of the segment file: how often it was rewritten (timestone/writing/segment_swap.py)."""
+    """Generation of the segment file: the number of its rewrites (timestone/writing/segment_swap.py)."""
     frames: FrameLayout | None = None
-    """None for a segment file that holds the records as they are."""
+    """None for an uncompressed segment file."""
     removed_count: int = 0
-    """Records that compaction has removed; their entries are still there."""
+    """Number of records removed by compaction; their entries remain."""
     recovered: bool = False
 
     def encode(self) -> bytes:
@@ -240,7 +244,7 @@ class Trailer:
 
     @classmethod
     def decode(cls, data: bytes, path: Path) -> Self:
-        """Raises DamagedIndex, or UnsupportedFormat for a whole trailer of a newer version."""
+        """Decode a trailer. Raises DamagedIndex, or UnsupportedFormat for a valid trailer of a newer version."""
         if len(data) != TRAILER_BYTES:
             raise DamagedIndex("no room for a trailer")
         magic, version, flags, *values, frame_bytes, dictionary, table_crc, removed = _TRAILER.unpack_from(
@@ -259,22 +263,23 @@ class Trailer:
 
     @property
     def _version(self) -> int:
-        """The lowest that says all: an older Timestone refuses what it would misread, and nothing else."""
+        """Return the lowest version that expresses all fields: an older Timestone refuses only what it would
+        misread."""
         if self.removed_count:
             return COMPACTED_VERSION
         return REWRITTEN_VERSION if self.generation else FORMAT_VERSION
 
     @property
     def file_bytes(self) -> int:
-        """The size an index file with this trailer has."""
+        """Return the size of an index file with this trailer."""
         return entry_position(self.entry_count) + self.summary_count * SUMMARY.itemsize + TRAILER_BYTES
 
 
 class TopicCounts:
-    """Gathers the topic summary of a segment from chunks of its topic column.
+    """Computes the topic summary of a segment from chunks of its topic column.
 
-    Without a Python step for each topic, and without finding an order of rows: with a hundred thousand topics, either
-    takes longer than writing the records did."""
+    Without a Python step for each topic and without sorting rows: with a hundred thousand topics, either takes
+    longer than writing the records."""
 
     def __init__(self) -> None:
         self._counts = np.zeros(0, dtype=np.uint32)
@@ -282,8 +287,8 @@ class TopicCounts:
         self._others: dict[int, tuple[int, int]] = {}
 
     def add(self, topic_ids: npt.NDArray[np.uint32], first_ordinal: int) -> None:
-        """Count a chunk whose first record has this ordinal. Damaged records may be left out: the first
-        ordinal of a topic is then a lower bound, never too high."""
+        """Count a chunk whose first record has this ordinal. Damaged records may be left out: the first ordinal of a
+        topic is then a lower bound."""
         if len(topic_ids) == 0:
             return
         topic_ids = np.ascontiguousarray(topic_ids)
@@ -304,7 +309,7 @@ class TopicCounts:
         self._counts[topics] += counts[topics].astype(np.uint32)
 
     def _add_near(self, topic_ids: npt.NDArray[np.uint32], ordinals: npt.NDArray[np.int64]) -> None:
-        """Those that have a place each, however far apart."""
+        """Count topics that have a counter each."""
         if len(topic_ids):
             self._make_room(int(topic_ids.max()) + 1)
             self._note_firsts(topic_ids, ordinals)
@@ -312,13 +317,13 @@ class TopicCounts:
             self._counts[topics] += counts.astype(np.uint32)
 
     def _note_firsts(self, topic_ids: npt.NDArray[np.uint32], ordinals: npt.NDArray[np.int64]) -> None:
-        """Where those that were not counted before come first."""
+        """Note the first ordinal of topics that were not counted before."""
         new = self._counts[topic_ids] == 0
-        # Backwards, so that of all records of a topic the first one's ordinal stays.
+        # Backwards, so that the ordinal of the first record of a topic remains.
         self._firsts[topic_ids[new][::-1]] = ordinals[new][::-1]
 
     def _add_others(self, topic_ids: npt.NDArray[np.uint32], ordinals: npt.NDArray[np.int64]) -> None:
-        """Those without a topic, and ids that are too high for a place each."""
+        """Count records without a topic, and ids too high for a counter."""
         topics, places, counts = np.unique(topic_ids, return_index=True, return_counts=True)
         firsts = ordinals[places].tolist()
         for topic, first, count in zip(topics.tolist(), firsts, counts.tolist(), strict=True):
@@ -331,7 +336,7 @@ class TopicCounts:
             self._counts, self._firsts = np.pad(self._counts, (0, more)), np.pad(self._firsts, (0, more))
 
     def summary(self) -> Summary:
-        """Sorted by topic id."""
+        """Return the summary, sorted by topic id."""
         topics = np.flatnonzero(self._counts)
         rows = np.zeros(len(topics) + len(self._others), dtype=SUMMARY)
         near = rows[: len(topics)]
@@ -345,6 +350,6 @@ class TopicCounts:
 
 
 _NEAR_IDS = 1 << 22
-"""Topics with ids below it are counted in a place each: 32 MiB at the most, regardless of the ids of a segment are."""
+"""Topics with lower ids have a counter each: 32 MiB at most, for any ids."""
 _SPARSE = 8
-"""With the highest id this many times as high as there are records in a chunk, they are sorted instead of counted."""
+"""If the highest id exceeds the number of records of a chunk by this factor, they are sorted instead of counted."""

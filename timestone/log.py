@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from timestone.commit.background_seal import Sealer
+from timestone.commit.background import Sealer
 from timestone.commit.committer import Committer
 from timestone.commit.log_commit import LogCommit
 from timestone.commit.submission import Submission
@@ -19,28 +19,32 @@ from timestone.errors import LogFailed, StoreClosed
 from timestone.format.topics import TopicDictionary
 from timestone.index import Trailer
 from timestone.kernel.entries import NO_TOPIC
+from timestone.metrics.log_counts import LogCounts
 from timestone.readable import ReadableLog
 from timestone.reading.named_readers import ReaderStore
-from timestone.reading.segment_list import History
-from timestone.reading.tail_cache import LogTail, TailBudget, TailRun
+from timestone.reading.segment_list import SegmentList
+from timestone.reading.tail_cache import TailBudget, TailCache, TailRun
 from timestone.reading.wakeups import Waiter
-from timestone.record import encode_headers, user_headers
-from timestone.recovery.deferred_seals import Leftovers
+from timestone.record import as_bytes, encode_headers, user_headers
+from timestone.recovery.deferred_seals import DeferredSeals
 from timestone.segment import Segment
 from timestone.upkeep.compaction import LogCompaction
 from timestone.upkeep.compression import LogCompression
 from timestone.upkeep.host import UpkeptStore
 from timestone.upkeep.retention import Retention
 from timestone.upkeep.segment_rewrites import Rewrites
-from timestone.writing.active_segment import Appender, LogPlace
+from timestone.writing.active_segment import ActiveSegment, ClosedSegment, LogPlace
 from timestone.writing.log_end import LogEnd
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import Data, WriteBatch
 
 _LOGGER = logging.getLogger("timestone")
+_LEVELS = {level.value: level for level in Ack}
+_MEMORY = Ack.MEMORY
+"""Used for each append: access to a global name is faster than access to a member of an enumeration."""
 
 
 class LogOwner(UpkeptStore, ReaderStore, Protocol):
-    """What a log needs of its store: implemented by `timestone.store.Store`."""
+    """Store of a log, as the log sees it. Implemented by `timestone.store.Store`."""
 
     boot_id: bytes
     tail_budget: TailBudget
@@ -61,38 +65,45 @@ class Log(ReadableLog):
         folder: Path,
         topics: TopicDictionary,
         config: LogConfig,
-        history: History,
+        segment_list: SegmentList,
         *,
         start_offset: int,
         next_offset: int,
         epoch: int,
         last_timestamp_us: int,
-        leftovers: Leftovers | None = None,
+        deferred_seals: DeferredSeals | None = None,
+        closed: ClosedSegment | None = None,
     ) -> None:
         super().__init__(folder, topics, store)
         self.config = config
         self._store = store
         self._topic_names = topics.by_id
         place = LogPlace(store.files, folder, self.id, store.boot_id, store.open_segments, store.now_us)
-        self._appender = Appender(
+        self._active_segment = ActiveSegment(
             place,
             config,
-            history,
+            segment_list,
             next_offset=next_offset,
             epoch=epoch,
             last_timestamp_us=last_timestamp_us,
             sync_topics=topics.sync,
-            leftovers=leftovers,
+            deferred_seals=deferred_seals,
+            closed=closed,
         )
         self._end = LogEnd(
-            self._appender, topics, self, store.files, folder, min_free_bytes=store.config.min_free_bytes
+            self._active_segment,
+            topics,
+            self,
+            store.files,
+            folder,
+            min_free_bytes=store.config.min_free_bytes,
         )
         self._commit = LogCommit(
             self._end, topics, store.config, store.committer, events=self, log=folder.name
         )
         self._start_offset = start_offset
-        self._end_offset = next_offset
-        self._tail = LogTail(store.tail_budget)
+        self._end_offset = self._opened_offset = next_offset
+        self._tail = TailCache(store.tail_budget)
         self._compacted_to = 0
         self.rewrites = Rewrites(self, store)
         self.retention = Retention(self, store)
@@ -102,21 +113,21 @@ class Log(ReadableLog):
     # Reading: see ReadableLog.
 
     @property
-    def history(self) -> History:
-        return self._appender.history
+    def segment_list(self) -> SegmentList:
+        return self._active_segment.segment_list
 
     @property
     def synced_offset(self) -> int:
-        return self._appender.synced_offset
+        return self._active_segment.synced_offset
 
     @property
     def epoch(self) -> int:
-        """Rises whenever offsets may have been lost, or records were moved to another segment."""
-        return self._appender.epoch
+        """Return a number that rises whenever offsets may have been lost or records were moved to another segment."""
+        return self._active_segment.epoch
 
     def in_memory(self, offset: int) -> bool:
-        """Would a read at this offset make no system call? True at the end, too. For event loops, which leave reads
-        of the disk to a thread."""
+        """Return whether a read at this offset makes no system call; true at the end, too. For event loops, which leave
+        reads of the disk to a thread."""
         return offset >= self._end_offset or self._in_tail(offset) is not None
 
     @property
@@ -126,36 +137,39 @@ class Log(ReadableLog):
     def _in_tail(self, offset: int) -> TailRun | None:
         return self._tail.find(offset) if offset >= self._compacted_to else None
 
+    def _gathered(self, offset: int, max_records: int, max_bytes: int) -> TailRun | None:
+        return self._tail.gather(offset, max_records, max_bytes) if offset >= self._compacted_to else None
+
     # Appending.
 
     def append(
         self,
-        payload: bytes,
+        payload: Data,
         *,
         topic: str | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Sequence[tuple[str, Data]] = (),
         flags: int = 0,
         ack: Ack | str | None = None,
     ) -> int:
-        """Append one record and return its offset, once it is `written` or `synced` (default: the store's
-        setting).
+        """Append one record and return its offset, once it is `written` or `synced` (default: the store's setting).
 
-        `written`: visible to readers, survives kill -9. `synced`: survives power loss. After an error nothing
-        was appended, except for LogFailed at level `synced`: the record may be visible, its durability is
-        unknown. At level `written` it waits for the disk first once `queue_bytes` were written since a flush began.
+        `written`: visible to readers, survives kill -9. `synced`: survives power loss. After an error nothing was
+        appended, except for LogFailed at level `synced`: the record may be visible, and its durability is unknown. At
+        level `written` the call waits for the disk once `queue_bytes` were written since a flush began.
 
-        Raises RecordTooLarge, TopicLimit, InvalidName, StorageFull, LogFailed, StoreClosed, OSError.
-        """
-        block = encode_headers(user_headers(headers)) if headers else b""
+        Raises RecordTooLarge, TopicLimit, InvalidName, StorageFull, LogFailed, StoreClosed, OSError."""
+        if type(payload) is not bytes:
+            payload = as_bytes(payload, "payload")
+        header_length = 0
+        if headers:
+            block = encode_headers(user_headers(headers))
+            payload, header_length = block + payload, len(block)
         topic_id = NO_TOPIC if topic is None else self.topics.add(topic)
-        draft = Draft(
-            [block + payload if block else payload], topic_id, flags=flags, header_lengths=len(block)
-        )
-        return self.append_draft(draft, ack=ack).start
+        return self._append(WriteBatch.single(payload, topic_id, flags, header_length), ack)
 
     def append_many(
         self,
-        payloads: Sequence[bytes],
+        payloads: Sequence[Data],
         *,
         topic: str | None = None,
         topics: Sequence[str] | None = None,
@@ -168,79 +182,102 @@ class Log(ReadableLog):
         """
         if topics is not None:
             if topic is not None:
-                raise ValueError("either one topic for all records, or topics with one for each")
+                raise ValueError(
+                    "invalid topics: expected `topic` for all records or `topics` with one for each, got both"
+                )
             if len(topics) != len(payloads):
-                raise ValueError(f"{len(payloads)} payloads with {len(topics)} topics")
-            draft = Draft(payloads, self.topics.add_all(topics))
+                raise ValueError(
+                    f"invalid topics: expected {len(payloads)}, one for each payload, got {len(topics)}"
+                )
+            write_batch = WriteBatch(payloads, self.topics.add_all(topics))
         else:
-            draft = Draft(payloads, NO_TOPIC if topic is None else self.topics.add(topic))
-        return self.append_draft(draft, ack=ack)
+            write_batch = WriteBatch(payloads, NO_TOPIC if topic is None else self.topics.add(topic))
+        return self.append_batch(write_batch, ack=ack)
 
-    def append_draft(self, draft: Draft, *, ack: Ack | str | None = None) -> range:
-        """Append a draft, all or none, and return its offsets; see `append`."""
-        level = self._store.config.ack if ack is None else ack
-        if (
-            type(level) is not Ack
-        ):  # asking the enumeration takes a quarter of a microsecond also for a member
-            level = Ack(level)
-        if level is Ack.MEMORY:
-            raise ValueError("a record has no offset at level 'memory'; use submit, or ack='written'")
+    def append_batch(self, write_batch: WriteBatch, *, ack: Ack | str | None = None) -> range:
+        """Append a write batch, all records or none, and return their offsets; levels and errors as `append`."""
+        first = self._append(write_batch, ack)
+        return range(first, first + write_batch.count)
+
+    def _append(self, write_batch: WriteBatch, ack: Ack | str | None) -> int:
+        if type(ack) is Ack:
+            level = ack
+        else:  # asking the enumeration takes half a microsecond
+            level = self._store.config.ack if ack is None else _LEVELS.get(ack) or Ack(ack)
+        if level is _MEMORY:
+            raise ValueError(
+                "invalid ack 'memory': expected 'written' or 'synced', since a record has no offset earlier; use submit"
+            )
         if self._closed:
             self.check_open()  # without the lock: at the exit of the interpreter a stopped thread may hold it
-        draft.check(self.config.record_bytes, len(self._topic_names))
-        first = self._commit.append(draft, level)
-        return range(first, first + draft.count)
+        write_batch.check(self.config.record_bytes, len(self._topic_names))
+        return self._commit.append(write_batch, level)
 
-    def append_now(self, draft: Draft) -> range | None:
-        """Append a small draft at level `written` in the caller's thread if nothing suggests that this would wait for
-        the disk or for somebody; None otherwise: then `submit` it. For event loops: it spares them two hand-overs
-        (docs/decisions/0016-direct-writes.md). Errors as `append_draft`."""
-        draft.check(self.config.record_bytes, len(self._topic_names))
-        first = self._commit.append_inline(draft)
-        return None if first is None else range(first, first + draft.count)
+    def append_now(self, write_batch: WriteBatch) -> range | None:
+        """Append a small write batch at level `written` in the caller's thread, and return its offsets; None if the
+        append might wait for the disk or for a lock: then `submit` the batch.
+
+        For event loops, which are spared two hand-overs between threads (docs/decisions/0016-direct-writes.md). Errors
+        as `append_batch`."""
+        write_batch.check(self.config.record_bytes, len(self._topic_names))
+        first = self._commit.append_inline(write_batch)
+        return None if first is None else range(first, first + write_batch.count)
 
     def submit(
-        self, draft: Draft, *, ack: Ack | str, done: Callable[[Submission], None] | None = None
+        self, write_batch: WriteBatch, *, ack: Ack | str, done: Callable[[Submission], None] | None = None
     ) -> Submission:
-        """Hand over a draft without waiting for the disk; for event loops. Drafts are written in the order of
-        submission: at level `synced` by the caller's thread where `append_now` would, so that readers have them at once
-        and only the flush is left to the committer.
+        """Queue a write batch without waiting for the disk; for event loops.
 
-        `done` is called once the level is reached or the append failed (`submission.error`), by the caller's thread
-        or by the committer's, which it must not block.
+        Batches are written in the order of submission: at level `synced` by the caller's thread where `append_now`
+        would write, so that readers have them at once and only the flush is left to the committer. `done` is called
+        once the level is reached or the append has failed (`submission.error`), by the caller's thread or by the
+        committer's, which it must not block.
 
-        Raises QueueFull while more than `queue_bytes` wait for the disk (`queued_bytes` says how much), whatever
-        the level; RecordTooLarge, LogFailed, StoreClosed; TypeError for what is no Draft. Nothing was submitted then.
-        """
-        if not isinstance(draft, Draft):
-            raise TypeError(f"what is submitted is a Draft, not {type(draft).__name__}")
+        Raises QueueFull while more than `queue_bytes` wait for the disk (see `queued_bytes`), at any level;
+        RecordTooLarge, LogFailed, StoreClosed; TypeError for anything but a WriteBatch. After an error nothing was
+        submitted."""
+        if not isinstance(write_batch, WriteBatch):
+            raise TypeError(f"invalid submission: expected a WriteBatch, got {type(write_batch).__name__}")
         self._end.check_appendable()
-        draft.check(self.config.record_bytes, len(self._topic_names))
-        return self._commit.submit(draft, Ack(ack), done)
+        write_batch.check(self.config.record_bytes, len(self._topic_names))
+        return self._commit.submit(write_batch, Ack(ack), done)
 
     @property
     def queued_bytes(self) -> int:
-        """What was submitted and is not written yet, as memory."""
+        """Return the memory in bytes of what was submitted and is not written yet."""
         return self._commit.queued_bytes
 
+    @property
+    def flush_s(self) -> float:
+        """Return the duration in seconds of the flush under way, or of the last one if it has just ended; 0 while the
+        disk is idle."""
+        return self._commit.flush_s
+
+    @property
+    def counts(self) -> LogCounts:
+        """Return the counts of appends since the log was opened. The histograms continue to change."""
+        record_count = self._end_offset - self._opened_offset
+        return LogCounts(record_count, self._end.written_bytes, self._end.writes, self._commit.flushes)
+
     def topic_id(self, topic: str) -> int:
-        """The id of a topic in this log, a new one when needed. Raises InvalidName, TopicLimit."""
+        """Return the id of a topic in this log, and assign one to a new topic. Raises InvalidName, TopicLimit."""
         return self.topics.add(topic)
 
     def topic_name(self, topic_id: int) -> str | None:
-        """The topic with this id, or None."""
+        """Return the topic with this id, or None."""
         return self.topics.name(topic_id)
 
     def sync(self) -> int:
-        """Make everything written so far durable; returns the offset below which it is. Raises LogFailed,
-        StoreClosed, and OSError for what an earlier process has left: try again."""
+        """Make everything written so far durable, and return the offset below which it is. Raises LogFailed,
+        StoreClosed; OSError if segments left by an earlier process cannot be flushed: try again."""
         self.check_open()
         self._commit.sync()
         return self.synced_offset
 
     def check_open(self) -> None:
         """Raise StoreClosed once the store is closed, or the log deleted."""
-        self._end.check_open(": the interpreter is shutting down" if sys.is_finalizing() else "")
+        if self._end.closed is not None:
+            self._end.check_open(": the interpreter is shutting down" if sys.is_finalizing() else "")
 
     def _closed_error(self) -> StoreClosed:
         return StoreClosed(f"log {self.folder.name} is closed")
@@ -256,12 +293,13 @@ class Log(ReadableLog):
             _wake(self.wakeups.wake_all(self._end_offset))
 
     def delete(self, note: Callable[[], None]) -> None:
-        """End once `note` has returned, which makes it durable that the log is deleted; wake all parked readers and
-        close all files. If `note` raises, nothing has happened. Called by `Store.delete_log`."""
+        """Close the log for good once `note` has returned, which makes the deletion durable; wake all parked readers
+        and close all files. If `note` raises, the log is unchanged. Called by `Store.delete_log`."""
         with self.rewrites.lock:
             segments, writers = self._commit.delete(note, StoreClosed(f"log {self.folder.name} was deleted"))
             self._closed = True
             self._start_offset = self._end_offset
+            self._history = None
         _wake(self.wakeups.wake_all(self._end_offset))
         for segment in segments:
             self._store.open_segments.forget(segment)
@@ -273,39 +311,39 @@ class Log(ReadableLog):
         self.topics.close()
 
     def abandon(self) -> None:
-        """Refuse everything from now on, without touching the disk: this is the copy in a forked child."""
+        """Refuse every call from now on, without touching the disk; for the copy of the log in a forked child."""
         self._closed = True
         self._end.abandon(self._closed_error())
         self._commit.abandon()
         self.topics.abandon()
 
     def release(self) -> None:
-        """Close all files. After `close` and the last seal."""
-        self._appender.release()
+        """Close all files. Called after `close` and the last seal."""
+        self._active_segment.release()
         self.topics.close()
 
     # Events of the end of the log: see EndEvents.
 
-    def published(self, run: TailRun, draft: Draft, end_offset: int) -> None:
-        """Make records visible: tail first, so that a reader that sees the new end finds them there. This is where
-        parked readers are woken."""
+    def published(self, run: TailRun, write_batch: WriteBatch, end_offset: int) -> None:
+        """Make records visible, the tail cache first, so that a reader that sees the new end finds them there. Wakes
+        parked readers."""
         self._tail.add(run)
-        wakeups, growing = self.wakeups, self._appender.history.segments[-1]
+        wakeups, growing = self.wakeups, self._active_segment.segment_list.segments[-1]
         with wakeups.lock:
             self._end_offset = end_offset
             growing.count = end_offset - growing.base_offset
-            woken = wakeups.published(run.base_offset, draft.topic_ids) if wakeups.parked else ()
+            woken = wakeups.published(run.base_offset, write_batch.topic_ids) if wakeups.parked else ()
         if woken:
             _wake(woken)
 
     def tail_lost(self) -> None:
-        """Read the newest records from the files again."""
-        self._tail = LogTail(self._store.tail_budget)
+        """Drop the tail cache; the newest records are read from the files again."""
+        self._tail = TailCache(self._store.tail_budget)
         _wake(self.wakeups.wake_all(self._end_offset))
 
     def segment_rolled(self) -> None:
         """Have a rolled segment sealed in the background."""
-        self._store.sealer.expect(self._commit)
+        self._store.sealer.put(self._commit)
 
     def segment_began(self) -> None:
         """Have retention look at the age of the new segment."""
@@ -316,78 +354,79 @@ class Log(ReadableLog):
         self.retention.mark()
 
     def segment_sealed(self) -> None:
-        """Have the segment compressed, compacted and deleted in time."""
+        """Have the sealed segment compressed, compacted and deleted when each is due."""
         self.expect_upkeep()
         self._store.note_time()
+        if self._store.tier is not None:
+            self._store.tier.sealed()
 
     def failed(self, failure: LogFailed) -> None:
-        """Report a failure that no flush can make good, and answer all that wait."""
+        """Report a failure that no flush can repair, and answer all waiting callers with it."""
         self._store.note(f"{failure}")
         self._commit.fail_waiting(failure)
 
     @property
     def failure(self) -> LogFailed | None:
-        """Why the log takes no more appends, or None."""
+        """Return why the log takes no more appends, or None."""
         return self._end.failure
 
     @property
     def has_ended(self) -> bool:
-        """The log takes no more appends: it has failed, or was closed or deleted."""
+        """Return whether the log takes no more appends: it has failed, or was closed or deleted."""
         return self._end.has_ended
 
     @property
-    def has_leftovers(self) -> bool:
-        """An earlier process has left segments that are not sealed yet."""
-        return self._appender.has_leftovers
+    def has_deferred_seals(self) -> bool:
+        """Return whether segments of an earlier process are still to be sealed."""
+        return self._active_segment.has_deferred_seals
 
     def settle(self) -> None:
-        """Flush and seal what an earlier process has left; nothing when that is done. Raises LogFailed, OSError."""
+        """Flush and seal the segments left by an earlier process, if there are any. Raises LogFailed, OSError."""
         self._commit.settle()
 
     def seal_rolled(self) -> None:
-        """Seal the segments that an earlier process left, and those that were rolled. Raises OSError, and can be called
+        """Seal the segments left by an earlier process, and those that were rolled. Raises OSError; may then be called
         again."""
         self._commit.seal_rolled()
 
     # Keeping and deleting: see Retention.
 
     def configure(self, **settings: Any) -> LogConfig:
-        """Change settings of this log for good, fields of LogConfig, and return all of them. `topic_count`
-        and `topic_bytes` count from the next open on, a limit of segments from the next append on.
+        """Change settings of this log permanently, and return all of them; the arguments are fields of LogConfig.
 
-        Raises ValueError or TypeError for what is no setting, OSError, StoreClosed; nothing has changed then.
-        """
-        # The lock also round the catalogue, where recovery may be noting an offset beside the settings.
+        `topic_count` and `topic_bytes` apply from the next open on, a limit of segments from the next append on. Raises
+        ValueError or TypeError for an invalid setting, OSError, StoreClosed; nothing has changed then."""
+        # The lock covers the catalogue too, where recovery may be noting an offset beside the settings.
         with self._end.lock:
             self.check_open()
             config = with_settings(self.config, settings)
             self._store.remember(self, config)
             self.config = config
-            self._appender.configure(config)
+            self._active_segment.configure(config)
         self.expect_upkeep()
         return config
 
     def expect_upkeep(self) -> None:
-        """There may be something to delete, to compress or to compact: look, in the background."""
+        """Have retention, compression and compaction look for work, in the background."""
         self.retention.expect()
         self.compression.expect()
         self.compaction.expect()
 
     def apply_retention(self) -> int:
-        """Delete now what `retention_ms` and `retention_bytes` allow, and return how many segments went. Happens
-        in the background anyway. Raises OSError, StoreClosed."""
+        """Delete now what `retention_ms` and `retention_bytes` allow, and return how many segments were deleted. Also
+        runs in the background. Raises OSError, StoreClosed."""
         self.check_open()
         return self.retention.apply()
 
     def apply_compression(self) -> int:
-        """Compress now the sealed segments that `compression` wants compressed, and return how many were. Happens in
-        the background anyway. Raises OSError, StoreClosed."""
+        """Compress now the sealed segments selected by the setting `compression`, and return how many were compressed.
+        Also runs in the background. Raises OSError, StoreClosed."""
         self.check_open()
         return self.compression.apply()
 
     def apply_compaction(self) -> int:
-        """Compact the sealed segments now, as fast as it goes, and return how many records were removed. Happens in
-        the background anyway, in a log with `compact`. Raises OSError, StoreClosed."""
+        """Compact the sealed segments now, at full speed, and return how many records were removed. Also runs in the
+        background, in a log with `compact`. Raises OSError, StoreClosed."""
         self.check_open()
         return self.compaction.apply()
 
@@ -401,44 +440,44 @@ class Log(ReadableLog):
     @property
     def growing_base(self) -> int | None:
         """The base offset of the growing segment; None when there is none with a record."""
-        return self._appender.growing_base
+        return self._active_segment.growing_base
 
     @property
     def unsealed_bytes(self) -> int:
-        """What the segments that are not sealed take."""
+        """Return the bytes taken by segments that are not sealed."""
         with self._end.lock:
-            return self._appender.unsealed_bytes
+            return self._active_segment.unsealed_bytes
 
     def remember(self) -> None:
-        """Make the next offset durable in the catalogue, because no segment will tell it. Raises OSError."""
+        """Make the next offset durable in the catalogue, for a log without a segment that records it. Raises
+        OSError."""
         self._store.remember(self, self.config)
 
     def drop(self, segments: Sequence[Segment]) -> None:
-        """Segments at the front were deleted."""
+        """Remove deleted segments at the front of the segment list."""
         if not segments:
             return
         with self._end.lock:
-            gone = set(segments)
-            left = next((segment for segment in self.history.segments if segment not in gone), None)
-            # The start before the history: whoever sees the new history, sees the new start.
-            self._start_offset = left.base_offset if left else self._end_offset
-            self._appender.drop(segments)
+            left = self.segment_list.behind(set(segments))
+            # Set before the segment list, so that readers of the new list find the new start.
+            self._start_offset = left.start(self._end_offset)
+            self._active_segment.drop(segments)
         for segment in segments:
             self._store.open_segments.forget(segment)
 
     def read_compacted(self, end_offset: int) -> None:
-        """From now on, read what lies below an offset from the files: what the tail still has of it is not
-        compacted, and a reader that changes over in the middle would miss the tombstone of what it has seen."""
+        """Read records below an offset from the files from now on. The tail cache has them uncompacted, and a reader
+        that changed over in the middle would miss the tombstone of a record that it has seen."""
         self._compacted_to = max(self._compacted_to, end_offset)
 
     def exchange(self, segment: Segment, trailer: Trailer) -> None:
-        """The files of a sealed segment were rewritten: serve it from the new ones, of which this is the trailer."""
+        """Serve a sealed segment from its rewritten files, whose trailer is given."""
         with self._end.lock:
-            self._appender.replace(segment, trailer)
+            self._active_segment.replace(segment, trailer)
 
-    def _moved_on(self, history: History, offset: int, error: FileNotFoundError) -> None:
+    def _moved_on(self, segment_list: SegmentList, offset: int, error: FileNotFoundError) -> None:
         self.rewrites.settle()
-        super()._moved_on(history, offset, error)
+        super()._moved_on(segment_list, offset, error)
 
 
 def _wake(woken: Iterable[tuple[Waiter, int]]) -> None:
@@ -446,5 +485,6 @@ def _wake(woken: Iterable[tuple[Waiter, int]]) -> None:
         try:
             waiter.wake(first_offset)
         except Exception:
-            # The append has happened and other readers wait: a reader's mistake is its own.
+            # The append has happened and other readers wait: an error of one reader's callback concerns that reader
+            # alone.
             _LOGGER.exception("a reader could not be woken")

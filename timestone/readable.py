@@ -1,10 +1,10 @@
-"""Reading a log: the calls that the owner's `Log` and another process's `LogView` have in common.
-
-What belongs here: ranges, the choice between tail and files, and filtering by topic. Where the segments and
-the end come from is up to the two classes."""
+"""Reading of a log: the calls that the owner's `Log` and another process's `LogView` have in common. What belongs here:
+ranges, the choice between tail cache and files, and filtering by topic. Where the segments and the end come from is
+decided by the two classes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,29 +13,31 @@ import numpy as np
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost
 from timestone.format.topics import TopicDictionary
 from timestone.kernel import loops
-from timestone.kernel.entries import ENTRY, Entries
+from timestone.kernel.entries import Entries
 from timestone.reader import READ_BYTES, READ_RECORDS, Reader, Start
 from timestone.reading.batch import Batch
+from timestone.reading.limits import chosen_within, filled, joined_runs, leaves_out
 from timestone.reading.named_readers import NamedReaders, ReaderLag, ReaderStore
+from timestone.reading.remote_history import RemoteHistory
 from timestone.reading.retention_hold import Pin
-from timestone.reading.segment_list import History
+from timestone.reading.segment_list import LostRange, SegmentList
 from timestone.reading.tail_cache import SingleRecord, TailRun, entries_of
-from timestone.reading.topic_mask import TopicChoice
+from timestone.reading.topic_mask import TopicMask
 from timestone.reading.wakeups import Wakeups
-from timestone.record import FLAG_REMOVED, Record
-from timestone.segment import Run, Segment
+from timestone.record import FLAG_REMOVED, Record, time_us
+from timestone.segment import RUN_RECORDS, Run, Segment
 
 _SCAN_RECORDS = 1 << 16
-"""How many index entries one step of a filtered read looks at."""
+"""Maximum number of index entries that one step of a filtered read examines."""
 _SMALL_RECORDS = 16
-"""Up to so many records of a run are looked at one by one: numpy's fixed costs are those of some twenty."""
+"""Runs of at most this many records are examined one by one: the fixed costs of numpy equal those of about twenty."""
 
 
 T = TypeVar("T")
 
 
 class ReadableLog(ABC):
-    """A log that can be read. Every method may be called by any thread."""
+    """Readable log. Every method may be called by any thread."""
 
     def __init__(self, folder: Path, topics: TopicDictionary, store: ReaderStore) -> None:
         self.folder = folder
@@ -46,6 +48,8 @@ class ReadableLog(ABC):
         self.wakeups = Wakeups(topics)
         self.named_readers = NamedReaders(self.name, self.partition, store)
         self._start_offset = self._end_offset = 0
+        self._history: RemoteHistory | None = None
+        self._joined: tuple[SegmentList, RemoteHistory, SegmentList] | None = None
         self._open_records = loops.OpenRecords(topics.by_id)
         self._closed = False
 
@@ -53,25 +57,67 @@ class ReadableLog(ABC):
         state = ", closed" if self._closed else ""
         return f"<{type(self).__name__} {self.folder.name}: offsets [{self.start_offset}, {self.end_offset}){state}>"
 
+    def __len__(self) -> int:
+        """Return how many records can be read: excluding offsets that were skipped after a power loss, that are lost,
+        or whose records compaction removed. A view examines every segment for it once."""
+        start, end = self.start_offset, self.end_offset
+        return self.look_up(lambda segment_list: sum(map(_shown_count, segment_list.within(start, end))))
+
+    def __bool__(self) -> bool:
+        """Return True: an empty log is a log, too."""
+        return True
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield all records from the first one to the end of the log at the time of the call."""
+        return iter(self.reader())
+
     @property
     @abstractmethod
-    def history(self) -> History:
-        """The segments as of now."""
+    def segment_list(self) -> SegmentList:
+        """Return the current segment list."""
+
+    @property
+    def history(self) -> RemoteHistory | None:
+        """Part of the log that a bucket holds; None for nothing."""
+        return self._history
+
+    def attach_history(self, history: RemoteHistory | None) -> None:
+        """Read records below the local start from a bucket from now on."""
+        self._history = history
+
+    @property
+    def all_segments(self) -> SegmentList:
+        """The segments as of now, those that only a bucket has in front."""
+        local, history = self.segment_list, self._history
+        if history is None:
+            return local
+        joined = self._joined
+        if joined is None or joined[0] is not local or joined[1] is not history:
+            joined = self._joined = local, history, history.in_front_of(local, self._end_offset)
+        return joined[2]
 
     @property
     def start_offset(self) -> int:
-        """The offset of the first record that retention has left; equal to `end_offset` in an empty log."""
+        """The offset of the first record that retention has left, on the local disk or in a bucket; equal to
+        `end_offset` in an empty log."""
+        history, local = self._history, self._start_offset
+        return local if history is None or history.start == history.end else min(history.start, local)
+
+    @property
+    def local_start_offset(self) -> int:
+        """The offset from which on records are on the local disk: reads below it may wait for a bucket, and raise
+        HistoryUnavailable when it does not answer."""
         return self._start_offset
 
     @property
     def end_offset(self) -> int:
-        """The offset that comes next: readers see everything below it."""
+        """Return the next offset: readers see everything below it."""
         return self._end_offset
 
     @property
     @abstractmethod
     def synced_offset(self) -> int:
-        """Everything below it survives power loss."""
+        """Return the offset below which everything survives power loss."""
 
     @abstractmethod
     def check_open(self) -> None:
@@ -79,64 +125,56 @@ class ReadableLog(ABC):
 
     @abstractmethod
     def _in_tail(self, offset: int) -> TailRun | None:
-        """The run in memory that holds an offset."""
+        """Return the run in the tail cache that holds an offset, or None."""
+
+    @abstractmethod
+    def _gathered(self, offset: int, max_records: int, max_bytes: int) -> TailRun | None:
+        """Return that run, joined with those after it as far as the limits reach."""
 
     @property
     @abstractmethod
     def _memory_offset(self) -> int:
-        """Of the records that are there now, those below it are read from files from now on."""
+        """Return the offset below which the existing records are read from files from now on."""
 
     def in_memory(self, offset: int) -> bool:
-        """Is a read at `offset` served without touching a file? For event loops, which must not wait for a
-        disk."""
+        """Return whether a read at `offset` touches no file. For event loops, which must not wait for a disk."""
         return offset >= self.end_offset or self._in_tail(offset) is not None
 
     def read(self, offset: int, *, max_records: int = READ_RECORDS, max_bytes: int = READ_BYTES) -> Batch:
-        """The records from `offset` on: at least one unless `offset` is the end, at most `max_records`, and
-        not more than `max_bytes` stored bytes unless the first alone is larger. May return fewer than there
-        are; read on at `next_offset`.
+        """Return the records from `offset` on, across appends and segments: as many as there are, but at most
+        `max_records`, and at most `max_bytes` stored bytes unless the first record alone is larger.
 
-        Raises OffsetOutOfRange; CorruptRecord when the record at `offset` is damaged, OffsetsLost when a whole segment
-        is; OSError from the disk; StoreClosed.
-        """
+        At the end of the log the batch is empty. It ends before a damaged record. Raises OffsetOutOfRange;
+        CorruptRecord if the record at `offset` is damaged, OffsetsLost if its whole segment is; OSError from the disk;
+        StoreClosed."""
         if self._closed:
             self.check_open()
         max_records = max(1, max_records)
         end = self.end_offset
         self._check(offset, end)
-        if offset < end:
-            run = self._in_tail(offset)
-            if run is not None:
-                return self._from_tail(run, offset, end, max_records, max_bytes)
-            try:
-                found = self._from_files(offset, end, max_records, max_bytes)
-            except CorruptRecord as error:
-                self._check_jump(offset, error.offset)
-                raise
-            if found is not None:
-                segment, read = found
-                first = segment.base_offset + read.base_ordinal
-                self._check_jump(offset, first)
-                following = first + len(read.entries)
-                offsets, entries = np.arange(first, following, dtype=np.int64), read.entries
-                if segment.may_have_removed:
-                    shown = (entries["flags"] & FLAG_REMOVED) == 0
-                    offsets, entries = offsets[shown], entries[shown]
-                return self._batch(offsets, entries, read.data, read.position, following)
-            self._check_jump(offset, end)
-        return self._nothing(end)
+        if offset >= end:
+            return self._nothing(end)
+        batch, goes_on = self._part(offset, end, max_records, max_bytes)
+        if not goes_on or batch.next_offset >= end:
+            return batch
+        return filled(
+            batch, end, max_records, max_bytes, lambda at, records, size: self._part(at, end, records, size)
+        )
 
     def read_matching(
         self,
         offset: int,
-        choice: TopicChoice,
+        choice: TopicMask,
         *,
         max_records: int,
         max_bytes: int,
         max_scan: int | None = None,
     ) -> Batch:
-        """Like `read`, only records of chosen topics. Empty when none is left before the end, or before
-        `max_scan` records were looked at; `next_offset` says how far it got."""
+        """Return the records of chosen topics from `offset` on; limits and errors as `read`.
+
+        Empty if none is left before the end, or none was found among `max_scan` records; `next_offset` is the next one
+        to examine. After the first match it examines at most 65,536 records more, so a rare topic does not cost a
+        search of the whole log."""
         if self._closed:
             self.check_open()
         max_records = max(1, max_records)
@@ -144,33 +182,41 @@ class ReadableLog(ABC):
         self._check(offset, end)
         stop = end if max_scan is None else min(end, offset + max_scan)
         while offset < stop:
-            batch = self._matching_step(offset, end, choice, max_records, max_bytes)
+            batch, goes_on = self._matching_part(offset, end, choice, max_records, max_bytes)
             if batch:
-                return batch
+                stop = min(stop, batch.next_offset + _SCAN_RECORDS)
+                if not goes_on or batch.next_offset >= stop:
+                    return batch
+                return filled(
+                    batch,
+                    stop,
+                    max_records,
+                    max_bytes,
+                    lambda at, records, size: self._matching_part(at, end, choice, records, size),
+                )
             offset = batch.next_offset
         return self._nothing(offset)
 
     def single(self, offset: int) -> SingleRecord | None:
-        """The record at `offset` when it was appended by itself and is still in memory; None when it was not, or is not
-        there. For who serves one record at a time: a batch of one costs several times as much."""
+        """Return the record at `offset` if it was appended by itself and is still in memory; None otherwise. For
+        callers that serve one record at a time: a batch of one costs several times as much."""
         run = self._in_tail(offset)
-        # A run may be in memory an instant before its records are published.
+        # A run may be in memory shortly before its records are published.
         if run is None or run.end_offset > self._end_offset or offset < self._start_offset:
             return None
         return run.single()
 
     def record(self, offset: int) -> Record:
-        """The record at exactly this offset.
-
-        Raises OffsetOutOfRange when there is none (also for offsets that a power loss has left out, and for records
-        that compaction has removed), CorruptRecord, OffsetsLost, StoreClosed."""
+        """Return the record at exactly this offset. Raises OffsetOutOfRange if there is none (also for offsets that
+        were skipped after a power loss, and for records that compaction has removed), CorruptRecord, OffsetsLost,
+        StoreClosed."""
         if self._closed:
             self.check_open()
         if self._start_offset <= offset:
             found = self._open_records.record(offset)
             if found is not None:
                 return found
-        # This opens files, looks elsewhere when they are gone, and knows what to say of damage.
+        # This opens files, refreshes the segment list if they are missing, and reports damage.
         batch = self.read(offset, max_records=1, max_bytes=0)
         if not batch or batch.offsets[0] != offset:
             first = int(batch.offsets[0]) if batch else self.start_offset
@@ -179,21 +225,24 @@ class ReadableLog(ABC):
         return batch[0]
 
     def _have_at_hand(self, offset: int) -> None:
-        """Serve the records around a record that was just read from files out of these files from now on."""
-        history, memory_offset = self.history, self._memory_offset
-        segment = history.locate(offset)
+        """Keep the files of a segment that was just read at hand for reads of single records around that offset."""
+        segment_list, memory_offset = self.all_segments, self._memory_offset
+        segment = segment_list.locate(offset)
         if offset >= memory_offset or segment is None or segment.base_offset > offset:
             return
         records = segment.records(memory_offset)
         if records is not None:
             self._open_records.show(records)
-            if self.history is not history:  # whoever changed it may have come too early to close them
+            if (
+                self.all_segments is not segment_list
+            ):  # the segment list has changed, perhaps before it could close these files
                 records.close()
 
-    def offset_at(self, timestamp_us: int) -> int:
-        """The first offset appended at or after a time (microseconds since 1970); `end_offset` when there is
-        none."""
-        return self.look_up(lambda history: history.offset_at(timestamp_us, self.end_offset))
+    def offset_at(self, time: int | datetime) -> int:
+        """Return the first offset appended at or after a time, a `datetime` with a time zone or microseconds since
+        1970; `end_offset` if there is none. Raises ValueError for a time without a zone."""
+        timestamp_us = time_us(time) if isinstance(time, datetime) else time
+        return self.look_up(lambda segment_list: segment_list.offset_at(timestamp_us, self.end_offset))
 
     def reader(
         self,
@@ -203,106 +252,140 @@ class ReadableLog(ABC):
         name: str | None = None,
         pin: Pin | None = None,
     ) -> Reader:
-        """A cursor that pulls from `start`: "earliest", "latest" or an offset; with `topics`, MQTT topic
-        filters, only matching records; with `name`, from the offset that a reader of that name has committed
-        to this log, and from `start` only when there is none yet; with `pin`, retention keeps what it has not
-        committed, within the limits of the pin and durably from now on.
+        """Return a cursor that pulls from `start`: "earliest", "latest", an offset, or a `datetime` with a time zone,
+        which means the first record appended at or after it.
 
-        Raises InvalidName for a filter that can match nothing by the rules, OffsetOutOfRange for a `start`
-        that is not in the log, ReaderInUse when this process has one of that name open, StoreClosed; with a pin also
-        what `Reader.commit` does."""
+        - topics: MQTT topic filters; only matching records are read.
+        - name: continue at the offset that a reader of that name has committed to this log; `start` applies only if
+          there is none.
+        - pin: retention keeps what the reader has not committed, within the limits of the pin and durably from now on.
+
+        Raises InvalidName for a filter that the rules do not allow, OffsetOutOfRange for a `start` outside the log,
+        ReaderInUse if this process has an open reader of that name, StoreClosed; with a pin also what `Reader.commit`
+        raises."""
         self.check_open()
         return Reader(self, start, topics, name, pin)
 
     def lags(self) -> list[ReaderLag]:
-        """How far each named reader that has committed is behind, by name; whether it is open or not, and in
-        whichever process. Raises OSError, CorruptLog, StoreClosed."""
+        """Return how far each named reader with a commit is behind, by name; open or not, in any process. Raises
+        OSError, CorruptLog, StoreClosed."""
         self.check_open()
         committed = self.named_readers.all_committed()
         start, end = self.start_offset, self.end_offset
         return [ReaderLag(reader, found, start, end) for reader, found in committed.items()]
 
     def segment_bounds(self, first: int = 0, last: int | None = None) -> list[tuple[int, int]]:
-        """The offsets [base, end) of each segment that holds records of the offsets [first, last), in order."""
-        return self.look_up(lambda history: _bounds(history.within(first, self._stop(last))))
+        """Return the offsets [base, end) of each segment that holds records of the offsets [first, last), in order."""
+        return self.look_up(lambda segment_list: _bounds(segment_list.within(first, self._stop(last))))
 
     def segments_with(self, topics: Sequence[str], first: int, last: int) -> list[tuple[int, int]]:
-        """The offsets [base, end) of each segment that may hold records of `topics`, MQTT topic filters, in the
-        offsets [first, last). Opens no segment: a sealed one says in its index what it holds."""
-        choice = TopicChoice(self.topics, topics)
-        return self.look_up(lambda history: _bounds(filter(choice.in_segment, history.within(first, last))))
+        """Return the offsets [base, end) of each segment that may hold records of `topics`, MQTT topic filters, in the
+        offsets [first, last). Opens no segment: the index of a sealed one has a summary of its topics."""
+        choice = TopicMask(self.topics, topics)
+        return self.look_up(
+            lambda segment_list: _bounds(filter(choice.in_segment, segment_list.within(first, last)))
+        )
 
     def segment_sizes(self, first: int = 0, last: int | None = None) -> list[tuple[int, int, int]]:
-        """The offsets [base, end) of each segment that holds records of the offsets [first, last), and the bytes of all
-        its records before compression, in order. Raises OSError."""
+        """Return, for each segment that holds records of the offsets [first, last), its offsets [base, end) and the
+        bytes of all its records before compression, in order. Raises OSError."""
         return self.look_up(
-            lambda history: [
+            lambda segment_list: [
                 (segment.base_offset, segment.end_offset, segment.size_bytes())
-                for segment in history.within(first, self._stop(last))
+                for segment in segment_list.within(first, self._stop(last))
             ]
         )
 
     def gap_at(self, offset: int) -> tuple[int, int] | None:
-        """The offsets [end, base) that a power loss has left out, when `offset` lies in them and is not their first;
-        else None."""
-        return self.look_up(lambda history: history.gap_at(offset))
+        """Return the offsets [end, base) that were skipped after a power loss, if `offset` lies in them and is not
+        their first; else None."""
+        return self.look_up(lambda segment_list: segment_list.gap_at(offset))
 
     def lost_offsets(self, first: int, last: int) -> list[tuple[int, int]]:
-        """The runs [start, end) of the offsets [first, last) that were given out and that no segment holds any more,
-        because its index or file is damaged or gone. Reading them raises OffsetsLost."""
-        return self.look_up(lambda history: list(history.lost_between(first, last)))
+        """Return the runs [start, end) of the offsets [first, last) that were assigned and that no segment holds any
+        more, because its index or file is damaged or missing. Reading them raises OffsetsLost."""
+        return [(one.first, one.end) for one in self._lost_ranges(first, last)]
+
+    def _lost_ranges(self, first: int, last: int) -> list[LostRange]:
+        return self.look_up(lambda segment_list: list(segment_list.lost_between(first, last)))
 
     def _stop(self, last: int | None) -> int:
         return self.end_offset if last is None else last
 
-    def look_up(self, look: Callable[[History], T]) -> T:
-        """What a history says, of segments that retention may delete while it is asked: then it is asked once more.
+    def look_up(self, look: Callable[[SegmentList], T]) -> T:
+        """Return the result of `look` on the segment list. Repeated if retention deleted a segment during the call.
         Raises StoreClosed."""
         self.check_open()
         while True:
-            history = self.history
+            segment_list = self.all_segments
             try:
-                return look(history)
+                return look(segment_list)
             except FileNotFoundError as error:
-                self._moved_on(history, self.end_offset, error)
+                self._moved_on(segment_list, self.end_offset, error)
 
     def _check(self, offset: int, end: int) -> None:
         start = self.start_offset
         if not start <= offset <= end:
-            self.check_open()  # a deleted log holds nothing, and there is more to say of that
-            # The end was looked at before the start, which may have passed it since.
+            self.check_open()  # a deleted log is empty: report the deletion instead
+            # The end was read before the start, which may have passed it since.
             raise OffsetOutOfRange(offset, start, max(end, self.end_offset))
+
+    def _part(self, offset: int, end: int, max_records: int, max_bytes: int) -> tuple[Batch, bool]:
+        """Return the records from `offset` on that lie together in memory or in one segment, at least one, and whether
+        the limits leave room for what follows them."""
+        run = self._gathered(offset, max_records, max_bytes)
+        if run is not None:
+            batch = self._from_tail(run, offset, end, max_records, max_bytes)
+            return batch, batch.next_offset == run.end_offset
+        try:
+            found = self._from_files(offset, end, max_records, max_bytes)
+        except CorruptRecord as error:
+            self._check_jump(offset, error.offset)
+            raise
+        if found is None:
+            self._check_jump(offset, end)
+            return self._nothing(end), False
+        segment, read = found
+        first = segment.base_offset + read.base_ordinal
+        self._check_jump(offset, first)
+        following = first + len(read.entries)
+        offsets, entries = np.arange(first, following, dtype=np.int64), read.entries
+        if segment.may_have_removed:
+            shown = (entries["flags"] & FLAG_REMOVED) == 0
+            offsets, entries = offsets[shown], entries[shown]
+        goes_on = following >= segment.end_offset or len(read.entries) == RUN_RECORDS
+        return self._batch(offsets, entries, read.data, read.position, following), goes_on
 
     def _from_files(
         self, offset: int, end: int, max_records: int, max_bytes: int
     ) -> tuple[Segment, Run] | None:
         while True:
-            history = self.history
+            segment_list = self.all_segments
             try:
-                return history.read(offset, end, max_records=max_records, max_bytes=max_bytes)
+                return segment_list.read(offset, end, max_records=max_records, max_bytes=max_bytes)
             except FileNotFoundError as error:
-                self._moved_on(history, offset, error)
+                self._moved_on(segment_list, offset, error)
 
-    def _moved_on(self, history: History, offset: int, error: FileNotFoundError) -> None:
-        """A file of the history was gone. Fine if retention or a seal replaced it: then look again; else it
-        is missing."""
-        if self.history is history:
+    def _moved_on(self, segment_list: SegmentList, offset: int, error: FileNotFoundError) -> None:
+        """Refresh the segment list after a file of it was missing, if retention or a seal replaced the file; report the
+        loss otherwise."""
+        if self.all_segments is segment_list:
             raise error
         self._check(offset, self.end_offset)
 
     def _check_jump(self, offset: int, first: int) -> None:
-        """The record found is not the one at the offset. Fine where a power loss has left offsets out, or compaction
-        has removed records. What retention has deleted since the start was looked at must not pass in silence, nor
-        what a damaged segment had."""
+        """Check a read that found a later record than the one at the offset. Allowed where offsets were skipped after a
+        power loss or compaction has removed records. Records that retention deleted during the read, or that a damaged
+        segment had, must be reported."""
         if first == offset:
             return
         if offset < self.start_offset:
             raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
-        for lost in self.lost_offsets(offset, first):
+        for lost in self._lost_ranges(offset, first):
             raise OffsetsLost(self.folder, *lost)
 
     def _from_tail(self, run: TailRun, offset: int, end: int, max_records: int, max_bytes: int) -> Batch:
-        # A run may be in memory an instant before its records are published.
+        # A run may be in memory shortly before its records are published.
         entries = entries_of(run, offset, min(max_records, end - offset))
         if run.stored.size_bytes > max_bytes:
             ends = np.cumsum(entries["length"], dtype=np.int64)
@@ -311,29 +394,32 @@ class ReadableLog(ABC):
         data, position = run.data_of(entries)
         return self._batch(offsets, entries, data, position, offset + len(entries))
 
-    def _matching_step(
-        self, offset: int, end: int, choice: TopicChoice, max_records: int, max_bytes: int
-    ) -> Batch:
-        run = self._in_tail(offset)
+    def _matching_part(
+        self, offset: int, end: int, choice: TopicMask, max_records: int, max_bytes: int
+    ) -> tuple[Batch, bool]:
+        """Return the chosen records among those from `offset` on that lie together, perhaps none, and whether the
+        limits leave room for what follows them."""
+        run = self._gathered(offset, max_records, max_bytes)
         if run is not None:
             entries = entries_of(run, offset, end - offset)
             if len(entries) <= min(_SMALL_RECORDS, max_records) and run.stored.size_bytes <= max_bytes:
-                return self._from_small_run(run, offset, entries, choice)
-            chosen = _chosen(entries, choice, max_records, max_bytes)
-            following = offset + (int(chosen[-1]) + 1 if _cut(chosen, entries, choice) else len(entries))
+                return self._from_small_run(run, offset, entries, choice), True
+            chosen = chosen_within(entries, choice, max_records, max_bytes)
+            cut = leaves_out(chosen, entries, choice)
+            following = offset + (int(chosen[-1]) + 1 if cut else len(entries))
             if len(chosen) == 0:
-                return self._nothing(following)
+                return self._nothing(following), True
             data, position = run.data_of(entries[chosen])
-            return self._batch(chosen + offset, entries[chosen], data, position, following)
+            return self._batch(chosen + offset, entries[chosen], data, position, following), not cut
         while True:
-            history = self.history
+            segment_list = self.all_segments
             try:
-                return self._matching_in_files(history, offset, end, choice, max_records, max_bytes)
+                return self._matching_in_files(segment_list, offset, end, choice, max_records, max_bytes)
             except FileNotFoundError as error:
-                self._moved_on(history, offset, error)
+                self._moved_on(segment_list, offset, error)
 
-    def _from_small_run(self, run: TailRun, offset: int, entries: Entries, choice: TopicChoice) -> Batch:
-        """All chosen records of a few, within every limit."""
+    def _from_small_run(self, run: TailRun, offset: int, entries: Entries, choice: TopicMask) -> Batch:
+        """Return all chosen records among few ones, which every limit allows."""
         following = offset + len(entries)
         places = [place for place, topic_id in enumerate(entries["topic"].tolist()) if choice.wants(topic_id)]
         if not places:
@@ -346,34 +432,40 @@ class ReadableLog(ABC):
         return self._batch(offsets, entries, data, position, following)
 
     def _matching_in_files(
-        self, history: History, offset: int, end: int, choice: TopicChoice, max_records: int, max_bytes: int
-    ) -> Batch:
-        segment = history.locate(offset)
+        self,
+        segment_list: SegmentList,
+        offset: int,
+        end: int,
+        choice: TopicMask,
+        max_records: int,
+        max_bytes: int,
+    ) -> tuple[Batch, bool]:
+        segment = segment_list.locate(offset)
         self._check_jump(offset, end if segment is None else max(segment.base_offset, offset))
         if segment is None or segment.base_offset >= end:
-            return self._nothing(end)
+            return self._nothing(end), False
         segment_end = min(segment.end_offset, end)
         if not choice.in_segment(segment):
-            return self._nothing(segment_end)
+            return self._nothing(segment_end), True
         first = max(offset - segment.base_offset, 0)
         last = min(segment_end - segment.base_offset, first + _SCAN_RECORDS)
         entries = segment.read_entries(first, last)
-        chosen = _chosen(entries, choice, max_records, max_bytes)
+        chosen = chosen_within(entries, choice, max_records, max_bytes)
         if len(chosen) == 0:
-            return self._nothing(segment.base_offset + first + len(entries))
+            return self._nothing(segment.base_offset + first + len(entries)), True
         runs = segment.read_some(chosen + first, entries[chosen])
         count = sum(len(run.entries) for run in runs)
-        complete = count == len(chosen) and not _cut(chosen, entries, choice)
+        complete = count == len(chosen) and not leaves_out(chosen, entries, choice)
         following = first + (len(entries) if complete else int(chosen[count - 1]) + 1)
-        data, position, kept = _joined(runs)
+        data, position, kept = joined_runs(runs)
         offsets = chosen[:count] + first + segment.base_offset
-        return self._batch(offsets, kept, data, position, segment.base_offset + following)
+        return self._batch(offsets, kept, data, position, segment.base_offset + following), complete
 
     def _batch(
         self,
         offsets: "np.ndarray[tuple[int], np.dtype[np.int64]]",
         entries: Entries,
-        data: bytes,
+        data: bytes | Callable[[], bytes],
         position: int,
         following: int,
     ) -> Batch:
@@ -392,34 +484,9 @@ class ReadableLog(ABC):
         return Batch(self.name, self.partition, self.topics, next_offset=following)
 
 
+def _shown_count(segment: Segment) -> int:
+    return segment.count - (segment.trailer.removed_count if segment.trailer is not None else 0)
+
+
 def _bounds(segments: Iterable[Segment]) -> list[tuple[int, int]]:
     return [(segment.base_offset, segment.end_offset) for segment in segments]
-
-
-def _chosen(
-    entries: Entries, choice: TopicChoice, max_records: int, max_bytes: int
-) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """The places of the chosen entries, within the limits; at least one if there is any."""
-    places = np.flatnonzero(choice.mask(entries["topic"]))[:max_records]
-    ends = np.cumsum(entries["length"][places], dtype=np.int64)
-    return places[: max(1, int(np.searchsorted(ends, max_bytes, side="right")))].astype(np.int64)
-
-
-def _cut(chosen: "np.ndarray[tuple[int], np.dtype[np.int64]]", entries: Entries, choice: TopicChoice) -> bool:
-    """Did the limits leave out chosen records of these entries?"""
-    return len(chosen) > 0 and bool(choice.mask(entries["topic"][int(chosen[-1]) + 1 :]).any())
-
-
-def _joined(runs: Sequence[Run]) -> tuple[bytes, int, Entries]:
-    """The runs as one buffer, with positions that fit it."""
-    if len(runs) == 1:
-        return runs[0].data, runs[0].position, runs[0].entries
-    data = b"".join(run.data for run in runs)
-    entries = np.empty(sum(len(run.entries) for run in runs), dtype=ENTRY)
-    at, base = 0, 0
-    for run in runs:
-        piece = entries[at : at + len(run.entries)]
-        piece[:] = run.entries
-        piece["position"] = piece["position"].astype(np.int64) + (base - run.position)
-        at, base = at + len(run.entries), base + len(run.data)
-    return data, 0, entries

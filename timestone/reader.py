@@ -1,16 +1,17 @@
-"""A cursor that pulls records from a log and can be parked at its end.
+"""Cursor that pulls records from a log and can be parked at its end.
 
-A reader costs its offset and, while it is parked, an entry in the log's set of waiters. It is used by one
-thread at a time; `wake` is called by the thread that appends."""
+A reader costs its offset and, while parked, an entry in the log's set of waiters. It is used by one thread at a time;
+`wake` is called by the thread that appends."""
 
 import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from timestone.config import MIB
-from timestone.disk.signal_safe_event import Flag
+from timestone.disk.signal_safe_event import SignalSafeEvent
 from timestone.errors import OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.filters import validate_filter
 from timestone.format.topics import TopicDictionary
@@ -18,18 +19,18 @@ from timestone.reading.batch import Batch
 from timestone.reading.named_readers import NamedReaders
 from timestone.reading.retention_hold import Pin
 from timestone.reading.tail_cache import SingleRecord
-from timestone.reading.topic_mask import TopicChoice
+from timestone.reading.topic_mask import TopicMask
 from timestone.reading.wakeups import Wakeups
 from timestone.record import Record
 
-Start = int | Literal["earliest", "latest"]
+Start = int | datetime | Literal["earliest", "latest"]
 READ_RECORDS = 65_536
 READ_BYTES = MIB
-"""What one read returns at most when it is not told: these bound what a batch takes in memory."""
+"""Default limit of one read in bytes: it bounds the memory of a batch."""
 
 
 class ReadFrom(Protocol):
-    """What a reader needs of a log. Implemented by `timestone.readable.ReadableLog`, whose methods these are."""
+    """Log, as a reader sees it. Implemented by `timestone.readable.ReadableLog`."""
 
     name: str
     partition: int
@@ -44,12 +45,13 @@ class ReadFrom(Protocol):
     def end_offset(self) -> int: ...
 
     def check_open(self) -> None: ...
+    def offset_at(self, time: int | datetime) -> int: ...
     def single(self, offset: int) -> SingleRecord | None: ...
     def read(self, offset: int, *, max_records: int = ..., max_bytes: int = ...) -> Batch: ...
     def read_matching(
         self,
         offset: int,
-        choice: TopicChoice,
+        choice: TopicMask,
         *,
         max_records: int,
         max_bytes: int,
@@ -58,13 +60,12 @@ class ReadFrom(Protocol):
 
 
 class Reader:
-    """Reads a log in order from an offset; `offset` is the next one it will look at.
+    """Reader of a log in order from an offset; `offset` is the next one to read.
 
-    Iterating yields records until the end that the log has at that moment. `offset` is behind the record that was
-    yielded last, so a loop that is left continues there with the next one, or with `read`.
+    Iterating yields records up to the end of the log at that moment. `offset` is always behind the last yielded record,
+    so after leaving the loop the next loop or `read` continues there.
 
-    One with a name continues where it has committed, also in a later process. It holds its name until `close`.
-    """
+    A named reader continues where it has committed, also in a later process. It holds its name until `close`."""
 
     def __init__(
         self,
@@ -75,26 +76,25 @@ class Reader:
         pin: Pin | None = None,
     ) -> None:
         if pin is not None and name is None:
-            raise ValueError("only a reader with a name has an offset to pin: log.reader(name=…, pin=…)")
+            raise ValueError("invalid pin: expected a reader with a name, log.reader(name=…, pin=…)")
         self.log = log
         self.name = name
         self._pin = pin
         found = None if name is None else log.named_readers.committed(name)
-        # What was committed is not checked against the log: the first read raises OffsetOutOfRange with all
-        # numbers when retention has passed it, and there is a reader then to `seek` with.
+        # The committed offset is not compared with the log here: if retention has passed it, the first read raises
+        # OffsetOutOfRange with all numbers, and then there is a reader to `seek` with.
         self.offset = self._resolve(start) if found is None else found.offset
         self.on_wake: Callable[[Reader, int], None] | None = None
-        """Called once after each `park` that returned True, with the first offset that concerns this reader,
-        by the thread that appended, which it must not block. The reader's offset has then moved up to that
-        offset."""
-        self._choice: TopicChoice | None = None
+        """Called once after each `park` that returned True, with the first offset that concerns this reader, by the
+        appending thread, which it must not block. The reader's offset has then moved up to that offset."""
+        self._choice: TopicMask | None = None
         self._lost = range(0)
-        """Offsets that it was told are lost. Whoever steps behind the first of them has taken note: to be told of
-        millions one by one helps nobody."""
+        """Lost offsets that were reported to the caller. Stepping past the first of them acknowledges all: reporting
+        millions one by one is useless."""
         self._registered = False
         self._closed = False
-        self._woken: Flag | None = None
-        """For `wait`, made by its first call: most of ten thousand readers have `on_wake` instead."""
+        self._woken: SignalSafeEvent | None = None
+        """For `wait`, created by its first call: most of ten thousand readers use `on_wake` instead."""
         self._filters: tuple[str, ...] | dict[str, None] | None = None
         if topics is not None:
             self.set_topics(topics)
@@ -119,35 +119,32 @@ class Reader:
 
     @property
     def topics(self) -> tuple[str, ...] | None:
-        """The topic filters; None for all records."""
+        """Return the topic filters; None for all records."""
         return None if self._filters is None else tuple(self._filters)
 
     @property
     def caught_up(self) -> bool:
-        """There is nothing behind `offset` now."""
+        """Return whether there is nothing at or after `offset` now."""
         return self.offset >= self.log.end_offset
 
     def set_topics(self, filters: str | Sequence[str] | None) -> None:
-        """From the next read on, only records whose topic matches one of the MQTT filters; None for all.
-
-        Raises InvalidName.
-        """
+        """Read only records whose topic matches one of the MQTT filters, from the next read on; None for all. Raises
+        InvalidName."""
         chosen = (filters,) if isinstance(filters, str) else filters
         for topic_filter in chosen or ():
             validate_filter(topic_filter)
         self._filters = None if chosen is None else tuple(chosen)
-        self._choice = None if chosen is None else TopicChoice(self.log.topics, chosen)
+        self._choice = None if chosen is None else TopicMask(self.log.topics, chosen)
         if self._registered:
             self.log.wakeups.register(self, self._filters)
 
     def successor(self, start: int, added: Collection[str], removed: Collection[str]) -> "Reader":
-        """A reader at `start` in place of this one, which is closed, with some topic filters more and some less. The
-        cost is that of the filters that change, not of those that stay.
+        """Return a reader at `start` that replaces this one, which is closed, with some topic filters added and some
+        removed.
 
-        A wake-up that is on its way to this reader does not reach the new one: it may be about the old filters only.
-
-        Raises InvalidName, OffsetOutOfRange; then nothing is changed. ValueError for a reader with a name or of all
-        topics."""
+        The cost depends on the filters that change, not on those that stay. A wake-up of this reader that is under way
+        does not reach the new one: it may concern the old filters only. Raises InvalidName, OffsetOutOfRange (then
+        nothing is changed), ValueError for a reader with a name or of all topics."""
         if self._filters is None or self.name is not None:
             raise ValueError("invalid reader: expected one with topic filters and without a name")
         for topic_filter in added:
@@ -168,11 +165,11 @@ class Reader:
     def read(
         self, *, max_records: int = READ_RECORDS, max_bytes: int = READ_BYTES, max_scan: int | None = None
     ) -> Batch:
-        """The next records, and move behind them. Empty when it has caught up, or when the first `max_scan`
-        records that it looked at did not match.
+        """Return the next records, and advance past them. The batch is empty at the end of the log, or if none of the
+        first `max_scan` records matched.
 
-        Raises OffsetOutOfRange when retention has passed it, CorruptRecord for a damaged record and OffsetsLost for
-        a lost segment (`seek` to their `next_offset` to continue), StoreClosed."""
+        Raises OffsetOutOfRange if retention has passed the reader, CorruptRecord for a damaged record and OffsetsLost
+        for a lost segment (`seek` to their `next_offset` to continue), StoreClosed."""
         self._check_open()
         if self._lost.start < self.offset < self._lost.stop:
             self.offset = self._lost.stop
@@ -192,8 +189,8 @@ class Reader:
         )
 
     def single(self) -> SingleRecord | None:
-        """The next record when it was appended by itself, is still in memory and wanted; None for all others. Does not
-        move. Raises StoreClosed."""
+        """Return the next record without advancing, if it was appended by itself, is still in memory and matches; None
+        otherwise. Raises StoreClosed."""
         self._check_open()
         found = self.log.single(self.offset)
         if found is None or self._choice is None or self._choice.wants(found.topic_id):
@@ -206,17 +203,14 @@ class Reader:
             for record in batch:
                 self.offset = behind = record.offset + 1
                 yield record
-                if self.offset != behind:  # sought elsewhere, or read on by another caller
+                if self.offset != behind:  # the offset was changed by another caller
                     break
             else:
                 self.offset = following
 
     def park(self) -> bool:
-        """Wait for the next append that concerns this reader without costing anything. False when there
-        already is something to look at: continue reading.
-
-        After True, `on_wake` is called exactly once, or `wait` returns.
-        """
+        """Register for the next append that concerns this reader, at no cost while it waits. Return False if there
+        already is something to read. After True, `on_wake` is called exactly once, or `wait` returns."""
         if self._closed:
             self._check_open()
         log = self.log
@@ -234,7 +228,7 @@ class Reader:
             return True
 
     def wake(self, first_offset: int) -> None:
-        """Called by the log. What lies before `first_offset` was not for this reader."""
+        """Wake the reader; called by the log. Records before `first_offset` do not concern this reader."""
         if self.offset < first_offset:
             self.offset = first_offset
         if self._woken is not None:
@@ -243,50 +237,47 @@ class Reader:
             self.on_wake(self, first_offset)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until there is something to read; False when the time is over. Raises StoreClosed when the
-        log closes.
-
-        Only for a store this process owns: a view has nobody to wake it (`LogView.refresh`).
-        """
+        """Block until there is something to read; return False after the timeout. Raises StoreClosed when the log
+        closes. Only for a store that this process owns: in a view nothing wakes a reader (see `LogView.refresh`)."""
         woken = self._woken
         if woken is None:
-            woken = self._woken = Flag()
+            woken = self._woken = SignalSafeEvent()
         if self.park() and not woken.wait(timeout_s):
-            # Taken back out, or a late wake would move the offset while this thread reads.
+            # Taken out of the set, or a late wake would move the offset while this thread reads.
             self.log.wakeups.unpark(self)
             return woken.is_set
         self._check_open()
         return True
 
     def seek(self, offset: Start) -> None:
-        """Read on from another offset. Raises OffsetOutOfRange, StoreClosed."""
+        """Continue at another offset. Raises OffsetOutOfRange, StoreClosed."""
         self._check_open()
         self.offset = self._resolve(offset)
 
     def commit(self, offset: int | None = None) -> None:
-        """Store durably where a reader of this name continues: `offset`, the next one to read, by default that of
-        this reader, while iterating the one behind the record at hand. Costs a flush of the catalogue: once a batch,
-        not once a record, and for many readers together `Store.commit_readers`.
+        """Store durably where a reader of this name continues: at `offset`, the next one to read; by default that of
+        this reader, which during iteration is the one after the current record.
 
-        Survives every crash that the records below it survive; after one that it does not, the reader continues
-        behind the gap. With a pin, retention continues from there; without one, a pin that an earlier reader of
-        this name had is released.
+        Costs a flush of the catalogue: commit once a batch, not once a record, and use `Store.commit_readers` for many
+        readers. The commit survives every crash that the records below it survive; after one that they do not, the
+        reader continues behind the gap. With a pin, retention continues from there; without one, the pin of an earlier
+        reader of this name is released.
 
-        Raises ValueError without a name, OffsetOutOfRange beyond the end, OSError (what was committed before
-        still is), StoreClosed; in a view ReadOnlyStore when this user may not write."""
+        Raises ValueError without a name, OffsetOutOfRange beyond the end, OSError (the earlier commit remains),
+        StoreClosed; in a view ReadOnlyStore if this user may not write."""
         self._check_open()
         if self.name is None:
-            raise ValueError("this reader has no name to commit under: log.reader(name=…)")
+            raise ValueError("invalid commit: expected a reader with a name, log.reader(name=…)")
         self.log.named_readers.commit(self.name, self.offset if offset is None else offset, self._pin)
 
     @property
     def committed_offset(self) -> int | None:
-        """The offset last committed under this reader's name, by whomever; None when there is none."""
+        """Return the last offset committed under this reader's name, by any process; None if there is none."""
         found = None if self.name is None else self.log.named_readers.committed(self.name)
         return None if found is None else found.offset
 
     def close(self) -> None:
-        """Forget the reader and free its name; what it has committed stays. Closing twice is fine."""
+        """End the reader and free its name; its commits stay. May be called twice."""
         self._closed = True
         if self.name is not None:
             self.log.named_readers.release(self.name, self)
@@ -295,7 +286,7 @@ class Reader:
             self.log.wakeups.unregister(self)
 
     def _commit_first(self) -> None:
-        """Have the pin hold from now on, not from the first batch that is done."""
+        """Commit the start, so that the pin holds from now on, not from the end of the first batch."""
         try:
             self.commit()
         except BaseException:
@@ -308,12 +299,13 @@ class Reader:
         end = self.log.end_offset
         if start == "latest":
             return end
+        if isinstance(start, datetime):
+            return self.log.offset_at(start)
         try:
-            offset = operator.index(start)  # of whatever counts as a whole number, such as numpy's
+            offset = operator.index(start)  # accepts every integer type, such as numpy's
         except TypeError:
-            raise TypeError(
-                f"a reader begins at an offset, 'earliest' or 'latest', not at {start!r}"
-            ) from None
+            expected = "an offset, 'earliest', 'latest' or a datetime"
+            raise TypeError(f"invalid start of a reader: expected {expected}, got {start!r}") from None
         if not self.log.start_offset <= offset <= end:
             raise OffsetOutOfRange(offset, self.log.start_offset, end)
         return offset

@@ -14,32 +14,35 @@ The version of the format is the version of the index that points to the record.
 
 import enum
 import struct
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 from timestone.errors import RecordTooLarge
 
 FLAG_RETAIN = 1 << 0
-"""The publish asked for the record to be retained."""
+"""The publish had RETAIN."""
 FLAG_QOS_SHIFT = 1
 FLAG_QOS_MASK = 0b11 << FLAG_QOS_SHIFT
-"""Two bits: the quality of service of the publish."""
+"""Two bits: the QoS of the publish."""
 FLAG_TOMBSTONE = 1 << 3
-"""The record deletes its topic's earlier ones when the log is compacted; so does one with an empty payload."""
+"""The record deletes earlier ones of its topic when the log is compacted; so does a record with an empty payload."""
 FLAG_REMOVED = 1 << 4
-"""Compaction has removed the record: only its index entry is left, without topic and bytes, so that offsets stay what
-they are. Never shown by a read, and not for anybody else to set."""
+"""Compaction has removed the record: only its index entry is left, without topic and bytes, so that offsets do not
+change. Reads skip it. Set by the engine only."""
 
 HEADER_BLOCK_BYTES_MAX = 0xFFFF
+_SHOWN_BYTES = 40
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ITEM = struct.Struct("<BHI")
 assert _ITEM.size == 7
 
 
 class HeaderKind(enum.IntEnum):
-    """What a header item is. Numbers are on disk: never change one."""
+    """Kind of a header item. The numbers are on disk: never change one."""
 
     USER = 0
-    """An MQTT 5 user property or a Kafka header: any name, any value, duplicates and order kept."""
+    """MQTT 5 user property or Kafka header: any name, any value; duplicates and order are kept."""
     KEY = 1
     CONTENT_TYPE = 2
     RESPONSE_TOPIC = 3
@@ -47,17 +50,25 @@ class HeaderKind(enum.IntEnum):
     PAYLOAD_FORMAT = 5
     MESSAGE_EXPIRY = 6
     PUBLISHER = 7
-    """The client id of the publisher; only where a No Local subscription needs it."""
+    """Client id of the publisher; only where a No Local subscription needs it."""
     PACKET_ID = 8
-    """The packet id of a QoS 2 publish, kept with the append so that exactly once survives a crash."""
+    """Packet id of a QoS 2 publish, stored with the record so that it is appended exactly once across a crash."""
     POSTING = 9
-    """In the first record of each frame of a posting: which one, so that it is appended once."""
+    """In the first record of each frame of a posting: its identity, so that it is appended once."""
     WILL = 10
-    """Which will the record is, so that a server that is killed while it publishes it does so once."""
+    """Identity of a will, so that a server killed while publishing it publishes it once."""
+
+
+NUMBER_BYTES: Mapping[int, int] = {
+    HeaderKind.PAYLOAD_FORMAT: 1,
+    HeaderKind.MESSAGE_EXPIRY: 4,
+    HeaderKind.PACKET_ID: 2,
+}
+"""The items that are numbers, little endian, and their size."""
 
 
 class Header(NamedTuple):
-    """One item of a header block."""
+    """Item of a header block."""
 
     kind: int
     name: str
@@ -65,7 +76,7 @@ class Header(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record as read from a log. `headers` are the user headers; `block` has the items of all kinds."""
+    """Record as read from a log. headers: the user headers; block: the items of all kinds."""
 
     offset: int
     timestamp_us: int
@@ -74,39 +85,73 @@ class Record(NamedTuple):
     block: tuple[Header, ...] = ()
     flags: int = 0
 
+    def __repr__(self) -> str:
+        try:
+            time = f"{self.timestamp:%Y-%m-%dT%H:%M:%S.%f}Z"
+        except OverflowError:
+            time = f"{self.timestamp_us} us"
+        shown = repr(self.payload[:_SHOWN_BYTES]) + ("…" if len(self.payload) > _SHOWN_BYTES else "")
+        topic = "" if self.topic is None else f", topic {self.topic!r}"
+        headers = f", headers {self.headers}" if self.headers else ""
+        flags = f", flags {self.flags:#x}" if self.flags else ""
+        return f"<Record {self.offset}: {time}{topic}, {len(self.payload):,} bytes {shown}{headers}{flags}>"
+
+    @property
+    def timestamp(self) -> datetime:
+        """Return the append time, in UTC. Raises OverflowError for one that no calendar has."""
+        return _EPOCH + timedelta(microseconds=self.timestamp_us)
+
     @property
     def headers(self) -> tuple[tuple[str, bytes], ...]:
-        """Name and value of the user headers, in order."""
+        """Return name and value of the user headers, in order."""
         return tuple((item.name, item.value) for item in self.block if item.kind == HeaderKind.USER)
 
     @property
     def key(self) -> bytes | None:
-        """The key of a record that came from Kafka, or None."""
+        """Return the key of a record that came from Kafka; None if it has none."""
         return next((item.value for item in self.block if item.kind == HeaderKind.KEY), None)
 
     @property
     def qos(self) -> int:
-        """The quality of service of the publish that made this record."""
+        """Return the QoS of the publish that made this record."""
         return (self.flags & FLAG_QOS_MASK) >> FLAG_QOS_SHIFT
 
 
-def user_headers(pairs: Iterable[tuple[str, bytes]]) -> list[Header]:
-    """The items for pairs of a name and a value. Raises TypeError for anything else."""
+def as_bytes(value: Any, what: str) -> bytes:
+    """Return a bytes-like object as bytes: a copy, unless it is `bytes`. Raises TypeError, also for text."""
+    if type(value) is bytes:
+        return value
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(f"invalid {what}: expected bytes, bytearray or memoryview, got {kind}") from None
+
+
+def time_us(moment: datetime) -> int:
+    """Return the microseconds since 1970 of a time. Raises ValueError for one without a time zone."""
+    if moment.tzinfo is None or moment.utcoffset() is None:
+        raise ValueError(f"invalid time: expected a datetime with a time zone, got {moment!r}")
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def user_headers(pairs: Iterable[tuple[str, bytes | bytearray | memoryview]]) -> list[Header]:
+    """Return the items for pairs of a name and a value. Raises TypeError for anything else."""
     items = []
     for pair in pairs:
         match pair:
-            case (str(name), bytes(value)):
-                items.append(Header(HeaderKind.USER, name, value))
+            case (str(name), value):
+                items.append(Header(HeaderKind.USER, name, as_bytes(value, f"value of header {name!r}")))
             case _:
-                raise TypeError(f"a header is a pair of a name (str) and a value (bytes), not {pair!r}")
+                raise TypeError(
+                    f"invalid header: expected a pair of a name (str) and a value (bytes), got {pair!r}"
+                )
     return items
 
 
 def encode_headers(items: Iterable[Header]) -> bytes:
-    """The header block of `items`, in order; empty for no items.
-
-    Raises RecordTooLarge when the block is over 65,535 bytes: its length is a u16 in the index entry.
-    """
+    """Encode a header block in order; empty for no items. Raises RecordTooLarge for a block over 65,535 bytes,
+    because its length is a u16 in the index entry."""
     parts: list[bytes] = []
     for kind, name, value in items:
         encoded = name.encode()
@@ -120,10 +165,7 @@ def encode_headers(items: Iterable[Header]) -> bytes:
 
 
 def decode_headers(block: bytes | memoryview) -> tuple[Header, ...]:
-    """The items of a header block.
-
-    Raises ValueError when the bytes are not a whole block; every length is checked before it is used.
-    """
+    """Decode a header block. Raises ValueError for malformed bytes; every length is checked before it is used."""
     items: list[Header] = []
     data, at = bytes(block), 0
     while at < len(data):

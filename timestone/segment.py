@@ -1,11 +1,11 @@
-"""One segment, read: records by ordinal from a pair of files, sealed or still growing.
+"""Reading side of one segment: records by ordinal from a pair of files, sealed or growing.
 
-What belongs here: the mapping of the index, the descriptor of the segment, the checks of what comes from the
-disk. It knows no log, no offsets but its base, and never writes. Writing is `segment_writer.py`.
+Maps the index, opens the segment file, and checks what comes from the disk. Knows no log and no offset except its base,
+and never writes; `writing/segment_writer.py` does.
 
-A record's bytes are checked against its crc the first time this process reads them from this segment in a run
-of reads; a single record is checked whenever it is read from a file. So a consumer that reads a segment twice
-pays for crcs once."""
+The bytes of a record are checked against their checksum when this process first reads them from this segment in a
+run of reads; a single record is checked at every read from a file. So a consumer that reads a segment twice pays for
+the checks once."""
 
 import bisect
 import errno
@@ -22,7 +22,7 @@ from timestone.compressed.frame_cache import DecodedFrames
 from timestone.compressed.frame_table import Read
 from timestone.compressed.framed_bytes import FramedBytes, FramedFile, open_framed
 from timestone.disk.files import Files
-from timestone.errors import CorruptRecord
+from timestone.errors import CorruptRecord, OffsetsLost
 from timestone.format import names
 from timestone.index import SUMMARY, TRAILER_BYTES, DamagedIndex, Summary, Trailer
 from timestone.kernel import loops
@@ -35,8 +35,8 @@ Ordinals = npt.NDArray[np.int64]
 
 
 class OpenPair:
-    """The open files of a segment. Closed when the last user drops it, so that a reader in the middle of a
-    pread keeps what it reads from, whatever is evicted, sealed or deleted in between."""
+    """Open files of a segment. Closed when the last reference is dropped, so that a running read keeps its files when
+    the segment is evicted, sealed or deleted in between."""
 
     __slots__ = ("_files", "_framed", "entry_room", "index_map", "segment_fd")
 
@@ -48,10 +48,8 @@ class OpenPair:
         trailer: Trailer | None,
         frames: DecodedFrames,
     ) -> None:
-        """frames: where decoded frames of compressed segments are kept.
-
-        Raises FileNotFoundError also when the segment was replaced by another generation (writing/segment_swap.py): the
-        files of two do not belong together."""
+        """frames: cache of decoded frames of compressed segments. Raises FileNotFoundError also if the segment was
+        replaced by another generation (writing/segment_swap.py): files of two generations do not belong together."""
         self._files = files
         segment_fd = files.open(segment_path)
         try:
@@ -69,9 +67,9 @@ class OpenPair:
         except BaseException:
             files.close(segment_fd)
             raise
-        # Not before: `__del__` would close it a second time, by then another file.
+        # Not before: `__del__` would close the number a second time, by then another file.
         self.segment_fd = segment_fd
-        room = (size - HEADER_BYTES) // ENTRY_BYTES
+        room = max(0, size - HEADER_BYTES) // ENTRY_BYTES
         self.entry_room = min(room, trailer.entry_count) if trailer else room
         self._framed: FramedBytes | None = None
         if trailer is not None and trailer.frames is not None:
@@ -82,7 +80,7 @@ class OpenPair:
             )
 
     def read(self, position: int, length_bytes: int) -> bytes:
-        """Bytes of the records, as appended; short when the file is."""
+        """Return bytes of the records as appended; fewer if the file is too short."""
         return (
             self._files.read_all(self.segment_fd, length_bytes, position)
             if self._framed is None
@@ -91,29 +89,28 @@ class OpenPair:
 
     @property
     def framed(self) -> bool:
-        """Is the file compressed? Then its bytes come from `read` only."""
+        """Return whether the file is compressed, so that `read` is the only way to its bytes."""
         return self._framed is not None
 
     def damage_in(self, position: int, length_bytes: int) -> str:
-        """What is wrong with the part of a compressed file that holds these bytes, if that is known; else empty."""
+        """Return the known damage of the part of a compressed file that holds these bytes; empty if none is known."""
         return "" if self._framed is None else self._framed.damage_in(position, length_bytes)
 
     def __del__(self) -> None:
-        # The map closes itself when the last array over it goes.
+        # The mapping is closed when the last array over it is dropped.
         if hasattr(self, "segment_fd"):
             self._files.close(self.segment_fd)
 
 
 def _reader_of(files: Files, fd: int) -> Read:
-    """Not a method: a pair that its own compressed file refers to would keep its descriptors until the garbage
-    collector comes by."""
+    """Return a read function. Not a method: a pair referenced by its own compressed file would keep its descriptors
+    until garbage collection."""
     return lambda position, length_bytes: files.read_all(fd, length_bytes, position)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring records of one segment: their entries, and their bytes from `position` of the segment
-    on."""
+    """Consecutive records of one segment: entries, and bytes from `position` of the segment on."""
 
     base_ordinal: int
     entries: Entries
@@ -122,7 +119,7 @@ class Run:
 
 
 class SegmentCache(Protocol):
-    """Keeps the files of the segments open that were read last. Implemented by `OpenSegments`."""
+    """Keeps the files of recently read segments open. Implemented by `SegmentCache`."""
 
     frames: DecodedFrames
 
@@ -130,7 +127,7 @@ class SegmentCache(Protocol):
 
 
 class Segment:
-    """The records [base, base + count) of a log. Thread-safe for readers; one writer may raise `count`."""
+    """Records [base, base + count) of a log. Thread-safe for readers; one writer may raise `count`."""
 
     def __init__(
         self,
@@ -144,13 +141,13 @@ class Segment:
         trailer: Trailer | None = None,
         epoch: int | None = None,
     ) -> None:
-        """epoch: of its header page; None when that is not known."""
+        """epoch: of the header page; None if unknown."""
         self.base_offset = base_offset
         self.epoch = epoch
         self.index_path = names.index_path(folder, base_offset)
         self.segment_path = names.segment_path(folder, base_offset, trailer.generation if trailer else 0)
         self.count = trailer.entry_count if trailer else count
-        """Published records; only ever rises."""
+        """Number of published records; only increases."""
         self.trailer = trailer
         self.seal = EntrySeal(log_id, base_offset)
         self._files = files
@@ -166,18 +163,19 @@ class Segment:
         return self.base_offset + self.count
 
     def size_bytes(self) -> int:
-        """What its records take, uncompressed. Raises OSError."""
+        """Return the uncompressed size of the records. Raises OSError."""
         if self.trailer is not None:
             return self.trailer.segment_bytes
         return self._files.stat(self.segment_path).st_size
 
     def read(self, ordinal: int, *, max_records: int, max_bytes: int) -> Run:
-        """The records from `ordinal` on, at least one, with at most `max_bytes` bytes if there are more.
+        """Return records from `ordinal` on: at least one, and no further ones beyond `max_bytes`.
 
-        Stops in front of a damaged record. Raises CorruptRecord when `ordinal` itself is one, OSError from
-        the disk."""
-        pair = self._pair_with(self.count)
-        place, most = entry_position(ordinal), min(self.count - ordinal, max_records, _RUN_RECORDS)
+        Stops before a damaged record. Raises CorruptRecord if `ordinal` itself is damaged, OffsetsLost if the index
+        file ends before it, OSError."""
+        pair = self._pair_for(ordinal)
+        end = min(self.count, pair.entry_room)
+        place, most = entry_position(ordinal), min(end - ordinal, max_records, RUN_RECORDS)
         # A damaged entry may mislead the search to any number in range; `_checked` then cuts the run there.
         count, position, length_bytes = loops.fitting(
             pair.index_map, place, most, min(max_bytes, _SEGMENT_BYTES_MOST)
@@ -189,8 +187,8 @@ class Segment:
         return self._checked(pair, ordinal, entries)
 
     def records(self, end_offset: int) -> loops.SegmentRecords | None:
-        """Its published records below an offset one by one, until it releases its files, or is asked again; None when
-        they are not open, or compressed."""
+        """Return access to single published records below an offset, until the files are released or this is called
+        again; None if they are closed or compressed."""
         pair = self._pair
         if pair is None or pair.framed:
             return None
@@ -207,24 +205,23 @@ class Segment:
             earlier, self._records = self._records, records
         if earlier is not None:
             earlier.close()  # only one is closed when the files are released
-        if self._pair is not pair:  # release meanwhile, by somebody who may have come too early to see ours
+        if self._pair is not pair:  # released in between by a thread that may not have seen ours
             records.close()
         return records
 
     def read_entries(self, first: int, last: int) -> Entries:
-        """The index entries of the ordinals [first, last), each valid; stops in front of a damaged one.
+        """Return the valid index entries of the ordinals [first, last), as a view of the mapping.
 
-        A view of the mapping, for looking at columns. Raises CorruptRecord when the first of them is damaged.
-        """
-        pair = self._pair_with(self.count)
-        entries = self.mapped_entries(pair, first, last)
+        Stops before a damaged one. Raises CorruptRecord if the first is damaged, OffsetsLost if the index file ends
+        before it."""
+        pair = self._pair_for(first)
+        entries = self.mapped_entries(pair, first, min(last, pair.entry_room))
         return entries[: self._valid_count(first, entries)]
 
     def read_some(self, ordinals: Ordinals, entries: Entries) -> list[Run]:
-        """The records of rising `ordinals`, whose valid entries are `entries`: one pread for each run that
-        lies close together. Stops in front of a damaged record; raises CorruptRecord when the first is
-        one."""
-        pair = self._pair_with(self.count)
+        """Return the records of increasing `ordinals` with the valid `entries`, with one pread for each group that
+        lies close together. Stops before a damaged record; raises CorruptRecord if the first is damaged."""
+        pair = self._opened()
         starts = entries["position"].astype(np.int64)
         breaks = np.flatnonzero(starts[1:] - starts[:-1] - entries["length"][:-1] > _CLOSE_BYTES) + 1
         runs: list[Run] = []
@@ -239,21 +236,21 @@ class Segment:
 
     @property
     def may_have_removed(self) -> bool:
-        """Compaction may have removed records of it: without a trailer, nobody says that it has not."""
+        """Return whether compaction may have removed records: unknown without a trailer."""
         return self.trailer is None or self.trailer.removed_count > 0
 
     def first_shown(self, ordinal: int) -> int:
-        """The first ordinal from this one on that compaction has not removed; `count` when there is none. A damaged
-        entry counts as shown: reading it says what is wrong with it."""
-        count = self.count
-        pair = self._pair_with(count)
+        """Return the first ordinal from this one on that compaction has not removed; `count` if there is none. A
+        damaged entry counts as present: reading it reports the damage."""
+        pair = self._opened()
+        count = min(self.count, pair.entry_room)
         size = 1  # mostly it is this one
         while ordinal < count:
-            last, size = min(ordinal + size, count), _RUN_RECORDS
+            last, size = min(ordinal + size, count), RUN_RECORDS
             entries = self.mapped_entries(pair, ordinal, last)
             removed = (entries["flags"] & FLAG_REMOVED) != 0
             passed = len(entries) if removed.all() else int(removed.argmin())
-            # What is passed over has to prove that it was removed: a single flipped bit says so, too.
+            # Skipped entries must prove that they were removed: a single flipped bit could claim it.
             proven = self.seal.valid_count(entries[:passed], ordinal) if passed else 0
             ordinal += proven
             if proven < len(entries):
@@ -261,8 +258,9 @@ class Segment:
         return ordinal
 
     def timestamp_at(self, ordinal: int) -> int:
-        """The append time of a record; of its nearest earlier neighbour when its entry is damaged."""
-        pair = self._pair_with(self.count)
+        """Return the append time of a record; that of the nearest earlier valid entry if its own is damaged."""
+        pair = self._opened()
+        ordinal = min(ordinal, pair.entry_room - 1)
         while ordinal >= 0:
             entry = self.mapped_entries(pair, ordinal, ordinal + 1)
             if self.seal.valid(entry, ordinal)[0]:
@@ -271,11 +269,11 @@ class Segment:
         return 0
 
     def first_at_or_after(self, timestamp_us: int) -> int:
-        """The first ordinal whose timestamp is at or after the given one; `count` when there is none."""
+        """Return the first ordinal with a timestamp at or after the given one; `count` if there is none."""
         return bisect.bisect_left(range(self.count), timestamp_us, key=self.timestamp_at)
 
     def topic_summary(self) -> Summary | None:
-        """The sealed segment's topics, sorted; None for a growing one."""
+        """Return the topics of a sealed segment, sorted; None for a growing one."""
         if self.trailer is None:
             return None
         if self._topics is None:
@@ -283,12 +281,12 @@ class Segment:
             size = self.trailer.summary_count * SUMMARY.itemsize
             raw = self._index_bytes(start, size)
             if crc32c(raw) != self.trailer.summary_crc:
-                return None  # a damaged summary costs its speed-up, nothing else
+                return None  # a damaged summary only costs its speed-up
             self._topics = np.frombuffer(raw, dtype=SUMMARY)
         return self._topics
 
     def _index_bytes(self, position: int, length_bytes: int) -> bytes:
-        """A piece of the index, without opening the segment: many are asked for their topics and few then read."""
+        """Read a part of the index without opening the segment: many segments are asked for topics, few are read."""
         pair = self._pair
         if pair is not None:
             return bytes(pair.index_map[position : position + length_bytes])
@@ -299,43 +297,49 @@ class Segment:
             self._files.close(fd)
 
     def mapped_entries(self, pair: OpenPair, first: int, last: int) -> Entries:
-        """A view of entries as they are on the disk, unchecked."""
+        """Return unchecked entries as a view of the mapping."""
         return np.frombuffer(pair.index_map, dtype=ENTRY, count=last - first, offset=entry_position(first))
 
     def release(self) -> None:
-        """Release the open files; they are opened again when needed."""
+        """Release the open files; they are opened again on demand."""
         self._pair = None
         records, self._records = self._records, None
         if records is not None:
             records.close()
 
     def pair(self) -> OpenPair:
-        """The open files, with room for at least the published records."""
-        return self._pair_with(self.count)
+        """The open files, with an entry for each published record. Raises OffsetsLost when the index file is too short
+        for that."""
+        return self._pair_for(self.count - 1)
 
-    def _pair_with(self, room: int) -> OpenPair:
-        pair = self._pair
+    def _pair_for(self, ordinal: int) -> OpenPair:
+        """The open files, with the entry of a published record. Raises OffsetsLost when the index file ends before
+        it."""
+        pair = self._opened()
+        if pair.entry_room <= ordinal:
+            why = "the index file ends before them"
+            raise OffsetsLost(self.index_path, self.base_offset + ordinal, self.end_offset, why)
+        return pair
+
+    def _opened(self) -> OpenPair:
+        """The open files, with room for the published records unless the index file is shorter than it was."""
+        pair, room = self._pair, self.count
         if pair is None or pair.entry_room < room:
             with self._lock:
                 pair = self._pair
                 if pair is None or pair.entry_room < room:
-                    pair = OpenPair(
-                        self._files,
-                        self.index_path,
-                        self.segment_path,
-                        self.trailer,
-                        self._open_segments.frames,
-                    )
-                    self._pair = pair
-            if pair.entry_room < room:
-                raise CorruptRecord(
-                    self.index_path, self.base_offset + pair.entry_room, "the index file ends before it"
-                )
+                    pair = self._pair = self._open_pair()
         self._open_segments.used(self)
         return pair
 
+    def _open_pair(self) -> OpenPair:
+        """Open the files."""
+        return OpenPair(
+            self._files, self.index_path, self.segment_path, self.trailer, self._open_segments.frames
+        )
+
     def _checked(self, pair: OpenPair, ordinal: int, entries: Entries) -> Run:
-        """Read the bytes of `entries` and keep those that prove themselves, up to the first that does not."""
+        """Read the bytes of `entries` and keep the records up to the first that fails its check."""
         entries = entries[: self._valid_count(ordinal, entries)]
         run = self._fetched_range(pair, ordinal, entries)
         good = self._proven_count(pair, run)
@@ -349,7 +353,7 @@ class Segment:
         return Run(ordinal, entries, pair.read(position, end - position), position)
 
     def _valid_count(self, ordinal: int, entries: Entries) -> int:
-        """How many entries at the front hold. Raises CorruptRecord for none."""
+        """Return the number of valid entries at the front. Raises CorruptRecord for none."""
         if self._is_verified(ordinal, ordinal + len(entries)):
             return len(entries)
         good = self.seal.valid_count(entries, ordinal)
@@ -360,7 +364,7 @@ class Segment:
         return good
 
     def _proven_count(self, pair: OpenPair, run: Run, *, strict: bool = True) -> int:
-        """How many records at the front have the bytes their entries promise. Raises CorruptRecord for none,
+        """Return the number of records at the front whose bytes match their entries. Raises CorruptRecord for none,
         if strict."""
         good = loops.proven_count(run.entries, run.data, run.position)
         if good == 0 and strict and len(run.entries):
@@ -372,7 +376,7 @@ class Segment:
         return good
 
     def _is_verified(self, first: int, last: int) -> bool:
-        lo, hi = self._verified  # looked at once: another thread may put others in their place
+        lo, hi = self._verified  # read once: another thread may replace them
         return lo <= first and last <= hi
 
     def _note_verified(self, first: int, last: int) -> None:
@@ -381,16 +385,16 @@ class Segment:
 
 
 def _mapped(files: Files, index_fd: int) -> mmap:
-    """All of an index. Touching a page behind the end of its file is SIGBUS, which no program survives, and a growing
-    index is cut behind its entries when it is sealed: nothing but entries that were published is looked at in here."""
+    """Map the whole index. Access beyond the end of the file raises SIGBUS, which ends the process, and sealing cuts
+    a growing index behind its entries: only published entries may be accessed in the mapping."""
     try:
         return files.map(index_fd, files.size(index_fd))
-    except ValueError:  # it was sealed in between, which happens once
+    except ValueError:  # sealed in between, which happens once
         return files.map(index_fd, files.size(index_fd))
 
 
 def _generation(files: Files, index_fd: int, size_bytes: int, path: Path) -> int | None:
-    """Which generation of the segment file an index means; None for one that is not sealed, or damaged."""
+    """Return the generation of the segment file that an index refers to; None if it is unsealed or damaged."""
     try:
         raw = files.pread(index_fd, TRAILER_BYTES, max(size_bytes - TRAILER_BYTES, 0))
         return Trailer.decode(raw, path).generation
@@ -399,8 +403,7 @@ def _generation(files: Files, index_fd: int, size_bytes: int, path: Path) -> int
 
 
 _SEGMENT_BYTES_MOST = 1 << 32
-_RUN_RECORDS = 65_536
-"""The most records of one run: bounds the columns that a read of many tiny records builds."""
+RUN_RECORDS = 65_536
+"""Maximum records of one run: bounds the columns built by a read of many tiny records."""
 _CLOSE_BYTES = 16 * 1024
-"""Two wanted records with at most this between them are fetched by one pread: copying it costs less than a
-system call."""
+"""Maximum gap between wanted records that one pread fetches: copying it costs less than a system call."""

@@ -1,25 +1,22 @@
-"""A store read by a process that does not own it: no lock, no write, live or copied, with a crashed owner or
-a running one.
+"""Store read by a process that does not own it: no lock, no write; a live store or a copy of its files.
 
-What is published is what the files prove: an entry whose crc holds, pointing to bytes whose crc holds. The
-owner writes records before their entries, so on one machine an entry that is there has its bytes; after a
-power loss a reader meets CorruptRecord at a torn tail until the owner has recovered it.
+A record is published if the files prove it: an entry with a valid crc that points to bytes with a valid crc. The owner
+writes records before their entries, so on one machine an existing entry has its bytes; after a power loss a reader gets
+CorruptRecord at a torn tail until the owner has recovered it.
 
-A view is as of its last `refresh`. It never waits for the owner and the owner never notices it.
-"""
+A view shows the store as of its last `refresh`. It never waits for the owner, and the owner does not notice it."""
 
 import bisect
 import errno
+import importlib
 import itertools
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
-
-import numpy as np
+from typing import Self
 
 from timestone.disk.catalog import Catalog, CatalogRow
 from timestone.disk.clock import Clock
@@ -32,44 +29,47 @@ from timestone.errors import (
     UnknownLog,
 )
 from timestone.format import names
-from timestone.format.folder_listing import base_offsets, known_missing, listed_bases
+from timestone.format.folder_listing import base_offsets, halves_aside, known_missing, listed_bases
 from timestone.format.identity import identity_from_indexes
 from timestone.format.store_listing import listed_logs, logs_of_store
 from timestone.format.topics import TopicDictionary
-from timestone.index import Checkpoint, DamagedIndex, IndexHeader, Trailer
-from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, entry_position
 from timestone.readable import ReadableLog
 from timestone.reading.listed_segments import ListedSegments
 from timestone.reading.named_readers import Commitment, Commitments, ReaderId, check_commit, checked
+from timestone.reading.remote_history import RemoteHistory
 from timestone.reading.retention_hold import Pin
-from timestone.reading.segment_cache import OpenSegments
-from timestone.reading.segment_list import History
+from timestone.reading.segment_cache import SegmentCache
+from timestone.reading.segment_list import LostRange, SegmentList
 from timestone.reading.tail_cache import TailRun
-from timestone.recovery.segment_scan import examine, read_trailer
+from timestone.recovery.segment_look import Look, SegmentLooks
 from timestone.segment import Segment
 
 _OPEN_SEGMENTS = 256
-_CHUNK_ENTRIES = 1 << 14
 _SETTLED_US = 1_000_000
-"""Longer than any file system takes to tell one time of change from the next."""
+"""Longer than the resolution of the modification time on any file system."""
+
+
+HistoryOf = Callable[["LogView"], RemoteHistory | None]
 
 
 class StoreView:
-    """A store to read from. Made by `timestone.view`; usable from any thread."""
+    """Read-only store. Made by `timestone.view`; usable from any thread."""
 
     def __init__(self, path: Path, *, files: Files | None = None) -> None:
-        """Raises NotAStore when the directory is missing or has no log."""
+        """Raises NotAStore if the directory is missing or has no log."""
         self.path = path
         self.files = files or Files()
-        self.open_segments = OpenSegments(_OPEN_SEGMENTS)
+        self.open_segments = SegmentCache(_OPEN_SEGMENTS)
+        self.history_of: HistoryOf | None = None
+        """What a bucket holds of a log; set before the first log is opened."""
         self._logs: dict[tuple[str, int], LogView] = {}
         self._logs_lock = threading.Lock()
         self._closed = False
         self._rows: dict[tuple[str, int], CatalogRow] = {}
         self._rows_version: tuple[int, int, int] | None = None
-        """Of the catalogue when the rows were read: which file, when it was changed, and its size."""
+        """Version of the catalogue when the rows were read: its inode, modification time and size."""
         self._rows_lock = threading.Lock()
-        logs_of_store(self.files, path)
+        self._check_there()
 
     def __enter__(self) -> Self:
         return self
@@ -82,17 +82,29 @@ class StoreView:
     def __repr__(self) -> str:
         return f"<StoreView {self.path}{': closed' if self._closed else ''}>"
 
+    @property
+    def location(self) -> str:
+        """Return the location of the store, for messages."""
+        return str(self.path)
+
+    def _check_there(self) -> None:
+        logs_of_store(self.files, self.path)
+
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosed(f"the view of {self.path} is closed")
 
     def log_names(self) -> list[tuple[str, int]]:
-        """Name and partition of each log there is now, sorted. Raises StoreClosed."""
+        """Return name and partition of each existing log, sorted. Raises StoreClosed."""
         self._check_open()
         return listed_logs(self.files, self.path, self._is_made)
 
+    def log_as_of(self, name: str, partition: int, state: str | None) -> "LogView":
+        """A log as of a state that `LogView.state` gave, where it is kept; else as it is now."""
+        return self.log(name, partition)
+
     def log(self, name: str, partition: int = 0) -> "LogView":
-        """A log as it is now; one view a log, refreshed by this call. Raises UnknownLog, CorruptLog,
+        """Return the view of a log, refreshed by this call; the same view at each call. Raises UnknownLog, CorruptLog,
         UnsupportedFormat."""
         with self._logs_lock:
             self._check_open()
@@ -101,7 +113,7 @@ class StoreView:
                 return self._open_log_locked(name, partition)
             try:
                 view.refresh()
-            except UnknownLog:  # it was deleted, and perhaps made again
+            except UnknownLog:  # it was deleted, and perhaps created again
                 view.close()
                 del self._logs[name, partition]
                 return self._open_log_locked(name, partition)
@@ -110,35 +122,36 @@ class StoreView:
     def _open_log_locked(self, name: str, partition: int) -> "LogView":
         if (name, partition) not in self.log_names():
             raise UnknownLog(names.log_folder(name, partition), self.folders())
-        view = self._logs[name, partition] = LogView(self, name, partition)
+        view = LogView(self, name, partition)
+        if self.history_of is not None:
+            view.follow_history(self.history_of)
+        self._logs[name, partition] = view
         return view
 
     def folders(self) -> tuple[str, ...]:
-        """The folders of the logs there are now, sorted by log."""
+        """Return the folders of the existing logs, sorted by log."""
         return tuple(names.log_folder(*log) for log in self.log_names())
 
     def documents(self, space: str) -> dict[str, bytes]:
-        """The keys and values of a space of the catalogue; empty when there is none. Raises OSError,
+        """Return the keys and values of a space of the catalogue; empty if there is none. Raises OSError,
         CorruptLog."""
         with self._catalog() as catalog:
             return catalog.items(space) if catalog else {}
 
     def readers(self) -> dict[ReaderId, Commitment]:
-        """All named readers that have committed. Raises OSError, CorruptLog."""
+        """Return the commits of all named readers. Raises OSError, CorruptLog."""
         with self._catalog() as catalog:
             return Commitments(catalog).all() if catalog else {}
 
     def committed(self, reader: ReaderId) -> Commitment | None:
-        """What a named reader has committed, or None. Raises OSError, CorruptLog."""
+        """Return the commit of a named reader, or None. Raises OSError, CorruptLog."""
         with self._catalog() as catalog:
             return Commitments(catalog).get(reader) if catalog else None
 
     def commit_readers(self, offsets: Mapping[ReaderId, int], *, pin: Pin | None = None) -> None:
-        """Store where named readers continue, as `Store.commit_readers` does and beside the process that owns the
-        store: the one thing that a view writes.
-
-        Raises UnknownLog, OffsetOutOfRange, OSError, ReadOnlyStore when there is no catalogue or this user may
-        not write it."""
+        """Store where named readers continue, as `Store.commit_readers` does, while another process may own the store:
+        the only write of a view. Raises UnknownLog, OffsetOutOfRange, OSError, ReadOnlyStore if there is no catalogue
+        or this user may not write it."""
         check_commit(
             offsets, {reader: self.log(reader.log, reader.partition) for reader in map(checked, offsets)}
         )
@@ -146,34 +159,33 @@ class StoreView:
             Commitments(catalog).put(offsets, Clock().now_us(), pin)
 
     def forget_readers(self, readers: Iterable[ReaderId]) -> None:
-        """Remove what named readers have committed, pins included; see `Store.forget_readers`. Raises OSError,
+        """Remove the commits of named readers, pins included; see `Store.forget_readers`. Raises OSError,
         ReadOnlyStore."""
         with self._writable_catalog() as catalog:
             Commitments(catalog).forget(readers)
 
-    def next_offset(self, name: str, partition: int) -> int:
-        """What the catalogue says of the end of a log, which its files do not tell when retention has deleted them
-        all, or when a power loss has made the owner leave offsets out; 0 when it cannot be read. Cheap when the
-        catalogue is as it was."""
+    def row(self, name: str, partition: int) -> CatalogRow | None:
+        """Return the catalogue's row about the end of a log; None if it cannot be read. The files do not show that end
+        if retention has deleted them all, if the owner skipped offsets after a power loss, or if the last segment is
+        lost. Cheap if the catalogue is unchanged."""
         try:
-            # Not by a look into the file: to close it would release the locks that SQLite holds in this process.
+            # Not by opening the file: closing it would release the locks that SQLite holds in this process.
             found = self.files.stat(self.path / names.CATALOG_NAME)
             version = found.st_ino, found.st_mtime_ns, found.st_size
             with self._rows_lock:
                 if version != self._rows_version:
                     with self._catalog() as catalog:
                         self._rows = catalog.logs() if catalog else {}
-                    # What was written just now may be written again without a difference in time.
+                    # A catalogue written just now may be written again with the same modification time.
                     settled = Clock().now_us() - found.st_mtime_ns // 1000 > _SETTLED_US
                     self._rows_version = version if settled else None
-                row = self._rows.get((name, partition))
+                return self._rows.get((name, partition))
         except (OSError, TimestoneError):
-            return 0
-        return row.next_offset if row else 0
+            return None
 
     def _is_made(self, log: tuple[str, int]) -> bool:
-        """Does the catalogue have the log? The owner puts it there when it has made the folder with all its files. True
-        without a catalogue that can be read."""
+        """Return whether the catalogue has the log, where the owner enters it once its folder is complete. True if
+        there is no readable catalogue."""
         try:
             with self._catalog() as catalog:
                 return catalog is None or log in catalog.logs()
@@ -182,7 +194,7 @@ class StoreView:
 
     @contextmanager
     def _catalog(self) -> Iterator[Catalog | None]:
-        """The catalogue as it is now, for one look: a view holds no lock on it in between."""
+        """Open the catalogue for one read: a view holds no lock on it in between."""
         self._check_open()
         path = self.path / names.CATALOG_NAME
         if not path.exists():
@@ -196,7 +208,7 @@ class StoreView:
 
     @contextmanager
     def _writable_catalog(self) -> Iterator[Catalog]:
-        """The catalogue for one commit. Its lock is held for as long as that takes, then the owner's turn comes."""
+        """Open the catalogue for one commit; its lock is held for that long and delays the owner."""
         self._check_open()
         path = self.path / names.CATALOG_NAME
         if not path.exists():
@@ -217,16 +229,6 @@ class StoreView:
         self.open_segments.clear()
 
 
-class _Look(NamedTuple):
-    """What the files of a segment say."""
-
-    segment: Segment
-    epoch: int | None
-    """None when the header is damaged."""
-    durable_offset: int
-    """The records below it were flushed."""
-
-
 class LogView(ReadableLog):
     """One log of a store view. Thread-safe."""
 
@@ -243,12 +245,16 @@ class LogView(ReadableLog):
         super().__init__(folder, topics, store)
         self.epoch = 0
         self._segments = ListedSegments((), {}, lambda base: self._look_late((), base))
-        self._history = History(self._segments)
-        self._doubtful: set[int] = set()
-        """Segments that were not what their names say when they were looked at."""
+        self._segment_list = SegmentList(self._segments)
+        self._looks = SegmentLooks(self._files, folder, self.id, store.open_segments)
+        self._unserved: dict[int, str] = {}
+        """Segments that are listed and could not be served at the last refresh, and the reasons."""
+        self._lacking: set[int] = set()
+        """Segments that had fewer records at the last refresh than were flushed."""
         self._files_end: int | None = None
-        """Where the log ended by its files at the last look."""
+        """End of the log according to its files at the last refresh."""
         self._synced_offset = 0
+        self._history_of: HistoryOf | None = None
         self._refresh_lock = threading.Lock()
         try:
             self.refresh()
@@ -257,12 +263,23 @@ class LogView(ReadableLog):
             raise
 
     @property
-    def history(self) -> History:
-        return self._history
+    def state(self) -> str | None:
+        """Key by which `StoreView.log_as_of` finds this state of the log; None for files, which have only one."""
+        return None
+
+    @property
+    def segment_list(self) -> SegmentList:
+        return self._segment_list
 
     @property
     def synced_offset(self) -> int:
         return self._synced_offset
+
+    def follow_history(self, history_of: HistoryOf) -> None:
+        """Read records below the local start from a bucket; asked again when the local start moves."""
+        with self._refresh_lock:
+            self._history_of = history_of
+            self._history = history_of(self)
 
     def check_open(self) -> None:
         """Raise StoreClosed once the view is closed."""
@@ -270,16 +287,15 @@ class LogView(ReadableLog):
             raise StoreClosed(f"the view of {self.folder} is closed")
 
     def refresh(self) -> int:
-        """Look at the files again: appends, rolls, seals, deletions. Returns the end offset. Cheap when
-        little changed. A read does it by itself when it finds that files have gone.
-
-        Raises UnknownLog when the log was deleted, UnsupportedFormat, OSError.
-        """
+        """Read the state of the files again (appends, rolls, seals, deletions), and return the end offset. Cheap if
+        little changed. A read does it by itself when files have disappeared. Raises UnknownLog if the log was deleted,
+        UnsupportedFormat, OSError."""
         with self._refresh_lock:
             self.check_open()
             return self._refresh_locked()
 
-    def _refresh_locked(self) -> int:
+    def _refresh_locked(self, row: CatalogRow | None = None) -> int:
+        """row: the catalogue's row, read before this call; None to read it only if nothing was appended."""
         try:
             present = self._files.names(self.folder)
         except FileNotFoundError:
@@ -294,96 +310,138 @@ class LogView(ReadableLog):
         for base, following in itertools.pairwise(bases):
             if base in seen:
                 self._end_before(seen[base], following)
-        self.topics.refresh()  # after the entries, so that each topic they use is known
+        self.topics.refresh()  # after the entries, so that the topics of all of them are known
         end, before = segments[-1].end_offset if bases else 0, self._files_end
+        if row is None and (before is None or end <= before):
+            # The owner may have skipped offsets, or the last segment is missing. Or the owner appended and closed after
+            # the files were listed: list them again, after the row was read.
+            row = self._store.row(self.name, self.partition)
+            if row is not None and row.next_offset > end:
+                return self._refresh_locked(row)
         self._files_end = end
-        if before is None or end <= before:
-            # Nothing was appended since: the owner may have left offsets out, or have deleted the last segment.
-            end = max(end, self._store.next_offset(self.name, self.partition))
-        self._end_offset = max(self._end_offset, end)
-        # The start before the history: whoever sees the new history, sees the new start.
-        self._start_offset = bases[0] if bases else self._end_offset
+        self._end_offset = max(self._end_offset, end, row.next_offset if row else 0)
+        lost = [LostRange(*one) for one in known_missing(present) if one[0] > deleted]
+        lost += self._lost(present, bases)
+        if row is not None and bases:
+            lost += _lost_behind(segments[-1], row, lost)
+        segment_list = SegmentList(segments, lost)
+        # Set before the segment list, so that readers of the new list find the new start.
+        before_start, self._start_offset = self._start_offset, segment_list.start(self._end_offset)
         self._synced_offset = max(self._synced_offset, self._start_offset)
         self._segments = segments
-        self._history = History(segments, known_missing(present))
+        self._segment_list = segment_list
+        if self._history_of is not None and self._start_offset != before_start:
+            self._history = self._history_of(self)
         self._open_records.clear()
         return self._end_offset
 
+    def _lost(self, present: Sequence[str], bases: Sequence[int]) -> Iterator[LostRange]:
+        """Yield the lost offsets of segments that are listed but not served, or that lack records."""
+        aside = halves_aside(present)
+        told = 0
+        for base in sorted(self._unserved.keys() | self._lacking):
+            following = bisect.bisect_right(bases, base)
+            end = bases[following] if following < len(bases) else self._end_offset
+            if told <= base < end and base not in aside and (lost := self._looks.lost(base, end)):
+                yield LostRange(*lost, self._unserved.get(base, ""))
+                told = end
+
     def _unchanged(self, present: Sequence[str]) -> dict[int, Segment]:
-        """The sealed segments that were looked at before and have no newer files."""
+        """Return the sealed segments that were examined before and have no newer files."""
         newest = _newest_generations(present)
         return {
             base: segment
             for base, segment in self._segments.seen().items()
-            if segment.trailer is not None and segment.trailer.generation == newest.get(base, 0)
+            if segment.trailer is not None
+            and segment.trailer.generation == newest.get(base, 0)
+            and base not in self._unserved
         }
 
     def _look_around(self, listed: list[int], unchanged: dict[int, Segment]) -> dict[int, Segment | None]:
-        """The segments that are known or have to be: those that grew or were rewritten, those that turned out not to
-        be what their names say, and those at both ends of the log. None for what is gone or not the log's."""
+        """Examine the segments that may have changed: those that grew or were rewritten, those that contradict their
+        names, and those at both ends of the log. None for one that is missing or belongs to another log."""
         before = self._segments.seen()
         found: dict[int, Segment | None] = dict(unchanged)
-        doubtful = set(self._doubtful)
-        self._doubtful -= doubtful
-        changed = (before.keys() | doubtful) - unchanged.keys()
-        looks: dict[int, _Look | None] = {}
+        # Segments that were not served are kept: without them, two of them would be found in turn, endlessly.
+        self._unserved = {base: why for base, why in self._unserved.copy().items() if base in listed}
+        changed = (before.keys() | self._unserved.keys()) - unchanged.keys()
+        looks: dict[int, Look | None] = {}
         for base in (one for one in listed if one in changed):
             looks[base] = self._look_at(base, before.get(base))
         for base in reversed(listed):
             if base in unchanged:
-                break  # when that was looked at, all in front of it was durable
+                break  # when that was examined, everything before it was durable
             if base not in looks:
-                looks[base] = self._look_at(base, None)
+                looks[base] = self._look_at(base)
             look = looks[base]
             if look is not None and look.epoch is not None and look.durable_offset > base:
                 break
         for base in listed:
             if base not in found and base not in looks:
-                looks[base] = self._look_at(base, None)
+                looks[base] = self._look_at(base)
             if found.get(base) or looks.get(base):
                 break
         for base, look in looks.items():
             found[base] = look.segment if look else None
             if look is not None:
+                (self._lacking.add if look.lacks_records else self._lacking.discard)(base)
                 self.epoch = max(self.epoch, look.epoch or 0)
                 self._synced_offset = max(self._synced_offset, look.durable_offset)
         return found
 
+    def _look_at(self, base: int, known: Segment | None = None) -> Look | None:
+        """Return a segment as it is now; None if its index is missing or belongs elsewhere."""
+        try:
+            look = self._looks.look(base, known, both=base in self._unserved)
+        except FileNotFoundError as error:
+            self._unserved[base] = f"{Path(error.filename).name}: {error.strerror}"
+            return None
+        self._unserved.pop(base, None)
+        return look
+
     def _look_late(self, bases: Sequence[int], base: int) -> Segment:
-        """A segment that so far only its name is known of. Raises FileNotFoundError, and the next refresh knows why."""
-        look = self._look_at(base, None)
+        """Examine a segment of which only the name is known so far. Raises FileNotFoundError; the next refresh finds
+        out why."""
+        look = self._look_at(base)
         if look is None:
-            self._doubtful.add(base)
             path = names.index_path(self.folder, base)
-            raise FileNotFoundError(errno.ENOENT, "it is gone, or not of this log", str(path))
+            raise FileNotFoundError(errno.ENOENT, self._unserved.get(base, "it is gone"), str(path))
         place = bisect.bisect_right(bases, base)
         if place < len(bases):
             self._end_before(look.segment, bases[place])
         return look.segment
 
     def _end_before(self, segment: Segment, following: int) -> None:
-        """Leave out entries that a failed flush made the owner write again, in the segment that follows."""
-        if segment.end_offset > following and self._look_at(following, None) is not None:
+        """Leave out entries that the owner wrote again, in the following segment, after a failed flush."""
+        if segment.end_offset > following and self._looks.is_served(following):
             segment.count = following - segment.base_offset
 
     def _deleted_of(self, found: Mapping[int, Segment | None]) -> int:
-        """The highest base offset that was deleted while its turn came; -1 for none. Those before it are deleted
-        too, though they were still there when they were looked at."""
+        """Return the highest base offset that was deleted since the listing; -1 for none. Segments before it are
+        deleted too, even if they existed when they were examined."""
         missing = {base for base, segment in found.items() if segment is None}
         if not missing:
             return -1
-        present, _ = base_offsets(self._files, self.folder)
-        return max(missing.difference(present), default=-1)
+        present = self._files.names(self.folder)
+        return max(missing.difference(listed_bases(present)[0], halves_aside(present)), default=-1)
 
-    def _moved_on(self, history: History, offset: int, error: FileNotFoundError) -> None:
-        """A file was gone. Retention renames it before its owner says so: look at the folder."""
+    def _moved_on(self, segment_list: SegmentList, offset: int, error: FileNotFoundError) -> None:
+        """Check the folder after a file was missing: retention renames files before the new segment list is published.
+        If nothing has changed there, the segment is lost."""
         self.refresh()
         self._check(offset, self.end_offset)
-        if not self._segments.has_lost(history.segments):
-            raise CorruptLog(Path(error.filename or self.folder), "the file is missing") from error
+        if self._segments.has_lost((segment_list.local or segment_list).segments):
+            return
+        path = Path(error.filename or self.folder)
+        base = names.parse_pair_base(path.name)
+        if base is not None:
+            self._unserved[base] = f"{path.name}: the file is missing"
+            self.refresh()
+        if base not in self._unserved:
+            raise CorruptLog(path, "the file is missing") from error
 
     def close(self) -> None:
-        with self._refresh_lock:  # which reads the file that is closed here
+        with self._refresh_lock:  # which reads the file that this call closes
             self._closed = True
             self.topics.close()
 
@@ -394,90 +452,45 @@ class LogView(ReadableLog):
     def _in_tail(self, offset: int) -> TailRun | None:
         return None
 
-    def _look_at(self, base: int, known: Segment | None) -> _Look | None:
-        """A segment as it is now; None when its files are gone or are not the log's."""
-        path = names.index_path(self.folder, base)
-        try:
-            fd = self._files.open(path)
-        except FileNotFoundError:
-            return None
-        try:
-            page = self._files.pread(fd, HEADER_BYTES, 0)
-            epoch: int | None = None
-            try:
-                header = IndexHeader.decode(page, path)
-            except DamagedIndex:
-                header = IndexHeader(self.id, base, 0, 0, bytes(16))
-            else:
-                epoch = header.epoch
-            if (header.log_id, header.base_offset) != (self.id, base):
-                return None
-            trailer = read_trailer(self._files, fd, path, self.id, base, self._files.size(fd))
-            if trailer is None:
-                trailer = self._trailer_of_rewritten(base)
-            if trailer is not None:
-                if known is None or trailer != known.trailer:
-                    known = self._segment(base, trailer, header.known_epoch)
-                return _Look(known, epoch, base + trailer.entry_count)
-            segment = known or self._segment(base, None, header.known_epoch)
-            checkpoint = Checkpoint.latest(page, self.id, base)
-            durable = checkpoint.entry_count if checkpoint else 0
-            segment.count = self._count(fd, segment, max(segment.count, durable))
-            return _Look(segment, epoch, base + min(durable, segment.count))
-        finally:
-            self._files.close(fd)
+    def _gathered(self, offset: int, max_records: int, max_bytes: int) -> TailRun | None:
+        return None
 
-    def _trailer_of_rewritten(self, base: int) -> Trailer | None:
-        """For a segment that was rewritten and whose own trailer does not hold: that alone names the file it lies in.
-        None for any other."""
-        try:
-            self._files.stat(names.segment_path(self.folder, base))
-            return None
-        except FileNotFoundError:
-            pass
-        try:
-            finding = examine(self._files, self.folder, base, self.id)
-        except FileNotFoundError:
-            return None  # it is being deleted
-        return finding.trailer_for_readers(self.id) if finding.serves else None
 
-    def _segment(self, base: int, trailer: Trailer | None, epoch: int | None) -> Segment:
-        opened = self._store.open_segments
-        return Segment(self._files, self.folder, base, self.id, opened, trailer=trailer, epoch=epoch)
-
-    def _count(self, fd: int, segment: Segment, count: int) -> int:
-        """How many entries are published: continue from what is known until the first that does not hold.
-
-        An entry is looked at with pread, which cannot touch a page behind the end of the file.
-        """
-        # An index that is just being made has not even its header page.
-        room = max(0, self._files.size(fd) - HEADER_BYTES) // ENTRY_BYTES
-        count = min(count, room)
-        while count < room:
-            raw = self._files.pread(
-                fd, min(_CHUNK_ENTRIES, room - count) * ENTRY_BYTES, entry_position(count)
-            )
-            entries = np.frombuffer(raw, dtype=ENTRY, count=len(raw) // ENTRY_BYTES)
-            empty = np.flatnonzero(entries["timestamp_us"] == 0)
-            entries = entries[: int(empty[0])] if len(empty) else entries
-            valid = segment.seal.valid(entries, count)
-            good = int(valid.argmin()) if not valid.all() else len(valid)
-            count += good
-            if good < _CHUNK_ENTRIES:
-                break
-        return count
+def _lost_behind(last: Segment, row: CatalogRow, known: Sequence[LostRange]) -> list[LostRange]:
+    """Return the offsets lost after the last segment according to the catalogue, unless they are in `known`. If a power
+    loss could have removed records, the epoch has risen: see `SegmentScan.lost_behind`."""
+    end, following = last.end_offset, row.next_offset
+    sealed = last.trailer is not None and last.epoch == row.epoch
+    if not sealed or end >= following or any(one.end >= following for one in known):
+        return []
+    return [LostRange(end, following)]
 
 
 def _newest_generations(present: Iterable[str]) -> dict[int, int]:
-    """Of the segments that were rewritten, or are being rewritten: the highest number that a file has."""
+    """Return the segments that were rewritten, or are being rewritten, with the highest generation among their
+    files."""
     newest: dict[int, int] = {}
     for name in present:
-        # Counted first: of ten thousand names, few or none are of this kind.
+        # Counted first: of ten thousand names, few or none belong to rewritten segments.
         if name.count(".") > 1 and (segment := names.parse_segment(name)) is not None:
             newest[segment[0]] = max(segment[1], newest.get(segment[0], 0))
     return newest
 
 
-def view_store(path: str | os.PathLike[str], *, files: Files | None = None) -> StoreView:
-    """Read a store that any process may own. Raises NotAStore."""
+def view_store(
+    path: str | os.PathLike[str], *, tail: str | os.PathLike[str] | None = None, files: Files | None = None
+) -> StoreView:
+    """Return a view of a store that any process may own, or of what a store has uploaded to a bucket: `path` is a
+    folder, or a URL such as s3://BUCKET/PREFIX. tail: with a URL, the folder of the store that uploads there, for the
+    records that are not in the bucket yet. Raises NotAStore; for a URL what `timestone_tiering.view_bucket` and
+    `timestone_tiering.view_with_tail` raise; ValueError for `tail` with a folder."""
+    if isinstance(path, str) and "://" in path:
+        # Not an import: this package does not know the one that reads buckets.
+        tiering = importlib.import_module("timestone_tiering")
+        bucket_view: StoreView = (
+            tiering.view_bucket(path) if tail is None else tiering.view_with_tail(path, tail)
+        )
+        return bucket_view
+    if tail is not None:
+        raise ValueError(f"invalid tail: expected the URL of a bucket beside it, got the folder {path}")
     return StoreView(names.store_directory(path), files=files)

@@ -18,8 +18,8 @@ def test_host_and_port_are_read_and_shown_again(text: str, host: str, port: int)
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1", "1883", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:-1", ""])
-def test_what_is_no_address_is_refused_with_the_name_of_the_setting(text: str) -> None:
-    with pytest.raises(ValueError, match=r"listen is .* HOST:PORT"):
+def test_invalid_address_is_refused_with_the_name_of_the_setting(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid listen: expected HOST:PORT"):
         parse_address(text, setting="listen")
 
 
@@ -34,5 +34,5 @@ def test_what_is_no_address_is_refused_with_the_name_of_the_setting(text: str) -
         ("example", False),
     ],
 )
-def test_loopback_is_known_without_asking_anybody(host: str, expected: bool) -> None:
+def test_loopback_is_recognised_without_a_name_lookup(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

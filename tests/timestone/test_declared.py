@@ -1,6 +1,7 @@
-"""A setting says once what it may be, and is held to it."""
+"""Declared settings and the check of their values."""
 
 from dataclasses import dataclass, fields
+from datetime import timedelta
 
 import pytest
 
@@ -13,15 +14,18 @@ class Oven(Declared):
     minutes: int = setting(1, "how long", low=1)
     fan: bool = setting(False, "with the fan")
     dish: str | None = setting(None, "what is in it")
+    warm_ms: int = setting(0, "how long it is kept warm", low=0)
+    tray_bytes: int = setting(0, "how much a tray holds")
+    flow_bytes_per_s: int = setting(0, "how fast it fills")
 
 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("heat", -1, "heat is -1; it goes from 0 to 250"),
-        ("heat", 251, "heat is 251; it goes from 0 to 250"),
-        ("minutes", 0, "minutes is 0; it goes from 1$"),
-        ("minutes", 2**63, f"minutes is {2**63}, which is larger than any machine counts"),
+        ("heat", -1, "invalid heat: expected 0 to 250, got -1"),
+        ("heat", 251, "invalid heat: expected 0 to 250, got 251"),
+        ("minutes", 0, "invalid minutes: expected at least 1, got 0$"),
+        ("minutes", 2**63, rf"invalid minutes: expected at most 2\^63 - 1, got {2**63}"),
     ],
 )
 def test_value_out_of_range_is_refused_with_the_range(name: str, value: int, told: str) -> None:
@@ -32,18 +36,60 @@ def test_value_out_of_range_is_refused_with_the_range(name: str, value: int, tol
 @pytest.mark.parametrize(
     ("name", "value", "kind"),
     [
-        ("heat", "1 d", "a whole number"),
         ("heat", 1.5, "a whole number"),
         ("minutes", True, "a whole number"),
         ("fan", 1, "True or False"),
     ],
 )
-def test_value_of_another_kind_is_refused_by_name(name: str, value: object, kind: str) -> None:
-    with pytest.raises(TypeError, match=f"{name} is {value!r}; it has to be {kind}"):
+def test_value_of_another_type_is_refused_by_name(name: str, value: object, kind: str) -> None:
+    with pytest.raises(TypeError, match=f"invalid {name}: expected {kind}, got {value!r}"):
         Oven(**{name: value})  # type: ignore[arg-type]
 
 
-def test_values_at_the_bounds_are_fine_and_what_may_be_missing_may() -> None:
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("warm_ms", "7d", 604_800_000),
+        ("warm_ms", "1.5 s", 1500),
+        ("warm_ms", "250", 250),
+        ("warm_ms", timedelta(days=7), 604_800_000),
+        ("warm_ms", timedelta(milliseconds=250), 250),
+        ("tray_bytes", "64 MiB", 64 << 20),
+        ("flow_bytes_per_s", "1kB", 1000),
+        ("heat", "200", 200),
+    ],
+)
+def test_value_with_a_unit_is_converted_by_the_name_of_its_setting(
+    name: str, given: object, value: int
+) -> None:
+    assert getattr(Oven(**{name: given}), name) == value  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("warm_ms", "a while", "invalid warm_ms: 'a while' is not a number"),
+        ("warm_ms", "7 weeks", "invalid warm_ms: '7 weeks' has an unknown unit; times end in"),
+        ("warm_ms", "-1s", "invalid warm_ms: expected at least 0, got -1000"),
+        ("warm_ms", timedelta(microseconds=1500), "invalid warm_ms: expected a whole number of ms"),
+        ("warm_ms", timedelta(days=-1), "invalid warm_ms: expected at least 0, got -86400000"),
+        ("tray_bytes", "7d", "invalid tray_bytes: '7d' has an unknown unit; sizes end in"),
+        ("heat", "1 d", "invalid heat: '1 d' is not a whole number"),
+    ],
+)
+def test_value_with_a_wrong_unit_is_refused(name: str, given: object, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Oven(**{name: given})  # type: ignore[arg-type]
+
+
+def test_time_for_what_is_not_a_time_is_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"invalid tray_bytes: expected a whole number, got datetime\.timedelta"
+    ):
+        Oven(tray_bytes=timedelta(days=1))  # type: ignore[arg-type]
+
+
+def test_values_at_the_bounds_and_missing_optional_values_are_accepted() -> None:
     assert Oven(heat=250, minutes=1, fan=True, dish="bread").heat == 250
     assert Oven(heat=0).dish is None
     assert [one.metadata["help"] for one in fields(Oven)][:2] == ["degrees", "how long"]

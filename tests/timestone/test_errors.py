@@ -1,4 +1,4 @@
-"""Each error is a decision for the caller: it says the numbers and the file, and belongs to one tree."""
+"""The classes of errors: each has its numbers and file, and all have one root."""
 
 import inspect
 from multiprocessing.reduction import ForkingPickler
@@ -10,8 +10,10 @@ from timestone import errors
 from timestone.errors import (
     CorruptLog,
     CorruptRecord,
+    HistoryUnavailable,
     InvalidName,
     LogFailed,
+    MissingExtra,
     NotAStore,
     OffsetOutOfRange,
     OffsetsLost,
@@ -35,7 +37,7 @@ MESSAGES = {
     "topics": (TopicLimit("telemetry", 5), ["telemetry", "5", "topic_count"]),
     "queue": (QueueFull("telemetry-0", 7, 5), ["telemetry-0", "7", "5", "queue_bytes"]),
     "locked": (StoreLocked(PATH, 4711, "host-7"), [str(PATH), "4711", "host-7"]),
-    "locked by nobody knows whom": (StoreLocked(PATH, None, None), [str(PATH), "another process"]),
+    "locked by an unknown process": (StoreLocked(PATH, None, None), [str(PATH), "another process"]),
     "no store": (NotAStore(PATH, "it does not exist"), [str(PATH), "it does not exist"]),
     "full": (StorageFull(PATH, 10, 20), [str(PATH), "10 bytes", "20"]),
     "failed": (
@@ -45,6 +47,11 @@ MESSAGES = {
     "failed without loss": (LogFailed(PATH, OSError(5, "Input/output error")), [str(PATH), "reopened"]),
     "record": (CorruptRecord(PATH, 12, "bad crc"), [str(PATH), "12", "bad crc"]),
     "lost": (OffsetsLost(PATH, 12, 20), [str(PATH), "12 to 19", "offset 20"]),
+    "bucket": (HistoryUnavailable(12, 20, "s3://b/p: no answer"), ["12 to 19", "s3://b/p: no answer"]),
+    "extra": (
+        MissingExtra("Arrow columns", "pyarrow", "arrow"),
+        ["pyarrow", "pip install '.[arrow]' in a clone"],
+    ),
     "log": (CorruptLog(PATH, "no header"), [str(PATH), "no header"]),
     "format": (UnsupportedFormat(PATH, 9, 1), [str(PATH), "9", "1"]),
 }
@@ -56,7 +63,7 @@ def test_message_carries_the_numbers_and_the_file(error: TimestoneError, parts: 
 
 
 @pytest.mark.parametrize("error", [error for error, _ in MESSAGES.values()], ids=MESSAGES.keys())
-def test_error_comes_back_whole_from_another_process(error: TimestoneError) -> None:
+def test_error_is_unpickled_completely_in_another_process(error: TimestoneError) -> None:
     """One that cannot be loaded again ends the whole pool of processes."""
     loaded = ForkingPickler.loads(ForkingPickler.dumps(error))
     assert type(loaded) is type(error)
@@ -67,7 +74,7 @@ def test_error_comes_back_whole_from_another_process(error: TimestoneError) -> N
     }
 
 
-def test_all_errors_of_the_engine_are_in_one_tree() -> None:
+def test_all_errors_of_the_engine_have_one_root() -> None:
     own = [
         error
         for _, error in inspect.getmembers(errors, inspect.isclass)

@@ -1,4 +1,4 @@
-"""MQTT 5 section 4.7, and that the tree of many filters agrees with matching them one by one."""
+"""Topic filters of MQTT 5 section 4.7, and a tree of many filters that agrees with matching them one by one."""
 
 import pytest
 from hypothesis import given
@@ -83,7 +83,7 @@ def test_topic_is_refused(topic: str) -> None:
             validate_topics(topics)
 
 
-def test_many_topics_are_valid_when_each_is() -> None:
+def test_list_of_topics_is_valid_when_each_topic_is() -> None:
     validate_topics([])
     validate_topics(["a", "/", "a b", "$x", "é" * 100, "x" * 65_535, "a\x01"])
 
@@ -115,7 +115,7 @@ FILTERS = st.builds(
 @given(
     st.lists(FILTERS, max_size=12), st.lists(FILTERS, max_size=6), st.lists(TOPICS, min_size=1, max_size=6)
 )
-def test_tree_finds_exactly_the_filters_that_match_one_by_one(
+def test_tree_finds_the_same_filters_as_matching_one_by_one(
     filters: list[str], removed: list[str], topics: list[str]
 ) -> None:
     tree: FilterTree[str] = FilterTree()
@@ -155,7 +155,7 @@ def test_removing_one_value_leaves_the_others_of_its_branch() -> None:
     assert list(tree.matches("a/b/c")) == [3]
 
 
-def test_topic_of_the_deepest_kind_needs_no_stack() -> None:
+def test_topic_with_the_most_levels_needs_no_recursion() -> None:
     tree: FilterTree[int] = FilterTree()
     tree.add("#", 1)
     tree.add("/" * 65_000, 2)

@@ -27,7 +27,7 @@ class Whole:
         return {}
 
 
-def test_class_with_the_named_methods_is_a_front_without_inheriting_anything() -> None:
+def test_class_with_the_methods_of_a_front_is_one_without_inheritance() -> None:
     front = Whole.__new__(Whole)
     assert isinstance(front, Front)
     assert not isinstance(front, Reloadable)

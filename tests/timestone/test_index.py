@@ -1,4 +1,5 @@
-"""The fixed parts of an index as bytes: exact layouts, every bit guarded, a newer version told apart from damage."""
+"""The fixed parts of an index as bytes: exact layouts, every bit protected, a newer version distinguished from
+damage."""
 
 import struct
 from collections.abc import Callable
@@ -69,7 +70,7 @@ def test_slot_has_the_bytes_that_the_format_page_shows() -> None:
     assert Checkpoint(7, 5, 500, 2000).encode(HEADER.log_id, 1000) == fixed + struct.pack("<I", crc32c(fixed))
 
 
-def test_header_and_trailer_come_back_as_they_were() -> None:
+def test_header_and_trailer_are_decoded_to_their_input() -> None:
     assert IndexHeader.decode(HEADER.encode().ljust(HEADER_BYTES, b"\0"), PATH) == HEADER
     assert Trailer.decode(TRAILER.encode(), PATH) == TRAILER
 
@@ -92,7 +93,7 @@ def test_every_flipped_bit_is_damage_and_never_a_newer_version(
 
 
 @pytest.mark.parametrize(("data", "decode"), DECODERS.values(), ids=DECODERS.keys())
-def test_every_shorter_one_is_damage(data: bytes, decode: Callable[[bytes, Path], object]) -> None:
+def test_every_truncated_page_is_damage(data: bytes, decode: Callable[[bytes, Path], object]) -> None:
     for size in range(len(data)):
         with pytest.raises(DamagedIndex):
             decode(data[:size], PATH)
@@ -100,7 +101,7 @@ def test_every_shorter_one_is_damage(data: bytes, decode: Callable[[bytes, Path]
 
 @pytest.mark.parametrize("decode", [IndexHeader.decode, Trailer.decode])
 @given(data=st.binary(max_size=200) | st.binary(min_size=TRAILER_BYTES, max_size=TRAILER_BYTES))
-def test_any_bytes_are_damage_and_nothing_else(decode: Callable[[bytes, Path], object], data: bytes) -> None:
+def test_random_bytes_are_reported_as_damage(decode: Callable[[bytes, Path], object], data: bytes) -> None:
     with pytest.raises(DamagedIndex):
         decode(data, PATH)
 
@@ -112,7 +113,9 @@ def with_version(data: bytes, version: int) -> bytes:
 
 @pytest.mark.parametrize(("kind", "newest"), [("header", FORMAT_VERSION), ("trailer", COMPACTED_VERSION)])
 @pytest.mark.parametrize("version", [0, 4, 2**32 - 1])
-def test_whole_one_of_another_version_is_its_own_error(kind: str, newest: int, version: int) -> None:
+def test_valid_page_of_another_version_raises_unsupported_format(
+    kind: str, newest: int, version: int
+) -> None:
     data, decode = DECODERS[kind]
     with pytest.raises(UnsupportedFormat) as caught:
         decode(with_version(data, version), PATH)
@@ -126,20 +129,20 @@ def test_trailer_of_a_rewritten_segment_is_of_a_version_that_older_readers_refus
     assert Trailer.decode(data, PATH) == rewritten
 
 
-def test_trailer_of_a_compacted_segment_is_of_another_one() -> None:
+def test_trailer_of_a_compacted_segment_has_a_higher_version() -> None:
     compacted = replace(TRAILER, generation=1, removed_count=7)
     data = compacted.encode()
     assert (data[8], data[112:116]) == (3, b"\7\0\0\0")
     assert Trailer.decode(data, PATH) == compacted
 
 
-def test_version_is_looked_at_before_anything_a_newer_one_may_have_changed() -> None:
+def test_version_is_checked_before_fields_that_a_newer_one_may_change() -> None:
     fixed = HEADER.encode()[:12] + struct.pack("<I", 64) + HEADER.encode()[16:64]
     with pytest.raises(UnsupportedFormat):
         IndexHeader.decode(with_version(fixed + bytes(4), 2), PATH)
 
 
-def test_slots_lie_in_sectors_of_their_own() -> None:
+def test_slots_lie_in_separate_sectors() -> None:
     sectors = {position // 512 for position in (0, *SLOT_POSITIONS)}
     assert len(sectors) == 3
     assert all(position % 512 + SLOT_BYTES <= 512 for position in SLOT_POSITIONS)
@@ -156,20 +159,20 @@ def latest(page: bytes | bytearray) -> Checkpoint | None:
     return Checkpoint.latest(bytes(page), HEADER.log_id, 1000)
 
 
-def test_checkpoints_take_turns() -> None:
+def test_checkpoints_alternate_between_the_slots() -> None:
     assert Checkpoint(1, 0, 0, 0).position != Checkpoint(2, 0, 0, 0).position
     assert Checkpoint(1, 0, 0, 0).position == Checkpoint(3, 0, 0, 0).position
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1), (8, 7)])
-def test_newest_checkpoint_counts(order: tuple[int, int]) -> None:
+def test_newest_checkpoint_is_used(order: tuple[int, int]) -> None:
     page = page_with(*(Checkpoint(sequence, sequence * 10, 0, 0) for sequence in order))
     found = latest(page)
     assert found is not None
     assert found.sequence == max(order)
 
 
-def test_older_checkpoint_counts_whatever_bit_of_the_newer_one_is_flipped() -> None:
+def test_older_checkpoint_is_used_when_any_bit_of_the_newer_one_is_flipped() -> None:
     older, newer = Checkpoint(4, 40, 400, 5000), Checkpoint(5, 50, 500, 6000)
     for bit in range(SLOT_BYTES * 8):
         page = page_with(older, newer)
@@ -185,7 +188,7 @@ def test_no_checkpoint_is_found_in_zeros_ones_or_a_short_page() -> None:
 
 
 @pytest.mark.parametrize(("log_id", "base"), [(1, 1000), (HEADER.log_id, 0)])
-def test_checkpoint_of_another_log_or_segment_does_not_count(log_id: int, base: int) -> None:
+def test_checkpoint_of_another_log_or_segment_is_ignored(log_id: int, base: int) -> None:
     assert latest(page_with(Checkpoint(9, 1, 1, 1), log_id=log_id, base=base)) is None
 
 

@@ -1,4 +1,4 @@
-"""The owner's log: what an append promises, in which order, and who is told when it cannot be kept."""
+"""The owner's log: the promises of an append, their order, and the errors when one cannot be kept."""
 
 import errno
 import logging
@@ -29,15 +29,15 @@ from timestone.log import Log
 from timestone.reader import Reader
 from timestone.store import Store
 from timestone.writing import segment_writer
-from timestone.writing.inline_writes import MOST_BYTES, DirectWrites
-from timestone.writing.write_batch import Draft
+from timestone.writing.inline_writes import MOST_BYTES, InlineWrites
+from timestone.writing.write_batch import WriteBatch
 
 NEVER_MS = 10**9
 MIB = 1024 * 1024
 
 
 class Place:
-    """A store on files that can be told to fail."""
+    """A store on files that fail on request."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -88,13 +88,13 @@ def test_append_returns_the_offset_of_a_record_that_can_be_read(place: Place, ac
     assert first.timestamp_us < second.timestamp_us
 
 
-def test_batch_gets_neighbouring_offsets(place: Place) -> None:
+def test_batch_gets_consecutive_offsets(place: Place) -> None:
     log = place.log()
     assert log.append_many([b"a", b"b"], topics=["x", "y"]) == range(2)
     assert log.append_many([b"c"], topic="x") == range(2, 3)
     assert log.append_many([]) == range(3, 3)
     assert [record.topic for record in log.reader()] == ["x", "y", "x"]
-    with pytest.raises(ValueError, match="2 payloads with 1 topics"):
+    with pytest.raises(ValueError, match="invalid topics: expected 2, one for each payload, got 1"):
         log.append_many([b"a", b"b"], topics=["x"])
 
 
@@ -113,8 +113,9 @@ def test_synced_append_has_flushed_both_files_and_a_written_one_none(place: Plac
     assert (log.end_offset, log.synced_offset) == (3, 3)
 
 
-def test_append_waits_for_the_disk_when_much_that_was_written_is_not_durable(place: Place) -> None:
-    """What is not durable is kept in memory: beside a disk that took less than was appended it grew without end."""
+def test_append_waits_for_the_disk_when_too_many_bytes_are_not_durable(place: Place) -> None:
+    """Records that are not durable are kept in memory: with a disk that flushed less than was appended, memory grew
+    without bound."""
     log = place.log(queue_bytes=4096)
     for _ in range(50):
         log.append(bytes(1000), ack="written")
@@ -122,7 +123,7 @@ def test_append_waits_for_the_disk_when_much_that_was_written_is_not_durable(pla
     assert log.synced_offset >= 45
 
 
-def test_append_that_waits_for_a_disk_that_does_not_flush_has_not_happened(place: Place) -> None:
+def test_append_has_no_effect_when_it_fails_waiting_for_a_flush(place: Place) -> None:
     log = place.log(queue_bytes=4096)
     for _ in range(4):
         log.append(bytes(1000), ack="written")
@@ -140,25 +141,25 @@ def test_sync_makes_all_that_was_written_durable(place: Place) -> None:
     assert log.synced_offset == 1
 
 
-def test_level_memory_is_for_submit_alone(place: Place) -> None:
+def test_level_memory_is_refused_outside_submit(place: Place) -> None:
     log = place.log()
     with pytest.raises(ValueError, match="memory"):
         log.append(b"x", ack="memory")
-    submission = log.submit(Draft([b"x"]), ack=Ack.MEMORY)
+    submission = log.submit(WriteBatch([b"x"]), ack=Ack.MEMORY)
     assert submission.resolved
     log.sync()
     assert submission.offsets == range(1)
 
 
-def test_submitted_drafts_are_written_in_order_and_before_a_later_append(place: Place) -> None:
+def test_submitted_batches_are_written_in_order_and_before_a_later_append(place: Place) -> None:
     log = place.log()
     for number in range(50):
-        log.submit(Draft([b"%d" % number]), ack=Ack.WRITTEN)
+        log.submit(WriteBatch([b"%d" % number]), ack=Ack.WRITTEN)
     assert log.append(b"last", ack="written") == 50
     assert payloads(log) == [*(b"%d" % number for number in range(50)), b"last"]
 
 
-def test_timestamps_never_decrease_whatever_the_clock_does(place: Place) -> None:
+def test_timestamps_never_decrease_when_the_clock_jumps(place: Place) -> None:
     log = place.log()
     for ms in (0, -5000, 3, -(10**7), 10**7):
         place.clock.advance(ms)
@@ -207,7 +208,7 @@ def test_batch_is_never_split_between_segments(place: Place) -> None:
     assert log.segment_bounds() == [(0, 2), (2, 7)]
 
 
-def test_ceiling_rises_on_the_way(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reserve_ceiling_rises_with_appends(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_writer, "RESERVE_OFFSETS", 5)
     log = place.log()
     for number in range(30):
@@ -226,29 +227,29 @@ def test_record_over_the_limit_is_refused_with_its_batch(place: Place) -> None:
     with pytest.raises(RecordTooLarge):
         log.append(b"x" * 9, headers=[("n", b"v")])  # the header block counts
     with pytest.raises(RecordTooLarge):
-        log.submit(Draft([b"x" * 11]), ack=Ack.WRITTEN)
+        log.submit(WriteBatch([b"x" * 11]), ack=Ack.WRITTEN)
     assert log.append(b"x" * 10) == 0
 
 
-def test_one_topic_and_many_contradict_each_other(place: Place) -> None:
-    with pytest.raises(ValueError, match="either one topic for all records, or topics with one for each"):
+def test_append_refuses_one_topic_together_with_many(place: Place) -> None:
+    with pytest.raises(ValueError, match="invalid topics: expected `topic` for all records"):
         place.log().append_many([b"a", b"b"], topic="x", topics=["x", "y"])
 
 
-def test_what_is_submitted_is_a_draft(place: Place) -> None:
-    with pytest.raises(TypeError, match="what is submitted is a Draft, not bytes"):
+def test_submit_refuses_other_types_than_a_batch(place: Place) -> None:
+    with pytest.raises(TypeError, match="invalid submission: expected a WriteBatch, got bytes"):
         place.log().submit(b"x", ack="synced")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("topic", [5, b"x"])
-def test_topic_is_text(place: Place, topic: Any) -> None:
+def test_append_refuses_a_topic_that_is_not_text(place: Place, topic: Any) -> None:
     log = place.log()
     for append in (lambda: log.append(b"a", topic=topic), lambda: log.append_many([b"a"], topics=[topic])):
-        with pytest.raises(TypeError, match=f"a topic is text, not {topic!r}"):
+        with pytest.raises(TypeError, match=f"invalid topic: expected text, got {topic!r}"):
             append()
 
 
-def test_topics_over_the_limit_are_refused_and_known_ones_are_not(place: Place) -> None:
+def test_topics_over_the_limit_are_refused_and_known_ones_accepted(place: Place) -> None:
     log = place.log(topic_count=1)
     log.append(b"x", topic="a")
     with pytest.raises(TopicLimit):
@@ -258,15 +259,15 @@ def test_topics_over_the_limit_are_refused_and_known_ones_are_not(place: Place) 
     assert log.append(b"x", topic="a") == 1
 
 
-@pytest.mark.parametrize("append", ["append_draft", "append_now", "submit"])
-def test_topic_that_another_log_gave_out_is_refused(place: Place, append: str) -> None:
+@pytest.mark.parametrize("append", ["append_batch", "append_now", "submit"])
+def test_topic_id_of_another_log_is_refused(place: Place, append: str) -> None:
     """In this log it has no name, so recovery would cut it off, and with it all that was written behind it."""
     log = place.log()
     log.append(b"0", topic="t")
-    with pytest.raises(ValueError, match="topic id 1 is none of this log's, which has 1"):
-        getattr(log, append)(Draft([b"1"], 1), **({"ack": "written"} if append == "submit" else {}))
+    with pytest.raises(ValueError, match="invalid topic id: expected one of the 1 of this log"):
+        getattr(log, append)(WriteBatch([b"1"], 1), **({"ack": "written"} if append == "submit" else {}))
     assert payloads(log) == [b"0"]
-    log.append_draft(Draft([b"1"], log.topic_id("u")))
+    log.append_batch(WriteBatch([b"1"], log.topic_id("u")))
 
 
 def test_low_space_refuses_before_anything_is_written(place: Place) -> None:
@@ -276,15 +277,13 @@ def test_low_space_refuses_before_anything_is_written(place: Place) -> None:
         log.append(b"x")
     assert caught.value.limit_bytes == 2 * free
     assert "pwrite" not in [name for name, path in place.files.calls if path.endswith(".segment")]
-    submission = log.submit(Draft([b"x"]), ack=Ack.WRITTEN)
+    submission = log.submit(WriteBatch([b"x"]), ack=Ack.WRITTEN)
     with pytest.raises(StorageFull):
         submission.wait(10)
 
 
 @pytest.mark.parametrize("operation", ["create", "reserve", "pwrite"])
-def test_error_of_the_disk_is_told_with_the_place_and_the_next_append_works(
-    place: Place, operation: str
-) -> None:
+def test_disk_error_is_raised_with_the_file_and_the_next_append_works(place: Place, operation: str) -> None:
     log = place.log()
     place.files.fail(operation, errno.ENOSPC, path=".segment" if operation != "reserve" else "")
     with pytest.raises(OSError, match="No space") as caught:
@@ -295,30 +294,30 @@ def test_error_of_the_disk_is_told_with_the_place_and_the_next_append_works(
     assert payloads(log) == [b"kept"]
 
 
-def test_submission_is_told_what_happened_to_it(place: Place) -> None:
+def test_submission_has_the_outcome_of_its_write(place: Place) -> None:
     log = place.log()
     place.files.fail("pwrite", errno.ENOSPC, path=".segment")
     told: list[Exception | None] = []
-    submission = log.submit(Draft([b"x"]), ack=Ack.WRITTEN, done=lambda one: told.append(one.error))
+    submission = log.submit(WriteBatch([b"x"]), ack=Ack.WRITTEN, done=lambda one: told.append(one.error))
     with pytest.raises(OSError, match="No space"):
         submission.wait(10)
-    wait_for(lambda: told)  # who waits continues a moment before
+    wait_for(lambda: told)  # the waiting thread continues a moment before
     assert [type(error) for error in told] == [OSError]
 
 
-def test_callback_that_raises_harms_nobody_else(place: Place) -> None:
+def test_raising_callback_does_not_affect_others(place: Place) -> None:
     log = place.log()
 
     def broken(submission: Submission) -> None:
         raise RuntimeError("a mistake of the caller")
 
     for ack in (Ack.WRITTEN, Ack.SYNCED):
-        log.submit(Draft([b"x"]), ack=ack, done=broken)
-        assert log.submit(Draft([b"y"]), ack=ack).wait(10)
+        log.submit(WriteBatch([b"x"]), ack=ack, done=broken)
+        assert log.submit(WriteBatch([b"y"]), ack=ack).wait(10)
     assert payloads(log) == [b"x", b"y"] * 2
 
 
-def test_reader_that_raises_when_woken_harms_nobody_else(
+def test_raising_reader_callback_does_not_affect_others(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = place.log()
@@ -337,7 +336,7 @@ def test_reader_that_raises_when_woken_harms_nobody_else(
 
 
 @pytest.mark.parametrize("path", [".segment", ".index", "/topics"])
-def test_records_are_written_again_when_a_flush_failed_once(place: Place, path: str) -> None:
+def test_records_are_rewritten_when_a_flush_failed_once(place: Place, path: str) -> None:
     log = place.log()
     log.append(b"zero", topic="a")
     log.append(b"one", topic="b", ack="written")
@@ -353,7 +352,7 @@ def test_records_are_written_again_when_a_flush_failed_once(place: Place, path: 
     assert log.append(b"three", ack="synced") == 3
 
 
-def test_log_refuses_and_says_what_was_lost_when_the_disk_does_not_flush_any_more(place: Place) -> None:
+def test_log_fails_with_the_lost_offsets_when_the_disk_no_longer_flushes(place: Place) -> None:
     log = place.log()
     log.append(b"zero")
     log.append(b"one", ack="written")
@@ -366,19 +365,19 @@ def test_log_refuses_and_says_what_was_lost_when_the_disk_does_not_flush_any_mor
         with pytest.raises(LogFailed, match="1 to 2"):
             log.append(b"three", ack=ack)
         with pytest.raises(LogFailed):
-            log.submit(Draft([b"x"]), ack=ack)
+            log.submit(WriteBatch([b"x"]), ack=ack)
     assert payloads(log) == [b"zero", b"one", b"two"], "what was shown stays readable"
     assert log.synced_offset == 1
 
 
-def test_everybody_who_waits_is_told_that_the_log_failed(place: Place) -> None:
+def test_all_waiting_calls_raise_when_the_log_fails(place: Place) -> None:
     log = place.log()
     log.append(b"zero")
     place.files.fail("fdatasync", errno.EIO, forever=True)
     submissions = []
     for _ in range(20):
         try:
-            submissions.append(log.submit(Draft([b"x"]), ack=Ack.SYNCED))
+            submissions.append(log.submit(WriteBatch([b"x"]), ack=Ack.SYNCED))
         except LogFailed:
             break
     assert submissions
@@ -387,7 +386,7 @@ def test_everybody_who_waits_is_told_that_the_log_failed(place: Place) -> None:
             submission.wait(10)
 
 
-def test_refusing_for_a_long_time_costs_no_memory(place: Place) -> None:
+def test_failed_log_does_not_grow_while_it_refuses_appends(place: Place) -> None:
     """One instance raised again and again would keep every frame that it passed through."""
     log = place.log()
     log.append(b"zero")
@@ -407,13 +406,11 @@ def _frames(error: BaseException) -> Iterator[object]:
         trace = trace.tb_next
 
 
-def test_failure_of_a_record_that_nobody_waits_for_is_logged(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failure_of_an_unawaited_submission_is_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     log = place.log()
     place.files.fail("pwrite", errno.ENOSPC, path=".segment")
     with caplog.at_level(logging.WARNING, "timestone"):
-        log.submit(Draft([b"x"]), ack=Ack.MEMORY)
+        log.submit(WriteBatch([b"x"]), ack=Ack.MEMORY)
         log.sync()
         place.stores[-1].close()
     assert "No space" in caplog.text
@@ -422,7 +419,7 @@ def test_failure_of_a_record_that_nobody_waits_for_is_logged(
 # Many at once, and the end.
 
 
-def test_threads_that_append_at_once_get_offsets_of_their_own_in_their_own_order(place: Place) -> None:
+def test_concurrent_appends_get_distinct_offsets_in_order_of_each_thread(place: Place) -> None:
     log = place.log(segment_entries=50)
     got: dict[int, list[int]] = {}
     start = threading.Barrier(5)
@@ -435,7 +432,7 @@ def test_threads_that_append_at_once_get_offsets_of_their_own_in_their_own_order
             if count % 3:
                 mine.append(log.append(payload, topic=f"t{count}", ack="written" if count % 2 else "synced"))
             else:
-                mine.append(log.submit(Draft([payload]), ack=Ack.WRITTEN).wait(10).start)
+                mine.append(log.submit(WriteBatch([payload]), ack=Ack.WRITTEN).wait(10).start)
         got[number] = mine
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(5)]
@@ -459,7 +456,7 @@ def test_closed_log_refuses_everything(place: Place) -> None:
     calls: list[Callable[[], object]] = [
         lambda: log.append(b"x"),
         lambda: log.append_many([b"x"]),
-        lambda: log.submit(Draft([b"x"]), ack=Ack.WRITTEN),
+        lambda: log.submit(WriteBatch([b"x"]), ack=Ack.WRITTEN),
         lambda: log.sync(),
         lambda: log.read(0),
         lambda: log.read(1),
@@ -492,7 +489,7 @@ def test_closed_log_refuses_everything(place: Place) -> None:
     assert (log.start_offset, log.end_offset) == (0, 1)
 
 
-def test_batch_can_be_looked_at_when_its_log_is_closed(place: Place) -> None:
+def test_batch_can_be_read_when_its_log_is_closed(place: Place) -> None:
     """It holds its own bytes, whether they came from memory or from a file."""
     log = place.log()
     log.append_many([b"0", b"1"], topics=["a", "b"])
@@ -503,15 +500,15 @@ def test_batch_can_be_looked_at_when_its_log_is_closed(place: Place) -> None:
         assert batch[1].payload == b"1"
 
 
-def test_close_writes_and_seals_what_was_submitted(place: Place) -> None:
+def test_close_writes_submitted_batches_into_a_segment_that_the_next_open_continues(place: Place) -> None:
     log = place.log()
-    submissions = [log.submit(Draft([b"%d" % number]), ack=Ack.MEMORY) for number in range(100)]
+    submissions = [log.submit(WriteBatch([b"%d" % number]), ack=Ack.MEMORY) for number in range(100)]
     place.stores[-1].close()
     assert all(submission.error is None for submission in submissions)
     again = place.log()
     assert place.stores[-1].recoveries == ()
     assert payloads(again) == [b"%d" % number for number in range(100)]
-    assert all(segment.trailer for segment in again.history.segments)
+    assert again.growing_base == 0
 
 
 def test_offsets_beyond_the_log_are_out_of_range_with_its_bounds(place: Place) -> None:
@@ -527,57 +524,57 @@ def test_offsets_beyond_the_log_are_out_of_range_with_its_bounds(place: Place) -
     assert not log.read(3)
 
 
-def test_a_small_append_now_is_two_writes_and_no_flush(place: Place) -> None:
+def test_append_now_of_a_small_batch_is_two_writes_and_no_flush(place: Place) -> None:
     log = place.log()
     log.append(b"first", ack="written")
     before = place.files.counts
-    assert log.append_now(Draft([b"a", b"b"])) == range(1, 3)
+    assert log.append_now(WriteBatch([b"a", b"b"])) == range(1, 3)
     assert place.files.counts - before == {"pwrite": 2}
     assert payloads(log) == [b"first", b"a", b"b"]
 
 
-def test_nothing_is_appended_now_that_would_wait_or_overtake(place: Place) -> None:
+def test_append_now_does_nothing_when_it_would_wait_or_overtake(place: Place) -> None:
     log = place.log(segment_entries=4)
-    assert log.append_now(Draft([b"x"])) is None, "there is no segment yet"
+    assert log.append_now(WriteBatch([b"x"])) is None, "there is no segment yet"
     log.append_many([b"x"] * 3)
-    assert log.append_now(Draft([b"x"] * 2)) is None, "the segment has room for one"
-    assert log.append_now(Draft([b"x" * MOST_BYTES])) is None, "it is large"
+    assert log.append_now(WriteBatch([b"x"] * 2)) is None, "the segment has room for one"
+    assert log.append_now(WriteBatch([b"x" * MOST_BYTES])) is None, "it is large"
     topic_id = log.topic_id("new")
-    assert log.append_now(Draft([b"x"], topic_id)) is None, "the name is not written yet"
+    assert log.append_now(WriteBatch([b"x"], topic_id)) is None, "the name is not written yet"
     log.append(b"x", topic="new")
-    log.append(b"x")
+    log.append(bytes(1 << 20), ack="synced")
     with log._commit.sync_lock:
-        assert log.append_now(Draft([b"x"])) is None, "a flush is under way"
+        assert log.append_now(WriteBatch([b"x"])) is None, "a large flush is under way"
     with log._end.lock:
-        assert log.append_now(Draft([b"x"])) is None, "somebody is writing"
-        log.submit(Draft([b"queued"]), ack=Ack.WRITTEN)
-        assert log.append_now(Draft([b"x"])) is None, "somebody came first"
+        assert log.append_now(WriteBatch([b"x"])) is None, "another thread is writing"
+        log.submit(WriteBatch([b"queued"]), ack=Ack.WRITTEN)
+        assert log.append_now(WriteBatch([b"x"])) is None, "another thread came first"
     assert log.end_offset <= 6
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_an_append_now_that_fails_leaves_no_trace(place: Place, error: int) -> None:
+def test_failed_append_now_has_no_effect(place: Place, error: int) -> None:
     log = place.log()
     log.append(b"a", ack="written")
     fault = place.files.fail("pwrite", error, path=".segment")
     with pytest.raises(OSError):
-        log.append_now(Draft([b"b"]))
+        log.append_now(WriteBatch([b"b"]))
     fault.lift()
     wait_for(
-        lambda: log.append_now(Draft([b"c"])) == range(1, 2)
+        lambda: log.append_now(WriteBatch([b"c"])) == range(1, 2)
     )  # a failure that took long pauses direct writes
     assert payloads(log) == [b"a", b"c"]
 
 
-def test_what_is_appended_now_is_refused_like_any_append(place: Place) -> None:
+def test_append_now_refuses_the_same_as_append(place: Place) -> None:
     log = place.log(record_bytes=4)
     log.append(b"a", ack="written")
     with pytest.raises(RecordTooLarge):
-        log.append_now(Draft([b"12345"]))
+        log.append_now(WriteBatch([b"12345"]))
     log.close()
-    assert log.append_now(Draft([b"b"])) is None
+    assert log.append_now(WriteBatch([b"b"])) is None
     with pytest.raises(StoreClosed):
-        log.submit(Draft([b"b"]), ack=Ack.WRITTEN)
+        log.submit(WriteBatch([b"b"]), ack=Ack.WRITTEN)
 
 
 class Gate(Files):
@@ -608,7 +605,7 @@ def gated(quick_directory: Path, gate: Gate) -> Iterator[Log]:
     with timestone.open(quick_directory / "gated", min_free_bytes=0, files=gate) as store:
         log = store.log("a")
         log.append(b"first", ack="synced")
-        log._end._inline_writes = DirectWrites(lambda: 0.0)  # however long one takes
+        log._end._inline_writes = InlineWrites(lambda: 0.0)  # however long one takes
         gate.passable.clear()
         gate.begun.clear()
         try:
@@ -617,48 +614,48 @@ def gated(quick_directory: Path, gate: Gate) -> Iterator[Log]:
             gate.passable.set()
 
 
-def test_one_flush_serves_all_who_wait(gated: Log, gate: Gate) -> None:
-    first = gated.submit(Draft([b"x"]), ack=Ack.SYNCED)
+def test_one_flush_serves_all_waiting_appends(gated: Log, gate: Gate) -> None:
+    first = gated.submit(WriteBatch([b"x"]), ack=Ack.SYNCED)
     assert gate.begun.wait(60)
     before = gate.count
-    others = [gated.submit(Draft([b"x"]), ack=Ack.SYNCED) for _ in range(199)]
+    others = [gated.submit(WriteBatch([b"x"]), ack=Ack.SYNCED) for _ in range(199)]
     gate.passable.set()
     assert [one.wait(60) for one in (first, *others)] == [range(n, n + 1) for n in range(1, 201)]
     assert gate.count == before + 1, "those who came during the first flush are served by the next"
 
 
-def test_what_is_submitted_to_be_synced_can_be_read_before_it_is(gated: Log, gate: Gate) -> None:
-    submission = gated.submit(Draft([b"a", b"b"]), ack=Ack.SYNCED)
+def test_submitted_records_can_be_read_before_they_are_synced(gated: Log, gate: Gate) -> None:
+    submission = gated.submit(WriteBatch([b"a", b"b"]), ack=Ack.SYNCED)
     assert payloads(gated) == [b"first", b"a", b"b"]
     assert not submission.resolved and gated.queued_bytes == 0
     assert gate.begun.wait(60)
-    beside = gated.submit(Draft([b"c"]), ack=Ack.SYNCED)
+    beside = gated.submit(WriteBatch([b"c"]), ack=Ack.SYNCED)
     assert gated.end_offset == 4, "also beside a small flush"
     gate.passable.set()
     assert (submission.wait(60), beside.wait(60)) == (range(1, 3), range(3, 4))
     assert gated.synced_offset == 4
 
 
-def test_what_comes_beside_a_large_flush_is_queued(gated: Log, gate: Gate) -> None:
-    large = gated.submit(Draft([bytes(2 * MIB)]), ack=Ack.SYNCED)
+def test_submit_queues_beside_a_large_flush(gated: Log, gate: Gate) -> None:
+    large = gated.submit(WriteBatch([bytes(2 * MIB)]), ack=Ack.SYNCED)
     assert gate.begun.wait(60)
-    small = gated.submit(Draft([b"small"]), ack=Ack.SYNCED)
+    small = gated.submit(WriteBatch([b"small"]), ack=Ack.SYNCED)
     assert (gated.end_offset, gated.queued_bytes > 0) == (2, True)
     gate.passable.set()
     assert (large.wait(60), small.wait(60)) == (range(1, 2), range(2, 3))
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_a_submission_that_its_caller_could_not_write_is_told(place: Place, error: int) -> None:
+def test_submission_fails_with_the_error_of_its_inline_write(place: Place, error: int) -> None:
     log = place.log()
     log.append(b"a", ack="synced")
     told: list[Exception | None] = []
     fault = place.files.fail("pwrite", error, path=".segment")
-    submission = log.submit(Draft([b"b"]), ack=Ack.SYNCED, done=lambda one: told.append(one.error))
+    submission = log.submit(WriteBatch([b"b"]), ack=Ack.SYNCED, done=lambda one: told.append(one.error))
     with pytest.raises(OSError):
         submission.wait(60)
     fault.lift()
-    assert log.submit(Draft([b"c"]), ack=Ack.SYNCED).wait(60) == range(1, 2)
+    assert log.submit(WriteBatch([b"c"]), ack=Ack.SYNCED).wait(60) == range(1, 2)
     assert payloads(log) == [b"a", b"c"]
     wait_for(lambda: told)
     assert told == [submission.error]

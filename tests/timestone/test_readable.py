@@ -1,7 +1,8 @@
-"""One contract of reading, kept by the log of the owner (in memory and from files) and by the view of anybody else."""
+"""The contract of reading, kept by the log of the owner (in memory and from files) and by views."""
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,14 @@ from tests.support.quick_directory import open_below
 from tests.support.waiting import wait_for_seals
 from timestone.config import LogConfig
 from timestone.disk.files import Files
-from timestone.errors import OffsetOutOfRange
+from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost
 from timestone.filters import topic_matches
 from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
 from timestone.readable import ReadableLog
-from timestone.reading.topic_mask import TopicChoice
+from timestone.reading.topic_mask import TopicMask
 from timestone.view import LogView
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 COUNT = 60
 TOPICS = ["a", "a/b", "c"]
@@ -50,7 +51,7 @@ def log(
         for first in range(0, COUNT, 5):
             offsets = range(first, first + 5)
             topics = [ids[offset % 3] if offset % 7 else NO_TOPIC for offset in offsets]
-            log.append_draft(Draft([payload(offset) for offset in offsets], topics), ack="written")
+            log.append_batch(WriteBatch([payload(offset) for offset in offsets], topics), ack="written")
         if request.param != "view":
             yield log
             return
@@ -58,7 +59,7 @@ def log(
             yield view.log("a", 3)
 
 
-def test_it_says_what_it_is(log: ReadableLog) -> None:
+def test_repr_names_the_log(log: ReadableLog) -> None:
     assert (log.name, log.partition, log.start_offset, log.end_offset) == ("a", 3, 0, COUNT)
     assert log.segment_bounds()[0][0] == 0
     assert log.segment_bounds()[-1][1] == COUNT
@@ -89,10 +90,10 @@ def test_read_gives_the_next_records_within_the_limits(
     max_bytes=st.sampled_from([0, 5, 100, 10**6]),
     max_scan=st.none() | st.integers(1, 40),
 )
-def test_matching_reads_leave_out_what_was_not_asked_for_and_nothing_else(
+def test_matching_reads_return_all_matching_records_and_no_others(
     log: ReadableLog, offset: int, filters: list[str], max_records: int, max_bytes: int, max_scan: int | None
 ) -> None:
-    choice = TopicChoice(log.topics, filters)
+    choice = TopicMask(log.topics, filters)
     batch = log.read_matching(offset, choice, max_records=max_records, max_bytes=max_bytes, max_scan=max_scan)
     everything = [record for first in range(offset, batch.next_offset) for record in [log.record(first)]]
     wanted = [
@@ -115,7 +116,7 @@ def test_single_record_is_read_by_its_offset(log: ReadableLog) -> None:
         assert record == everything.get(offset, record)
 
 
-def test_records_beside_one_of_open_files_are_read_without_a_look_at_more(
+def test_single_reads_from_open_files_need_no_segment_lookup(
     log: ReadableLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if isinstance(log, Log):
@@ -128,7 +129,7 @@ def test_records_beside_one_of_open_files_are_read_without_a_look_at_more(
 
 
 @pytest.mark.parametrize("offset", [-1, COUNT, COUNT + 1, 10**12, 1 << 64])
-def test_record_out_of_range_is_told_with_the_bounds(log: ReadableLog, offset: int) -> None:
+def test_record_out_of_range_is_refused_with_the_bounds(log: ReadableLog, offset: int) -> None:
     for known in (0, COUNT - 1, 17):  # some files are open now
         log.record(known)
     with pytest.raises(OffsetOutOfRange) as caught:
@@ -137,7 +138,7 @@ def test_record_out_of_range_is_told_with_the_bounds(log: ReadableLog, offset: i
 
 
 @pytest.mark.parametrize("offset", [-1, COUNT + 1, 10**12])
-def test_offset_out_of_range_is_told_with_the_bounds(log: ReadableLog, offset: int) -> None:
+def test_offset_out_of_range_is_refused_with_the_bounds(log: ReadableLog, offset: int) -> None:
     with pytest.raises(OffsetOutOfRange) as caught:
         log.read(offset)
     assert (caught.value.requested, caught.value.start, caught.value.end) == (offset, 0, COUNT)
@@ -154,21 +155,21 @@ def test_time_gives_the_first_offset_at_or_after_it(log: ReadableLog) -> None:
 def test_reads_joined_over_distant_records_need_no_warning(
     log: ReadableLog, recwarn: pytest.WarningsRecorder
 ) -> None:
-    choice = TopicChoice(log.topics, ["a/b"])
+    choice = TopicMask(log.topics, ["a/b"])
     offset = 0
     while offset < COUNT:
         offset = log.read_matching(offset, choice, max_records=100, max_bytes=10**6).next_offset
     assert [str(warning.message) for warning in recwarn if issubclass(warning.category, RuntimeWarning)] == []
 
 
-def test_segments_say_what_they_take(log: ReadableLog) -> None:
+def test_segments_report_their_size(log: ReadableLog) -> None:
     sizes = log.segment_sizes()
     assert [(base, end) for base, end, _ in sizes] == log.segment_bounds()
     for base, end, size in sizes:
         assert size == sum(len(payload(offset)) for offset in range(base, end))
 
 
-def test_segments_with_a_topic_are_those_of_the_range_that_may_hold_it(log: ReadableLog) -> None:
+def test_segments_with_a_topic_are_those_of_the_range_that_may_have_it(log: ReadableLog) -> None:
     found = {bounds for bounds in log.segments_with(["a/+"], 10, 50)}
     for base, end in log.segment_bounds():
         if end <= 10 or base >= 50:
@@ -213,21 +214,21 @@ EVERYTHING = [b"%d" % number for number in range(20)]
 COMPACTED = [None] * 18 + EVERYTHING[18:]
 
 
-def test_no_more_files_stay_open_than_may(rewritten: Log, quick_directory: Path) -> None:
+def test_open_files_stay_within_the_limit(rewritten: Log, quick_directory: Path) -> None:
     for _ in range(2):
         assert [found(rewritten, number) for number in range(20)] == EVERYTHING
     held = [name for name in open_below(quick_directory / "data") if name.endswith(".segment")]
     assert len(held) == 2
 
 
-def test_records_that_were_at_hand_are_gone_with_their_segment(rewritten: Log) -> None:
+def test_open_records_are_removed_with_their_segment(rewritten: Log) -> None:
     assert [found(rewritten, number) for number in (0, 1, 18, 19)] == [b"0", b"1", b"18", b"19"]
     rewritten.configure(retention_bytes=1)
     assert rewritten.apply_retention() == 4, "the newest stays"
     assert [found(rewritten, number) for number in (0, 1, 18, 19)] == [None, None, b"18", b"19"]
 
 
-def test_records_that_were_at_hand_are_gone_once_their_segment_is_compacted(
+def test_open_records_are_removed_when_their_segment_is_compacted(
     rewritten: Log, quick_directory: Path
 ) -> None:
     with timestone.view(quick_directory / "data") as view:
@@ -263,7 +264,7 @@ def test_records_are_whole_while_their_segments_are_rewritten(rewritten: Log) ->
     assert [found(rewritten, number) for number in range(20)] == COMPACTED
 
 
-def test_a_growing_segment_is_read_as_far_as_it_has_grown(quick_directory: Path) -> None:
+def test_growing_segment_is_read_to_its_published_end(quick_directory: Path) -> None:
     with timestone.open(quick_directory / "data", ack="written", min_free_bytes=0, tail_bytes=0) as store:
         log = store.log("a")
         for number in range(50):
@@ -272,7 +273,7 @@ def test_a_growing_segment_is_read_as_far_as_it_has_grown(quick_directory: Path)
             assert seen == [*(b"%d" % one for one in range(number + 1)), None]
 
 
-def test_a_disk_that_cannot_read_a_record_says_so(quick_directory: Path) -> None:
+def test_read_raises_the_error_of_the_disk(quick_directory: Path) -> None:
     files = FaultyFiles()
     with timestone.open(
         quick_directory / "data", files=files, ack="written", min_free_bytes=0, tail_bytes=0
@@ -288,8 +289,8 @@ def test_a_disk_that_cannot_read_a_record_says_so(quick_directory: Path) -> None
         assert found(log, 1) == b"y"
 
 
-def test_batches_stay_what_they_were_while_the_log_takes_more(quick_directory: Path) -> None:
-    """What leaves the tail is used again for what comes, unless somebody still looks at it."""
+def test_batches_do_not_change_while_the_log_grows(quick_directory: Path) -> None:
+    """The memory of batches that leave the tail is reused for new ones, unless a reader still refers to it."""
     with timestone.open(
         quick_directory / "data",
         ack="written",
@@ -309,3 +310,117 @@ def test_batches_stay_what_they_were_while_the_log_takes_more(quick_directory: P
         assert batch.payloads() == [bytes([number]) * 100] * 1024
         assert batch.offsets.tolist() == list(range(number * 1024, (number + 1) * 1024))
         assert set(batch.lengths.tolist()) == {100}
+
+
+def fitting(offsets: range, max_records: int, max_bytes: int) -> list[int]:
+    """The first of the offsets that fit into the limits, one at least."""
+    found: list[int] = []
+    for offset in offsets[:max_records]:
+        if found and sum(len(payload(one)) for one in [*found, offset]) > max_bytes:
+            break
+        found.append(offset)
+    return found
+
+
+def test_read_is_filled_up_to_its_limits_across_appends_and_segments(log: ReadableLog) -> None:
+    """A read of a log of three appends gave the first one's records: it looked as if the others were lost."""
+    for offset in (0, 3, 16, 17, 40, 59):
+        for max_records in (1, 4, 5, 6, 18, 100):
+            for max_bytes in (0, 9, 60, 1 << 20):
+                batch = log.read(offset, max_records=max_records, max_bytes=max_bytes)
+                expected = fitting(range(offset, COUNT), max_records, max_bytes)
+                assert batch.offsets.tolist() == expected
+                assert batch.next_offset == expected[-1] + 1
+                assert batch.payloads() == [payload(one) for one in expected]
+
+
+def test_read_with_topics_is_filled_too(log: ReadableLog) -> None:
+    wanted = [offset for offset in range(COUNT) if offset % 7 and offset % 3 == 1]
+    reader = log.reader(topics="a/b")
+    assert reader.read().offsets.tolist() == wanted
+    assert reader.offset == COUNT
+    reader.seek(0)
+    for first in range(0, len(wanted), 4):
+        assert reader.read(max_records=4).offsets.tolist() == wanted[first : first + 4]
+
+
+def test_read_with_topics_does_not_search_the_log_for_a_rare_one(
+    log: ReadableLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timestone.readable._SCAN_RECORDS", 10)
+    batch = log.reader(topics="a/b").read()
+    assert batch.offsets.tolist()[0] == 1
+    assert batch.next_offset < 40
+    assert len(batch) == len(
+        [offset for offset in range(batch.next_offset) if offset % 7 and offset % 3 == 1]
+    )
+
+
+def test_read_ends_before_a_damaged_record_and_the_next_one_says_so(quick_directory: Path) -> None:
+    with timestone.open(
+        quick_directory / "data", min_free_bytes=0, log=LogConfig(segment_entries=5)
+    ) as store:
+        log = store.log("a")
+        for number in range(20):
+            log.append(b"%02d" % number)
+    folder = quick_directory / "data" / "a-0"
+    (folder / f"{5:020d}.segment").write_bytes(b"0506xx0809")
+    (folder / f"{15:020d}.index").unlink()
+    with timestone.view(quick_directory / "data") as view:
+        damaged = view.log("a")
+        assert damaged.read(0).offsets.tolist() == list(range(7))
+        with pytest.raises(CorruptRecord, match="offset 7"):
+            damaged.read(7)
+        assert damaged.read(8).offsets.tolist() == list(range(8, 15))
+        with pytest.raises(OffsetsLost):
+            damaged.read(15)
+
+
+def test_log_has_a_length_and_yields_its_records(log: ReadableLog) -> None:
+    assert len(log) == COUNT
+    assert [record.offset for record in log] == list(range(COUNT))
+    assert bool(log)
+
+
+def test_length_counts_what_can_be_read(quick_directory: Path) -> None:
+    with timestone.open(
+        quick_directory / "data", min_free_bytes=0, log=LogConfig(segment_entries=5)
+    ) as store:
+        log = store.log("a")
+        assert (len(log), bool(log), list(log)) == (0, True, [])
+        for number in range(23):
+            log.append(b"x", topic=f"{number % 3}")
+        assert len(log) == 23
+    (quick_directory / "data" / "a-0" / f"{5:020d}.index").unlink()
+    with timestone.view(quick_directory / "data") as view:
+        assert len(view.log("a")) == 18
+    with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
+        log = store.log("a")
+        log.configure(compact=True)
+        assert log.apply_compaction() > 0
+        assert len(log) == len(list(log.reader(10))) < 18
+
+
+def test_time_is_a_datetime_with_a_zone_or_microseconds(log: ReadableLog) -> None:
+    for offset in (0, 20, 59):
+        record = log.record(offset)
+        found = log.offset_at(record.timestamp)
+        assert found == log.offset_at(record.timestamp_us) <= offset
+        assert log.record(found).timestamp_us == record.timestamp_us
+        assert log.reader(record.timestamp.astimezone(timezone(timedelta(hours=5)))).offset == found
+        reader = log.reader()
+        reader.seek(record.timestamp)
+        assert reader.offset == found
+    assert log.reader(datetime(2999, 1, 1, tzinfo=UTC)).offset == COUNT
+    assert log.reader(datetime(1970, 1, 1, tzinfo=UTC)).offset == 0
+    for call in (log.offset_at, log.reader, log.reader().seek):
+        with pytest.raises(ValueError, match="expected a datetime with a time zone"):
+            call(datetime(2026, 7, 1))
+
+
+def test_start_of_a_reader_that_is_nothing_of_the_kind_is_refused(log: ReadableLog) -> None:
+    for start in ("yesterday", 1.5, None):
+        with pytest.raises(
+            TypeError, match="invalid start of a reader: expected an offset, 'earliest', 'latest' or"
+        ):
+            log.reader(start)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A cursor: what it reads, when it is woken, what it never misses and never sees twice."""
+"""A reader returns each record once, is woken by appends that concern it, and misses none."""
 
 import threading
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def numbers(reader: Reader) -> list[int]:
     return [int(record.payload) for record in reader]
 
 
-def test_reader_starts_where_it_is_told(log: Log) -> None:
+def test_reader_starts_at_the_given_place(log: Log) -> None:
     assert numbers(log.reader()) == list(range(10))
     assert numbers(log.reader("earliest")) == list(range(10))
     assert numbers(log.reader(7)) == [7, 8, 9]
@@ -56,10 +56,10 @@ def test_reader_starts_where_it_is_told(log: Log) -> None:
 
 
 @pytest.mark.parametrize("start", ["first", "offset:3", None, 1.5])
-def test_start_that_is_no_place_is_said(log: Log, start: Any) -> None:
-    with pytest.raises(TypeError, match=f"begins at an offset, 'earliest' or 'latest', not at {start!r}"):
+def test_invalid_start_is_refused(log: Log, start: Any) -> None:
+    with pytest.raises(TypeError, match=f"'earliest', 'latest' or a datetime, got {start!r}"):
         log.reader(start)
-    with pytest.raises(TypeError, match="begins at an offset"):
+    with pytest.raises(TypeError, match="invalid start of a reader"):
         log.reader().seek(start)
 
 
@@ -70,15 +70,15 @@ def test_offset_may_come_from_a_batch(log: Log) -> None:
     assert numbers(reader) == [7, 8, 9]
 
 
-def test_reader_says_which_one_it_is_and_where(log: Log) -> None:
+def test_reader_repr_has_its_name_and_offset(log: Log) -> None:
     assert repr(log.reader(7)) == "<Reader of a-0: next offset 7>"
     with log.reader(name="billing", topics=["x", "y/#"]) as reader:
         assert repr(reader) == "<Reader 'billing' of a-0: next offset 0, topics x, y/#>"
     assert repr(reader) == "<Reader 'billing' of a-0: closed, topics x, y/#>"
 
 
-def test_filter_is_text(log: Log) -> None:
-    with pytest.raises(TypeError, match="a topic filter is text, not 5"):
+def test_filter_is_refused_when_it_is_not_text(log: Log) -> None:
+    with pytest.raises(TypeError, match="invalid topic filter: expected text, got 5"):
         log.reader(topics=[5])  # type: ignore[list-item]
 
 
@@ -103,7 +103,7 @@ def test_reader_with_filters_gets_the_records_that_match_each_once(
     assert reader.caught_up
 
 
-def test_loop_that_is_left_goes_on_with_the_next_record(log: Log) -> None:
+def test_interrupted_loop_continues_with_the_next_record(log: Log) -> None:
     for filters in (None, "x", "y/+"):
         reader, found = log.reader(topics=filters), []
         while not reader.caught_up:
@@ -114,14 +114,14 @@ def test_loop_that_is_left_goes_on_with_the_next_record(log: Log) -> None:
         assert found == numbers(log.reader(topics=filters))
 
 
-def test_loop_that_an_error_ends_leaves_what_comes_after_to_a_read(log: Log) -> None:
+def test_loop_ended_by_an_error_leaves_the_following_records_to_a_read(log: Log) -> None:
     reader = log.reader()
     with pytest.raises(ZeroDivisionError):
         _ = [1 // (int(record.payload) - 1) for record in reader]
     assert reader.read(max_records=1).payloads() == [b"2"]
 
 
-def test_loop_goes_on_where_the_reader_was_sent_meanwhile(log: Log) -> None:
+def test_loop_continues_at_the_target_of_a_seek(log: Log) -> None:
     reader, found = log.reader(), []
     for record in reader:
         found.append(int(record.payload))
@@ -137,7 +137,7 @@ def test_two_loops_over_a_reader_share_its_records(log: Log) -> None:
 
 
 @pytest.mark.parametrize("max_records", [1, 2, 3, 100])
-def test_small_reads_miss_nothing_and_repeat_nothing(log: Log, max_records: int) -> None:
+def test_small_reads_return_each_record_once(log: Log, max_records: int) -> None:
     for filters in (None, "x", "y/+"):
         reader, found = log.reader(topics=filters), []
         while batch := reader.read(max_records=max_records):
@@ -146,7 +146,7 @@ def test_small_reads_miss_nothing_and_repeat_nothing(log: Log, max_records: int)
         assert found == numbers(log.reader(topics=filters))
 
 
-def test_bounded_scan_ends_empty_and_goes_on_later(log: Log) -> None:
+def test_bounded_scan_ends_empty_and_continues_later(log: Log) -> None:
     reader = log.reader(topics="nothing")
     offsets = []
     while not reader.caught_up:
@@ -156,7 +156,7 @@ def test_bounded_scan_ends_empty_and_goes_on_later(log: Log) -> None:
     assert len(offsets) >= 2
 
 
-def test_no_records_asked_for_moves_nobody(log: Log) -> None:
+def test_read_of_zero_records_does_not_move_the_reader(log: Log) -> None:
     reader = log.reader()
     try:
         reader.read(max_records=0)
@@ -167,12 +167,12 @@ def test_no_records_asked_for_moves_nobody(log: Log) -> None:
 
 
 @pytest.mark.parametrize("bad", ["a/#/b", "", "a+"])
-def test_filter_that_is_none_is_refused(log: Log, bad: str) -> None:
+def test_invalid_filter_is_refused(log: Log, bad: str) -> None:
     with pytest.raises(InvalidName):
         log.reader(topics=bad)
 
 
-def test_seek_moves_it_and_refuses_what_is_not_there(log: Log) -> None:
+def test_seek_moves_the_reader_and_refuses_offsets_beyond_the_log(log: Log) -> None:
     reader = log.reader()
     reader.seek(8)
     assert numbers(reader) == [8, 9]
@@ -185,7 +185,7 @@ def test_seek_moves_it_and_refuses_what_is_not_there(log: Log) -> None:
     assert reader.offset == 0
 
 
-def test_filters_can_change_on_the_way(log: Log) -> None:
+def test_filters_can_change_between_reads(log: Log) -> None:
     reader = log.reader(topics="x")
     assert int(reader.read(max_records=1)[0].payload) == 0
     reader.set_topics("y/#")
@@ -197,7 +197,7 @@ def test_filters_can_change_on_the_way(log: Log) -> None:
 
 
 @pytest.mark.parametrize("many", [0, 50])
-def test_successor_reads_and_wakes_for_the_filters_of_now(store: Store, many: int) -> None:
+def test_successor_reads_and_wakes_for_the_current_filters(store: Store, many: int) -> None:
     log = store.log("a")
     others = [f"other/{number}" for number in range(many)]
     woken: list[str] = []
@@ -241,7 +241,7 @@ def test_successor_is_refused_when_the_reader_has_a_name_or_reads_all_topics(sto
 # Parking.
 
 
-def test_reader_that_has_something_to_read_is_not_parked(store: Store) -> None:
+def test_reader_with_unread_records_is_not_parked(store: Store) -> None:
     log = store.log("a")
     reader = log.reader()
     log.append(b"x")
@@ -262,15 +262,15 @@ def test_parked_reader_is_woken_once_by_the_append_that_concerns_it(store: Store
     assert numbers(reader) == [2, 3]
 
 
-def test_wait_returns_when_there_is_something_and_gives_up_in_time(store: Store) -> None:
+def test_wait_returns_with_new_records_or_after_its_timeout(store: Store) -> None:
     log = store.log("a")
     reader = log.reader()
     assert not reader.wait(0.001)
     assert not log.wakeups.parked, "who gave up is not woken behind its own back"
-    appender = threading.Thread(target=lambda: log.append(b"7"))
-    appender.start()
+    active_segment = threading.Thread(target=lambda: log.append(b"7"))
+    active_segment.start()
     assert reader.wait(10)
-    appender.join()
+    active_segment.join()
     assert numbers(reader) == [7]
 
 
@@ -285,10 +285,10 @@ def test_wait_ends_with_an_error_when_the_store_is_closed(quick_directory: Path)
     with pytest.raises(StoreClosed):
         reader.wait(10)
     closer.join()
-    assert parked.is_set(), "whoever was parked when the log closed was told"
+    assert parked.is_set(), "every reader parked when the log closed was woken"
 
 
-def test_closed_reader_reads_no_more_and_is_forgotten(store: Store) -> None:
+def test_closed_reader_refuses_reads_and_is_released(store: Store) -> None:
     log = store.log("a")
     reader = log.reader()
     assert reader.park()
@@ -300,7 +300,7 @@ def test_closed_reader_reads_no_more_and_is_forgotten(store: Store) -> None:
             call()
 
 
-def test_reader_that_parks_and_reads_by_turns_sees_every_record_once(store: Store) -> None:
+def test_reader_that_alternates_parking_and_reading_sees_every_record_once(store: Store) -> None:
     """Appends race with parking: the end of the log and the parked set are looked at under one lock."""
     log, count = store.log("a"), 3000
     found: list[int] = []
@@ -325,7 +325,7 @@ def test_reader_that_parks_and_reads_by_turns_sees_every_record_once(store: Stor
     assert found == filtered == list(range(count))
 
 
-def test_a_record_that_was_appended_by_itself_is_there_without_a_batch_while_it_is_in_memory(
+def test_single_record_in_memory_is_read_without_a_batch(
     store: Store,
 ) -> None:
     log = store.log("a")
@@ -352,6 +352,6 @@ def test_a_record_that_was_appended_by_itself_is_there_without_a_batch_while_it_
         every.single()
 
 
-def test_what_is_only_in_files_is_read_in_batches(log: Log) -> None:
+def test_records_in_files_are_read_in_batches(log: Log) -> None:
     in_memory = log.in_memory(0)
     assert (log.reader().single() is not None) == in_memory

@@ -1,3 +1,5 @@
+from array import array
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ from timestone.record import (
     Header,
     HeaderKind,
     Record,
+    as_bytes,
     decode_headers,
     encode_headers,
+    time_us,
     user_headers,
 )
 
@@ -27,7 +31,7 @@ HEADERS = st.builds(
 
 
 @given(st.lists(HEADERS, max_size=20))
-def test_headers_come_back_as_they_were(items: list[Header]) -> None:
+def test_headers_are_decoded_to_their_input(items: list[Header]) -> None:
     assert decode_headers(encode_headers(items)) == tuple(items)
 
 
@@ -80,7 +84,7 @@ def test_name_too_long_for_its_length_field_is_refused() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_decode_to_items_or_to_a_value_error(block: bytes) -> None:
+def test_random_bytes_decode_to_items_or_raise_a_value_error(block: bytes) -> None:
     try:
         items = decode_headers(block)
     except ValueError:
@@ -117,10 +121,56 @@ def test_pairs_become_user_headers() -> None:
     ]
 
 
-@pytest.mark.parametrize("pair", [("a", "text"), (b"a", b"1"), ("a",), "ab", 5, ("a", b"1", b"2")])
-def test_what_is_no_pair_of_name_and_value_is_said(pair: Any) -> None:
-    with pytest.raises(TypeError, match=r"a header is a pair of a name \(str\) and a value \(bytes\), not"):
+@pytest.mark.parametrize("pair", [(b"a", b"1"), ("a",), "ab", 5, ("a", b"1", b"2")])
+def test_header_is_refused_when_it_is_not_a_pair(pair: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"invalid header: expected a pair of a name \(str\) and a value \(bytes\), got"
+    ):
         user_headers([pair])
+
+
+@pytest.mark.parametrize("value", ["text", 5, None])
+def test_header_is_refused_when_its_value_is_not_bytes(value: Any) -> None:
+    with pytest.raises(
+        TypeError, match="invalid value of header 'a': expected bytes, bytearray or memoryview, got"
+    ):
+        user_headers([("a", value)])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"abcd", b"abcd"),
+        (bytearray(b"abcd"), b"abcd"),
+        (memoryview(b"abcd")[1:3], b"bc"),
+        (memoryview(b"abcd")[::2], b"ac"),
+        (array("H", [1]), b"\x01\0"),
+    ],
+)
+def test_bytes_like_value_is_copied_to_bytes(value: Any, expected: bytes) -> None:
+    taken = as_bytes(value, "payload")
+    assert (type(taken), taken) == (bytes, expected)
+    if isinstance(value, bytearray):
+        value[:] = b"zzzz"
+        assert taken == expected
+    assert user_headers([("a", value)])[0].value in (expected, b"zzzz")
+
+
+def test_time_is_microseconds_since_1970() -> None:
+    assert time_us(datetime(1970, 1, 1, 0, 0, 1, 7, tzinfo=UTC)) == 1_000_007
+    assert time_us(datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))) == 0
+    with pytest.raises(ValueError, match=r"expected a datetime with a time zone, got datetime\.datetime"):
+        time_us(datetime(1970, 1, 1))
+
+
+def test_record_repr_has_time_topic_size_and_the_first_bytes() -> None:
+    record = Record(7, 1_000_007, "a/b", b"x" * 1000, (Header(HeaderKind.USER, "unit", b"C"),), 1)
+    assert record.timestamp == datetime(1970, 1, 1, 0, 0, 1, 7, tzinfo=UTC)
+    assert repr(record) == (
+        f"<Record 7: 1970-01-01T00:00:01.000007Z, topic 'a/b', 1,000 bytes b'{'x' * 40}'…, "
+        "headers (('unit', b'C'),), flags 0x1>"
+    )
+    assert repr(Record(0, 2**63 - 1, None, b"")) == "<Record 0: 9223372036854775807 us, 0 bytes b''>"
 
 
 def test_record_gives_user_headers_key_and_qos() -> None:
@@ -136,6 +186,6 @@ def test_record_gives_user_headers_key_and_qos() -> None:
     assert record.qos == 2
 
 
-def test_plain_record_has_neither() -> None:
+def test_plain_record_has_no_headers_and_no_key() -> None:
     record = Record(0, 1, None, b"x")
     assert (record.headers, record.key, record.qos) == ((), None, 0)

@@ -1,4 +1,4 @@
-"""Reading one segment: by ordinal, by time, by topic; what is damaged is an error of its own and nothing else's."""
+"""Reading one segment by ordinal, by time and by topic; damage affects only the damaged record."""
 
 import os
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from tests.support.quick_directory import open_below
 from tests.support.segments import LOG_ID, make_segment
 from timestone import segment as segments
 from timestone.disk.files import Files
-from timestone.errors import CorruptRecord
+from timestone.errors import CorruptRecord, OffsetsLost
 from timestone.index import IndexHeader, Trailer
 from timestone.kernel import loops
 from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, entry_position
-from timestone.reading.segment_cache import OpenSegments
+from timestone.reading.segment_cache import SegmentCache
 from timestone.segment import Segment
 from timestone.writing.segment_writer import SegmentWriter
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 PAYLOADS = [b"zero", b"", b"two" * 100, b"three", b"", b"five", b"six"]
 
@@ -44,7 +44,7 @@ def read(segment: Segment, ordinal: int, max_records: int = 1000, max_bytes: int
 
 
 def damage(path: Path, position: int) -> None:
-    """Flip a bit in place, as a disk does: who has the file open sees it."""
+    """Flip a bit in place, as a disk does: open descriptors see it."""
     fd = os.open(path, os.O_RDWR)
     byte = os.pread(fd, 1, position)
     os.pwrite(fd, bytes([byte[0] ^ 1]), position)
@@ -59,7 +59,7 @@ def test_records_are_read_from_any_ordinal_on(segment: Segment, first: int) -> N
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(first=st.integers(0, 6), max_records=st.integers(1, 9), max_bytes=st.integers(0, 400))
-def test_limits_are_kept_unless_the_first_record_alone_is_over(
+def test_limits_hold_unless_the_first_record_alone_exceeds_them(
     segment: Segment, first: int, max_records: int, max_bytes: int
 ) -> None:
     found = read(segment, first, max_records, max_bytes)
@@ -102,19 +102,19 @@ def test_record_with_damaged_bytes_is_corrupt_and_its_neighbours_are_not(segment
 
 
 def test_single_record_is_checked_each_time_it_is_read(segment: Segment) -> None:
-    """Bulk reads check once; who asks for one record gets the answer of the disk as it is now."""
+    """Bulk reads check once; a read of a single record returns the current state of the disk."""
     assert read(segment, 0) == PAYLOADS
     damage(segment.segment_path, 0)
     with pytest.raises(CorruptRecord):
         read(segment, 0, max_records=1)
 
 
-def test_what_another_thread_reads_meanwhile_verifies_nothing_else(quick_directory: Path) -> None:
+def test_concurrent_read_verifies_only_its_own_records(quick_directory: Path) -> None:
     made = make_segment(quick_directory, [b"%d" % number for number in range(9)], sealed=False)
     damage(made.segment_path, 3)
 
     def partly_read() -> Segment:
-        segment = Segment(Files(), quick_directory, 0, LOG_ID, OpenSegments(1), count=9)
+        segment = Segment(Files(), quick_directory, 0, LOG_ID, SegmentCache(1), count=9)
         segment.read(0, max_records=2, max_bytes=10**6)
         return segment
 
@@ -127,7 +127,7 @@ def test_what_another_thread_reads_meanwhile_verifies_nothing_else(quick_directo
         assert found == [b"2"], "the third one is damaged"
 
 
-def test_records_of_open_files_are_at_hand_until_it_lets_go_of_them(segment: Segment) -> None:
+def test_open_records_are_available_until_the_segment_releases_them(segment: Segment) -> None:
     assert segment.records(600) is None, "the files are not open"
     read(segment, 0)
     at_hand = loops.OpenRecords([])
@@ -148,9 +148,7 @@ def test_records_of_open_files_are_at_hand_until_it_lets_go_of_them(segment: Seg
     assert at_hand.record(501) is None
 
 
-def test_records_that_two_threads_have_made_are_let_go_of_whoever_shows_his_last(
-    segment: Segment, quick_directory: Path
-) -> None:
+def test_open_records_made_by_two_threads_are_both_released(segment: Segment, quick_directory: Path) -> None:
     """Of a segment that compaction has replaced or retention has deleted, nothing may be served any more."""
     read(segment, 0)
     at_hand = loops.OpenRecords([])
@@ -166,14 +164,14 @@ def test_records_that_two_threads_have_made_are_let_go_of_whoever_shows_his_last
 
 
 @pytest.mark.parametrize(("below", "end"), [(0, 500), (500, 500), (503, 503), (600, 507)])
-def test_at_hand_is_what_was_published_below_an_offset(segment: Segment, below: int, end: int) -> None:
+def test_open_records_end_at_the_published_offset(segment: Segment, below: int, end: int) -> None:
     read(segment, 0)
     records = segment.records(below)
     assert records is not None
     assert (records.base_offset, records.end_offset) == (500, end)
 
 
-def test_segment_that_ends_inside_a_record_says_so(segment: Segment) -> None:
+def test_segment_that_ends_inside_a_record_is_reported(segment: Segment) -> None:
     os.truncate(segment.segment_path, sum(map(len, PAYLOADS)) - 1)
     assert read(segment, 0) == PAYLOADS[:-1]
     with pytest.raises(CorruptRecord, match="ends inside"):
@@ -213,7 +211,7 @@ def test_damaged_topic_summary_costs_its_speed_and_nothing_else(quick_directory:
     segment.release()
 
 
-def test_chosen_records_are_read_wherever_they_lie(segment: Segment) -> None:
+def test_selected_records_are_read_at_any_position(segment: Segment) -> None:
     ordinals = np.array([0, 2, 5], dtype=np.int64)
     entries = segment.read_entries(0, 7)[ordinals]
     runs = segment.read_some(ordinals, entries)
@@ -228,12 +226,17 @@ def test_chosen_records_are_read_wherever_they_lie(segment: Segment) -> None:
 def test_index_that_ends_before_the_published_records_is_corrupt_and_no_sigbus(quick_directory: Path) -> None:
     segment = make_segment(quick_directory, [b"x"] * 4, sealed=False)
     os.truncate(segment.index_path, HEADER_BYTES + 64)
-    with pytest.raises(CorruptRecord, match="ends before"):
-        read(segment, 0)
+    assert read(segment, 0) == [b"x"] * 2
+    for call in (lambda: read(segment, 2), lambda: segment.read_entries(3, 4), segment.pair):
+        with pytest.raises(OffsetsLost, match="ends before") as lost:
+            call()
+        assert lost.value.next_offset == 4
+    assert segment.first_shown(3) == 3
+    assert segment.timestamp_at(3) == segment.timestamp_at(1)
     segment.release()
 
 
-def test_files_are_let_go_and_opened_again_when_needed(segment: Segment, quick_directory: Path) -> None:
+def test_files_are_released_and_opened_again_when_needed(segment: Segment, quick_directory: Path) -> None:
     assert read(segment, 0) == PAYLOADS
     assert open_below(quick_directory)
     segment.release()
@@ -242,7 +245,7 @@ def test_files_are_let_go_and_opened_again_when_needed(segment: Segment, quick_d
     segment.release()
 
 
-def test_reader_in_the_middle_keeps_its_files_when_they_are_let_go(segment: Segment) -> None:
+def test_reader_keeps_its_files_when_the_segment_releases_them(segment: Segment) -> None:
     pair = segment.pair()
     segment.release()
     os.unlink(segment.segment_path)
@@ -265,8 +268,8 @@ def test_segment_that_is_sealed_while_it_is_being_opened_is_read(quick_directory
 
     trailers: list[Trailer] = []
     writer = SegmentWriter(Files(), quick_directory, IndexHeader(LOG_ID, 0, 1, 0, bytes(16)))
-    writer.write_draft(Draft([b"x"] * 10, NO_TOPIC), 1000)
-    segment = Segment(SealedMeanwhile(), quick_directory, 0, LOG_ID, OpenSegments(8), count=10)
+    writer.write_batch_at(WriteBatch([b"x"] * 10, NO_TOPIC), 1000)
+    segment = Segment(SealedMeanwhile(), quick_directory, 0, LOG_ID, SegmentCache(8), count=10)
     assert len(segment.read(0, max_records=10, max_bytes=100).entries) == 10
     assert len(trailers) == 1
     writer.close()

@@ -1,4 +1,4 @@
-"""Reading without owning: live, crashed or copied, without a lock and without a write."""
+"""Reading without owning the store: live, crashed or copied, without a lock and without a write."""
 
 import errno
 import os
@@ -23,8 +23,9 @@ from tests.support.step_clock import NEXT_BOOT_ID, StepClock
 from tests.support.waiting import wait_for_seals
 from timestone import ReaderId
 from timestone.config import LogConfig, StoreConfig
-from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, StoreClosed, UnknownLog
+from timestone.errors import CorruptLog, NotAStore, OffsetOutOfRange, OffsetsLost, StoreClosed, UnknownLog
 from timestone.log import Log
+from timestone.recovery.segment_look import Look, SegmentLooks
 from timestone.repair.backup import back_up_store
 from timestone.repair.inspection import EXIT_TORN, inspect_store
 from timestone.segment import Segment
@@ -73,13 +74,13 @@ def test_view_follows_a_live_owner(root: Path, log: Log) -> None:
         assert (other.id, other.epoch) == (log.id, log.epoch)
 
 
-def test_view_says_of_what_it_is(root: Path, log: Log) -> None:
+def test_view_repr_names_its_store(root: Path, log: Log) -> None:
     with timestone.view(root) as view:
         assert repr(view) == f"<StoreView {root}>"
     assert repr(view) == f"<StoreView {root}: closed>"
 
 
-def test_view_sees_nothing_new_until_it_looks_again(root: Path, log: Log) -> None:
+def test_view_sees_new_records_only_after_a_refresh(root: Path, log: Log) -> None:
     log.append(b"0")
     with timestone.view(root) as view:
         other = view.log("a")
@@ -90,8 +91,8 @@ def test_view_sees_nothing_new_until_it_looks_again(root: Path, log: Log) -> Non
 
 
 def test_synced_offset_never_runs_ahead_of_the_owner(root: Path) -> None:
-    """In one segment, so that only this thread flushes: the sealer notes a flush in the file before it tells the owner,
-    and a view that looks in between knows it a moment earlier."""
+    """In one segment, so that only this thread flushes: the sealer writes the flush into the file before it informs the
+    owner, and a view that reads the file in between knows it a moment earlier."""
     with (
         timestone.open(root, min_free_bytes=0, sync_interval_ms=10**9) as store,
         timestone.view(root) as view,
@@ -156,7 +157,7 @@ def test_documents_of_a_live_store_can_be_read(root: Path) -> None:
         assert view.documents("sessions") == {"b": b"2"}
 
 
-def test_what_is_no_store_is_refused(quick_directory: Path) -> None:
+def test_path_is_refused_when_it_is_not_a_store(quick_directory: Path) -> None:
     (quick_directory / "empty").mkdir()
     (quick_directory / "file").write_bytes(b"")
     for name in ("missing", "empty", "file"):
@@ -206,7 +207,7 @@ def test_closed_view_gives_nothing(root: Path, log: Log) -> None:
     assert [(one.topic, one.payload) for one in batch] == [("t", b"0")]
 
 
-def test_log_without_anything_that_names_it_is_corrupt(root: Path) -> None:
+def test_log_without_an_identity_is_corrupt(root: Path) -> None:
     (root / "a-0").mkdir(parents=True)
     with timestone.view(root) as view, pytest.raises(CorruptLog):
         view.log("a")
@@ -223,7 +224,7 @@ class LookedAtFiles(FaultyFiles):
         return super()._enter(name, path)
 
 
-def test_view_knows_a_log_when_its_owner_has_made_it_and_not_before(root: Path) -> None:
+def test_view_knows_a_log_only_after_its_owner_has_created_it(root: Path) -> None:
     """In the middle of it, the folder looks like that of a log which has lost all its files."""
     files, looks = LookedAtFiles(), []
 
@@ -253,10 +254,10 @@ def test_view_knows_a_log_when_its_owner_has_made_it_and_not_before(root: Path) 
 
 @pytest.mark.parametrize("sealed_at_open", [0, 100], ids=["sealed later", "sealed at open"])
 @pytest.mark.parametrize("known", [False, True], ids=["new view", "view from before"])
-def test_view_ends_where_its_owner_does_when_a_power_loss_made_that_leave_offsets_out(
+def test_view_ends_where_its_owner_does_after_a_power_loss_skipped_offsets(
     root: Path, sealed_at_open: int, known: bool
 ) -> None:
-    """No file tells of it before the next append; a reader may have committed there."""
+    """No file shows it before the next append; a reader may have committed there."""
     config = StoreConfig(min_free_bytes=0, sealed_at_open=sealed_at_open, sync_interval_ms=10**9)
     files = FaultyFiles()
     store = Store(root, config, files=files, clock=StepClock())
@@ -325,6 +326,7 @@ def filled(root: Path, count: int) -> None:
     with timestone.open(root, min_free_bytes=0, log=LogConfig(segment_entries=5)) as store:
         for number in range(count):
             store.log("a").append(b"%d" % number, ack="written")
+        store.log("a").roll()
 
 
 @pytest.mark.parametrize("count", [25, 200])
@@ -349,7 +351,7 @@ def test_view_opens_as_few_indexes_of_a_long_log_as_of_a_short_one(root: Path, c
         assert numbers(other) == list(range(count))
 
 
-def test_file_with_the_name_of_a_segment_of_the_log_is_not_taken_for_one(root: Path, tmp_path: Path) -> None:
+def test_foreign_file_with_the_name_of_a_segment_is_ignored(root: Path, tmp_path: Path) -> None:
     """In the middle of the log, where names are believed until a segment is read, and at both ends of it."""
     filled(root, 25)
     filled(tmp_path / "other", 30)
@@ -359,12 +361,14 @@ def test_file_with_the_name_of_a_segment_of_the_log_is_not_taken_for_one(root: P
             shutil.copy(foreign / f"{base:020d}.{suffix}", root / "a-0" / f"{name:020d}.{suffix}")
     with timestone.view(root) as view:
         other = view.log("a")
-        assert (other.start_offset, other.end_offset) == (10, 25)
-        assert numbers(other) == list(range(10, 25)), "12 lies inside a segment that is the log's"
+        assert (other.start_offset, other.end_offset) == (0, 25)
+        assert other.lost_offsets(0, 25) == [(0, 10)]
+        found = [int(record.payload) for record in other.reader(10)]
+        assert found == list(range(10, 25)), "12 lies inside a segment that is the log's"
         assert other.segment_bounds() == [(10, 15), (15, 20), (20, 25)]
 
 
-def test_segment_that_was_taken_away_since_the_folder_was_listed_is_left_out(root: Path) -> None:
+def test_segment_removed_after_the_listing_is_skipped(root: Path) -> None:
     filled(root, 25)
     with timestone.view(root) as view:
         other = view.log("a")
@@ -374,21 +378,21 @@ def test_segment_that_was_taken_away_since_the_folder_was_listed_is_left_out(roo
         assert other.gap_at(12) == (10, 15)
 
 
-def test_segment_file_that_is_missing_is_told_by_its_name(root: Path) -> None:
+def test_missing_segment_file_is_reported_by_name(root: Path) -> None:
     filled(root, 25)
     (root / "a-0" / f"{10:020d}.segment").unlink()
     with timestone.view(root) as view:
         other = view.log("a")
-        with pytest.raises(CorruptLog, match=f"{10:020d}.segment.* missing"):
+        with pytest.raises(
+            OffsetsLost, match=f"10 to 14 are lost: {10:020d}.segment: the segment file is missing"
+        ):
             other.read(10)
         assert other.record(9).payload == b"9"
 
 
 @pytest.mark.parametrize("rewritten", [{"compression": "zstd"}, {"compact": True}], ids=str)
-def test_rewritten_segment_whose_trailer_is_damaged_is_read_all_the_same(
-    root: Path, rewritten: dict[str, Any]
-) -> None:
-    """The trailer alone says which file its records lie in; the owner mends it when he opens the store again."""
+def test_rewritten_segment_with_a_damaged_trailer_is_read(root: Path, rewritten: dict[str, Any]) -> None:
+    """Only the trailer names the file with its records; the owner repairs it when it opens the store again."""
     settings: Any = {"min_free_bytes": 0, "compact_bytes_per_s": 1, "delete_delay_ms": 0}
     config = LogConfig(segment_entries=5, **rewritten)
     with timestone.open(root, ack="written", **settings) as store:
@@ -436,7 +440,7 @@ def test_epoch_is_that_of_the_newest_segment_whose_header_holds(root: Path) -> N
         assert (other.epoch, other.end_offset) == (1, 15)
 
 
-def test_log_that_was_deleted_is_unknown_and_one_of_its_name_is_another(root: Path, log: Log) -> None:
+def test_deleted_log_is_unknown_and_a_new_one_of_its_name_is_distinct(root: Path, log: Log) -> None:
     log.append_many([b"0", b"1"], topic="t")
     with timestone.view(root) as view:
         old = view.log("a")
@@ -450,7 +454,7 @@ def test_log_that_was_deleted_is_unknown_and_one_of_its_name_is_another(root: Pa
         assert view.log("a").id == store.log("a").id
 
 
-def test_reader_that_was_opened_on_a_deleted_log_is_not_given_the_new_one(root: Path, log: Log) -> None:
+def test_reader_of_a_deleted_log_does_not_read_the_new_one(root: Path, log: Log) -> None:
     log.append(b"0")
     with timestone.view(root) as view:
         old = view.log("a")
@@ -460,7 +464,7 @@ def test_reader_that_was_opened_on_a_deleted_log_is_not_given_the_new_one(root: 
             old.refresh()
 
 
-def test_view_goes_on_when_the_topic_dictionary_is_lost(root: Path, log: Log) -> None:
+def test_view_continues_when_the_topic_dictionary_is_lost(root: Path, log: Log) -> None:
     log.append(b"0", topic="t")
     with timestone.view(root) as view:
         other = view.log("a")
@@ -475,7 +479,7 @@ def test_view_of_a_log_that_cannot_be_read_keeps_no_file_open(root: Path, log: L
     files = FaultyFiles()
     with timestone.view(root, files=files) as view:
         before = open_below(root)  # those of the owner
-        files.fail("open", errno.EMFILE, nth=2, path=".index")  # the first look is for who the log is
+        files.fail("open", errno.EMFILE, nth=2, path=".index")  # the first is for the identity
         with pytest.raises(OSError, match="Too many open files"):
             view.log("a")
         assert open_below(root) == before
@@ -514,7 +518,7 @@ def test_view_searches_by_time_and_topic_while_segments_vanish(place: ExpiringSt
             by_topic.reader(0, topics="t").read()
 
 
-def test_view_of_an_emptied_log_knows_where_it_ends(place: ExpiringStore) -> None:
+def test_view_of_an_emptied_log_has_its_end_offset(place: ExpiringStore) -> None:
     log = place.log(retention_ms=HOUR_MS)
     place.fill(log, 6)
     place.seal(log)
@@ -530,19 +534,21 @@ def test_view_of_an_emptied_log_knows_where_it_ends(place: ExpiringStore) -> Non
                 view.read(5)
 
 
-def test_view_that_finds_a_segment_gone_in_the_middle_of_a_refresh_shows_no_hole(
+def test_view_shows_no_hole_when_a_segment_vanishes_during_a_refresh(
     place: ExpiringStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = place.log(retention_bytes=1)
     place.fill(log, 13)
-    look_at = timestone.LogView._look_at
+    look_at = SegmentLooks.look
 
-    def look_and_delete(view: timestone.LogView, base: int, known: Segment | None) -> object:
+    def look_and_delete(
+        looks: SegmentLooks, base: int, known: Segment | None = None, *, both: bool = False
+    ) -> Look:
         if base == 0:
             log.apply_retention()
-        return look_at(view, base, known)
+        return look_at(looks, base, known, both=both)
 
-    monkeypatch.setattr(timestone.LogView, "_look_at", look_and_delete)
+    monkeypatch.setattr(SegmentLooks, "look", look_and_delete)
     with timestone.view(place.path) as view:
         other = view.log("a")
         assert (other.start_offset, other.end_offset) == (12, 13)
@@ -555,10 +561,10 @@ def test_view_names_a_file_that_is_really_missing(place: ExpiringStore) -> None:
     with timestone.view(place.path) as view:
         other = view.log("a")
         (log.folder / f"{4:020d}.segment").unlink()
-        with pytest.raises(timestone.CorruptLog, match=r"00000004\.segment: the file is missing"):
+        with pytest.raises(OffsetsLost, match=r"00000004\.segment: the segment file is missing"):
             other.read(4)
-        with pytest.raises(timestone.CorruptLog, match="missing"):
-            other.offset_at(log.record(5).timestamp_us)
+        assert other.offset_at(log.record(5).timestamp_us) == 4, "it may be among those that are lost"
+        assert other.offset_at(log.record(3).timestamp_us) == 3
 
 
 def ask(view: StoreView, together: threading.Barrier, found: list[timestone.LogView]) -> None:
@@ -566,7 +572,7 @@ def ask(view: StoreView, together: threading.Barrier, found: list[timestone.LogV
     found.append(view.log("a"))
 
 
-def test_threads_that_ask_for_a_log_at_once_get_the_same_view(root: Path, log: Log) -> None:
+def test_concurrent_requests_for_a_log_get_the_same_view(root: Path, log: Log) -> None:
     log.append(b"0")
     kept = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -1,58 +1,70 @@
-"""How much the next flush of a log is worth waiting for.
+"""Delay of a flush so that more appends share it (group commit).
 
-A flush costs nearly the same whatever it carries, and whoever was answered together writes again together. Without
-waiting, the first of them sets off a flush for itself alone, in which all others miss the bus: of a thousand messages
-under way, nine hundred and a hundred took turns, and each waited for two flushes. So a flush waits until half of what
-goes round has come, and the other half comes while it runs; each time no longer than the last one took, and not at all
-where little goes round (docs/decisions/0023-flush-groups.md). It knows no threads."""
+A flush costs nearly the same for one record as for a thousand, and clients that are acknowledged together publish again
+together. Without a delay, the first of them starts a flush for itself, and all others have to wait for the next one: of
+a thousand messages in flight, groups of nine hundred and of a hundred alternated, and each waited for two flushes. So
+a flush waits until half of the bytes in flight are written; the other half arrives while it runs. It never waits longer
+than the last flush took, and not at all while few bytes are in flight (docs/decisions/0023-flush-groups.md).
+
+Compare `commit_delay` of PostgreSQL. Starts no thread."""
 
 import time
 from collections.abc import Callable
 
 SMALL_BYTES = 16 * 1024
-"""Less than this going round: whoever waits does so for one of a few, and gains little."""
+"""With fewer bytes in flight a delay gains little: no delay."""
 PATIENCE_MOST_S = 0.001
+_RECENT_S = 1.0
+"""For so long, the last flush tells how busy the disk is."""
 
 
-class FlushGroups:
-    """Of one log. Called under its write lock, but for `begin` and `end`, and for what is only looked at."""
+class CommitDelay:
+    """Commit delay of one log. Called under its write lock, except for `begin`, `end` and the properties."""
 
     def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
         self._now_s = now_s
         self._began_s = 0.0
         self._took_s = 0.0
         self.awaited_bytes = 0
-        """What is written and waits for a flush."""
+        """Bytes that are written and wait for a flush."""
         self._round_bytes = 0
 
     def written(self, size_bytes: int) -> None:
-        """So much more waits for a flush."""
+        """Add bytes that wait for a flush."""
         self.awaited_bytes += size_bytes
 
     def begin(self) -> None:
-        """A flush begins."""
+        """Note the start of a flush."""
         self._began_s = self._now_s()
 
-    def end(self) -> None:
-        """It is done."""
+    def end(self) -> float:
+        """Note the end of a flush. Return how long it took."""
         self._took_s = self._now_s() - self._began_s
+        return self._took_s
+
+    def flush_s(self, *, under_way: bool) -> float:
+        """Duration so far of the flush under way; otherwise of the last one, if that has just ended."""
+        since_s = self._now_s() - self._began_s
+        if under_way:
+            return since_s
+        return self._took_s if since_s < self._took_s + _RECENT_S else 0.0
 
     def answered(self, size_bytes: int, queued_bytes: int) -> None:
-        """So much of it is durable and its writers are told; `queued_bytes` were submitted in between. Together that is
-        what goes round."""
+        """Note that `size_bytes` are durable and acknowledged, and that `queued_bytes` were submitted since. Both
+        together are the bytes in flight."""
         self.awaited_bytes -= size_bytes
         self._round_bytes = size_bytes + self.awaited_bytes + queued_bytes
 
     def failed(self) -> None:
-        """Nothing waits any more."""
+        """Forget all waiting bytes."""
         self.awaited_bytes = self._round_bytes = 0
 
     @property
     def missing_bytes(self) -> int:
-        """What should still come before a flush begins; zero or less when it may."""
+        """Bytes to wait for before a flush begins; zero or less to begin now."""
         return self._round_bytes // 2 - self.awaited_bytes if self._round_bytes >= SMALL_BYTES else 0
 
     @property
     def patience_s(self) -> float:
-        """The longest time to wait for that."""
+        """Maximum time to wait for them."""
         return min(self._took_s, PATIENCE_MOST_S)

@@ -1,47 +1,46 @@
-"""Group commit: the one thread that writes and flushes for those who do not wait on the disk themselves.
+"""Thread of a store that writes submitted batches and flushes them for group commit.
 
-While one fdatasync runs, the next batches gather; each flush serves everybody who was written before it began, and
-waits a little for those who are about to come (`FlushGroups`). A flush that nobody waits for is the flusher's, and
-writing continues. The thread sleeps without a timer while everything is durable; after a write below level `synced` it
-wakes once, `sync_interval_ms` later."""
+While one fdatasync runs, the next batches collect. A flush covers every write before its start, and is delayed briefly
+so that more appends share it (`CommitDelay`). A flush that no caller waits for runs in the thread of `Flusher`, so that
+writing continues. While everything is durable the thread sleeps without a timer; after a write below level `synced` it
+wakes once, after `sync_interval_ms`."""
 
 import logging
 import threading
 import time
 
-from timestone.commit.background_flush import Flusher
+from timestone.commit.background import Flusher
 from timestone.commit.log_commit import LogCommit
 
 _LOGGER = logging.getLogger("timestone")
 
 
 class Committer:
-    """Writes and flushes the logs of a store."""
+    """Committer thread of a store."""
 
     def __init__(self, sync_interval_ms: int) -> None:
         self._interval_s = sync_interval_ms / 1000
         self._flusher = Flusher(self.expect_sync)
-        # Callers take the lock itself: a Ctrl-C inside of the condition's own code would leave it taken permanently.
+        # Callers use the lock directly: KeyboardInterrupt inside Condition.__enter__ could leave it locked.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._to_write: dict[LogCommit, None] = {}
         self._deadlines: dict[LogCommit, float] = {}
         self._gathering: LogCommit | None = None
-        """Whose next flush waits for more."""
+        """Log whose next flush is being delayed."""
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="timestone-committer", daemon=True)
         self._thread.start()
 
     def expect_write(self, log: LogCommit) -> None:
-        """The log has submissions in its queue, or written ones that wait for a flush."""
+        """Schedule a log with queued submissions, or with written ones that wait for a flush."""
         with self._lock:
             self._to_write[log] = None
             if log is not self._gathering or not log.gathers:
                 self._changed.notify()
 
     def expect_sync(self, log: LogCommit) -> None:
-        """The log has written something nobody waits for: have it synced when the interval is over, or at
-        once when a lot has gathered."""
+        """Schedule a flush that no caller waits for: after the sync interval, or at once if much is unflushed."""
         if log in self._deadlines and not log.sync_wanted:
             return
         with self._lock:
@@ -51,7 +50,7 @@ class Committer:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Finish what is queued and end both threads."""
+        """Write and flush everything queued and end both threads."""
         with self._lock:
             self._stopping = True
             self._changed.notify()
@@ -74,8 +73,7 @@ class Committer:
                 try:
                     self._serve(log, flush=log in due, alone=len(logs) == 1)
                 except Exception:
-                    # What failed was told to whoever submitted it; the other logs of the store are still
-                    # served.
+                    # The submissions have the error; the other logs of the store are still served.
                     _LOGGER.exception("%s: the committer could not serve it", log.log)
 
     def _serve(self, log: LogCommit, *, flush: bool, alone: bool) -> None:
@@ -83,10 +81,10 @@ class Committer:
         if alone and log.awaited:
             self._gather(log)
         if log.awaited or log.sync_overdue:
-            # The second: the disk takes less than comes. Waiting bounds what is written and not durable.
+            # sync_overdue: the disk is slower than the appends. Waiting here bounds the unflushed bytes.
             log.sync_queued()
             if alone:
-                # Now already, so that who was answered wakes this thread once, and not with its first message.
+                # Delay now, so that acknowledged clients wake this thread once instead of with their first message.
                 self._gather(log)
         elif flush or log.sync_wanted:
             self._flusher.expect(log)
@@ -94,7 +92,7 @@ class Committer:
             self.expect_sync(log)
 
     def _gather(self, log: LogCommit) -> None:
-        """Wait for what the next flush of a log should carry, but not while another log has something to write."""
+        """Wait for bytes that the next flush of a log should include, unless another log has something to write."""
         with self._lock:
             if log.gathers and not self._stopping and not self._to_write.keys() - {log}:
                 self._gathering = log

@@ -1,47 +1,49 @@
-"""Group commit of one log: who waits for a write or a flush, and the flush that serves all who came before it.
+"""Group commit of one log: appends that wait for a write or a flush, and the flush that they share.
 
-Locks, always taken in this order: `sync_lock` (one flush at a time), then `LogEnd.lock` (one writer at a time). While
-one flush runs, the next batches gather; see `timestone.commit.committer` for the thread that works for callers that
-do not wait themselves."""
+Locks, always taken in this order: `_seal_lock` (one seal at a time), `sync_lock` (one flush), `LogEnd.lock` (one
+writer). While one flush runs, the next batches collect; `timestone.commit.committer` has the thread for callers that do
+not wait."""
 
 import collections
 import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from timestone.commit.commit_delay import FlushGroups
+from timestone.commit.commit_delay import CommitDelay
 from timestone.commit.submission import Submission
 from timestone.commit.submission_queue import SubmissionQueue
 from timestone.config import Ack, StoreConfig
 from timestone.errors import LogFailed, StoreClosed
 from timestone.format.topics import TopicDictionary
-from timestone.writing.log_end import LogEnd, Remains
-from timestone.writing.write_batch import Draft
+from timestone.metrics.histogram import Histogram
+from timestone.writing.log_end import INTERRUPTED, LogEnd, OpenFiles
+from timestone.writing.write_batch import WriteBatch
 
-_INTERRUPTED = "interrupted in the middle of a write"
+_SYNCED = Ack.SYNCED
+"""Used for each append: access to a global name is faster than access to a member of an enumeration."""
 _SMALL_FLUSH_BYTES = 1024 * 1024
-"""A write beside a flush of at most this much takes as long as alone."""
+"""A write is not slowed down by a concurrent flush of at most this size."""
 
 
 class CommitThread(Protocol):
-    """The thread that writes and flushes later. Implemented by `Committer`."""
+    """Thread that writes and flushes later. Implemented by `Committer`."""
 
     def expect_write(self, log: "LogCommit") -> None: ...
     def expect_sync(self, log: "LogCommit") -> None: ...
 
 
 class SealEvents(Protocol):
-    """What happens to segments, called by the thread that seals. Implemented by `timestone.log.Log`."""
+    """Callbacks of the sealing thread. Implemented by `timestone.log.Log`."""
 
     def segment_sealing(self) -> None:
-        """A segment takes no more records and is about to be sealed."""
+        """Called before a rolled segment is sealed."""
 
     def segment_sealed(self) -> None:
-        """A segment has been sealed."""
+        """Called after a segment was sealed."""
 
 
 class LogCommit:
-    """Appends to one log, to the level its callers ask for. Any thread may call."""
+    """Appends to one log at the ack level that the caller asks for. Thread-safe."""
 
     def __init__(
         self,
@@ -55,10 +57,13 @@ class LogCommit:
     ) -> None:
         """log: the name of its folder."""
         self.log = log
+        self._seal_lock = threading.Lock()
         self.sync_lock = threading.Lock()
-        self.delay = FlushGroups()
+        self.delay = CommitDelay()
+        self.flushes = Histogram()
+        """Durations of the flushes of segments."""
         self._end = end
-        self._appender = end.appender
+        self._active_segment = end.active_segment
         self._topics = topics
         self._config = config
         self._committer = committer
@@ -66,41 +71,44 @@ class LogCommit:
         self._queue = SubmissionQueue(log, config.queue_bytes)
         self._unsynced: collections.deque[Submission] = collections.deque()
         self._flush_bytes = 0
-        """What the running flush carries, or the last one did."""
+        """Bytes in the running flush or, between flushes, in the last one."""
 
     # Appending.
 
-    def append(self, draft: Draft, level: Ack) -> int:
+    def append(self, write_batch: WriteBatch, level: Ack) -> int:
         """Append in the caller's thread and return the first offset, once it is written or synced."""
-        if self._appender.unsynced_bytes >= self._config.queue_bytes:
-            # The disk takes less than is appended: waiting for it bounds what is in memory until it is durable.
-            self.sync_to(self._end.end_offset)
-        with self._end.lock:
-            self._write_queued_locked()
-            first = self._end.write_locked(draft)
-        if level is Ack.SYNCED:
-            self.sync_to(first + draft.count)
+        end = self._end
+        if self._active_segment.unsynced_bytes >= self._config.queue_bytes:
+            # The disk is slower than the appends: wait, to bound the bytes held in memory until they are durable.
+            self.sync_to(end.end_offset)
+        with end.lock:
+            if self._queue.queued_bytes:
+                self._write_queued_locked()
+            first = end.write_locked(write_batch)
+        if level is _SYNCED:
+            self.sync_to(first + write_batch.count)
         else:
             self._committer.expect_sync(self)
         return first
 
-    def append_inline(self, draft: Draft) -> int | None:
-        """Append at level `written` in the caller's thread if that probably does not wait; None otherwise."""
+    def append_inline(self, write_batch: WriteBatch) -> int | None:
+        """Append at level `written` in the caller's thread, if that is unlikely to block; return None otherwise."""
         if not self._end.lock.acquire(False):  # by keyword it takes longer
             return None
         try:
-            # While a flush is under way nothing: it may carry a lot, because no caller waits for it.
-            first = None if self.sync_lock.locked() else self._write_inline_locked(draft)
+            first = self._write_inline_locked(write_batch)
         finally:
             self._end.lock.release()
         if first is not None:
             self._committer.expect_sync(self)
         return first
 
-    def submit(self, draft: Draft, ack: Ack, done: Callable[[Submission], None] | None) -> Submission:
-        """Take a draft without waiting for the disk. Raises QueueFull, LogFailed, StoreClosed."""
+    def submit(
+        self, write_batch: WriteBatch, ack: Ack, done: Callable[[Submission], None] | None
+    ) -> Submission:
+        """Take a batch without waiting for the disk. Raises QueueFull, LogFailed, StoreClosed."""
         self._end.check_appendable()
-        submission = Submission(draft, ack, done)
+        submission = Submission(write_batch, ack, done)
         if ack is not Ack.SYNCED or not self._submit_inline(submission):
             self._queue.put(submission)
         self._committer.expect_write(self)
@@ -110,8 +118,13 @@ class LogCommit:
 
     @property
     def queued_bytes(self) -> int:
-        """What was submitted and is not written yet, as memory."""
+        """Memory of the submissions that are not written yet."""
         return self._queue.queued_bytes
+
+    @property
+    def flush_s(self) -> float:
+        """Return the duration of the flush under way, or of one that has just ended; 0 while the disk is idle."""
+        return self.delay.flush_s(under_way=self.sync_lock.locked())
 
     def sync(self) -> None:
         """Write what was submitted and make everything durable. Raises LogFailed, StoreClosed, OSError."""
@@ -141,46 +154,56 @@ class LogCommit:
 
     @property
     def gathers(self) -> bool:
-        """The next flush is worth delaying: more is about to come (`FlushGroups`)."""
+        """The next flush is worth delaying: more is about to come (`CommitDelay`)."""
         return self._queue.queued_bytes < self.delay.missing_bytes
 
     @property
     def sync_wanted(self) -> bool:
         """A submission waits for a flush, or enough is unsynced."""
-        return bool(self._unsynced) or self._appender.unsynced_bytes >= self._config.sync_interval_bytes
+        return bool(self._unsynced) or self._active_segment.unsynced_bytes >= self._config.sync_interval_bytes
 
     @property
     def sync_overdue(self) -> bool:
-        """So much was written since the last flush began that the next one should have begun long ago."""
-        return self._appender.unsynced_bytes >= 2 * self._config.sync_interval_bytes
+        """Return whether so much was written since the last flush began that the next one is overdue."""
+        return self._active_segment.unsynced_bytes >= 2 * self._config.sync_interval_bytes
 
     @property
     def dirty(self) -> bool:
         """Something written is not yet durable."""
-        return self._appender.synced_offset < self._end.end_offset and self._end.failure is None
+        return self._active_segment.synced_offset < self._end.end_offset and self._end.failure is None
 
     def seal_rolled(self) -> None:
         """Seal the segments that an earlier process left, and those that were rolled. Raises OSError, and can be called
         again."""
         if not self._end.has_ended:
             self.settle()
-        while self._end.failure is None and (writer := self._appender.oldest_rolled()) is not None:
+        while self._seal_next():
+            pass
+
+    def _seal_next(self) -> bool:
+        """Seal the oldest rolled segment; return False if there is none. Other callers wait: they would seal the same
+        one, whose files are then closed."""
+        with self._seal_lock:
+            writer = self._active_segment.oldest_rolled()
+            if self._end.failure is not None or writer is None:
+                return False
             with self.sync_lock:
-                if self._appender.synced_offset < writer.end_offset:
+                if self._active_segment.synced_offset < writer.end_offset:
                     self._flush()
-            if writer is not self._appender.oldest_rolled():
-                continue  # its flush failed, and another segment has its records now
-            trailer = self._appender.seal(writer)
+            if writer is not self._active_segment.oldest_rolled():
+                return True  # its flush failed, and another segment has its records now
+            trailer = self._active_segment.seal(writer)
             self._events.segment_sealing()
             with self._end.lock:
-                self._appender.replace_sealed(writer, trailer)
+                self._active_segment.replace_sealed(writer, trailer)
             writer.close()
-            self._events.segment_sealed()
+        self._events.segment_sealed()
+        return True
 
     # Ending.
 
     def close(self, closed: StoreClosed) -> None:
-        """Write and sync what was submitted, and take no more."""
+        """Write and flush all submissions, and refuse further ones."""
         try:
             if self._end.failure is None:
                 self.write_queued()
@@ -191,8 +214,8 @@ class LogCommit:
                 self._end.close_locked(closed)
                 self.fail_waiting(closed)
 
-    def delete(self, note: Callable[[], None], deleted: StoreClosed) -> Remains:
-        """Take no more once `note` has returned; if it raises, nothing has happened."""
+    def delete(self, note: Callable[[], None], deleted: StoreClosed) -> OpenFiles:
+        """Refuse further appends once `note` has returned; if it raises, nothing has changed."""
         with self.sync_lock, self._end.lock:
             self._end.check_open()
             note()
@@ -201,11 +224,12 @@ class LogCommit:
         return remains
 
     def abandon(self) -> None:
-        """Forget a lock that a thread may have held that a forked child does not have."""
+        """Replace the locks in a forked child, where a missing thread may hold them."""
+        self._seal_lock = threading.Lock()
         self.sync_lock = threading.Lock()
 
     def fail_waiting(self, error: Exception) -> None:
-        """Nothing that waits will be written or flushed."""
+        """Resolve every waiting submission with an error."""
         while self._unsynced:
             self._unsynced.popleft().resolve(error)
         self.delay.failed()
@@ -213,16 +237,24 @@ class LogCommit:
 
     # Writing, under the write lock.
 
-    def _write_inline_locked(self, draft: Draft) -> int | None:
-        return None if self._queue.queued_bytes else self._end.write_inline_locked(draft)
+    def _write_inline_locked(self, write_batch: WriteBatch) -> int | None:
+        """Write a small batch, also during a small flush; None if that might wait."""
+        flush_bytes = self._flush_bytes if self.sync_lock.locked() else 0
+        if (
+            flush_bytes > _SMALL_FLUSH_BYTES
+            or self.delay.awaited_bytes > _SMALL_FLUSH_BYTES
+            or self._queue.queued_bytes
+        ):
+            return None
+        return self._end.write_inline_locked(write_batch)
 
     def _submit_inline(self, submission: Submission) -> bool:
-        """Write what is to be flushed in the caller's thread, as `append_inline` does, but also beside a small flush.
-        False: nothing has happened. An error goes to the submission."""
+        """Write a submission at level `synced` in the caller's thread, as `append_inline`. Return False if nothing
+        happened. An error is set in the submission."""
         if not self._end.lock.acquire(False):
             return False
         try:
-            first = None if self._is_behind else self._write_inline_locked(submission.draft)
+            first = self._write_inline_locked(submission.write_batch)
             if first is None:
                 return False
             self._written_locked(submission, first)
@@ -235,24 +267,20 @@ class LogCommit:
         submission.resolve(failure)
         return True
 
-    @property
-    def _is_behind(self) -> bool:
-        """A write might wait for what is being flushed, or too much waits for that flush."""
-        flush_bytes = self._flush_bytes if self.sync_lock.locked() else 0
-        return max(flush_bytes, self.delay.awaited_bytes) > _SMALL_FLUSH_BYTES
-
     def _write_queued_locked(self) -> None:
-        """Write what was submitted: neighbours together, one system call for records and one for entries."""
+        """Write all submissions in groups, each with one system call for records and one for entries."""
         for group in self._queue.groups():
             first = None
             try:
-                first = self._end.write_locked(Draft.joined([submission.draft for submission in group]))
+                first = self._end.write_locked(
+                    WriteBatch.joined([submission.write_batch for submission in group])
+                )
                 self._written_group_locked(group, first)
             except BaseException as error:
-                if first is not None:  # Ctrl-C between two submissions
+                if first is not None:  # KeyboardInterrupt between two submissions
                     self._written_group_locked(group, first)
                     raise
-                failure = error if isinstance(error, Exception) else InterruptedError(_INTERRUPTED)
+                failure = error if isinstance(error, Exception) else InterruptedError(INTERRUPTED)
                 for submission in group:
                     submission.resolve(failure)
                 if not isinstance(error, Exception):
@@ -264,43 +292,43 @@ class LogCommit:
             first = submission.offsets.stop
 
     def _written_locked(self, submission: Submission, first: int) -> None:
-        """Note that a submission is written. Called twice, nothing changes."""
+        """Note that a submission is written. Idempotent."""
         if submission.ack is Ack.SYNCED and not submission.offsets:
             self._unsynced.append(submission)
             self.delay.written(submission.memory_bytes)
-        submission.offsets = range(first, first + submission.draft.count)
+        submission.offsets = range(first, first + submission.write_batch.count)
         if submission.ack is not Ack.SYNCED:
             submission.resolve()
 
     # Flushing.
 
     def sync_to(self, end_offset: int) -> None:
-        """Return once everything below `end_offset` is durable. One flush serves all that came before it began."""
-        while self._appender.synced_offset < end_offset:
+        """Return when everything below `end_offset` is durable. A flush covers every write before its start."""
+        while self._active_segment.synced_offset < end_offset:
             with self.sync_lock:
-                if self._appender.synced_offset >= end_offset:
+                if self._active_segment.synced_offset >= end_offset:
                     break
                 self._end.check_appendable()
                 self._flush()
         self._resolve_synced()
 
     def settle(self) -> None:
-        """Flush and seal what an earlier process has left. Raises LogFailed, OSError."""
+        """Flush and seal segments that an earlier process left unclosed. Raises LogFailed, OSError."""
         if self._end.settle():
             self._events.segment_sealed()
 
     def _flush(self) -> None:
-        """Make everything written durable, under the sync lock but not the write lock: appends continue while the disk
-        works, and meet in the next flush. Raises LogFailed; OSError for what an earlier process has left."""
+        """Make everything written durable, holding the sync lock but not the write lock, so that appends continue and
+        share the next flush. Raises LogFailed; OSError for deferred seals."""
         self.settle()
         try:
             with self._end.lock:
-                self._flush_bytes = self._appender.unsynced_bytes
+                self._flush_bytes = self._active_segment.unsynced_bytes
                 end_offset, marks = self._end.begin_flush_locked()
             self._topics.sync()
             self.delay.begin()
-            self._appender.flush(marks)
-            self.delay.end()
+            self._active_segment.flush(marks)
+            self.flushes.observe(int(self.delay.end() * 1e9))
             with self._end.lock:
                 self._end.end_flush_locked(end_offset, marks)
         except OSError as error:
@@ -311,7 +339,7 @@ class LogCommit:
         synced: list[Submission] = []
         try:
             with self._end.lock:
-                while self._unsynced and self._unsynced[0].offsets.stop <= self._appender.synced_offset:
+                while self._unsynced and self._unsynced[0].offsets.stop <= self._active_segment.synced_offset:
                     synced.append(self._unsynced[0])
                     self._unsynced.popleft()
                 if synced:
@@ -319,7 +347,7 @@ class LogCommit:
                     self.delay.answered(answered_bytes, self._queue.queued_bytes)
             for submission in synced:
                 submission.resolve()
-        except BaseException:  # Ctrl-C between two submissions
+        except BaseException:  # KeyboardInterrupt between two submissions
             for submission in synced:
                 submission.resolve()
             raise

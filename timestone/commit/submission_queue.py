@@ -1,7 +1,7 @@
-"""What was submitted to a log and is not written yet: in order, and bounded.
+"""Bounded queue of the submissions of a log that are not written yet, in order.
 
-An event loop hands drafts over without waiting for anything, so a disk that is slower than the network would fill
-the memory. Beyond the bound nothing is taken: the caller decides what that means for its clients."""
+An event loop submits batches without waiting, so a disk slower than the network would fill the memory. Above the limit
+`put` raises QueueFull, and the caller decides what that means for its clients."""
 
 import threading
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from timestone.commit.submission import Submission
 from timestone.errors import QueueFull
 
 _COMBINED_BYTES = 8 * 1024 * 1024
-"""Drafts that wait together are written together up to this size: more would only delay the first of them."""
+"""Maximum size of batches that are written together: more would only delay the first."""
 
 
 class SubmissionQueue:
-    """The queue of one log. `put` may be called by any thread; one at a time takes out and settles."""
+    """Queue of one log. Any thread may call `put`; one thread at a time takes submissions out."""
 
     def __init__(self, log: str, limit_bytes: int) -> None:
         self._log = log
@@ -22,10 +22,10 @@ class SubmissionQueue:
         self._waiting: list[Submission] = []
         self._lock = threading.Lock()
         self.queued_bytes = 0
-        """What waits or is just being written, as memory."""
+        """Memory of the submissions that wait or are being written."""
 
     def put(self, submission: Submission) -> None:
-        """Take a submission in. Raises QueueFull; regardless of its size, one is taken while there is no other."""
+        """Add a submission. Raises QueueFull; an empty queue takes a submission of any size."""
         size_bytes = submission.memory_bytes
         with self._lock:
             if self.queued_bytes and self.queued_bytes + size_bytes > self._limit_bytes:
@@ -34,12 +34,11 @@ class SubmissionQueue:
             self._waiting.append(submission)
 
     def groups(self) -> Iterator[list[Submission]]:
-        """Take out everything that waits, neighbours together; a group counts as queued until the next is asked
-        for."""
+        """Take out all submissions in groups. A group counts as queued until the next one is requested."""
         while self._waiting:
             group = self._front()
             memory_bytes = sum(submission.memory_bytes for submission in group)
-            # Nothing is taken out before it is dealt with, and then all at once: Ctrl-C may come at any call.
+            # A group is removed after it was written, and at once: KeyboardInterrupt may come at any call.
             try:
                 yield group
             finally:
@@ -51,13 +50,13 @@ class SubmissionQueue:
         group, size_bytes = [], 0
         for submission in self._waiting:
             group.append(submission)
-            size_bytes += submission.draft.size_bytes
+            size_bytes += submission.write_batch.size_bytes
             if size_bytes >= _COMBINED_BYTES:
                 break
         return group
 
     def fail(self, error: Exception) -> None:
-        """Nothing of what waits will ever be written."""
+        """Resolve all waiting submissions with an error."""
         for group in self.groups():
             for submission in group:
                 submission.resolve(error)

@@ -1,6 +1,6 @@
 """The compression dictionaries of a log: files in its folder, numbered from 1, written once and never removed.
 
-A segment that was compressed with one cannot be read without it, whatever has become of the log meanwhile: so the
+A segment that was compressed with one cannot be read without it, so the
 file is durable before the first segment that uses it is made, holds the dictionary twice, each copy with a checksum
 of its own, and stays. A new one is a new number.
 
@@ -20,7 +20,7 @@ from timestone.kernel.crc import crc32c
 
 FORMAT_VERSION = 1
 DICTIONARY_BYTES_MAX = 1 << 20
-"""The most that is believed of a file."""
+"""Maximum accepted size of a dictionary."""
 _MAGIC = b"TSTDICTI"
 _HEADER = struct.Struct("<8sIIQI")
 _CRC = struct.Struct("<I")
@@ -30,14 +30,14 @@ assert _HEADER.size == 28
 
 
 def encode_dictionary(log_id: int, number: int, content: bytes) -> bytes:
-    """The whole file."""
+    """Return the whole file."""
     fixed = _HEADER.pack(_MAGIC, FORMAT_VERSION, number, log_id, len(content))
     half = fixed + _CRC.pack(crc32c(content, crc32c(fixed))) + content
     return half.ljust(-(-len(half) // _ALIGNED_BYTES) * _ALIGNED_BYTES, b"\0") * 2
 
 
 def decode_half(data: bytes, path: Path, log_id: int, number: int) -> bytes | None:
-    """The dictionary in one half of a file; None when that does not hold. Raises UnsupportedFormat."""
+    """Decode the dictionary in one half of a file; None if it is damaged. Raises UnsupportedFormat."""
     if len(data) < _HEAD_BYTES:
         return None
     magic, version, found_number, found_id, length = _HEADER.unpack_from(data)
@@ -52,19 +52,19 @@ def decode_half(data: bytes, path: Path, log_id: int, number: int) -> bytes | No
 
 
 def write_dictionary(files: Files, folder: Path, log_id: int, number: int, content: bytes) -> None:
-    """Make a dictionary durable under its number. Raises OSError; there is no such dictionary then."""
+    """Write a dictionary under its number, durably. Raises OSError without leaving a file."""
     path = names.dictionary_path(folder, number)
     temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
     if temporary.name in files.names(folder):
-        files.unlink(temporary)  # what an earlier try has left
+        files.unlink(temporary)  # of an earlier try
     files.write_file(temporary, encode_dictionary(log_id, number, content))
     files.rename(temporary, path)
     files.sync_directory(folder)
 
 
 def read_dictionary(files: Files, folder: Path, log_id: int, number: int) -> tuple[bytes | None, str]:
-    """A dictionary, and what is wrong with its file: both copies damaged or no file (then there is none), or one of
-    them damaged (empty if nothing is). Raises UnsupportedFormat, OSError."""
+    """Return a dictionary and what is wrong with its file: empty if nothing; with None if both copies are damaged or
+    the file is missing. Raises UnsupportedFormat, OSError."""
     path = names.dictionary_path(folder, number)
     try:
         data = files.read_file(path)
@@ -79,6 +79,6 @@ def read_dictionary(files: Files, folder: Path, log_id: int, number: int) -> tup
 
 
 def dictionary_numbers(files: Files, folder: Path) -> list[int]:
-    """The dictionaries that there are, sorted. Raises OSError."""
+    """Return the numbers of the existing dictionaries, sorted. Raises OSError."""
     found = (names.parse_dictionary(name) for name in files.names(folder))
     return sorted(number for number in found if number is not None)

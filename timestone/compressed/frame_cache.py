@@ -1,5 +1,5 @@
-"""What all readers of compressed segments in a store share: recently decoded frames, within a bound, and one decoder
-for each dictionary. It knows no format."""
+"""Cache shared by all readers of compressed segments of a store: recently decoded frames up to a limit, and one
+decoder for each dictionary. Knows no file format."""
 
 import itertools
 import threading
@@ -13,26 +13,26 @@ from timestone.compressed.zstd import FrameDecoder
 from timestone.disk.files import Files
 
 CACHED_BYTES = 8 << 20
-"""The most decoded frames in memory: 32 of the usual size, for as many readers in different places."""
+"""Maximum bytes of decoded frames: 32 of the usual size, for as many readers at different positions."""
 _owners = itertools.count(1)
 
 
 def new_owner() -> int:
-    """A number for one open file, so that its frames are told from those of all others."""
+    """Return a new key for an open file, which separates its frames from those of others."""
     return next(_owners)
 
 
 class MissingDictionary(ValueError):
-    """The dictionary of a segment is not there or damaged: none of its frames can be decoded."""
+    """The dictionary of a segment is missing or damaged, so none of its frames can be decoded."""
 
 
 class DecodedFrames:
-    """The least recently used frames make room. Thread-safe."""
+    """Least-recently-used cache of frames. Thread-safe."""
 
     def __init__(
         self, limit_bytes: int = CACHED_BYTES, hold: Callable[[int], None] = lambda more_bytes: None
     ) -> None:
-        """hold: told of each change of the bytes in memory, by whoever has a budget for them."""
+        """hold: called with each change of the bytes in memory, for an overall memory budget."""
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self._hold = hold
@@ -42,7 +42,7 @@ class DecodedFrames:
         self._lock = threading.Lock()
 
     def get(self, owner: int, number: int) -> bytes | None:
-        """A frame that is in memory."""
+        """Return a cached frame; None if it is not in memory."""
         with self._lock:
             raw = self._frames.get((owner, number))
             if raw is not None:
@@ -50,7 +50,7 @@ class DecodedFrames:
             return raw
 
     def put(self, owner: int, number: int, raw: bytes) -> None:
-        """Keep a frame, if it fits at all."""
+        """Cache a frame, if it fits at all."""
         if len(raw) > self.limit_bytes:
             return
         with self._lock:
@@ -62,16 +62,15 @@ class DecodedFrames:
         self._hold(change)
 
     def clear(self) -> None:
-        """Forget all frames."""
+        """Drop all frames."""
         with self._lock:
             change, self.used_bytes = -self.used_bytes, 0
             self._frames.clear()
         self._hold(change)
 
     def decoder(self, files: Files, folder: Path, log_id: int, dictionary: int) -> FrameDecoder:
-        """The decoder for frames made with a dictionary; 0 for none.
-
-        Raises MissingDictionary, UnsupportedFormat, OSError."""
+        """Return the decoder for frames made with a dictionary; 0 for none. Raises MissingDictionary,
+        UnsupportedFormat, OSError."""
         if dictionary == 0:
             return self._plain
         decoder = self._decoders.get((folder, dictionary))

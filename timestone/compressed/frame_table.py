@@ -34,9 +34,9 @@ from timestone.kernel.crc import crc32c
 
 FORMAT_VERSION = 1
 FRAME_BYTES = 256 * KIB
-"""Raw bytes of a frame: what one record costs to read. Larger ones compress little better."""
+"""Raw bytes of a frame: the cost of reading one record. Larger frames compress little better."""
 FRAME_BYTES_MIN, FRAME_BYTES_MAX = KIB, 16 * MIB
-"""What is believed of a file."""
+"""Accepted sizes in a file."""
 TAG_BYTES = 60
 
 _TAG = struct.Struct("<II4sIQQIIIIII")
@@ -49,22 +49,22 @@ _SCAN_BYTES = 1 << 20
 assert _TAG.size == TAG_BYTES - 4
 
 Read = Callable[[int, int], bytes]
-"""Reads so many bytes from a position of a file on; short at its end."""
+"""Read bytes by position and length; fewer at the end of the file."""
 
 
 class DamagedTable(ValueError):
-    """The seek table does not hold; the tags have to do."""
+    """The seek table is damaged; frames can still be found by their tags."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameTag:
-    """Says of the frame behind it whose it is and which."""
+    """Tag before a frame: its log, segment and number."""
 
     log_id: int
     base_offset: int
     number: int
     frame_bytes: int
-    """Raw bytes of each frame of the file but the last."""
+    """Raw bytes of each frame of the file except the last."""
     raw_bytes: int
     stored_bytes: int
     stored_crc: int
@@ -72,12 +72,12 @@ class FrameTag:
 
     @property
     def raw_end(self) -> int:
-        """Where the frame's bytes end in the segment."""
+        """Return the end position of the frame in the segment."""
         return self.number * self.frame_bytes + self.raw_bytes
 
     @property
     def is_plausible(self) -> bool:
-        """Within the bounds of what may be allocated for it."""
+        """Return whether its sizes are within the limits for allocation."""
         sizes = (
             FRAME_BYTES_MIN <= self.frame_bytes <= FRAME_BYTES_MAX and 0 < self.raw_bytes <= self.frame_bytes
         )
@@ -100,7 +100,7 @@ class FrameTag:
 
     @classmethod
     def decode(cls, data: Data) -> Self | None:
-        """The tag at the front of `data`, or None when there is none that holds."""
+        """Decode the tag at the front of `data`; None if there is no valid one."""
         if len(data) < TAG_BYTES or bytes(data[: len(_TAG_START)]) != _TAG_START:
             return None
         if _CRC.unpack_from(data, TAG_BYTES - 4)[0] != crc32c(data[: TAG_BYTES - 4]):
@@ -112,28 +112,28 @@ class FrameTag:
 
 @dataclass(frozen=True, slots=True)
 class FrameTable:
-    """Where the frames of a file lie: frame n holds the raw bytes from n times `frame_bytes` on."""
+    """Positions of the frames of a file. Frame n holds the raw bytes from n * `frame_bytes` on."""
 
     frame_bytes: int
     raw_bytes: int
-    """Of all frames together; those that were not found included."""
+    """Raw bytes of all frames, missing ones included."""
     positions: npt.NDArray[np.int64]
-    """Of each frame's tag in the file."""
+    """Position of the tag of each frame in the file."""
     sizes: npt.NDArray[np.int64]
-    """Of tag and frame in the file; 0 for a frame that was not found."""
+    """Size of tag and frame in the file; 0 for a missing frame."""
 
     def raw_bytes_of(self, number: int) -> int:
-        """How many bytes a frame decodes to."""
+        """Return the decoded size of a frame."""
         return min(self.frame_bytes, self.raw_bytes - number * self.frame_bytes)
 
 
 def frame_count(raw_bytes: int, frame_bytes: int) -> int:
-    """How many frames so many bytes make."""
+    """Return the number of frames for `raw_bytes`."""
     return -(-raw_bytes // frame_bytes)
 
 
 def encode_table(tags: Sequence[FrameTag]) -> bytes:
-    """The seek table behind the frames of these tags."""
+    """Encode the seek table for the frames of these tags."""
     rows = np.zeros(2 * len(tags), dtype=_ROW)
     rows["file_bytes"][0::2] = TAG_BYTES
     rows["file_bytes"][1::2] = [tag.stored_bytes for tag in tags]
@@ -143,12 +143,12 @@ def encode_table(tags: Sequence[FrameTag]) -> bytes:
 
 
 def table_bytes(count: int) -> int:
-    """The size of the seek table of so many frames."""
+    """Return the size of the seek table of `count` frames."""
     return _TABLE_HEAD.size + 2 * count * _ROW.itemsize + _TABLE_FOOT.size
 
 
 def decode_table(data: bytes, *, frame_bytes: int, raw_bytes: int, file_bytes: int) -> FrameTable:
-    """The table from its bytes and what else is known of the file. Raises DamagedTable."""
+    """Decode the seek table. Raises DamagedTable."""
     count = frame_count(raw_bytes, frame_bytes)
     if len(data) != table_bytes(count):
         raise DamagedTable(f"{len(data)} bytes instead of {table_bytes(count)}")
@@ -160,25 +160,24 @@ def decode_table(data: bytes, *, frame_bytes: int, raw_bytes: int, file_bytes: i
     ends = np.cumsum(sizes)
     frame = (*_TABLE_HEAD.unpack_from(data), *_TABLE_FOOT.unpack_from(data, len(data) - _TABLE_FOOT.size))
     if frame != (_TABLE_MAGIC, len(data) - _TABLE_HEAD.size, 2 * count, 0, _SEEKABLE_MAGIC):
-        raise DamagedTable("it is no seek table")
+        raise DamagedTable("it is not a seek table")
     if (rows["file_bytes"][0::2] != TAG_BYTES).any() or (rows["raw_bytes"] != raw).any():
-        raise DamagedTable("its rows are not those of our frames")
+        raise DamagedTable("its rows do not fit the frames")
     if ends[-1] + len(data) != file_bytes:
         raise DamagedTable(f"its frames take {ends[-1]} of {file_bytes} bytes")
     return FrameTable(frame_bytes, raw_bytes, ends - sizes, sizes)
 
 
 def is_framed(start: bytes) -> bool:
-    """Is this the beginning of a compressed segment file? (Of one whose first tag is whole.)"""
+    """Return whether this is the start of a compressed segment file, if its first tag is intact."""
     return FrameTag.decode(start) is not None
 
 
 def walk(
     read: Read, file_bytes: int, *, log_id: int, base_offset: int, raw_bytes: int = 0
 ) -> tuple[FrameTable, list[FrameTag]]:
-    """Find the frames of a file by their tags, without the seek table: the table, and the tags that were found.
-
-    raw_bytes: how many there are, if that is known from elsewhere."""
+    """Find the frames of a file by their tags. Return the table and the tags found. raw_bytes: total raw size, if
+    known."""
     found: list[tuple[int, FrameTag]] = []
     at = 0
     while at + TAG_BYTES <= file_bytes:
@@ -200,7 +199,7 @@ def walk(
 
 
 def _next_start(read: Read, at: int, file_bytes: int) -> int:
-    """Where something that begins like a tag lies, from a position on; the end of the file when nowhere."""
+    """Return the next position that looks like a tag; the end of the file if there is none."""
     while at < file_bytes:
         piece = read(at, _SCAN_BYTES + len(_TAG_START))
         found = piece.find(_TAG_START)

@@ -1,8 +1,8 @@
-"""The bytes of a segment's records, read from its compressed file by their positions in the segment.
+"""Bytes of the records of a segment, read from its compressed file by position in the segment.
 
-What belongs here: which frames a range needs, and what stands for one that does not decode: as much of it as comes
-out, then zeros, which match no record's checksum. So a damaged frame costs the records in it, and whoever reads finds
-out as with any other damage. It knows no records."""
+Decides which frames a range needs. A frame that does not decode is replaced by its decodable prefix and zeros, which
+match no checksum of a record: a damaged frame costs its own records, and readers detect it like any other damage.
+Knows no records."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ from timestone.index import FrameLayout
 from timestone.kernel.crc import crc32c
 
 _AHEAD = 16
-"""The most frames fetched by one read of the file: 4 MiB raw."""
+"""Maximum frames fetched by one read of the file: 4 MiB raw."""
 
 
 @dataclass(frozen=True, slots=True)
 class FramedFile:
-    """A compressed segment file, and how to read it."""
+    """Compressed segment file with its read function."""
 
     read: Read
     file_bytes: int
@@ -40,7 +40,7 @@ class FramedFile:
 
 
 class FramedBytes:
-    """The raw bytes behind a compressed file. Any thread may read if `read` of the file may."""
+    """Raw bytes of a compressed file. Thread-safe if `read` of the file is."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class FramedBytes:
         decoder: FrameDecoder | None,
         frames: DecodedFrames,
     ) -> None:
-        """decoder: None when there is none; then every frame is damaged."""
+        """decoder: None if the dictionary is missing; every frame is damaged then."""
         self.table = table
         self.layout = layout
         self.damage: dict[int, str] = {}
-        """What is wrong with frames, by number, as far as they were read. Also where it costs no record."""
+        """Damage of the frames read so far, by number, including damage that affects no record."""
         self._file = file
         self._decoder = decoder
         self._frames = frames
@@ -62,11 +62,12 @@ class FramedBytes:
 
     @property
     def size_bytes(self) -> int:
-        """Positions below it are in the file, or once were."""
+        """Return the end of the positions that the file holds or once held."""
         return self.table.raw_bytes
 
     def read(self, position: int, length_bytes: int) -> bytes:
-        """The bytes from a position on, short at the end, with zeros for those that do not decode. Raises OSError."""
+        """Return bytes from a position, fewer at the end, with zeros for those that cannot be decoded. Raises
+        OSError."""
         end = min(position + length_bytes, self.size_bytes)
         if position >= end:
             return b""
@@ -79,11 +80,11 @@ class FramedBytes:
 
     @property
     def is_decodable(self) -> bool:
-        """Is the dictionary there, if there has to be one?"""
+        """Return whether the dictionary is available, if one is needed."""
         return self._decoder is not None
 
     def damage_in(self, position: int, length_bytes: int) -> str:
-        """What is wrong with a frame of these bytes, if they were read and something is; else empty."""
+        """Return the damage found in a frame of these bytes; empty if none is known."""
         size = self.table.frame_bytes
         for number in range(position // size, (position + length_bytes - 1) // size + 1):
             if reason := self.damage.get(number):
@@ -91,7 +92,7 @@ class FramedBytes:
         return ""
 
     def _raw(self, first: int, last: int) -> Iterator[bytes]:
-        """The frames [first, last] decoded; neighbours are fetched together."""
+        """Yield the frames [first, last] decoded; neighbours are fetched together."""
         positions, sizes = self.table.positions, self.table.sizes
         block, start = b"", 0
         for number in range(first, last + 1):
@@ -105,7 +106,7 @@ class FramedBytes:
                 raw = self._decoded(
                     number, memoryview(block)[at - start :][:size] if size else memoryview(b"")
                 )
-                if number == last:  # the next read of a reader in order begins there
+                if number == last:  # a sequential reader begins its next read there
                     self._frames.put(self._owner, number, raw)
             yield raw
 
@@ -126,7 +127,7 @@ class FramedBytes:
         return raw if len(raw) == raw_bytes else raw.ljust(raw_bytes, b"\0")
 
     def _mismatch(self, number: int, tag: FrameTag | None, frame: memoryview) -> str:
-        """What the checksums say."""
+        """Return what the checksums show to be wrong."""
         if not self.table.sizes[number]:
             return "it was not found"
         if self._decoder is None:
@@ -147,10 +148,9 @@ def open_framed(
     layout: FrameLayout | None,
     raw_bytes: int = 0,
 ) -> tuple[FramedBytes, str]:
-    """A compressed file as the bytes that it holds, and what is wrong with its seek table or dictionary, if anything
-    is: neither costs a record as long as tags and another copy are there.
-
-    layout, raw_bytes: what the index says; without it the tags have to tell. Raises OSError, UnsupportedFormat."""
+    """Open a compressed file. Return its raw bytes, and what is wrong with its seek table or dictionary; neither
+    costs a record while tags and another copy are intact. layout, raw_bytes: as the index states them; None if only
+    the tags can tell. Raises OSError, UnsupportedFormat."""
     wrong = "the index does not say how it was compressed"
     table = None
     if layout is not None:

@@ -1,6 +1,5 @@
-"""Zstandard as the engine uses it: frames that stand alone, with their size and a checksum in them, and dictionaries.
-
-The one place that knows the library. What frames mean and where they lie is `frames.py`'s business."""
+"""Zstandard for the engine: independent frames with content size and checksum, and dictionaries. The only module
+that imports the library; `frame_table` gives the frames their meaning."""
 
 from collections.abc import Sequence
 
@@ -9,19 +8,19 @@ import zstandard
 from timestone.disk.files import Data
 
 _PRIVATE_ID = 1 << 15
-"""Dictionary ids below are the public registry's; ours are this and the dictionary's number."""
+"""Dictionary ids below are reserved for the public registry; ours are this value plus the number of the dictionary."""
 _PIECE_BYTES = 16 * 1024
-"""What is asked of a damaged frame at a time: so much may be missing in front of the place that does not decode."""
+"""Step of decoding a damaged frame: at most this much before the damage is not recovered."""
 _TRAINING_SEGMENT_BYTES, _TRAINING_DMER_BYTES = 200, 8
-"""Fixed, because having the library search for the best takes ten times as long and gains little."""
+"""Fixed, because the parameter search of the library takes ten times as long and gains little."""
 
 
 class DamagedFrame(ValueError):
-    """A frame does not decode to what it should."""
+    """A frame does not decode to the expected bytes."""
 
 
 class FrameEncoder:
-    """Makes frames. Used by one thread at a time."""
+    """Encoder of frames. For one thread at a time."""
 
     def __init__(self, level: int, dictionary: bytes | None = None) -> None:
         data = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
@@ -30,24 +29,24 @@ class FrameEncoder:
         )
 
     def encode(self, raw: Data) -> bytes:
-        """One frame. Lets other threads run meanwhile."""
+        """Encode one frame. Releases the interpreter lock."""
         return self._compressor.compress(raw)
 
 
 class FrameDecoder:
-    """Reads frames. Any thread may call: each call takes a decompressor of its own."""
+    """Decoder of frames. Thread-safe: each call uses its own decompressor."""
 
     def __init__(self, dictionary: bytes | None = None) -> None:
         self._dictionary = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
         self._idle: list[zstandard.ZstdDecompressor] = []
 
     def decode(self, frame: Data, raw_bytes: int) -> bytes:
-        """The bytes of a frame, which are that many. Raises DamagedFrame."""
+        """Decode a frame of `raw_bytes`. Raises DamagedFrame."""
         decompressor = self._taken()
         try:
-            # Before anything is allocated: a damaged size could ask for gigabytes.
+            # Before any allocation: a damaged size could ask for gigabytes.
             if zstandard.frame_content_size(frame) != raw_bytes:
-                raise DamagedFrame(f"it does not say that it holds {raw_bytes} bytes")
+                raise DamagedFrame(f"invalid size: its header does not state {raw_bytes} bytes")
             return decompressor.decompress(frame)
         except zstandard.ZstdError as error:
             raise DamagedFrame(str(error)) from error
@@ -55,9 +54,9 @@ class FrameDecoder:
             self._idle.append(decompressor)
 
     def decode_partly(self, frame: Data, raw_bytes: int) -> bytes:
-        """What comes out of a damaged frame before it breaks, right or wrong: the records' checksums tell."""
+        """Return what a damaged frame decodes to before the damage, right or wrong; the checksums of records decide."""
         decoded = bytearray()
-        # One of its own: a stream that breaks off leaves its decompressor in the middle of a frame.
+        # A separate one: an interrupted stream leaves its decompressor inside a frame.
         reader = zstandard.ZstdDecompressor(self._dictionary).stream_reader(bytes(frame))
         try:
             while len(decoded) < raw_bytes and (piece := reader.read(_PIECE_BYTES)):
@@ -74,7 +73,7 @@ class FrameDecoder:
 
 
 def train(samples: Sequence[bytes], size_bytes: int, number: int) -> bytes | None:
-    """A dictionary made of what samples have in common; None when there is too little of that."""
+    """Return a dictionary trained on samples; None if they have too little in common."""
     try:
         trained = zstandard.train_dictionary(
             size_bytes,

@@ -1,11 +1,10 @@
-"""The catalogue of a store: its logs with their settings, and durable key-value spaces for whoever needs some
-(sessions, retained messages, named readers). A SQLite file; never on the data path.
+"""Catalogue of a store: its logs with their settings, and durable key-value namespaces (sessions, retained messages,
+named readers). A SQLite file; never on the data path.
 
-SQLite guards it against crashes and keeps no checksums, so each row has one of its own: a flipped bit in a committed
-offset would else be believed.
-
-Logs can be read without it: a folder's own files say everything but the settings. So a catalogue that is lost
-or behind is completed from the folders, and one that is damaged is refused with its name."""
+SQLite protects it against crashes but keeps no checksums, so each row has one of its own: otherwise a flipped bit in a
+committed offset would go unnoticed. Logs can be read without it: the files of a folder contain everything but the
+settings. So a catalogue that is lost or behind is completed from the folders, and one that is damaged is refused by
+name."""
 
 import errno
 import json
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from timestone.config import LogConfig
+from timestone.disk import access
 from timestone.disk.json_document import json_object
 from timestone.errors import CorruptLog, StoreClosed, UnsupportedFormat
 from timestone.kernel.crc import crc32c
@@ -54,8 +54,8 @@ _WITHOUT_IT = (
 
 
 def row_crc(fields: Sequence[Field]) -> int:
-    """The checksum of a row: CRC-32C over its fields in order, each as a letter for its kind, the count of its bytes
-    (4 bytes, little endian) and the bytes; text as UTF-8, numbers in decimal."""
+    """Return the checksum of a row: CRC-32C over its fields in order, each as a letter for its type, its length (4
+    bytes, little endian) and its bytes; text as UTF-8, numbers in decimal."""
     crc = 0
     for value in fields:
         kind = b"b" if isinstance(value, bytes) else b"t" if isinstance(value, str) else b"i"
@@ -65,8 +65,7 @@ def row_crc(fields: Sequence[Field]) -> int:
 
 
 class CatalogRow(NamedTuple):
-    """What the catalogue knows of a log. The offsets count only when the log has no segment that says
-    more."""
+    """Row of a log. The offsets apply only if no segment of the log has higher ones."""
 
     config: LogConfig
     next_offset: int
@@ -80,26 +79,28 @@ _ERRNO_OF = {
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
 _PRIMARY_CODE = 0xFF
-"""The bits of SQLite's extended result codes that say what kind of error it is."""
+"""Mask of the primary code in SQLite's extended result codes."""
 
 
 class Catalog:
-    """The open catalogue. Each call is one transaction, durable when it returns; any thread may call.
-
-    Every call raises OSError, with the catalogue's path, when the disk does not do it (nothing has changed
-    then), CorruptLog when the file is no sound database, and StoreClosed after `close`."""
+    """Open catalogue. Each call is one transaction, durable on return; any thread may call. Every call raises OSError,
+    with the catalogue's path, if the disk fails (nothing has changed then), CorruptLog if the file is not a valid
+    database, and StoreClosed after `close`."""
 
     def __init__(self, path: Path, *, read_only: bool = False, upgrade: bool = False) -> None:
-        """upgrade: bring one of an older version to this one; for the owner of the store. Where the disk does not do
-        it, and for all others, it is used as it is, without checksums.
-
-        Raises UnsupportedFormat for one of a newer version, CorruptLog when SQLite cannot read it, OSError."""
+        """upgrade: bring an older version to the current one; for the owner of the store. If the disk fails to, and for
+        all other callers, it is used unchanged, without checksums. Raises UnsupportedFormat for a newer version,
+        CorruptLog if SQLite cannot read it, OSError."""
         self.path = path
         self._summed = True
         self._upgrade = upgrade
         self._lock = threading.Lock()
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         with self._told():
+            if not read_only and not path.exists():
+                access.ensure_file(
+                    path
+                )  # SQLite would make it readable for everyone; its journal gets the same mode
             self._connect(path, "ro" if read_only else "rwc")
             try:
                 self._open(read_only)
@@ -120,15 +121,15 @@ class Catalog:
         self._connection = sqlite3.connect(target, uri=True, check_same_thread=False, timeout=5.0)
 
     def _open_copy(self) -> None:
-        """The owner died in the middle of a commit: whoever opens the database rolls that back, which a view must
-        not do to files that are not its own. So it does it to a copy."""
+        """Open a copy of a database whose owner died during a commit. The rollback changes the file, which a view
+        must not do to files of another process."""
         self._connection.close()
         self._copy = tempfile.TemporaryDirectory(prefix="timestone-")
         copy = Path(self._copy.name) / self.path.name
         try:
             while not _copied(self.path, copy):
                 pass
-        except FileNotFoundError:  # a new owner has rolled it back meanwhile
+        except FileNotFoundError:  # a new owner has rolled it back in between
             self._connect(self.path, "ro")
         else:
             self._connect(copy, "rw")
@@ -141,14 +142,14 @@ class Catalog:
             raise UnsupportedFormat(self.path, version, FORMAT_VERSION)
         if not read_only:
             # FULL leaves the removal of the journal to the file system: after a power loss the journal is back, and
-            # the transaction that was acknowledged is rolled back (docs/decisions/0029-flushed-journal.md).
+            # the acknowledged transaction is rolled back (docs/decisions/0029-flushed-journal.md).
             connection.execute("PRAGMA synchronous = EXTRA")
             if version == 0 or (version < FORMAT_VERSION and self._upgrade):
                 self._complete(version)
         self._summed = self._has_checksums("documents")
 
     def _complete(self, version: int) -> None:
-        """Make the tables as they are in this version."""
+        """Create or upgrade the tables to this version."""
         connection = self._connection
         try:
             with connection:
@@ -162,7 +163,7 @@ class Catalog:
         except sqlite3.OperationalError as error:
             if version == 0:
                 raise
-            # A full or read-only disk does not keep a store from being opened.
+            # A full or read-only disk does not prevent opening the store.
             _LOGGER.warning("%s stays as it is, without checksums: %s", self.path, error)
 
     def _has_checksums(self, table: str) -> bool:
@@ -178,8 +179,8 @@ class Catalog:
         )
 
     def logs(self, broken: list[str] | None = None) -> dict[tuple[str, int], CatalogRow]:
-        """All logs by name and partition; `broken` as in `items`. Raises CorruptLog also for settings that no log can
-        have."""
+        """Return all logs by name and partition; `broken` as in `items`. Raises CorruptLog, also for invalid
+        settings."""
         rows = self._rows("logs", broken=broken)
         try:
             return {
@@ -187,14 +188,16 @@ class Catalog:
                 for name, number, text, offset, epoch in rows
             }
         except (ValueError, TypeError) as error:
-            raise CorruptLog(self.path, f"the catalogue says nonsense: {error}. {_WITHOUT_IT}") from error
+            raise CorruptLog(
+                self.path, f"the catalogue has an invalid row: {error}. {_WITHOUT_IT}"
+            ) from error
 
     def put_log(self, name: str, partition: int, config: LogConfig, next_offset: int, epoch: int) -> None:
-        """Add or update a log."""
+        """Insert or update a log."""
         self.put_logs({(name, partition): CatalogRow(config, next_offset, epoch)})
 
     def put_logs(self, rows: Mapping[tuple[str, int], CatalogRow]) -> None:
-        """Add or update logs, all or none: many in one transaction take little longer than one."""
+        """Insert or update logs, all or none. Many in one transaction take little longer than one."""
         fields = [
             (*log, json.dumps(asdict(row.config), sort_keys=True), row.next_offset, row.epoch)
             for log, row in rows.items()
@@ -209,8 +212,7 @@ class Catalog:
             self._put("documents", [(space, key, value)])
 
     def check(self) -> None:
-        """Look at the whole file. Raises CorruptLog when it is no sound database or a row of it does not hold,
-        OSError."""
+        """Check the whole file. Raises CorruptLog for a damaged database or row, OSError."""
         with self._lock, self._told():
             ((found,), *_) = self._connection.execute("PRAGMA integrity_check(1)").fetchall()
         if found != "ok":
@@ -219,14 +221,14 @@ class Catalog:
             self._rows(table)
 
     def image(self) -> bytes:
-        """The bytes of its file as of now, whoever else writes: he waits for no longer than it takes to read them."""
+        """Return the bytes of the file as of now. A writer waits only while they are read."""
         with self._lock, self._told():
             return self._connection.serialize()
 
     def _rows(
         self, table: str, where: str = "", values: Sequence[Field] = (), broken: list[str] | None = None
     ) -> list[tuple[Any, ...]]:
-        """Rows of a table that hold. Raises CorruptLog for one that does not, or adds a sentence to `broken`."""
+        """Return the valid rows of a table. Raises CorruptLog for a damaged one, or adds a sentence to `broken`."""
         columns = _TABLES[table] + (", crc" if self._summed else "")
         with self._lock, self._told():
             rows = self._connection.execute(f"SELECT {columns} FROM {table} {where}", values).fetchall()
@@ -243,7 +245,7 @@ class Catalog:
         return sound
 
     def _put(self, table: str, rows: Iterable[Sequence[Field]]) -> None:
-        """Add or update rows; in a transaction of the caller's."""
+        """Insert or update rows, in a transaction of the caller."""
         summed = [(*row, row_crc(row)) for row in rows] if self._summed else list(rows)
         marks = ", ".join("?" * (len(_TABLES[table].split(",")) + self._summed))
         self._connection.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", summed)
@@ -256,10 +258,10 @@ class Catalog:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """SQLite's errors in the words of the engine."""
+        """Convert errors of SQLite to those of the engine."""
         try:
             yield
-        except UnicodeDecodeError as error:  # names of tables and columns that are not text any more
+        except UnicodeDecodeError as error:  # names of tables and columns are damaged text
             raise CorruptLog(self.path, f"the catalogue cannot be read: {error}. {_WITHOUT_IT}") from error
         except sqlite3.ProgrammingError as error:
             raise StoreClosed(f"the catalogue {self.path} is closed") from error
@@ -270,16 +272,16 @@ class Catalog:
                 ) from error
             code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
             if code == sqlite3.SQLITE_CANTOPEN:
-                self.path.open("rb").close()  # SQLite does not say why; this does, if the file is the reason
+                self.path.open("rb").close()  # SQLite does not give the reason; opening the file may
             number = _ERRNO_OF.get(code, errno.EIO)
             raise OSError(number, f"the catalogue: {error}", str(self.path)) from error
         except sqlite3.DatabaseError as error:
             raise CorruptLog(self.path, f"the catalogue cannot be read: {error}. {_WITHOUT_IT}") from error
 
-    # Documents: the surface that fronts get as `store.documents`.
+    # Documents: the interface of `store.documents` for fronts.
 
     def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None:
-        """Store values under their keys; None deletes. All or none, durable when it returns."""
+        """Store values by key; None deletes. All or none, durable on return."""
         gone = [(space, key) for key, value in items.items() if value is None]
         kept = [(space, key, value) for key, value in items.items() if value is not None]
         with self._lock, self._told(), self._connection:
@@ -287,8 +289,8 @@ class Catalog:
             self._put("documents", kept)
 
     def remove_under(self, key: str, spaces: Iterable[str]) -> None:
-        """Remove a key, and all keys that begin with it and a slash, from several spaces. All or none, durable when
-        it returns."""
+        """Remove a key, and all keys that begin with it and a slash, from several namespaces. All or none, durable
+        on return."""
         start = f"{key}/"
         with self._lock, self._told(), self._connection:
             self._connection.executemany(
@@ -297,24 +299,24 @@ class Catalog:
             )
 
     def get(self, space: str, key: str) -> bytes | None:
-        """The value of a key, or None. Raises CorruptLog with the key."""
+        """Return the value of a key; None if absent. Raises CorruptLog with the key."""
         rows = self._rows("documents", "WHERE space = ? AND key = ?", (space, key))
         return rows[0][2] if rows else None
 
     def spaces(self) -> list[str]:
-        """The spaces that have documents."""
+        """Return the namespaces that have documents."""
         with self._lock, self._told():
             return [row[0] for row in self._connection.execute("SELECT DISTINCT space FROM documents")]
 
     def items(self, space: str, broken: list[str] | None = None) -> dict[str, bytes]:
-        """All keys and values of a space. Raises CorruptLog with the key of the first that does not hold; with
-        `broken`, those are left out and a sentence each is added to it."""
+        """Return all keys and values of a namespace. Raises CorruptLog with the key of the first damaged row; with
+        `broken`, damaged rows are skipped and a sentence for each is added to it."""
         rows = self._rows("documents", "WHERE space = ?", (space,), broken)
         return {key: value for _, key, value in rows}
 
 
 def folder_missing(next_offset: int) -> str:
-    """What is wrong, and the next step, when a log is here and has no folder; `next_offset`: of its row."""
+    """Return the error text and next step for a log without a folder. next_offset: of its row."""
     return (
         "the catalogue has this log, but its folder is missing. Next: bring the folder back from a copy; or make an "
         f"empty one, then the log continues at offset {next_offset} without the records that it had"
@@ -328,8 +330,8 @@ def _damaged_row(table: str, row: Sequence[Field]) -> str:
 
 
 def _copied(path: Path, copy: Path) -> bool:
-    """Copy a database with its journal; false when the two may not belong together. Raises FileNotFoundError when
-    there is no journal any more."""
+    """Copy a database with its journal. Return False if the two may not belong together. Raises FileNotFoundError if
+    the journal is gone."""
     journal = path.with_name(path.name + "-journal")
     before = journal.stat()
     shutil.copyfile(journal, copy.with_name(journal.name))
@@ -339,8 +341,7 @@ def _copied(path: Path, copy: Path) -> bool:
 
 
 def _config(text: str) -> LogConfig:
-    """Settings as stored; ones that this version does not know are left out, missing ones have their
-    default."""
+    """Decode stored settings; unknown ones are ignored, missing ones get their default."""
     known = {setting.name for setting in fields(LogConfig)}
     values = json_object(text.encode())
     return LogConfig(**{name: value for name, value in values.items() if name in known})

@@ -1,4 +1,4 @@
-"""The one clock of the engine, and the boot that it runs in. Tests replace both."""
+"""Clock and boot id of the system. Tests replace both."""
 
 import time
 from pathlib import Path
@@ -7,20 +7,20 @@ _UPTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock:
-    """The real clock of the machine."""
+    """System clock."""
 
     def now_us(self) -> int:
-        """Microseconds since 1970; at least 1, because an index entry with timestamp 0 is no entry."""
-        return max(1, time.time_ns() // 1000)
+        """Return microseconds since 1970; at least 1, because an index entry with timestamp 0 is invalid."""
+        now_us = time.time_ns() // 1000
+        return now_us if now_us > 0 else 1
 
     def uptime_us(self) -> int:
-        """Microseconds since some moment in the past, by a clock that nobody sets; where the system has one, it
-        continues while the machine sleeps."""
+        """Return microseconds since an arbitrary moment, by a clock that cannot be set and, where the system has
+        one, includes sleep."""
         return time.clock_gettime_ns(_UPTIME) // 1000
 
     def boot_id(self) -> bytes:
-        """16 bytes that change with every boot of the machine; zeros where the system does not tell, which
-        recovery takes as "another boot"."""
+        """Return 16 bytes that change with every boot; zeros if unknown, which recovery treats as another boot."""
         try:
             text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
             return bytes.fromhex(text.strip().replace("-", ""))

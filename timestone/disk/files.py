@@ -18,38 +18,39 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias, cast
 
+from timestone.disk import access
 from timestone.disk.flush_helpers import FlushHelpers
 from timestone.kernel import loops
 
 Data: TypeAlias = bytes | bytearray | memoryview
 
 _PIECES_MOST = os.sysconf("SC_IOV_MAX")
-"""How many pieces one pwritev takes."""
+"""Maximum pieces of one pwritev."""
 _COPY_BYTES = 4 << 20
 _KEEP_SIZE = 1
-"""FALLOC_FL_KEEP_SIZE of <linux/falloc.h>: Python has no name for it, and no function that takes it."""
+"""FALLOC_FL_KEEP_SIZE of <linux/falloc.h>; Python has no name and no function for it."""
 
 
 def _named(error: OSError, fd: int) -> OSError:
-    """The error with the path of its file, as the system tells it for a descriptor. Costs nothing until something
-    fails."""
+    """Return the error with the path of its file, as the system knows it for the descriptor. No cost without an
+    error."""
     if error.filename is None:
         try:
             error.filename = os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
-            pass  # a system without /proc, or a descriptor that is closed
+            pass  # no /proc on this system, or a closed descriptor
     return error
 
 
 @functools.cache
 def _helpers() -> FlushHelpers:
-    """Of this process, for all stores."""
+    """Return the helper threads of this process, shared by all stores."""
     return FlushHelpers()
 
 
 @functools.cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """The call of Linux, or None: Python offers it for files that grow only."""
+    """Return fallocate of Linux; None elsewhere. Python offers only the form that grows the file."""
     try:
         function = ctypes.CDLL(None, use_errno=True).fallocate
     except (AttributeError, OSError):
@@ -66,38 +67,38 @@ class Files:
     """The real file system."""
 
     def create(self, path: Path) -> int:
-        """A new empty file, opened for reading and writing; FileExistsError if there is one."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        """Create an empty file and open it for reading and writing. Raises FileExistsError."""
+        return access.create_file(path)
 
     def open(self, path: Path, *, write: bool = False) -> int:
-        """A descriptor of an existing file."""
+        """Open an existing file and return its descriptor."""
         return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
 
     def open_lock(self, path: Path) -> int:
-        """A descriptor of the lock file, created when missing."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        """Open the lock file, creating it if missing."""
+        return access.create_file(path, exclusive=False)
 
     def close(self, fd: int) -> None:
         os.close(fd)
 
     def pwrite(self, fd: int, data: Data, position: int) -> int:
-        """Write some of `data`; returns how many bytes. May be short, like the system call."""
+        """Write some of `data` and return the number of bytes, which may be short as with the system call."""
         try:
             return os.pwrite(fd, data, position)
         except OSError as error:
             raise _named(error, fd) from None
 
     def pwritev(self, fd: int, pieces: tuple[bytes, ...], position: int) -> int:
-        """Like `pwrite` of the pieces back to back, without copying them together. As many pieces as the
-        kernel takes in one call."""
+        """Write pieces back to back as `pwrite`, without copying them together; as many as the kernel takes in one
+        call."""
         try:
             return loops.pwritev(fd, pieces, position)
         except OSError as error:
             raise _named(error, fd) from None
 
     def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
-        """Read up to `length_bytes`. May be short, like the system call: at the end of the file, after a signal, or
-        when more than 2 GiB are wanted."""
+        """Read up to `length_bytes`. May be short as with the system call: at the end of the file, after a signal,
+        or above 2 GiB."""
         try:
             return os.pread(fd, length_bytes, position)
         except OSError as error:
@@ -113,17 +114,17 @@ class Files:
         return os.stat(path)
 
     def reserve(self, fd: int, start: int, end: int) -> None:
-        """Allocate the blocks of [start, end) as zeros and grow the file to `end`: a later pwrite there
-        cannot meet ENOSPC, and a mapping of it cannot meet SIGBUS."""
+        """Allocate zeroed blocks for [start, end) and grow the file to `end`. A later pwrite there cannot fail with
+        ENOSPC, and a mapping cannot raise SIGBUS."""
         try:
             os.posix_fallocate(fd, start, end - start)
         except OSError as error:
             raise _named(error, fd) from None
 
     def allocate_ahead(self, fd: int, start: int, end: int) -> None:
-        """Allocate the blocks of [start, end), which lie behind the end of the file, and leave its size as it is:
-        pwrites there find their blocks. What stays unused goes with `truncate`. Raises OSError also where the system
-        or the file system cannot do it, which takes nothing from what a pwrite may do."""
+        """Allocate blocks for [start, end) after the end of the file without changing its size. Unused blocks are
+        freed by `truncate`. Raises OSError also if the system or the file system cannot do it; pwrite works all the
+        same."""
         allocate = _fallocate()
         if allocate is None:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -132,8 +133,8 @@ class Files:
             raise _named(OSError(number, os.strerror(number)), fd)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Nobody may look behind `size` in a mapping of the file. Gives back blocks behind it, also when the file has
-        that size."""
+        """Cut the file to `size`; no process may access a mapping beyond it. Frees blocks after it, also if the file
+        has that size."""
         try:
             os.ftruncate(fd, size)
         except OSError as error:
@@ -146,11 +147,10 @@ class Files:
             raise _named(error, fd) from None
 
     def fdatasync_both(self, one: int, other: int) -> None:
-        """Like `fdatasync` of two files, side by side: they wait for the device together, so both take little
-        longer than one. Raises once both are done."""
+        """Flush two files concurrently: both take little longer than one. Raises after both have ended."""
         try:
             pending = _helpers().begin(self.fdatasync, other)
-        except RuntimeError:  # the interpreter is ending and starts no more threads
+        except RuntimeError:  # the interpreter is shutting down and starts no threads
             self.fdatasync(one)
             self.fdatasync(other)
             return
@@ -162,7 +162,7 @@ class Files:
             raise failure
 
     def sync_directory(self, path: Path) -> None:
-        """Make creations, renames and removals in the directory durable."""
+        """Make creations, renames and removals in a directory durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -172,33 +172,33 @@ class Files:
             os.close(fd)
 
     def make_directory(self, path: Path) -> None:
-        os.mkdir(path)
+        access.make_folder(path)
 
     def names(self, path: Path) -> list[str]:
-        """The names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         return sorted(os.listdir(path))
 
     def rename(self, source: Path, target: Path) -> None:
         os.rename(source, target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name; FileExistsError if something has that name."""
+        """Give a file a second name. Raises FileExistsError."""
         os.link(source, target)
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)
 
     def remove_directory(self, path: Path) -> None:
-        """Only an empty one goes."""
+        """Remove an empty directory."""
         os.rmdir(path)
 
     def free_bytes(self, path: Path) -> int:
-        """What an unprivileged writer may still use on the file system of `path`."""
+        """Return the bytes available to an unprivileged writer on the file system of `path`."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
     def try_lock(self, fd: int) -> bool:
-        """Take the flock of an open file; False when another process has it. Freed by the kernel when the
+        """Take the flock of an open file. Return False if another process holds it. The kernel releases it when the
         owner dies."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -209,23 +209,21 @@ class Files:
         return True
 
     def unlock(self, fd: int) -> None:
-        """Release the flock, for every descriptor that shares it with this one: forked children have one."""
+        """Release the flock for every descriptor that shares it, as those of forked children do."""
         fcntl.flock(fd, fcntl.LOCK_UN)
 
     def map(self, fd: int, length_bytes: int) -> mmap.mmap:
-        """A read-only shared mapping of the first bytes of a file. Read-only because a store through a
-        mapping on a full disk is SIGBUS, which no Python program survives. Raises ValueError for a file that is
-        shorter."""
+        """Map the first bytes of a file, shared and read-only: a store through a mapping on a full disk raises
+        SIGBUS, which ends a Python program. Raises ValueError for a shorter file."""
         try:
             return mmap.mmap(fd, length_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         except OSError as error:
             raise _named(error, fd) from None
 
-    # Written once on top of the above, so that a twin sees each system call.
+    # Built on the methods above, so that a test double sees each system call.
 
     def write_all(self, fd: int, data: Data, position: int) -> None:
-        """Write all of `data`; on an error some of it may be in the file and the caller must not publish
-        any."""
+        """Write all of `data`. On an error some of it may be in the file, and the caller must publish none."""
         done = self.pwrite(fd, data, position)
         if type(data) is bytes and done == len(data):
             return  # a view costs a third of a short write
@@ -249,7 +247,7 @@ class Files:
         return data
 
     def write_pieces(self, fd: int, pieces: tuple[bytes, ...], size_bytes: int, position: int) -> None:
-        """Like `write_all` of the pieces back to back; `size_bytes` is their sum."""
+        """Write all pieces back to back; size_bytes is their sum."""
         if len(pieces) == 1:
             self.write_all(fd, pieces[0], position)
             return
@@ -257,7 +255,7 @@ class Files:
             group = pieces[first : first + _PIECES_MOST]
             wanted = size_bytes if len(group) == len(pieces) else sum(map(len, group))
             done = self.pwritev(fd, group, position)
-            if done < wanted:  # the disk is full, or nearly: rare, and soon over
+            if done < wanted:  # rare: the disk is nearly full
                 self.write_all(fd, b"".join(group)[done:], position + done)
             position += wanted
 
@@ -269,25 +267,25 @@ class Files:
             self.close(fd)
 
     def make_directories(self, path: Path) -> None:
-        """A directory, with those above it that are missing, durably. Fine when it is there."""
+        """Create a directory and its missing parents, durably. No effect if it exists."""
         missing = [one for one in (path, *path.parents) if not one.exists()]
         there = missing[-1].parent if missing else path
-        # Whoever made that one may not have come to it: another process, just now, one that was killed, or `mkdir`.
-        with suppress(OSError):  # it may be a mount point, in what nobody may read or sync
+        # Its creator may not have synced it: a concurrent process, one that was killed, or `mkdir`.
+        with suppress(OSError):  # the parent may be a mount point without permission to read or sync it
             self.sync_directory(there.parent)
         for one in reversed(missing):
-            with suppress(FileExistsError):  # another caller wants it, too
+            with suppress(FileExistsError):  # another caller creates it too
                 self.make_directory(one)
             self.sync_directory(one.parent)
 
     def write_file(self, path: Path, data: Data) -> None:
-        """A new file with this content, flushed; on an error there is none. The caller syncs the directory."""
+        """Create a flushed file with this content; none is left on an error. The caller syncs the directory."""
         with self.new_file(path) as fd:
             self.write_all(fd, data, 0)
 
     def copy_file(self, source: Path, target: Path, start: int = 0, end: int | None = None) -> None:
-        """A new file with the bytes [start, end) of another, flushed; on an error there is none. The caller syncs the
-        directory."""
+        """Create a flushed file with the bytes [start, end) of another; none is left on an error. The caller syncs
+        the directory."""
         fd = self.open(source)
         try:
             with self.new_file(target) as copy:
@@ -296,7 +294,7 @@ class Files:
             self.close(fd)
 
     def copy_bytes(self, source: int, target: int, start: int, end: int) -> None:
-        """Copy the bytes [start, end) of an open file, or as many of them as it has, to the front of another."""
+        """Copy the bytes [start, end) of an open file, or as many as exist, to the front of another."""
         at = start
         while at < end and (piece := self.pread(source, min(_COPY_BYTES, end - at), at)):
             self.write_all(target, piece, at - start)
@@ -304,14 +302,14 @@ class Files:
 
     @contextmanager
     def new_file(self, path: Path) -> Iterator[int]:
-        """A new file for the block to write to, flushed behind it; on an error there is none. The caller syncs the
-        directory."""
+        """Create a file for the block to write to, flushed at its end; none is left on an error. The caller syncs
+        the directory."""
         fd = self.create(path)
         try:
             yield fd
             self.fdatasync(fd)
         except BaseException:
-            with suppress(OSError):  # what was wrong first is what the caller has to know
+            with suppress(OSError):  # the first error is the one to report
                 self.unlink(path)
             raise
         finally:

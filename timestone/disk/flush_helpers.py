@@ -1,7 +1,7 @@
 """Threads that flush one file while the caller flushes another.
 
-Not an executor of the standard library: that takes locks in Python code, which a Ctrl-C in the calling thread can leave
-taken, and then every flush of the process waits without end. A SimpleQueue puts and gets in one step."""
+Not an executor of the standard library: that takes locks in Python code, which KeyboardInterrupt in the caller can
+leave locked, and every later flush of the process would wait forever. `put` and `get` of SimpleQueue are atomic."""
 
 import queue
 import sys
@@ -9,27 +9,27 @@ import threading
 from collections.abc import Callable
 
 _MOST = 8
-"""Waiting for a disk takes no processor, so there are enough for many logs."""
+"""Waiting for a disk takes no processor time, so this is enough for many logs."""
 
 Outcome = queue.SimpleQueue[BaseException | None]
 Job = tuple[Callable[[int], None], int, Outcome]
 
 
 class FlushHelpers:
-    """Up to eight threads, started when they are needed."""
+    """Up to eight threads, started on demand."""
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._unstarted: queue.SimpleQueue[int] = queue.SimpleQueue()
-        """The numbers of the threads that there may be beside those that there are."""
+        """Numbers of the threads that may still be started."""
         for number in range(_MOST):
             self._unstarted.put(number)
         self._idle: queue.SimpleQueue[None] = queue.SimpleQueue()
-        """One for each thread that waits for a job and has not been promised one."""
+        """One item for each thread that waits for a job and is not reserved."""
 
     def begin(self, flush: Callable[[int], None], fd: int) -> Outcome:
-        """Flush a file in another thread; the outcome, an error or None, can be fetched when it is done. Raises
-        RuntimeError when the interpreter is shutting down: it starts no threads, and those there were have stopped."""
+        """Flush a file in another thread. Return a queue with the outcome, an error or None. Raises RuntimeError
+        while the interpreter is shutting down, when no thread can be started."""
         if sys.is_finalizing():
             raise RuntimeError("the interpreter is shutting down")
         try:
@@ -41,7 +41,7 @@ class FlushHelpers:
         return outcome
 
     def _start(self) -> None:
-        """One more thread, unless there are as many as there may be."""
+        """Start one more thread, unless the maximum runs."""
         try:
             number = self._unstarted.get_nowait()
         except queue.Empty:
@@ -57,7 +57,7 @@ class FlushHelpers:
             flush, fd, outcome = self._jobs.get()
             try:
                 flush(fd)
-            except BaseException as error:  # whatever it is, it is the caller's
+            except BaseException as error:  # passed to the caller
                 outcome.put(error)
             else:
                 outcome.put(None)

@@ -1,5 +1,4 @@
-"""The LOCK file: one process owns a store. An flock, so the kernel frees it when the owner dies, however it
-dies."""
+"""LOCK file of a store: one process owns a store. The flock is released by the kernel when the owner dies."""
 
 import json
 import os
@@ -12,18 +11,23 @@ from timestone.disk.files import Files
 from timestone.disk.json_document import json_object
 from timestone.errors import StoreLocked
 
-# `inspect` asks the kernel by taking the lock for a moment, and so does a process of anybody's between fork and exec,
-# which has the descriptors of its parent: neither may keep an owner from opening.
+# `inspect` takes the lock for a moment to ask the kernel, and a child between fork and exec has the
+# descriptors of its parent: neither may prevent an open.
 _TRIES = 10
 _BETWEEN_TRIES_S = 0.01
+
+_HELD: set[tuple[int, Path]] = set()
+"""Process and file of each lock held here. The pid in the file does not tell: each container has a process 1."""
 
 
 class StoreLock:
     """Ownership of a store, from construction to `release`."""
 
     def __init__(self, files: Files, path: Path, boot_id: bytes) -> None:
-        """Raises StoreLocked with the owner's pid, after a tenth of a second."""
+        """Take the lock. Raises StoreLocked with the pid of the owner, after a tenth of a second."""
         self._files = files
+        self._key = (os.getpid(), path.resolve())
+        self._is_held = False
         self._fd = files.open_lock(path)
         try:
             taken = self._taken()
@@ -32,27 +36,30 @@ class StoreLock:
             raise
         if not taken:
             self.abandon()
-            raise StoreLocked(path.parent, *read_owner(files, path))
+            raise StoreLocked(path.parent, *read_owner(files, path), is_here=self._key in _HELD)
         owner = json.dumps({"pid": os.getpid(), "host": platform.node(), "boot_id": boot_id.hex()})
-        # One write of a fixed size: whoever reads the file sees one owner, never half of two.
+        # One write of a fixed size, so that a reader sees one owner.
         try:
             files.write_all(self._fd, owner.encode().ljust(512), 0)
         except BaseException:
             self.release()
             raise
+        self._is_held = True
+        _HELD.add(self._key)
 
     def release(self) -> None:
-        """Give the store up, whoever else still has the descriptor: a child forked a moment ago does. Releasing twice
-        is fine."""
+        """Release the lock, also while a forked child has the descriptor. Idempotent."""
         if self._fd >= 0:
             self._files.unlock(self._fd)
         self.abandon()
 
     def abandon(self) -> None:
-        """Close this copy of the descriptor only: the lock stays the process's that this one was forked from. Doing
-        it twice is fine: the child may fork again, and by then the number of the descriptor is another file's."""
+        """Close this copy of the descriptor in a forked child, without releasing the lock of its parent. Idempotent:
+        a number closed twice could be another file."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            if self._is_held:
+                _HELD.discard(self._key)
             self._files.close(fd)
 
     def _taken(self) -> bool:
@@ -64,8 +71,8 @@ class StoreLock:
 
 
 def owner_elsewhere(files: Files, path: Path) -> int | None:
-    """The owner that the file names, when it is alive on this machine though it does not hold this lock (which the
-    caller has seen): it has released the store, or this is a copy of the store it has. None otherwise."""
+    """Return the pid in the file if that process lives on this machine without holding this lock, as the caller has
+    checked: it has released the store, or this is a copy of its store. None otherwise."""
     try:
         owner = json_object(files.read_file(path))
         pid, boot_id = int(owner["pid"]), bytes.fromhex(owner["boot_id"])
@@ -78,15 +85,14 @@ def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return True  # and of another owner
+        return True  # and belongs to another owner
     except (OSError, OverflowError):
         return False
     return True
 
 
 def is_owned(files: Files, path: Path) -> bool:
-    """Does a process hold this lock, as far as the file can be opened? Asks the kernel, and lets go at once. Raises
-    OSError."""
+    """Return whether a process holds this lock. Takes and releases it to ask the kernel. Raises OSError."""
     try:
         fd = files.open(path)
     except OSError:
@@ -98,7 +104,7 @@ def is_owned(files: Files, path: Path) -> bool:
 
 
 def read_owner(files: Files, path: Path) -> tuple[int | None, str | None]:
-    """The pid and host written by the last owner, who may be gone; None for what is not known."""
+    """Return pid and host that the last owner wrote, alive or not; None for what is unknown."""
     try:
         owner = json_object(files.read_file(path))
         return int(owner["pid"]), str(owner["host"])

@@ -1,4 +1,2 @@
-"""The files of a store: their names, identity, listing, markers and deletion, and the topic dictionary of a log.
-
-Knows the layout of a store directory, not how records are written or read. Read `names` first.
-"""
+"""Files of a store: names, identity, listing, markers, deletion, and the topic dictionary of a log. Knows the layout
+of a store directory, not how records are written or read. Read `names` first."""

@@ -1,26 +1,24 @@
-"""What the scrubber has found damaged, kept in the catalogue so that `inspect` can say it without reading all.
+"""Damage found by the scrubber, kept in the catalogue so that `inspect` can report it without reading all records.
 
-One document a damaged segment; a segment that is sound again, or gone, has none."""
+One document for each damaged segment; it is removed when the segment is intact again or gone."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from timestone.disk.catalog import Catalog
 from timestone.disk.json_document import integer, json_object
 from timestone.format import names
 
 SPACE = "scrub"
-"""The space of the catalogue's documents: `<log>-<partition>/<base offset>` for damage, `pass` for how far it
-is."""
+"""Namespace in the catalogue: `<log>-<partition>/<base offset>` for damage, `pass` for the progress."""
 RANGES_MOST = 1000
-"""Runs of damaged offsets that are remembered of one segment; more are counted, not listed."""
+"""Maximum recorded ranges of damaged offsets of one segment; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Records [first, end) of a sealed segment that do not hold any more; empty for damage that costs no
-    record."""
+    """Damaged records [first, end) of a sealed segment; an empty range for damage that affects no record."""
 
     log: str
     partition: int
@@ -29,7 +27,7 @@ class Damage:
     end: int
     reason: str
     found_us: int
-    """When it was found, microseconds since 1970."""
+    """Time of the finding, microseconds since 1970."""
 
     def __str__(self) -> str:
         where = f"{names.log_folder(self.log, self.partition)}, segment {self.base_offset}"
@@ -39,28 +37,22 @@ class Damage:
         return f"{where}: offset{'s' * (self.end - self.first > 1)} {self.first}{last}: {self.reason}"
 
 
-class Documents(Protocol):
-    """The part of the catalogue that is used here."""
-
-    def items(self, space: str) -> dict[str, bytes]: ...
-
-
 def damage_key(log: str, partition: int, base_offset: int) -> str:
-    """The key of a segment's damage."""
+    """Return the key of the damage of a segment."""
     return f"{names.log_folder(log, partition)}/{base_offset}"
 
 
 def encode_damage(found: Sequence[Damage]) -> bytes:
-    """The document of one segment."""
+    """Encode the damage of one segment."""
     ranges = [[one.first, one.end, one.reason] for one in found[:RANGES_MOST]]
     if len(found) > RANGES_MOST:
         ranges.append([found[-1].end, found[-1].end, f"and {len(found) - RANGES_MOST} more runs"])
     return json.dumps({"found_us": found[0].found_us, "ranges": ranges}).encode()
 
 
-def known_damage(documents: Documents, newer: Mapping[str, bytes | None] | None = None) -> list[Damage]:
-    """All damage on record, in order; with `newer`, what will be written there, in place of what is. Documents that
-    make no sense are left out: the next pass writes them again."""
+def known_damage(documents: Catalog, newer: Mapping[str, bytes | None] | None = None) -> list[Damage]:
+    """Return all recorded damage in order. newer: documents about to be written, which replace the stored ones.
+    Invalid documents are skipped: the next pass of the scrubber writes them again."""
     found: list[Damage] = []
     for key, document in {**documents.items(SPACE), **(newer or {})}.items():
         folder, slash, base = key.partition("/")

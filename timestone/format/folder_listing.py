@@ -1,4 +1,4 @@
-"""Which segments the folder of a log has, told from names alone."""
+"""Segments of a log by the file names in its folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +9,13 @@ from timestone.format.deleted_files import deleted_up_to
 
 
 def base_offsets(files: Files, folder: Path) -> tuple[list[int], list[str]]:
-    """The base offsets that have an index or a segment in the folder, sorted, and the names of strangers. Those
-    that retention has deleted are not among them, although some of their files may be there."""
+    """Return the sorted base offsets with an index or a segment in the folder, and the names of foreign files.
+    Deleted segments are excluded, although some of their files may exist."""
     return listed_bases(files.names(folder))
 
 
 def listed_bases(present: Sequence[str]) -> tuple[list[int], list[str]]:
-    """The same of the names that a folder had when it was listed."""
+    """Return the same for the names of an earlier listing."""
     bases: set[int] = set()
     strangers = []
     deleted = deleted_up_to(present)
@@ -30,24 +30,30 @@ def listed_bases(present: Sequence[str]) -> tuple[list[int], list[str]]:
 
 
 def is_of_a_log(present: Sequence[str]) -> bool:
-    """May a folder with these names be a log's? Yes when it is empty: one that is just being made, or has lost all
-    its files. No when it has files of strangers only."""
+    """Return whether a folder with these names may belong to a log. True for an empty one, which is being created or
+    has lost all files; False if it has foreign files only."""
     return not present or any(_is_known(name) or names.parse_pair_base(name) is not None for name in present)
 
 
 def is_begun(present: Sequence[str]) -> bool:
-    """Is there nothing yet of what a log consists of? The dictionary of topics comes first, and appears whole."""
+    """Return whether no part of a log exists yet. The topic dictionary is created first, and atomically."""
     return set(present) <= {names.TOPICS_NAME + names.TEMPORARY_SUFFIX}
 
 
 def known_missing(present: Sequence[str]) -> list[tuple[int, int]]:
-    """Of the names that a folder had: the offsets [first, end) that a recovery has found lost to damage, in order."""
+    """Return the offsets [first, end) recorded as lost to damage, in order."""
     return sorted(found for name in present if (found := names.parse_missing(name)) is not None)
 
 
+def halves_aside(present: Sequence[str]) -> set[int]:
+    """Return the base offsets of which one file was put aside by a recovery, or is not renamed yet. The other file
+    alone does not prove a loss."""
+    return {half[1] for name in present if (half := names.parse_aside(name)) is not None}
+
+
 def _is_known(name: str) -> bool:
-    """A file of ours beside the segments: of the log, or the unfinished index of a seal, what a recovery has put
-    aside, what waits to be unlinked."""
+    """Return whether a file beside the segments belongs to the log: its dictionary, an unfinished index, a
+    quarantined file, or one waiting to be unlinked."""
     if name in (names.TOPICS_NAME, names.DOUBT_NAME) or names.parse_dictionary(name) is not None:
         return True
     if names.parse_missing(name) is not None:

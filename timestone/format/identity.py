@@ -1,5 +1,5 @@
-"""Who a log is. Kept in its own folder, so that the folder needs no catalogue to be read: in the header page of the
-topic dictionary, and less its name in the header page of each index.
+"""Identity of a log. Kept in its own folder, so that the folder needs no catalogue to be read: in the header page of
+the topic dictionary, and less its name in the header page of each index.
 
      0  8  magic "TSTTOPIC"       24  8  created, microseconds since 1970
      8  4  format version         32  2  length of the log's name
@@ -28,7 +28,7 @@ _CRC = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """What tells a log from every other, also from one of the same name that was made later."""
+    """Identity of a log, which also differs from a later log of the same name."""
 
     log_id: int
     name: str
@@ -36,7 +36,7 @@ class LogIdentity:
     created_us: int
 
     def encode(self) -> bytes:
-        """The header page."""
+        """Return the header page."""
         name = self.name.encode()
         fixed = (
             _HEADER.pack(_MAGIC, FORMAT_VERSION, self.partition, self.log_id, self.created_us, len(name))
@@ -47,7 +47,7 @@ class LogIdentity:
 
     @classmethod
     def decode(cls, page: bytes, path: Path) -> Self:
-        """Raises CorruptLog, or UnsupportedFormat for a whole page of a newer version."""
+        """Decode a header page. Raises CorruptLog, or UnsupportedFormat for a valid page of a newer version."""
         if len(page) < HEADER_BYTES or _CRC.unpack_from(page, HEADER_BYTES - 4)[0] != crc32c(
             page[: HEADER_BYTES - 4]
         ):
@@ -64,8 +64,8 @@ class LogIdentity:
 def identity_from_indexes(
     files: Files, folder: Path, bases: Iterable[int], name: str, partition: int
 ) -> LogIdentity | None:
-    """Who a log is when its topic dictionary does not say: from the header of the first index that holds. None when
-    none does. Raises UnsupportedFormat."""
+    """Return the identity by the header of the first valid index, for a log whose topic dictionary is damaged; None
+    if there is none. Raises UnsupportedFormat."""
     for base in bases:
         path = names.index_path(folder, base)
         try:

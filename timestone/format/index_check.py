@@ -1,7 +1,6 @@
-"""The parts of an index file that no record depends on, looked at bit by bit: for whoever verifies a whole store.
+"""Check of the parts of an index file that no record depends on, for verification of a whole store.
 
-Readers do without them (a header, a checkpoint or a summary that is damaged is made up for), so nothing else would ever
-notice that they have changed."""
+Readers work without a damaged header, checkpoint or summary, so nothing else would detect a change there."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +21,12 @@ from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import HEADER_BYTES, entry_position
 
 Read = Callable[[int, int], bytes]
-"""Position and length to bytes."""
+"""Read bytes by position and length."""
 
 
 def damaged_parts(read: Read, path: Path, trailer: Trailer | None) -> list[str]:
-    """What does not hold, a sentence each. `trailer`: what the end of a sealed index said, or was written as; None for
-    a growing one, of which a crash may leave one slot torn."""
+    """Return a sentence for each damaged part. trailer: the expected trailer of a sealed index; None for a growing
+    one, of which a crash may leave one slot torn."""
     page = read(0, HEADER_BYTES)
     found = _header_page(page, path, sealed=trailer is not None)
     if trailer is None:
@@ -36,7 +35,7 @@ def damaged_parts(read: Read, path: Path, trailer: Trailer | None) -> list[str]:
     if crc32c(summary) != trailer.summary_crc:
         found.append("the topic summary of the index does not match its checksum")
     try:
-        # One byte more than there should be: a file that is longer is not what was written either.
+        # One byte more than expected: a longer file is damaged too.
         if Trailer.decode(read(trailer.file_bytes - TRAILER_BYTES, TRAILER_BYTES + 1), path) != trailer:
             found.append("the trailer of the index is not the one that was written")
     except (DamagedIndex, UnsupportedFormat):

@@ -1,4 +1,4 @@
-"""What is not served any more and not deleted either: files beside the others whose names end in `.lost`."""
+"""Quarantine: files that are neither served nor deleted, with names that end in `.lost`, beside the others."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ from timestone.disk.files import Files
 from timestone.format import names
 
 
-class LostFiles:
-    """Those of one folder. Nothing has its name for good before `sync`; everything raises OSError."""
+class Quarantine:
+    """Quarantine of one folder. Names are durable after `sync`; every method raises OSError."""
 
     def __init__(self, files: Files, folder: Path) -> None:
         self._files = files
@@ -18,7 +18,8 @@ class LostFiles:
         self._files.rename(path, self._free_name(path))
 
     def copy(self, path: Path, start: int) -> None:
-        """Copy what a file has from a position on, durably: afterwards it may be cut off. Half a copy is removed."""
+        """Copy the bytes of a file from a position on and flush the copy, so that they can be cut off. A partial
+        copy is removed."""
         self._files.copy_file(path, self._free_name(path), start)
 
     def sync(self) -> None:

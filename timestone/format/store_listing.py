@@ -1,5 +1,5 @@
-"""Which logs the directory of a store has, told from names alone. Folders of strangers are left alone, also those that
-are called like one: `release-2`."""
+"""Logs in the directory of a store by folder names. Foreign folders are ignored, also those named like a log:
+`release-2`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,15 +10,17 @@ from timestone.errors import NotAStore
 from timestone.format import names
 from timestone.format.folder_listing import is_begun, is_of_a_log
 
+_OF_A_FILE_SYSTEM = "lost+found"
+
 LogKey = tuple[str, int]
-"""The name of a log, and its partition."""
+"""Name and partition of a log."""
 
 
 def listed_logs(
     files: Files, store: Path, is_made: Callable[[LogKey], bool] = lambda log: True
 ) -> list[LogKey]:
-    """Name and partition of each log that has a folder, sorted. `is_made` decides about a folder without anything in
-    it that tells of a log: one that is being made, or one that has lost all its files. Raises OSError."""
+    """Return name and partition of each log that has a folder, sorted. is_made: decides about a folder without any
+    file of a log, which is being created or has lost all files. Raises OSError."""
     parsed = ((names.parse_log_folder(name), store / name) for name in files.names(store))
     return sorted(
         log for log, folder in parsed if log is not None and _is_log(files, folder, partial(is_made, log))
@@ -27,7 +29,7 @@ def listed_logs(
 
 def _is_log(files: Files, folder: Path, is_made: Callable[[], bool]) -> bool:
     try:
-        # Nearly all have one, and of ten thousand logs nobody wants to list each.
+        # Nearly all have one; this avoids listing ten thousand folders.
         if (folder / names.TOPICS_NAME).is_file():
             return True
         if not folder.is_dir() or not is_of_a_log(present := files.names(folder)):
@@ -36,14 +38,24 @@ def _is_log(files: Files, folder: Path, is_made: Callable[[], bool]) -> bool:
     except FileNotFoundError:
         return False  # deleted in between
     except PermissionError:
-        return True  # whoever opens it is told why that cannot be
+        return True  # opening it reports the reason
 
 
 def logs_of_store(files: Files, store: Path) -> list[tuple[str, int]]:
-    """The same of a directory that has to be a store. Raises NotAStore, OSError."""
+    """Return the same for a directory that must be a store. Raises NotAStore, OSError."""
     if not store.is_dir():
         raise NotAStore(store, "it is not a directory" if store.exists() else "it does not exist")
     logs = listed_logs(files, store)
     if not logs and not (store / names.CATALOG_NAME).exists():
         raise NotAStore(store, f"it has neither logs nor a {names.CATALOG_NAME}")
     return logs
+
+
+def foreign_name(files: Files, store: Path) -> str | None:
+    """Return a name in a directory that shows that it holds something else than a store. None if it is empty, has a
+    log, or has a file that every start makes first. Raises OSError."""
+    present = files.names(store)
+    if any(name.startswith((names.LOCK_NAME, names.CATALOG_NAME)) for name in present):
+        return None
+    foreign = next((name for name in present if not name.startswith(".") and name != _OF_A_FILE_SYSTEM), None)
+    return foreign if foreign and not listed_logs(files, store) else None

@@ -1,6 +1,6 @@
 """The topic dictionary of a log: names in id order, append-only.
 
-    0    512  header page: who the log is, see `identity.py`
+    0    512  header page: identity of the log, see `identity.py`
     512   .  entries, one for each id from 0: crc u32, length u16, name (UTF-8); length 0 for an id whose name is lost
 
 The crc covers (log id u64, id u32, length u16, name), so an entry is only valid in its own place. A damaged
@@ -36,13 +36,13 @@ _READ_BYTES = 1 << 20
 _RESYNC_BYTES = 16 * 1024
 _RESYNC_IDS = 1024
 _RESYNC_NAME_BYTES = 4096
-"""How far behind a damaged name the next whole one is looked for, how many names may be lost on the way, and
-how long that one may be: two damaged pages of short names are found through, in a second at most."""
+"""Limits of the search for the next valid name after a damaged one: its distance, the number of lost names and its
+length. Finds a way through two damaged pages of short names within a second."""
 
 
 def create_topics_file(files: Files, path: Path, identity: LogIdentity) -> None:
-    """Write an empty dictionary that appears whole and flushed, so that a crash never leaves half of one; the
-    caller syncs the directory. What an earlier try has left is replaced."""
+    """Write an empty dictionary, atomically and flushed; the caller syncs the directory. Replaces what an earlier
+    try left."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     try:
         files.unlink(temporary)
@@ -53,9 +53,9 @@ def create_topics_file(files: Files, path: Path, identity: LogIdentity) -> None:
 
 
 class TopicDictionary:
-    """Names by id and ids by name. Reading needs no lock; `add` may be called by many threads.
+    """Names by id and ids by name. Reading needs no lock; any thread may call `add`.
 
-    The owner of the store adds names; they reach the file with `write_added`, which the log's writer calls
+    The owner of the store adds names. They reach the file with `write_added`, which the writer of the log calls
     before it writes entries. Other processes call `refresh`."""
 
     def __init__(
@@ -68,17 +68,15 @@ class TopicDictionary:
         limit_bytes: int | None = None,
         known: LogIdentity | None = None,
     ) -> None:
-        """Reads the whole file. `limit` is the most names that `add` lets in, `limit_bytes` the most bytes of them
-        all; a file that has more is read all the same. `known` is who the log is as told by its other files, in case
-        the header page is damaged.
+        """Read the whole file.
 
-        Raises OSError, CorruptLog or UnsupportedFormat.
-        """
+        limit, limit_bytes: maximum number of names and of their bytes that `add` accepts; a file with more is read
+        all the same. known: identity of the log by its other files, for a damaged header page. Raises OSError,
+        CorruptLog, UnsupportedFormat."""
         self.damaged_header = False
         self.path = path
         self.torn_bytes = 0
-        """Bytes behind the last valid entry: a name that was being written when the process or machine
-        stopped."""
+        """Bytes after the last valid entry: a name that was being written when the process or the system stopped."""
         self._files = files
         self._limit = limit
         self._limit_bytes = limit_bytes
@@ -90,9 +88,9 @@ class TopicDictionary:
         self._written_count = 0
         self._end = HEADER_BYTES
         self._unsynced = writable
-        """What a killed owner has written may still be in the page cache only, so the first sync flushes."""
+        """Names of a killed owner may be in the page cache only, so the first sync flushes."""
         self._synced: tuple[int, int] | None = None
-        """How many names are durable and where they end; None before the first sync."""
+        """Number of durable names and their end position; None before the first sync."""
         try:
             self.identity = self._read_identity(known)
             self.refresh()
@@ -101,37 +99,36 @@ class TopicDictionary:
             raise
 
     def __len__(self) -> int:
-        """How many ids are taken."""
+        """Return the number of assigned ids."""
         return len(self._names)
 
     def name(self, topic_id: int) -> str | None:
-        """The name of an id; None for NO_TOPIC, an unknown id or a lost name."""
+        """Return the name of an id; None for NO_TOPIC, an unknown id or a lost name."""
         return self._names[topic_id] if 0 <= topic_id < len(self._names) else None
 
     @property
     def by_id(self) -> list[str | None]:
-        """The names in the order of their ids: the list itself, which grows. For looking at only."""
+        """Return the names in order of id: the internal list, which grows. Read only."""
         return self._names
 
     def names(self, start: int = 0) -> list[str | None]:
-        """The names of the ids from `start` on."""
+        """Return the names of the ids from `start` on."""
         return self._names[start:]
 
     def find(self, name: str) -> int | None:
-        """The id of a name, or None."""
+        """Return the id of a name; None if it has none."""
         return self._ids.find(_plain(name))
 
     @property
     def lost_count(self) -> int:
-        """Ids whose name is damaged."""
+        """Return the number of ids whose name is damaged."""
         return self._names.count(None)
 
     def add(self, name: str) -> int:
-        """The id of a name, a new one when it has none yet. In memory until the log's next write.
-
-        Raises InvalidName, or TopicLimit when the log has as many as it may, or as many bytes of them.
-        """
-        name = _plain(name)
+        """Return the id of a name, assigning one if needed; in memory until the next write of the log. Raises
+        InvalidName, or TopicLimit if the number or the bytes of names would exceed the limit."""
+        if type(name) is not str:
+            name = _plain(name)
         known = self._ids.find(name)
         if known is not None:
             return known
@@ -148,7 +145,7 @@ class TopicDictionary:
             return len(self._names) - 1
 
     def add_all(self, names: Sequence[str]) -> npt.NDArray[np.uint32]:
-        """The ids of many names, u32 (n,), in their order; see `add`. When one is refused, none is added."""
+        """Return the ids of many names in order, u32 (n,); see `add`. If one is refused, none is added."""
         wanted = tuple(names)
         ids = self._ids.find_all(wanted)
         if ids is None:
@@ -156,7 +153,7 @@ class TopicDictionary:
                 wanted = tuple(map(_plain, wanted))
             self._add_missing(wanted)
             ids = self._ids.find_all(wanted)
-            assert ids is not None  # names never go
+            assert ids is not None  # names are never removed
         return np.frombuffer(ids, dtype=np.uint32)
 
     def _add_missing(self, names: tuple[str, ...]) -> None:
@@ -174,7 +171,7 @@ class TopicDictionary:
                 self._ids.add(name, number)
 
     def _check_limits_locked(self, count: int, size_bytes: int) -> None:
-        """May so many names of so many bytes be added? Raises TopicLimit."""
+        """Raise TopicLimit if `count` names of `size_bytes` exceed the limits."""
         if len(self._names) + count > self._limit:
             raise TopicLimit(self.identity.name, self._limit)
         if self._limit_bytes is not None and self._name_bytes + size_bytes > self._limit_bytes:
@@ -182,23 +179,22 @@ class TopicDictionary:
 
     @property
     def has_unwritten(self) -> bool:
-        """Names were added since the last `write_added`."""
+        """Return whether names were added since the last `write_added`."""
         return len(self._names) != self._written_count
 
     def write_added(self) -> None:
-        """Write the names added since the last call. On an error nothing has changed and the next call tries
-        again."""
+        """Write the names added since the last call. On an error nothing changes and the next call tries again."""
         count = len(self._names)
         if count == self._written_count:
             return
-        data = self._encoded(self._written_count, count)
+        data = self.encoded(self._written_count, count)
         self._files.write_all(self._open_fd(), data, self._end)
         with self._lock:
-            # In one statement, which no interrupt can cut in two: else a name would be written twice.
+            # One statement, which KeyboardInterrupt cannot split: otherwise a name would be written twice.
             self._end, self._written_count, self._unsynced = self._end + len(data), count, True
 
     def sync(self) -> None:
-        """Flush what was written. Raises OSError, after which only `rewrite` helps."""
+        """Flush the written names. Raises OSError, after which only `rewrite` helps."""
         if not self._unsynced:
             return
         with self._lock:
@@ -209,21 +205,19 @@ class TopicDictionary:
             self._unsynced = self._end > written[1]
 
     def rewrite(self) -> None:
-        """After a failed flush, which may have marked pages clean that never reached the disk: write the names
-        that were not durable once more, and flush them. Raises OSError when the disk refuses this too, or when
-        nothing is known to be durable."""
+        """Write the names that are not durable again and flush them, after a failed flush that may have marked
+        unwritten pages as clean. Raises OSError if that fails too, or if no flush ever succeeded."""
         if not self._unsynced:
             return
         if self._synced is None:
             raise OSError(errno.EIO, "the topic dictionary was never flushed", str(self.path))
         count, end = self._synced
-        data = self._encoded(count, self._written_count)
+        data = self.encoded(count, self._written_count)
         self._files.write_all(self._open_fd(), data, end)
         self.sync()
 
     def copy_anew(self) -> None:
-        """Replace the file by a flushed copy, because what a failed flush left of it cannot be trusted. The caller
-        syncs the directory."""
+        """Replace the file by a flushed copy after a failed flush. The caller syncs the directory."""
         copy_anew(self._files, self.path, self._end)
         old, self._fd = self._open_fd(), self._files.open(self.path, write=True)
         self._files.close(old)
@@ -231,23 +225,23 @@ class TopicDictionary:
 
     @property
     def end_position(self) -> int:
-        """Where the last valid entry ends in the file."""
+        """Return the end position of the last valid entry."""
         return self._end
 
     def cut(self) -> None:
-        """Remove a torn tail from the file. The caller has kept its bytes."""
+        """Cut off a torn tail, whose bytes the caller has copied."""
         self._files.truncate(self._open_fd(), self._end)
         self.torn_bytes = 0
 
     def take_up_to(self, count: int) -> None:
-        """Mark ids below `count` as taken although their names are lost, because records use them."""
+        """Reserve the ids below `count`, which records use although their names are lost."""
         with self._lock:
             missing = count - len(self._names)
             if missing > 0:
                 self._names += [None] * missing
 
     def abandon(self) -> None:
-        """This is the copy in a forked child: a thread that there is no more may have held the lock."""
+        """Replace the lock in a forked child, where a missing thread may hold it."""
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -256,7 +250,7 @@ class TopicDictionary:
             self._files.close(fd)
 
     def rewrite_header(self) -> None:
-        """Put a sound header page in the place of a damaged one."""
+        """Replace a damaged header page."""
         self._files.write_all(self._open_fd(), self.identity.encode(), 0)
         self._unsynced = True
         self.damaged_header = False
@@ -271,8 +265,8 @@ class TopicDictionary:
             return known
 
     def follow(self) -> None:
-        """Go on with the file that has taken the place of this one, if there is one: a recovery copies it when it is in
-        doubt. Of a file that is lost, what was read stays. Raises UnknownLog when it is another log's, CorruptLog."""
+        """Continue with the file that replaced this one, if any: recovery copies it after a failed flush. If the
+        file is gone, the names read so far stay. Raises UnknownLog for the file of another log, CorruptLog."""
         try:
             if self._files.stat(self.path).st_ino == self._files.inode(self._open_fd()):
                 return
@@ -290,11 +284,11 @@ class TopicDictionary:
         self._files.close(old)
 
     def refresh(self) -> None:
-        """Read the names another process has added since."""
+        """Read the names that another process has added since."""
         fd = self._open_fd()
         size = self._files.size(fd)
         data, at_end = b"", False
-        while not at_end and len(data) < _ENTRY_MOST_BYTES:  # else nothing behind it is found again
+        while not at_end and len(data) < _ENTRY_MOST_BYTES:  # otherwise nothing after it is found
             position = self._end + len(data)
             more = self._files.pread(fd, _READ_BYTES, position) if position < size else b""
             at_end = not more
@@ -304,9 +298,8 @@ class TopicDictionary:
         self._written_count = len(self._names)
 
     def _take_in(self, data: bytes, at_end: bool) -> int:
-        """Take in the names in `data`, which begins where an entry does; returns how many of its bytes are done with.
-
-        at_end: nothing comes behind it. Else its last entry may be the front of one, and is left alone."""
+        """Add the names in `data`, which begins at an entry. Return the number of bytes consumed. at_end: no bytes
+        follow; otherwise the last entry may be incomplete and is not consumed."""
         at = 0
         while True:
             at = self._parse(data, at)
@@ -321,7 +314,7 @@ class TopicDictionary:
         return at
 
     def _parse(self, data: bytes, at: int) -> int:
-        """Take in the whole valid entries from a place of `data` on; returns where they end."""
+        """Add consecutive valid entries of `data` from a position on. Return their end position."""
         while (name := self._decode(data, at, len(self._names))) is not None:
             if name:
                 self._ids.add(name, len(self._names))
@@ -332,12 +325,11 @@ class TopicDictionary:
         return at
 
     def _resync(self, data: bytes, start: int) -> tuple[int, int] | None:
-        """How many names are damaged from a place of `data` on, and where the next valid entry lies; None for a
-        torn tail.
+        """Return how many names are damaged from a position of `data` on, and the position of the next valid entry;
+        None for a torn tail.
 
-        A place is worth a checksum only when its length field is that of a name that ends in front of the end
-        or of another plausible entry, which leaves few of them; ids are tried up to how many names could have
-        stood there."""
+        A position is checked only if its length field is that of a name ending before the end or before another
+        plausible entry, which leaves few; the tried ids are bounded by how many names fit between."""
         first = len(self._names)
         for at in range(start + _ENTRY.size, min(len(data) - _ENTRY.size, start + _RESYNC_BYTES)):
             length = data[at + 4] | data[at + 5] << 8
@@ -357,8 +349,8 @@ class TopicDictionary:
             return None
         return name.decode()
 
-    def _encoded(self, first: int, last: int) -> bytes:
-        """The entries of the ids [first, last)."""
+    def encoded(self, first: int, last: int) -> bytes:
+        """Return the entries of the ids [first, last) as the file has them."""
         pieces: list[bytes] = []
         for number, name in enumerate(self._names[first:last], first):
             encoded = (name or "").encode()
@@ -375,7 +367,7 @@ class TopicDictionary:
 
 
 def _plain(name: str) -> str:
-    """The name as a str itself: a member of an enumeration has a hash of its own."""
+    """Return the name as a plain str: a member of an enumeration has a hash of its own."""
     if not isinstance(name, str):
-        raise TypeError(f"a topic is text, not {name!r}")
+        raise TypeError(f"invalid topic: expected text, got {name!r}")
     return name if type(name) is str else str.__str__(name)

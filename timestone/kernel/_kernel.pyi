@@ -3,6 +3,7 @@
 from timestone.kernel.open_records import OpenRecords as OpenRecords
 from timestone.kernel.open_records import SegmentRecords as SegmentRecords
 from timestone.kernel.pure import Buffer
+from timestone.kernel.pure import DurationCounts as DurationCounts
 from timestone.kernel.pure import NumberedNames as NumberedNames
 from timestone.kernel.pure import entry_crcs as entry_crcs
 from timestone.kernel.pure import fill_entries as fill_entries

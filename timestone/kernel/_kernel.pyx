@@ -1,11 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, freethreading_compatible=False
-"""The engine's per-record loops, compiled: same names, arguments, results and errors as `pure_kernel`.
+"""Compiled per-record loops of the engine: same names, arguments, results and errors as `timestone.kernel.pure`.
 
-What belongs here: arithmetic over columns in memory, the system call that takes a column of pieces, and the one that reads
-a record. Functions allocate nothing but their results and keep no reference to an argument. No length is believed: every
-place in a buffer is checked against the buffer's own size before it is touched. The memory of large results is used
-again for the next ones (`Blocks`).
-Works without the GIL once there is so much to do that another thread can use the time."""
+Contents: arithmetic over columns in memory, the system calls that write a column of pieces, and the one that reads a
+record. Functions allocate only their results and keep no reference to an argument. Lengths are not trusted: every
+position in a buffer is checked against the size of the buffer before it is used. The memory of large results is reused
+(`Blocks`). The GIL is released when the work takes long enough for another thread to use the time."""
 
 from cython cimport freelist
 from cpython.buffer cimport Py_buffer, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -50,8 +49,8 @@ cdef extern from *:
     }
 
     _Py_COMP_DIAG_PUSH
-    _Py_COMP_DIAG_IGNORE_DEPR_DECLS /* for the hash, which has to be forgotten as long as there is one */
-    static inline void make_anew(PyObject *block, Py_ssize_t size) {
+    _Py_COMP_DIAG_IGNORE_DEPR_DECLS /* the cached hash has to be reset; the field is deprecated */
+    static inline void reset_block(PyObject *block, Py_ssize_t size) {
         Py_SET_SIZE((PyVarObject *)block, size);
         ((PyBytesObject *)block)->ob_shash = -1;
         ((PyBytesObject *)block)->ob_sval[size] = 0;
@@ -60,7 +59,7 @@ cdef extern from *:
     """
     void prefetch(const void *address) nogil
     object new_of(object kind, Py_ssize_t size)
-    void make_anew(object block, Py_ssize_t size)
+    void reset_block(object block, Py_ssize_t size)
 
 cdef extern from "Python.h" nogil:
     ctypedef struct PyTupleObject:
@@ -70,11 +69,11 @@ cdef extern from "Python.h" nogil:
     PyObject **PySequence_Fast_ITEMS(object items)
     Py_ssize_t PySequence_Fast_GET_SIZE(object items)
     Py_ssize_t PyTuple_GET_SIZE(object items)
-    # The same macros as above: they look into an object that somebody else keeps, so they need no GIL.
+    # The same macros without the GIL: they read an object to which the caller holds a reference.
     char *bytes_in "PyBytes_AS_STRING"(PyObject *piece)
     Py_ssize_t size_of "PyBytes_GET_SIZE"(PyObject *piece)
 
-INTERFACE = 8  # see timestone/kernel/loops.py
+INTERFACE = 9  # see timestone/kernel/loops.py
 CRC32C_BY_INSTRUCTION = bool(crc32c_start())
 
 cdef extern from "Python.h":
@@ -95,10 +94,10 @@ cdef enum:
     REMOVED = 16  # FLAG_REMOVED
     IOV_MOST = 1024  # UIO_MAXIOV of Linux
     ROUND = 32
-    AHEAD = 20  # payloads lie anywhere in memory: so many are under way from there at once
-    AHEAD_BYTES = 1024  # and so much of where they go, which the tail has let go of long ago
-    # Letting go of the GIL and asking for it back costs a microsecond when nobody wants it and up to the switch
-    # interval of 5 ms when somebody does: worth it for what takes some ten microseconds.
+    AHEAD = 20  # payloads to prefetch: they lie scattered in memory
+    AHEAD_BYTES = 1024  # bytes of the destination to prefetch: reused blocks are cold
+    # Releasing and taking the GIL costs a microsecond without contention and up to the switch interval of 5 ms with
+    # it: worth it for work of ten microseconds and more.
     LONG_BYTES = 256 * 1024
     LONG_WRITE_BYTES = 16 * 1024
 
@@ -111,7 +110,7 @@ assert Record._fields == ("offset", "timestamp_us", "topic", "payload", "block",
 
 @freelist(8)
 cdef class View:
-    """A contiguous buffer, held as long as this object lives."""
+    """Contiguous buffer, held for the lifetime of this object."""
 
     cdef Py_buffer view
     cdef bint held
@@ -129,15 +128,15 @@ cdef class View:
             PyBuffer_Release(&self.view)
 
     cdef Py_ssize_t count(self, Py_ssize_t item_bytes) except -1:
-        """How many items of a size it holds; ValueError when one is cut off."""
+        """Return the number of items of `item_bytes`. Raises ValueError when the last one is incomplete."""
         if self.size % item_bytes:
-            raise ValueError(f"{self.size} bytes are no column of {item_bytes}-byte items")
+            raise ValueError(f"invalid column: {self.size} bytes are not a multiple of {item_bytes}")
         return self.size // item_bytes
 
 
 @freelist(8)
 cdef class Column:
-    """A value for each record: from a buffer, or one for all, which is a column with steps of zero bytes."""
+    """One value a record: from a buffer, or the same for all, which is a column with a stride of zero bytes."""
 
     cdef View view
     cdef const uint8_t *at
@@ -160,13 +159,13 @@ cdef class Column:
 
 
 def crc32c(data):
-    """For tests: the checksum of `data`, the way the other functions make it."""
+    """Return the CRC-32C of `data` as the other functions compute it. For tests."""
     cdef View view = View(data)
     return crc32c_of(view.data, view.size)
 
 
 def crc32c_portable(data):
-    """For tests: the same without the processor's instruction."""
+    """Return the CRC-32C of `data` without the instruction of the processor. For tests."""
     cdef View view = View(data)
     return crc32c_of_portable(view.data, view.size)
 
@@ -184,26 +183,27 @@ cdef uint32_t last_ordinal_fits(Py_ssize_t count, ordinal) except? 0xFFFFFFFF:
 
 
 cdef enum:
-    # Smaller ones come and go without new pages; what is larger is rare.
+    # The C library reuses smaller ones without new pages; larger ones are rare.
     LEAST_BLOCK = 16 * 1024
     MOST_BLOCK = 16 * 1024 * 1024
-    BLOCKS_BYTES = 256 * 1024 * 1024  # a tail of 64 MiB, what is not durable, and what a flush has just let go of
+    BLOCKS_BYTES = 256 * 1024 * 1024  # a tail of 64 MiB, unsynced records, and records just flushed
     LOOKS = 4
 
 
 cdef class Blocks:
-    """The memory of batches: bytes objects to which nobody else refers any more are made anew, in the order in which they
-    were made. Given back to the C library they would lose their pages, and the first touch of a new page costs more
-    than what is then written into it."""
+    """Pool of the memory of batches: bytes objects without another reference are reused, oldest first.
 
-    cdef dict by_room  # the blocks of each size, oldest first, in use and not
-    cdef Py_ssize_t size_bytes  # of them all
+    The C library would return their pages to the system, and the first write to a new page costs more than copying a
+    batch into it."""
+
+    cdef dict by_room  # blocks by size, oldest first, used and unused
+    cdef Py_ssize_t size_bytes  # of all blocks
 
     def __cinit__(self):
         self.by_room = {}
 
     cdef bytes of_size(self, Py_ssize_t size):
-        """Bytes that are still to be written, by the caller, who is the only one to have them."""
+        """Return uninitialised bytes, which the caller fills before it shares them."""
         if not LEAST_BLOCK <= size <= MOST_BLOCK:
             return PyBytes_FromStringAndSize(NULL, size)
         cdef Py_ssize_t room = room_for(size)
@@ -217,19 +217,20 @@ cdef class Blocks:
                 if self.size_bytes + room > BLOCKS_BYTES:
                     return PyBytes_FromStringAndSize(NULL, size)
             block = PyBytes_FromStringAndSize(NULL, room)
-        make_anew(block, size)
+        reset_block(block, size)
         blocks.append(block)
         self.size_bytes += room
         return block
 
     cdef bytes spare(self, blocks, Py_ssize_t room):
-        """A block that nobody else has, or None. The oldest is free first; what lies in front of one that is free,
-        somebody keeps for long, and is his alone from now on."""
+        """Remove and return an unused block, or None.
+
+        The oldest becomes unused first. Used blocks older than it are held for long: they leave the pool."""
         cdef Py_ssize_t place
         cdef bytes block
         for place in range(min(LOOKS, <Py_ssize_t>len(blocks))):
             block = blocks[place]
-            if Py_REFCNT(block) == 2:  # that of `blocks` and the one here
+            if Py_REFCNT(block) == 2:  # the references of `blocks` and `block`
                 for _ in range(place + 1):
                     blocks.popleft()
                 self.size_bytes -= (place + 1) * room
@@ -245,7 +246,7 @@ cdef class Blocks:
 
 
 cdef Py_ssize_t room_for(Py_ssize_t size) noexcept:
-    """The size or up to a quarter more, so that batches of nearly the same size can have each other's memory."""
+    """Return `size` rounded up by at most a quarter, so that batches of similar sizes share blocks."""
     cdef Py_ssize_t step = LEAST_BLOCK // 4
     while size > 8 * step:
         step *= 2
@@ -260,9 +261,9 @@ def drop_spare():
 
 
 def gathered(payloads not None, Py_ssize_t apart_bytes):
-    # A list is used as it is: nothing here lets go of the GIL or runs Python code, so nobody changes it meanwhile.
+    # A list is not copied: nothing here releases the GIL or runs Python code, so no other code can change it.
     if not isinstance(payloads, (list, tuple)):
-        raise TypeError(f"payloads are {type(payloads).__name__}, no list and no tuple")
+        raise TypeError(f"invalid payloads: expected a list or a tuple, got {type(payloads).__name__}")
     cdef Py_ssize_t count = PySequence_Fast_GET_SIZE(payloads)
     cdef PyObject **items = PySequence_Fast_ITEMS(payloads)
     cdef bytes lengths = PyBytes_FromStringAndSize(NULL, count * 4)
@@ -320,7 +321,7 @@ def pwritev(int fd, tuple pieces not None, int64_t position):
 
 
 cdef inline PyObject *piece_of(tuple pieces, Py_ssize_t number) except NULL:
-    """A piece, which is bytes; borrowed from the tuple."""
+    """Return a borrowed reference to a piece. Raises TypeError when it is not bytes."""
     return checked_piece(PyTuple_GET_ITEM(pieces, number))
 
 
@@ -331,13 +332,13 @@ cdef inline PyObject *checked_piece(PyObject *piece) except NULL:
 
 
 cdef struct Slot:
-    PyObject *name  # a reference of its own; NULL in an empty slot
+    PyObject *name  # owned reference; NULL in an empty slot
     uint32_t tag  # the upper half of the hash
     uint32_t number
 
 
 cdef class NumberedNames:
-    """A hash table with linear probing, at most half full."""
+    """Hash table with linear probing, at most half full."""
 
     cdef Slot *slots
     cdef Py_ssize_t size  # a power of two
@@ -385,7 +386,7 @@ cdef class NumberedNames:
         cdef Py_hash_t hashes[ROUND]
         cdef Py_ssize_t first, place, last
         cdef Slot *slot
-        # Names, then slots, lie anywhere in memory: those of a round are under way from there at once.
+        # Names and slots lie scattered in memory: those of a round are prefetched together.
         for first in range(0, count, ROUND):
             last = min(count, first + ROUND)
             for place in range(first, min(count, last + ROUND)):
@@ -403,7 +404,7 @@ cdef class NumberedNames:
         return numbers
 
     cdef Slot *slot_of(self, PyObject *name, Py_hash_t hashed) noexcept:
-        """The slot of a name, or the empty one where it belongs."""
+        """Return the slot of a name, or the empty one where it belongs."""
         cdef Py_ssize_t at = hashed & (self.size - 1)
         cdef Slot *slot = &self.slots[at]
         while slot.name != NULL:
@@ -433,11 +434,11 @@ cdef inline uint32_t tag_of(Py_hash_t hashed) noexcept nogil:
     return <uint32_t>(<uint64_t>hashed >> 32)
 
 
-cdef struct Target:  # where records and their entries are written
+cdef struct Target:  # files to which records and their entries are written
     int segment_fd
     int index_fd
     int64_t index_position
-    bint whole  # both were
+    bint whole  # everything was written
 
 
 def fill_entries(
@@ -465,8 +466,9 @@ cdef bytes filled(
     tuple pieces, lengths, topic_ids, header_lengths, flags, position, int64_t timestamp_us, ordinal, uint32_t salt_crc,
     data_crcs, Target *target
 ):
-    """The entries; they and their records are written where there is a target. Both in one go without the GIL: each time
-    it is let go of, it has to be asked for again."""
+    """Return the entries, and write them and their records when there is a target.
+
+    Both happen in one section without the GIL, because taking it back is the expensive part."""
     cdef View length_view = View(lengths)
     cdef Py_ssize_t count = length_view.count(4)
     cdef View crc_view = View(data_crcs)
@@ -488,7 +490,7 @@ cdef bytes filled(
     cdef uint32_t start = position
     cdef bytes result = batches.of_size(count * ENTRY_BYTES)
     cdef uint8_t *entries = <uint8_t *>PyBytes_AS_STRING(result)
-    # The pieces are bytes in a tuple, which nobody changes; `pieces` keeps them.
+    # A tuple of bytes is immutable, and `pieces` holds a reference to it.
     cdef PyObject **items = &(<PyTupleObject *>pieces).ob_item[0]
     cdef const uint8_t *crcs = crc_view.data if crc_view.size else NULL
     cdef int64_t missing
@@ -516,7 +518,7 @@ cdef bint written(
     const Target *target, PyObject **pieces, Py_ssize_t piece_count, int64_t position, Py_ssize_t size,
     const uint8_t *entries, Py_ssize_t count
 ) noexcept nogil:
-    """Write the records, then their entries. False when not all of both was."""
+    """Write the records, then their entries. Returns False when not everything was written."""
     cdef ssize_t done
     if piece_count == 1:
         done = system_pwrite(target.segment_fd, bytes_in(pieces[0]), size, position)
@@ -529,7 +531,7 @@ cdef bint written(
 
 
 cdef ssize_t pieces_written(int fd, PyObject **pieces, Py_ssize_t count, int64_t position) noexcept nogil:
-    """How much of the pieces one system call has written; -1: nothing, or there are too many of them for one."""
+    """Return how many bytes one system call has written; -1 on an error or with too many pieces for one call."""
     cdef iovec vectors[IOV_MOST]
     cdef Py_ssize_t number
     if count > IOV_MOST:
@@ -554,10 +556,11 @@ cdef int64_t fill(
     uint8_t *entries, Py_ssize_t count, PyObject **pieces, const uint8_t *lengths, Column topics, Column headers,
     Column flags, const uint8_t *data_crcs, uint32_t position, int64_t timestamp_us, uint32_t ordinal, uint32_t salt_crc
 ) noexcept nogil:
-    """Returns 0, or how many bytes a record lacks in its piece. Lengths and pieces are known to add up to the same, so
-    there is a piece for each record."""
-    # Each part goes from its register to its place: an entry put together in memory first would be read back wider than it
-    # was written, for which the processor waits.
+    """Return 0, or by how many bytes a record exceeds its piece.
+
+    The caller has checked that lengths and pieces have the same sum, so there is a piece for each record."""
+    # Each field is stored from its register: an entry assembled in memory would be read back wider than it was written,
+    # which defeats store forwarding.
     cdef Py_ssize_t number
     cdef uint32_t length, topic, crc
     cdef uint16_t header_length, flag
@@ -681,7 +684,7 @@ def fitting(index, Py_ssize_t place, Py_ssize_t count, int64_t max_bytes):
     cdef const uint8_t *entries = view.data + place
     cdef uint32_t start
     memcpy(&start, entries, 4)
-    # As `bisect` does, step by step: damaged entries need not be in order, and both twins shall go the same way astray.
+    # The steps of `bisect`: damaged entries may be out of order, and both kernels must return the same for them.
     cdef Py_ssize_t low = 1, high = count, middle
     while low < high:
         middle = (low + high) // 2
@@ -700,13 +703,43 @@ cdef inline int64_t end_of(const uint8_t *entries, Py_ssize_t number) noexcept n
     return <int64_t>position + <int64_t>length
 
 
+cdef enum:
+    BUCKETS = 29  # DURATION_BUCKETS of the twin
+
+
+cdef class DurationCounts:
+    """See the twin in `timestone.kernel.pure`."""
+
+    cdef int64_t buckets[BUCKETS]
+    cdef readonly int64_t sum_ns
+
+    def observe(self, int64_t duration_ns, int64_t count=1):
+        cdef uint64_t left = <uint64_t>(duration_ns - 1) // 1000 if duration_ns > 0 else 0
+        cdef int bits = 0
+        while left and bits < BUCKETS - 1:
+            left >>= 1
+            bits += 1
+        self.buckets[bits] += count
+        self.sum_ns += duration_ns * count
+
+    def add(self, DurationCounts other not None):
+        cdef int bits
+        for bits in range(BUCKETS):
+            self.buckets[bits] += other.buckets[bits]
+        self.sum_ns += other.sum_ns
+
+    @property
+    def counts(self):
+        return [self.buckets[bits] for bits in range(BUCKETS)]
+
+
 cdef inline void put(object record, Py_ssize_t place, object field):
     Py_INCREF(field)
     PyTuple_SET_ITEM(record, place, field)
 
 
 cdef class SegmentRecords:
-    """See the twin in `timestone.kernel.open_records`."""
+    """See the Python version in `timestone.kernel.open_records`."""
 
     cdef readonly int64_t base_offset
     cdef readonly int64_t end_offset
@@ -732,9 +765,9 @@ cdef class SegmentRecords:
         self.index = self.keeper = None
 
     cdef object record(self, int64_t offset, list names):
-        """The record at an offset that is here; None when it takes the long way."""
+        """Return the record at an offset of this segment; None when `Segment` has to read it."""
         cdef uint32_t ordinal = <uint32_t>(offset - self.base_offset)
-        cdef object keeper = self.keeper  # whatever is closed while the GIL is somebody else's
+        cdef object keeper = self.keeper  # keeps the files open while the GIL is released
         cdef Entry entry
         memcpy(&entry, self.index.data + INDEX_HEADER_BYTES + <int64_t>ordinal * ENTRY_BYTES, ENTRY_BYTES)
         if first_invalid(<const uint8_t *>&entry, 1, self.salt_crc, ordinal) == 0:
@@ -748,7 +781,7 @@ cdef class SegmentRecords:
             <uint32_t>entry.crcs
         ):
             return None
-        # What `Record(…)` does, without a tuple of arguments: a tenth of a single read.
+        # Same as `Record(…)` without a tuple of arguments, which is a tenth of a single read.
         found = new_of(Record, 6)
         put(found, 0, offset)
         put(found, 1, entry.timestamp_us)
@@ -759,7 +792,7 @@ cdef class SegmentRecords:
         return found
 
     cdef bytes read(self, Py_ssize_t length, int64_t position):
-        """So many bytes, or None."""
+        """Return `length` bytes, or None when fewer can be read."""
         if length == 0:
             return b""
         if self.pread is not None:
@@ -775,7 +808,7 @@ cdef class SegmentRecords:
 
 
 cdef class OpenRecords:
-    """See the twin in `timestone.kernel.open_records`."""
+    """See the Python version in `timestone.kernel.open_records`."""
 
     cdef list names
     cdef list segments  # by base offset

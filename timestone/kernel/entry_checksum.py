@@ -1,6 +1,5 @@
-"""What makes an index entry one of its own log, segment and ordinal: the salt of its `entry_crc`.
-
-`entries` has the layout, `kernel` the loops; this is the one place that knows what the salt is made of."""
+"""Salt of the `entry_crc`, which ties an index entry to its log, segment and ordinal. `entries` has the layout,
+`loops` the computation; only this module knows the content of the salt."""
 
 import struct
 
@@ -15,25 +14,25 @@ _SALT = struct.Struct("<QQ")
 
 
 class EntrySeal:
-    """Computes and checks the `entry_crc` of one segment's entries."""
+    """Computes and checks the `entry_crc` of the entries of one segment."""
 
     __slots__ = ("salt_crc",)
 
     def __init__(self, log_id: int, base_offset: int) -> None:
         self.salt_crc = crc32c(_SALT.pack(log_id, base_offset))
-        """The crc32c of log id and base offset, which the crc of every entry continues from."""
+        """CRC-32C of log id and base offset, from which the checksum of every entry continues."""
 
     def close(self, entries: Entries, first_ordinal: int) -> None:
-        """Fill in `entry_crc`; all other columns have their values."""
+        """Fill in `entry_crc`; all other columns are set."""
         entries["entry_crc"] = self._crcs(entries, first_ordinal)
 
     def valid(self, entries: Entries, first_ordinal: int) -> npt.NDArray[np.bool_]:
-        """Which entries hold: the checksum is right for this log, segment and ordinal."""
+        """Return which entries match their checksum for this log, segment and ordinal."""
         good = self._crcs(entries, first_ordinal) == entries["entry_crc"]
         return np.asarray(good & (entries["timestamp_us"] > 0), dtype=np.bool_)
 
     def valid_count(self, entries: Entries, first_ordinal: int) -> int:
-        """How many entries at the front hold; cheaper than `valid`."""
+        """Return the number of valid entries at the front; cheaper than `valid`."""
         return loops.valid_count(np.ascontiguousarray(entries), self.salt_crc, first_ordinal)
 
     def _crcs(self, entries: Entries, first_ordinal: int) -> npt.NDArray[np.uint32]:

@@ -1,25 +1,42 @@
-"""Which kernel does the per-record work: the compiled one, or its twin in Python.
+"""Choice of the kernel for per-record work: the compiled one, or its Python version.
 
 The compiled one is used when it was built for this version of the sources; building it is optional and needs a C
 compiler when Timestone is installed. `TIMESTONE_PURE=1` in the environment, read once at the first import, asks for the
-twin. The contracts of the functions are in `pure_kernel`."""
+twin. In development mode (`python -X dev`), the first import reports the choice on standard error. The contracts of
+the functions are in `pure`."""
 
 import importlib
 import os
+import sys
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from timestone.kernel import open_records, pure
 
-INTERFACE = 8
-"""Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
+INTERFACE = 9
+"""Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 PURE_WANTED = os.environ.get("TIMESTONE_PURE", "").lower() not in ("", "0", "no", "false")
-"""The environment asks for Python only; fronts with kernels of their own go by it, too."""
+"""Whether the environment asks for pure Python; fronts with their own kernels follow it too."""
 
 
 def choose(native: str, interface: int) -> tuple[ModuleType | None, str]:
-    """The compiled module of that name, and ""; or None, and why the twin has to do."""
+    """Return the compiled module and ""; or None and the reason why the Python twin is used."""
+    module, reason = _choice(native, interface)
+    if sys.flags.dev_mode and sys.stderr is not None:
+        package = native.rpartition(".")[0]
+        folder = Path(sys.modules[package].__file__ or "").parent
+        sys.stderr.write(f"{package} in {folder}: {named(reason)}\n")
+    return module, reason
+
+
+def named(reason: str) -> str:
+    """Return which kernel runs, and why if it is the slow one. reason: see `choose`."""
+    return f"pure Python: {reason}" if reason else "compiled"
+
+
+def _choice(native: str, interface: int) -> tuple[ModuleType | None, str]:
     if PURE_WANTED:
         return None, "TIMESTONE_PURE is set"
     try:
@@ -32,9 +49,9 @@ def choose(native: str, interface: int) -> tuple[ModuleType | None, str]:
 
 
 _native, REASON = choose("timestone.kernel._kernel", INTERFACE)
-"""Why the slow path is in use; "" when it is not."""
+"""Why the Python twin is in use; "" if it is not."""
 NAME = "pure Python" if _native is None else "native"
-"""Which path is in use, for a line of a report."""
+"""Name of the kernel in use, for reports."""
 
 if TYPE_CHECKING or _native is None:
     gathered = pure.gathered
@@ -47,6 +64,7 @@ if TYPE_CHECKING or _native is None:
     valid_count = pure.valid_count
     proven_count = pure.proven_count
     fitting = pure.fitting
+    DurationCounts = pure.DurationCounts
     SegmentRecords = open_records.SegmentRecords
     OpenRecords = open_records.OpenRecords
 else:
@@ -60,5 +78,6 @@ else:
     valid_count = _native.valid_count
     proven_count = _native.proven_count
     fitting = _native.fitting
+    DurationCounts = _native.DurationCounts
     SegmentRecords = _native.SegmentRecords
     OpenRecords = _native.OpenRecords

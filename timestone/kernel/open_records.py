@@ -1,8 +1,7 @@
-"""Single records of a log, out of segments whose files are open: the short way of `ReadableLog.record`.
+"""Single records from segments whose files are open: the short path of `ReadableLog.record`.
 
-What belongs here: finding the segment, its entry and the bytes, and the checks of both. Whatever is not simply there
-and as it should be is left to the long way: nothing is opened here, and nobody is told of damage. The compiled twin in
-`_kernel.pyx` takes half the time; `kernel` chooses."""
+Finds the segment, its entry and the bytes, and checks both. Everything unusual is left to the long path: no file is
+opened here and no damage is reported. The compiled twin in `_kernel.pyx` takes half the time; `loops` chooses."""
 
 import bisect
 import os
@@ -14,14 +13,14 @@ from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import ENTRY_BYTES, entry_position
 from timestone.record import FLAG_REMOVED, Record
 
-_UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc
+_UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own checksum
 _U32 = struct.Struct("<I")
 
 Pread = Callable[[int, int, int], bytes]
 
 
 class SegmentRecords:
-    """The records [base, end) of a log in the open files of one segment, until `close`."""
+    """Records [base, end) of a log in the open files of one segment, until `close`."""
 
     def __init__(
         self,
@@ -33,10 +32,9 @@ class SegmentRecords:
         fd: int,
         keeper: object,
     ) -> None:
-        """`pread` is called with `fd`, length and position; None stands for the system call itself. `keeper` is what
-        keeps `fd` open: `close` releases it, and so does a read that was under way then, once it is done.
-
-        Raises ValueError when the index has no entries for so many records."""
+        """pread: called with `fd`, length and position; None for the system call itself. keeper: object that keeps
+        `fd` open, released by `close` and by the end of a read that was running then. Raises ValueError if the index
+        has too few entries."""
         if not 0 <= base_offset <= end_offset or len(index) < entry_position(end_offset - base_offset):
             raise ValueError(f"no entries of the offsets {base_offset} to {end_offset} in {len(index)} bytes")
         self.base_offset = base_offset
@@ -47,14 +45,17 @@ class SegmentRecords:
         self._open: tuple[mmap | bytes, object] | None = (index, keeper)
 
     def close(self) -> None:
-        """There is nothing more to be had: the files are to be closed."""
+        """Stop reading; the files are about to be closed."""
         self.end_offset = self.base_offset
         self._open = None
 
     def stored(self, offset: int) -> tuple[int, int, int, bytes] | None:
-        """Timestamp, topic id, flags and payload of a record; None when it is not here, has a header block, was
-        removed, or when its entry or its bytes do not hold. Raises what `pread` does."""
-        opened, ordinal = self._open, offset - self.base_offset  # kept here, whoever closes it meanwhile
+        """Return timestamp, topic id, flags and payload of a record; None if it is not here, has a header block, was
+        removed, or fails a check. Raises the errors of `pread`."""
+        opened, ordinal = (
+            self._open,
+            offset - self.base_offset,
+        )  # keep a reference during the read: another thread may close it
         if opened is None or not 0 <= ordinal < self.end_offset - self.base_offset:
             return None
         place = entry_position(ordinal)
@@ -76,31 +77,31 @@ class SegmentRecords:
         try:
             return os.pread(self._fd, length, position)
         except OSError:
-            return b""  # the long way tries again, and names the file
+            return b""  # the long path tries again and names the file
 
 
 class OpenRecords:
-    """The records of a log that are at hand. Any thread may call."""
+    """Records of a log in open segments. Thread-safe."""
 
     def __init__(self, names: Sequence[str | None]) -> None:
-        """`names` of the topics by id, a list that grows."""
+        """names: topics by id, a list that grows."""
         self._names = names
         self._segments: list[SegmentRecords] = []
 
     def show(self, records: SegmentRecords) -> None:
-        """Have records at hand from now on, instead of others of the same segment. Closed ones are forgotten."""
+        """Add the records of a segment, replacing earlier ones of the same segment. Closed ones are dropped."""
         if records.end_offset == records.base_offset:
-            return  # closed in between, because another thread has had newer ones made
+            return  # closed in between, because another thread has opened newer ones
         kept = [one for one in self._segments if one.end_offset > one.base_offset]
         kept = [one for one in kept if one.base_offset != records.base_offset]
         self._segments = sorted([*kept, records], key=lambda one: one.base_offset)
 
     def clear(self) -> None:
-        """Have none at hand."""
+        """Drop all segments."""
         self._segments = []
 
     def record(self, offset: int) -> Record | None:
-        """The record at an offset, checked; None when it takes the long way. Raises what `pread` does."""
+        """Return the verified record at an offset; None if the long path must read it. Raises the errors of `pread`."""
         segments = self._segments
         place = bisect.bisect_right(segments, offset, key=lambda one: one.base_offset) - 1
         found = segments[place].stored(offset) if place >= 0 else None

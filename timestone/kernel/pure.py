@@ -1,12 +1,12 @@
-"""The engine's per-record loops in Python and numpy: the readable twin of `_kernel.pyx`.
+"""Per-record loops of the engine in Python and numpy: the readable version of `_kernel.pyx`.
 
-What belongs here: what is computed for each record of a batch, over columns in memory. It knows no file, no log, and
-keeps no state. Both twins have the same names, arguments, results and errors, which the tests compare
-byte for byte; `kernel` chooses one of them.
+What belongs here: computations for each record of a batch, over columns in memory. Knows no file and no log, and keeps
+no state. Both twins have the same names, arguments, results and errors, which the tests compare byte for byte; `loops`
+chooses one of them.
 
-Buffers are anything that bytes can be made of without a copy. A column is a buffer of integers as this machine has
-them, or one integer for all records. Raised by all: ValueError for a buffer whose size does not fit the others,
-OverflowError for a number that does not fit its field, TypeError for what is no number or no buffer."""
+A buffer is anything that bytes can be made of without a copy. A column is a buffer of integers in native byte order, or
+one integer for all records. Raised by all: ValueError for a buffer whose size does not fit the others, OverflowError
+for a number that does not fit its field, TypeError for anything else than a number or a buffer."""
 
 import bisect
 import collections
@@ -29,21 +29,24 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap | array[Any] | npt.ND
 Column: TypeAlias = "int | Buffer"
 
 _U32_MAX = 0xFFFF_FFFF
-_FEW = 12  # below this many entries one library call each beats the fixed cost of the numpy way
-assert array("I").itemsize == 4  # everywhere that Python runs today
+_FEW = 12  # below this number of entries, one library call each is faster than the fixed cost of numpy
+assert array("I").itemsize == 4  # true on every platform of Python today
 _UNSEALED = struct.Struct("<IIqIHHI")  # an entry without its own crc
 _PLACE = struct.Struct("<II")  # the first two columns of an entry: position, length
 _U32 = struct.Struct("<I")
+DURATION_BUCKETS = 29
+"""Up to 2^27 µs, and one for all longer durations."""
 _PIECES_MOST = 1024  # UIO_MAXIOV of Linux
 
 
 def gathered(
     payloads: list[bytes] | tuple[bytes, ...], apart_bytes: int
 ) -> tuple[tuple[bytes, ...], bytes, int, bytes]:
-    """The payloads in the pieces they are to be kept in, the length of each as u32, the sum of the lengths, and the
-    checksum of each as u32 where they were copied anyway, else nothing.
+    """Return the payloads as pieces to keep, the length of each payload as u32, the sum of the lengths, and the
+    checksum of each as u32 if they were copied; otherwise no checksums.
 
-    One piece of them all when they have less than `apart_bytes` on average, else they themselves."""
+    The pieces are one copy of all payloads if their mean size is below `apart_bytes`, otherwise the payloads
+    themselves."""
     lengths, size_bytes = _measured(payloads)
     if len(payloads) > 1 and size_bytes < apart_bytes * len(payloads):
         return (b"".join(payloads),), lengths, size_bytes, array("I", map(crc32c, payloads)).tobytes()
@@ -51,21 +54,20 @@ def gathered(
 
 
 def drop_spare() -> int:
-    """Give the memory of earlier results back that is kept for the next ones, and say how many bytes that was. The
-    compiled twin keeps some, this one none."""
+    """Free the memory of earlier results that is kept for later ones, and return its size in bytes. The compiled twin
+    keeps some; this one keeps none."""
     return 0
 
 
 def pwritev(fd: int, pieces: tuple[bytes, ...], position: int) -> int:
-    """The system call: write pieces back to back, as many bytes as it takes, and say how many. At most 1,024 pieces.
-
-    Here because it takes a column of objects apart like everything else here; nobody but `Files` calls it."""
+    """Write pieces back to back with one system call, and return how many bytes it wrote. At most 1,024 pieces. Here
+    because it handles a column of objects; called by `Files` only."""
     return os.pwritev(fd, pieces, position)
 
 
 class NumberedNames:
-    """Names with a number each, u32, looked up many at a time. Of a hundred thousand, each look into a dict waits for
-    memory three or four times; the compiled twin lets many of them wait together. Names are str and no subclass."""
+    """Names with a u32 number each, looked up many at a time. Among a hundred thousand, each lookup in a dict waits for
+    memory three or four times; the compiled twin lets many lookups wait together. Names are str, not a subclass."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -74,27 +76,27 @@ class NumberedNames:
         return len(self._numbers)
 
     def add(self, name: str, number: int) -> None:
-        """Give a name its number, unless it has one."""
+        """Assign a number to a name, unless it has one."""
         _check_name(name)
         _check_u32(number)
         self._numbers.setdefault(name, number)
 
     def find(self, name: str) -> int | None:
-        """The number of a name, or None."""
+        """Return the number of a name, or None."""
         _check_name(name)
         return self._numbers.get(name)
 
     def find_all(self, names: tuple[str, ...]) -> bytes | None:
-        """The number of each name, u32 each; None when one has none."""
+        """Return the number of each name, u32 each; None if one of them has no number."""
         if not isinstance(names, tuple):
-            raise TypeError(f"names are {type(names).__name__}, not a tuple")
+            raise TypeError(f"invalid names: expected a tuple, got {type(names).__name__}")
         numbers = list(map(self._numbers.get, names))
         return None if None in numbers else array("I", cast(list[int], numbers)).tobytes()
 
 
 def _check_name(name: str) -> None:
     if type(name) is not str:
-        raise TypeError(f"a name is {type(name).__name__}, not str")
+        raise TypeError(f"invalid name: expected str, got {type(name).__name__}")
 
 
 def fill_entries(
@@ -110,12 +112,12 @@ def fill_entries(
     salt_crc: int,
     data_crcs: Buffer = b"",
 ) -> bytes:
-    """The index entries of a batch of records that lie back to back in `pieces`, none across two of them.
+    """Return the index entries of a batch of records that lie back to back in `pieces`, none across two of them.
 
-    lengths: u32 each, which have to add up to the size of the pieces. topic_ids: u32; header_lengths and flags: u16.
-    position, ordinal: those of the first record in its segment; all positions and ordinals have to fit into 32 bits.
-    salt_crc: the crc32c of what is put in front of an entry for its own crc (`EntrySeal`).
-    data_crcs: the checksum of each record, u32; or nothing, then they are worked out here."""
+    lengths: u32 each, with the size of the pieces as their sum. topic_ids: u32; header_lengths and flags: u16.
+    position, ordinal: of the first record in its segment; all positions and ordinals have to fit into 32 bits.
+    salt_crc: crc32c of the salt of an entry's own crc (`EntrySeal`). data_crcs: the checksum of each record, u32; or
+    nothing to compute them here."""
     if not isinstance(pieces, tuple):
         raise TypeError(f"pieces are {type(pieces).__name__}, not a tuple")
     data_bytes = _measured(pieces)[1]
@@ -123,9 +125,9 @@ def fill_entries(
     _check_u32(salt_crc)
     sizes = _items(lengths, np.uint32)
     count = len(sizes)
-    crcs = _items(data_crcs, np.uint32)
-    if len(crcs) and len(crcs) != count:
-        raise ValueError(f"{count} records with {len(crcs)} checksums")
+    given = _items(data_crcs, np.uint32)
+    if len(given) and len(given) != count:
+        raise ValueError(f"{count} records with {len(given)} checksums")
     topics = _column(topic_ids, np.uint32, count)
     headers = _column(header_lengths, np.uint16, count)
     flag_column = _column(flags, np.uint16, count)
@@ -136,26 +138,14 @@ def fill_entries(
         raise ValueError(f"{data_bytes} bytes with lengths that add up to {total}")
     if position < 0 or position + total > _U32_MAX:
         raise OverflowError(f"{total} bytes at position {position}")
-    records = _each(pieces, sizes.tolist())
-    if not len(crcs):
-        crcs = np.fromiter(map(crc32c, records), dtype=np.uint32, count=count)
-    elif len(pieces) > 1:
-        collections.deque(records, maxlen=0)  # none may lie across two
+    crcs = _data_crcs(pieces, sizes, given)
     if count == 1:  # numpy would cost more than it saves
-        unsealed = _UNSEALED.pack(
-            position,
-            total,
-            timestamp_us,
-            int(topics if topics.ndim == 0 else topics[0]),
-            int(headers if headers.ndim == 0 else headers[0]),
-            int(flag_column if flag_column.ndim == 0 else flag_column[0]),
-            int(crcs[0]),
-        )
+        columns = topics.item(), headers.item(), flag_column.item(), crcs.item()
+        unsealed = _UNSEALED.pack(position, total, timestamp_us, *columns)
         return unsealed + _U32.pack(crc32c(unsealed, crc32c(_U32.pack(ordinal), salt_crc)))
-    starts = ends - sizes
     entries = np.empty(count, dtype=ENTRY)
     entries["length"] = sizes
-    entries["position"] = position + starts
+    entries["position"] = position + ends - sizes
     entries["timestamp_us"] = timestamp_us
     entries["topic"] = topics
     entries["header_length"] = headers
@@ -163,6 +153,18 @@ def fill_entries(
     entries["data_crc"] = crcs
     entries["entry_crc"] = _entry_crcs(entries.view(np.uint8).reshape(count, ENTRY_BYTES), salt_crc, ordinal)
     return entries.tobytes()
+
+
+def _data_crcs(
+    pieces: tuple[bytes, ...], sizes: npt.NDArray[np.unsignedinteger], given: npt.NDArray[np.unsignedinteger]
+) -> npt.NDArray[np.unsignedinteger]:
+    """Return the checksum of each record, computed unless `given`. Raises ValueError for a record across two pieces."""
+    records = _each(pieces, sizes.tolist())
+    if not len(given):
+        return np.fromiter(map(crc32c, records), dtype=np.uint32, count=len(sizes))
+    if len(pieces) > 1:
+        collections.deque(records, maxlen=0)
+    return given
 
 
 def write_records(
@@ -181,11 +183,12 @@ def write_records(
     index_position: int,
     data_crcs: Buffer = b"",
 ) -> tuple[bytes, bool]:
-    """What `fill_entries` returns, and whether the records are in their segment and the entries in their index: the two
-    system calls of an append without what is done when one fails. After False either file may have some of it, as after
-    an error of `Files.write_all`: write both again, which takes the same error to whoever knows what to do.
+    """Return the result of `fill_entries`, and whether the records were written to their segment and the entries to
+    their index: the two system calls of an append, without the handling of errors.
 
-    Records in more than 1,024 pieces are not written. For a segment of the plain `Files` only."""
+    After False, either file may have a part of it, as after an error of `Files.write_all`: write both again, which
+    raises the same error where it is handled. Records in more than 1,024 pieces are not written. For a segment of the
+    plain `Files` only."""
     entries = fill_entries(
         pieces,
         lengths,
@@ -211,9 +214,9 @@ def _written(fd: int, pieces: tuple[bytes, ...], position: int) -> bool:
 
 
 def _measured(payloads: list[bytes] | tuple[bytes, ...]) -> tuple[bytes, int]:
-    """The length of each payload as u32, and their sum."""
+    """Return the length of each payload as u32, and their sum."""
     if not isinstance(payloads, list | tuple):
-        raise TypeError(f"payloads are {type(payloads).__name__}, no list and no tuple")
+        raise TypeError(f"invalid payloads: expected a list or a tuple, got {type(payloads).__name__}")
     for kind in set(map(type, payloads)):
         if not issubclass(kind, bytes):
             raise TypeError(f"a payload is {kind.__name__}, not bytes")
@@ -222,7 +225,7 @@ def _measured(payloads: list[bytes] | tuple[bytes, ...]) -> tuple[bytes, int]:
 
 
 def _each(pieces: tuple[bytes, ...], sizes: list[int]) -> Iterator[bytes]:
-    """The stored bytes of each record. Sizes and pieces add up to the same, so there is a piece for each."""
+    """Yield the stored bytes of each record. Sizes and pieces have the same sum, so there is a piece for each."""
     following, piece, at = iter(pieces), b"", 0
     for size in sizes:
         while size and at == len(piece):
@@ -233,8 +236,29 @@ def _each(pieces: tuple[bytes, ...], sizes: list[int]) -> Iterator[bytes]:
         at += size
 
 
+class DurationCounts:
+    """Number of durations by their number of bits in microseconds, rounded up, less one: no search for a bucket."""
+
+    __slots__ = ("counts", "sum_ns")
+
+    def __init__(self) -> None:
+        self.counts = [0] * DURATION_BUCKETS
+        self.sum_ns = 0
+
+    def observe(self, duration_ns: int, count: int = 1) -> None:
+        """Add `count` times the same duration. The last bucket takes what is too long for the others."""
+        bits = (max(0, duration_ns - 1) // 1000).bit_length()
+        self.counts[min(bits, DURATION_BUCKETS - 1)] += count
+        self.sum_ns += duration_ns * count
+
+    def add(self, other: "DurationCounts") -> None:
+        """Add everything that another one has observed."""
+        self.counts = [ours + theirs for ours, theirs in zip(self.counts, other.counts, strict=True)]
+        self.sum_ns += other.sum_ns
+
+
 def entry_crcs(entries: Buffer, salt_crc: int, first_ordinal: int) -> bytes:
-    """What the own crc of each entry has to be, u32 each, when the first of them has this ordinal."""
+    """Return the correct checksum of each entry itself, u32 each. first_ordinal: of the first entry."""
     _check_u32(salt_crc)
     rows = _rows(entries)
     _check_ordinals(len(rows), first_ordinal)
@@ -242,7 +266,7 @@ def entry_crcs(entries: Buffer, salt_crc: int, first_ordinal: int) -> bytes:
 
 
 def valid_count(entries: Buffer, salt_crc: int, first_ordinal: int) -> int:
-    """How many entries at the front hold: the own crc is right, and the timestamp is above 0."""
+    """Return how many entries at the front are valid: the entry's checksum matches, and the timestamp is above 0."""
     _check_u32(salt_crc)
     rows = _rows(entries)
     _check_ordinals(len(rows), first_ordinal)
@@ -253,7 +277,7 @@ def valid_count(entries: Buffer, salt_crc: int, first_ordinal: int) -> int:
 
 
 def proven_count(entries: Buffer, data: Buffer, position: int) -> int:
-    """How many records at the front have the bytes their entries promise, when `data` is what lies in the segment from
+    """Return how many records at the front match the checksums in their entries. data: the bytes of the segment from
     `position` on."""
     _check_u32(position)
     columns = _rows(entries).reshape(-1).view(ENTRY)
@@ -267,8 +291,8 @@ def proven_count(entries: Buffer, data: Buffer, position: int) -> int:
 
 
 def fitting(index: Buffer, place: int, count: int, max_bytes: int) -> tuple[int, int, int]:
-    """How many of `count` records, whose entries lie at `place` of an index, have at most `max_bytes` together; at
-    least one. Then where they begin in the segment, and how many bytes they are. Entries are taken as they are."""
+    """Return how many of `count` records, whose entries begin at `place` of an index, have at most `max_bytes` together
+    (at least one), their position in the segment, and their size in bytes. Entries are not checked."""
     view = np.frombuffer(index, dtype=np.uint8).data
     if count < 1 or place < 0 or place + count * ENTRY_BYTES > len(view):
         raise ValueError(f"{count} entries at {place} of {len(view)} bytes")
@@ -299,7 +323,7 @@ def _entry_crcs(raw: npt.NDArray[np.uint8], salt_crc: int, first_ordinal: int) -
 def _rows(entries: Buffer) -> npt.NDArray[np.uint8]:
     items = np.frombuffer(entries, dtype=np.uint8)
     if len(items) % ENTRY_BYTES:
-        raise ValueError(f"{len(items)} bytes are no column of {ENTRY_BYTES}-byte items")
+        raise ValueError(f"invalid column: {len(items)} bytes are not a multiple of {ENTRY_BYTES}")
     return items.reshape(-1, ENTRY_BYTES)
 
 
@@ -308,7 +332,7 @@ def _items(column: Buffer, kind: type[np.unsignedinteger]) -> npt.NDArray[np.uns
 
 
 def _column(column: Column, kind: type[np.unsignedinteger], count: int) -> npt.NDArray[np.unsignedinteger]:
-    """An array of `count`, or of no dimension for one value."""
+    """Return an array of `count`, or one without a dimension for a single value."""
     if isinstance(column, int):
         if not 0 <= column <= np.iinfo(kind).max:
             raise OverflowError(f"{column} does not fit into {kind.__name__}")

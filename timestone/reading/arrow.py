@@ -1,11 +1,12 @@
-"""Batches as Arrow columns. The only module of the engine that imports pyarrow, and only when it is asked
-for."""
+"""Batches as Arrow columns. The only module of the engine that imports pyarrow, and only on demand."""
 
 import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+
+from timestone.record import FLAG_TOMBSTONE
 
 if TYPE_CHECKING:
     from timestone.reading.batch import Batch
@@ -19,25 +20,26 @@ SCHEMA = pa.schema(
         pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("topic", pa.string()),
         pa.field("headers", HEADERS),
-        pa.field("value", pa.binary(), nullable=False),
+        pa.field("value", pa.binary()),
         pa.field("flags", pa.int32(), nullable=False),
     ]
 )
 
 _COLUMN_BYTES_MOST = 2**31 - 1
-"""Its positions are i32."""
+"""Positions of an Arrow column are i32."""
 _MANY_RECORDS = 16
-"""With so many for each topic of the log, names that none of them has cost less than finding out which those are."""
+"""With so many records for each topic of the log, converting every topic name costs less than finding the names in
+use."""
 
 
 def record_batch(batch: "Batch") -> pa.RecordBatch:
-    """All columns of SCHEMA."""
+    """Return all columns of SCHEMA."""
     made = columns(batch)
     return pa.RecordBatch.from_arrays([made[name]() for name in SCHEMA.names], schema=SCHEMA)
 
 
 def columns(batch: "Batch") -> dict[str, Any]:
-    """A function for each column of SCHEMA that makes it: who wants three columns makes three."""
+    """Return a function for each column of SCHEMA that builds it, so that callers pay only for the columns they use."""
     count = len(batch)
     return {
         "log": lambda: _repeated(pa.scalar(batch.log, SCHEMA.field("log").type), count),
@@ -55,13 +57,13 @@ def columns(batch: "Batch") -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=16)
 def _repeated(value: pa.Scalar, count: int) -> pa.Array:
-    """Kept, because the next batch mostly needs the same."""
+    """Return a column with the same value everywhere. Cached, because the next batch usually needs the same."""
     return pa.repeat(value, count)
 
 
 def _topics(batch: "Batch") -> pa.Array:
-    """Names through a dictionary: each distinct one becomes a Python string once. Ids count from 0, so a table of them
-    takes the place of a sort."""
+    """Return the topic column. Names are converted through a dictionary: each distinct one becomes a Python string
+    once. Ids count from 0, so a table of them replaces a sort."""
     ids = np.ascontiguousarray(batch.topic_ids)
     nameless = ids >= len(batch.topics)  # NO_TOPIC is above all others
     mask = nameless if nameless.any() else None
@@ -81,21 +83,35 @@ def _headers(batch: "Batch") -> pa.Array:
         return pa.nulls(len(batch), type=HEADERS)
     rows: list[list[dict[str, Any]] | None] = [None] * len(batch)
     for number in headed.tolist():
-        rows[number] = [{"key": name, "value": value} for name, value in batch.user_headers_of(number)]
+        rows[number] = [
+            {"key": name, "value": value} for name, value in batch.user_headers_of(number)
+        ] or None
     return pa.array(rows, type=HEADERS)
 
 
 def _values(batch: "Batch") -> pa.Array:
-    """The payload column. Arrow wants n + 1 rising positions: back-to-back records have them as they are.
-    Where there are gaps (header blocks, or records that a filter left out), gaps and payloads become 2 n
-    values over the same bytes, and Arrow takes every second one."""
+    """Return the payload column, with null for a record written without a payload: a flagged tombstone of no bytes."""
+    values = _payloads(batch)
+    missing = ((batch.flags & FLAG_TOMBSTONE) != 0) & (batch.lengths == batch.header_lengths)
+    if not missing.any():
+        return values
+    present = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.BinaryArray.from_buffers(values.type, len(values), [present, *values.buffers()[1:]])
+
+
+def _payloads(batch: "Batch") -> pa.Array:
+    """Return the bytes of all payloads. Arrow wants n + 1 rising positions: adjacent records have them as they are. If
+    there are gaps (header blocks, or records that a filter left out), gaps and payloads become 2 n values over the same
+    bytes, of which Arrow takes every second one."""
     count = len(batch)
     if count == 0:
         return pa.array([], type=pa.binary())
     starts = batch.starts
     firsts, ends = starts + batch.header_lengths, starts + batch.lengths
     if ends[-1] > _COLUMN_BYTES_MOST:
-        raise ValueError(f"a batch of {ends[-1]} bytes; a column of Arrow has at most {_COLUMN_BYTES_MOST}")
+        raise ValueError(
+            f"invalid batch: expected at most {_COLUMN_BYTES_MOST} bytes for an Arrow column, got {ends[-1]}"
+        )
     data = pa.py_buffer(batch.data)
     if (firsts[1:] == ends[:-1]).all():
         positions = np.append(firsts, ends[-1]).astype(np.int32)

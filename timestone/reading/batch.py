@@ -1,14 +1,14 @@
-"""An immutable run of records as columns: what every read returns.
+"""Immutable run of records as columns, which every read returns. Operations on a million records slice these arrays; a
+`Record` object is created only on demand. The payloads of all records lie in one buffer, so `to_arrow` passes Arrow the
+same bytes."""
 
-Looking at a million records is slicing these arrays; a `Record` object is made only for who asks for one. The
-payloads of all records lie in one buffer, so `to_arrow` hands Arrow the same bytes."""
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from timestone.errors import MissingExtra
 from timestone.format.topics import TopicDictionary
 from timestone.kernel.entries import ENTRY, Entries
 from timestone.record import Header, HeaderKind, Record, decode_headers
@@ -19,17 +19,26 @@ if TYPE_CHECKING:
 _NO_ENTRIES = np.empty(0, dtype=ENTRY)
 _NO_OFFSETS = np.empty(0, dtype=np.int64)
 _FEW = 16
-"""Up to so many numbers are looked at in Python: numpy takes longer to begin."""
+"""Up to so many numbers are handled in Python: numpy has a higher fixed cost."""
 
 
 class Batch:
-    """Records of one log in offset order. Safe to keep and to share between threads; holds its bytes itself.
+    """Records of one log in offset order. Safe to keep and to share between threads; owns its bytes.
 
-    log, partition: whose records they are. offsets: i64 (n,). data: the bytes that `starts` and `lengths` are about.
-    topics: the dictionary of the log. next_offset: where to read on; beyond the last record when a filter skipped
-    some."""
+    log, partition: the log of the records. offsets: i64 (n,). data: the bytes that `starts` and `lengths` refer to.
+    topics: the dictionary of the log. next_offset: where the next read begins; beyond the last record if a filter
+    skipped some."""
 
-    __slots__ = ("_data_position", "_entries", "data", "log", "next_offset", "offsets", "partition", "topics")
+    __slots__ = (
+        "_data",
+        "_data_position",
+        "_entries",
+        "log",
+        "next_offset",
+        "offsets",
+        "partition",
+        "topics",
+    )
 
     def __init__(
         self,
@@ -39,7 +48,7 @@ class Batch:
         *,
         offsets: npt.NDArray[np.int64] = _NO_OFFSETS,
         entries: Entries = _NO_ENTRIES,
-        data: bytes = b"",
+        data: bytes | Callable[[], bytes] = b"",
         data_position: int = 0,
         next_offset: int,
     ) -> None:
@@ -47,10 +56,61 @@ class Batch:
         self.partition = partition
         self.topics = topics
         self.offsets = offsets
-        self.data = data
+        self._data = data
         self.next_offset = next_offset
         self._entries = entries
         self._data_position = data_position
+
+    @classmethod
+    def joined(cls, parts: Sequence["Batch"]) -> "Batch":
+        """Return one batch with the records of several of one log, in order. Copies their bytes, and nothing else of
+        their buffers if that is more than what lies between the records."""
+        first, last = parts[0], parts[-1]
+        entries = np.concatenate([part._entries for part in parts])
+        pieces: list[bytes | memoryview] = []
+        base, at = 0, 0
+        for part in parts:
+            own = entries[at : at + len(part)]
+            at += len(part)
+            if len(own) == 0:
+                continue
+            starts, lengths = part.starts, own["length"].astype(np.int64)
+            low, high, size = int(starts[0]), int(starts[-1] + lengths[-1]), int(lengths.sum())
+            view = memoryview(part.data)
+            if high - low <= 2 * size:
+                pieces.append(view[low:high])
+                own["position"] = starts + (base - low)
+                base += high - low
+            else:
+                pieces += [
+                    view[start : start + length]
+                    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+                ]
+                own["position"] = base + np.cumsum(lengths) - lengths
+                base += size
+        return cls(
+            first.log,
+            first.partition,
+            first.topics,
+            offsets=np.concatenate([part.offsets for part in parts]),
+            entries=entries,
+            data=b"".join(pieces),
+            next_offset=last.next_offset,
+        )
+
+    @property
+    def data(self) -> bytes:
+        """The bytes that `starts` and `lengths` refer to. Records of several appends are copied together here, when
+        their bytes are first used."""
+        data = self._data
+        if not isinstance(data, bytes):
+            data = self._data = data()
+        return data
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the stored bytes of all records, header blocks included."""
+        return int(self.lengths.sum(dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -60,7 +120,8 @@ class Batch:
 
     def __repr__(self) -> str:
         span = f"offsets {self.offsets[0]} to {self.offsets[-1]}" if len(self) else "empty"
-        return f"<Batch {self.log}-{self.partition}: {len(self)} records, {span}, next {self.next_offset}>"
+        count = f"{len(self)} record{'s' * (len(self) != 1)}"
+        return f"<Batch {self.log}-{self.partition}: {count}, {span}, next {self.next_offset}>"
 
     @property
     def timestamps_us(self) -> npt.NDArray[np.int64]:
@@ -89,39 +150,39 @@ class Batch:
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:
-        """Where the stored bytes of each record begin in `data`, i64 (n,)."""
+        """Positions of the stored bytes of each record in `data`, i64 (n,)."""
         return self._entries["position"].astype(np.int64) - self._data_position
 
     @property
     def plain(self) -> bool:
-        """No record has a header block."""
+        """Return whether no record has a header block."""
         lengths = self.header_lengths
         return not (any(lengths.tolist()) if len(lengths) <= _FEW else lengths.any())
 
     def payload(self, number: int) -> bytes:
-        """The payload of one record, without its header block."""
+        """Return the payload of one record, without its header block."""
         entry = self._entries[number]
         start = int(entry["position"]) - self._data_position
         return self.data[start + int(entry["header_length"]) : start + int(entry["length"])]
 
     def payloads(self) -> list[bytes]:
-        """The payloads of all records, without header blocks."""
+        """Return the payloads of all records, without header blocks."""
         data, starts = self.data, self.starts
         firsts = (starts + self.header_lengths).tolist()
         return [data[first:end] for first, end in zip(firsts, (starts + self.lengths).tolist(), strict=True)]
 
     def header_block(self, number: int) -> bytes:
-        """The header block of one record as stored; empty for a plain one."""
+        """Return the header block of one record as stored; empty for a plain one."""
         entry = self._entries[number]
         start = int(entry["position"]) - self._data_position
         return self.data[start : start + int(entry["header_length"])]
 
     def headers_of(self, number: int) -> tuple[Header, ...]:
-        """All header items of one record, of every kind."""
+        """Return all header items of one record, of every kind."""
         return decode_headers(self.header_block(number))
 
     def topic(self, number: int) -> str | None:
-        """The topic of one record; None when it has none, or its name is lost."""
+        """Return the topic of one record; None if it has none, or its name is lost."""
         return self.topics.name(int(self._entries["topic"][number]))
 
     @overload
@@ -131,11 +192,11 @@ class Batch:
     def __getitem__(self, number: slice) -> "Batch": ...
 
     def __getitem__(self, number: int | slice) -> "Record | Batch":
-        """One record; or for a slice a batch of these, over the same bytes and with the same `next_offset`. Raises
+        """Return one record; for a slice, a batch over the same bytes and with the same `next_offset`. Raises
         IndexError, ValueError for a slice that goes backwards."""
         if isinstance(number, slice):
             if (number.step or 1) < 0:
-                raise ValueError("a batch is in the order of offsets: a slice of it goes forward")
+                raise ValueError("invalid slice: expected a positive step, since a batch is in offset order")
             return self._part(number)
         entry = self._entries[number]
         return Record(
@@ -163,7 +224,7 @@ class Batch:
             yield Record(offset, timestamp_us, name(topic), payload, block, flags)
 
     def select(self, mask: npt.NDArray[np.bool_]) -> "Batch":
-        """The records where `mask` (n,) is true, over the same bytes."""
+        """Return the records where `mask` (n,) is true, over the same bytes."""
         return self if mask.all() else self._part(mask)
 
     def _part(self, which: npt.NDArray[np.bool_] | slice) -> "Batch":
@@ -179,22 +240,19 @@ class Batch:
         )
 
     def to_arrow(self) -> "pyarrow.RecordBatch":
-        """The batch as Arrow columns: log, partition, offset, timestamp (us, UTC), topic, headers, value,
-        flags.
+        """Return the batch as Arrow columns: log, partition, offset, timestamp (us, UTC), topic, headers, value, flags.
 
-        The `value` column shares this batch's bytes when the records lie back to back without header blocks;
-        else they are gathered once, in C. Needs pyarrow, else raises ModuleNotFoundError. Raises ValueError for a batch
-        of 2 GiB or more, which no Arrow column takes: read with a smaller `max_bytes`.
-        """
+        The `value` column shares this batch's bytes if the records are adjacent and have no header blocks; otherwise
+        they are gathered once, in C. Raises MissingExtra without pyarrow, ValueError for a batch of 2 GiB or more, the
+        limit of an Arrow column: read with a smaller `max_bytes`."""
         # Not at the top of the file: pyarrow is optional, and takes a quarter of a second to import.
         try:
             from timestone.reading.arrow import record_batch  # noqa: PLC0415
         except ModuleNotFoundError as error:
-            text = f"Arrow columns need {error.name}, which is not installed: pip install 'timestone[arrow]'"
-            raise ModuleNotFoundError(text, name=error.name) from None
+            raise MissingExtra("Arrow columns", error.name or "pyarrow", "arrow") from None
 
         return record_batch(self)
 
     def user_headers_of(self, number: int) -> list[tuple[str, bytes]]:
-        """Name and value of the user headers of one record, in order."""
+        """Return name and value of the user headers of one record, in order."""
         return [(item.name, item.value) for item in self.headers_of(number) if item.kind == HeaderKind.USER]

@@ -1,7 +1,7 @@
-"""The segments of a log as a listing of its folder names them, each looked at when it is first needed.
+"""Segments of a log by the names in its folder, each examined on first use.
 
-A log has thousands of segments and most of those who open a view of it read from a few. Until then a name says enough:
-where a segment begins, and so where the one before it ends at the latest."""
+A log has thousands of segments, and most views read from a few. Until then the name states enough: the base offset,
+and so the maximum end of the segment before it."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -11,13 +11,13 @@ from timestone.segment import Segment
 
 
 class ListedSegments(Sequence[Segment]):
-    """Segments in order of their base offsets. Thread-safe."""
+    """Segments in order of base offset. Thread-safe."""
 
     def __init__(
         self, bases: Sequence[int], seen: Mapping[int, Segment], look: Callable[[int], Segment]
     ) -> None:
-        """seen: those that were looked at. look: how the others are, by base offset; it raises FileNotFoundError for
-        one that is not there, or not the log's, and whoever asked lists the folder again then."""
+        """seen: segments already examined. look: examines one by its base offset; it raises FileNotFoundError for a
+        missing or foreign one, and the caller lists the folder again."""
         self.bases = tuple(bases)
         self._seen = dict(seen)
         self._look = look
@@ -38,12 +38,17 @@ class ListedSegments(Sequence[Segment]):
         return self._at(self.bases[place])
 
     def seen(self) -> dict[int, Segment]:
-        """Those that were looked at so far, by base offset."""
+        """Return the examined segments by base offset."""
         with self._lock:
             return dict(self._seen)
 
+    def behind(self, older: Sequence[Segment]) -> "ListedSegments":
+        """Return the same segments behind others, still examined on first use."""
+        seen = {segment.base_offset: segment for segment in older}
+        return ListedSegments((*seen, *self.bases), seen, self._at)
+
     def has_lost(self, earlier: Sequence[Segment]) -> bool:
-        """Has one of an earlier listing gone, or got other files, or been looked at since?"""
+        """Return whether a segment of an earlier listing is gone, has other files, or has been examined since."""
         assert isinstance(earlier, ListedSegments)
         now, then = self.seen(), earlier.seen()
         if not set(earlier.bases) <= set(self.bases):

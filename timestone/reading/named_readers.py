@@ -1,16 +1,16 @@
 """Named readers: the offset at which a consumer continues after a restart, kept in the store's catalogue.
 
-What belongs here: how a committed offset is named and stored, who holds a name, and how far behind it is. Reading
-is `reader.py`, what a pin holds is `retention.py`.
+What belongs here: names and storage of committed offsets, which reader holds a name, and how far it is behind. Reading
+is in `reader.py`, what a pin holds in `retention.py`.
 
-A commit is one durable transaction for any number of readers, so a consumer of many logs moves on in all of
-them or in none. The committed offset is the *next* one to read: everything below it is done. It never points
-to another record than it did, because an offset is never given out twice; after retention it may point in
-front of the log, and the first read says so.
+A commit is one durable transaction for any number of readers, so a consumer of many logs advances on all of them or on
+none. The committed offset is the *next* one to read: everything below it is done. It always refers to the same record,
+because an offset is never assigned twice; after retention it may be before the start of the log, and the first read
+reports that.
 
-A consumer group is a name: the readers of that name on all the logs that it consumes. A process that does not
-own the store commits as well (`StoreView.commit_readers`): the catalogue takes one writer at a time, for as
-long as a commit takes."""
+A consumer group is a name: the readers of that name on all the logs that it consumes. A process that does not own the
+store commits as well (`StoreView.commit_readers`): the catalogue takes one writer at a time, for as long as a commit
+takes."""
 
 import json
 import operator
@@ -21,17 +21,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from timestone.disk.catalog import Catalog
 from timestone.disk.json_document import integer, json_object
 from timestone.errors import CorruptLog, OffsetOutOfRange, ReaderInUse
 from timestone.format import names
 from timestone.reading.retention_hold import Pin
 
 SPACE = "readers"
-"""The space of the catalogue's documents; a key is `<log>-<partition>/<name>`."""
+"""Namespace in the catalogue; a key is `<log>-<partition>/<name>`."""
 
 
 class ReaderId(NamedTuple):
-    """Which reader of which log."""
+    """Log, partition and name of a reader."""
 
     log: str
     partition: int
@@ -39,28 +40,28 @@ class ReaderId(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its key in the catalogue."""
+        """Key in the catalogue."""
         return f"{names.log_folder(self.log, self.partition)}/{self.name}"
 
     @classmethod
     def parse(cls, key: str) -> "ReaderId | None":
-        """The reader of a key; None for a stranger's."""
+        """Return the reader of a key; None for an unknown key."""
         folder, slash, name = key.partition("/")
         log = names.parse_log_folder(folder)
         return cls(*log, name) if log and slash and name else None
 
 
 def checked(reader: ReaderId) -> ReaderId:
-    """The reader itself. Raises TypeError for anything else: a name alone does not say of which log."""
+    """Return the reader itself. Raises TypeError for anything else: a name alone does not identify the log."""
     if not isinstance(reader, ReaderId):
-        raise TypeError(f"a reader is a ReaderId(log, partition, name), not {reader!r}")
+        raise TypeError(f"invalid reader: expected a ReaderId(log, partition, name), got {reader!r}")
     return reader
 
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """What a reader has committed: the next offset to read, when (microseconds since 1970), and whether retention
-    keeps what it has not read."""
+    """Commit of a reader: the next offset to read, the time (microseconds since 1970), and whether retention keeps what
+    it has not read."""
 
     offset: int
     committed_us: int
@@ -72,63 +73,51 @@ class Commitment:
 
     @classmethod
     def decode(cls, document: bytes, path: Path, key: str) -> "Commitment":
-        """Raises CorruptLog: a catalogue that says nonsense is not guessed at."""
+        """Decode a document of the catalogue. Raises CorruptLog."""
         try:
             values = json_object(document)
             pin = Pin(**values["pin"]) if "pin" in values else None
             found = cls(integer(values["offset"]), integer(values["committed_us"]), pin)
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptLog(path, f"what reader {key!r} has committed cannot be read: {error!r}") from error
+            raise CorruptLog(path, f"the commit of reader {key!r} cannot be decoded: {error!r}") from error
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderLag:
-    """How far a named reader is behind its log."""
+    """Distance of a named reader from the end of its log."""
 
     reader: ReaderId
     committed: Commitment
     start_offset: int
-    """The first record that retention has left."""
+    """Offset of the first record that retention has left."""
     end_offset: int
-    """The offset that the log gives out next."""
+    """Next offset that the log assigns."""
 
     @property
     def lag(self) -> int:
-        """Offsets that it has still to read."""
+        """Return how many offsets the reader has yet to read."""
         return max(0, self.end_offset - max(self.committed.offset, self.start_offset))
 
     @property
     def missed(self) -> int:
-        """Offsets that retention has deleted before it read them."""
+        """Return how many offsets retention deleted before the reader read them."""
         return max(0, self.start_offset - self.committed.offset)
 
 
-class Documents(Protocol):
-    """The part of the catalogue that is used here."""
-
-    path: Path
-
-    def put_many(self, space: str, items: Mapping[str, bytes | None]) -> None: ...
-
-    def get(self, space: str, key: str) -> bytes | None: ...
-
-    def items(self, space: str) -> dict[str, bytes]: ...
-
-
 class Commitments:
-    """What the named readers of a store have committed, in its catalogue."""
+    """Commits of the named readers of a store, in its catalogue."""
 
-    def __init__(self, documents: Documents) -> None:
+    def __init__(self, documents: Catalog) -> None:
         self._documents = documents
 
     def get(self, reader: ReaderId) -> Commitment | None:
-        """What a reader has committed; None when it never has. Raises OSError, CorruptLog."""
+        """Return the commit of a reader; None if it has none. Raises OSError, CorruptLog."""
         document = self._documents.get(SPACE, reader.key)
         return None if document is None else Commitment.decode(document, self._documents.path, reader.key)
 
     def all(self) -> dict[ReaderId, Commitment]:
-        """Every reader that has committed, by log and name. Raises OSError, CorruptLog."""
+        """Return the commits of all readers, by log and name. Raises OSError, CorruptLog."""
         found = {
             reader: Commitment.decode(document, self._documents.path, key)
             for key, document in self._documents.items(SPACE).items()
@@ -137,12 +126,12 @@ class Commitments:
         return dict(sorted(found.items()))
 
     def put(self, offsets: Mapping[ReaderId, int], now_us: int, pin: Pin | None) -> None:
-        """Store offsets of readers, all or none, durable when it returns. Raises OSError, TypeError for a pin that is
-        none; nothing has changed then."""
+        """Store offsets of readers, all or none, durable when it returns. Raises OSError, TypeError for an invalid pin;
+        nothing has changed then."""
         if pin is not None and not isinstance(pin, Pin):
-            raise TypeError(f"a pin is a timestone.Pin, not {pin!r}")
+            raise TypeError(f"invalid pin: expected a timestone.Pin, got {pin!r}")
         items = {
-            # Offsets come from the columns of a batch as well, whose numbers are numpy's.
+            # Offsets also come from the columns of a batch, as numbers of numpy.
             reader.key: Commitment(operator.index(offset), now_us, pin).encode()
             for reader, offset in offsets.items()
         }
@@ -150,12 +139,12 @@ class Commitments:
             self._documents.put_many(SPACE, items)
 
     def forget(self, readers: Iterable[ReaderId]) -> None:
-        """Remove what readers have committed. Raises OSError, TypeError for what is no ReaderId."""
+        """Remove the commits of readers. Raises OSError, TypeError for anything but a ReaderId."""
         self._documents.put_many(SPACE, {checked(reader).key: None for reader in readers})
 
 
 class Ended(Protocol):
-    """The part of a log that is used here."""
+    """Part of a log that is used here."""
 
     @property
     def start_offset(self) -> int: ...
@@ -165,7 +154,7 @@ class Ended(Protocol):
 
 
 def check_commit(offsets: Mapping[ReaderId, int], logs: Mapping[ReaderId, Ended]) -> None:
-    """Raise InvalidName for a name that no reader may have, OffsetOutOfRange for what is not in a reader's log."""
+    """Raise InvalidName for an invalid name of a reader, OffsetOutOfRange for an offset that is not in its log."""
     for reader, offset in offsets.items():
         names.validate_reader_name(reader.name)
         log = logs[reader]
@@ -174,7 +163,7 @@ def check_commit(offsets: Mapping[ReaderId, int], logs: Mapping[ReaderId, Ended]
 
 
 class ReaderStore(Protocol):
-    """The part of a store, or of a view, that is used here."""
+    """Part of a store, or of a view, that is used here."""
 
     def readers(self) -> dict[ReaderId, Commitment]: ...
 
@@ -184,23 +173,23 @@ class ReaderStore(Protocol):
 
 
 class NamedReaders:
-    """The named readers of one log: what they have committed, and which are open in this process. Thread-safe."""
+    """Named readers of one log: their commits, and those open in this process. Thread-safe."""
 
     def __init__(self, log: str, partition: int, store: ReaderStore) -> None:
         self._log = log
         self._partition = partition
         self._store = store
-        # Weak: a reader that was dropped without `close` does not hold its name without end.
+        # Weak: a reader that was dropped without `close` does not hold its name.
         self._open: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
 
     def committed(self, name: str) -> Commitment | None:
-        """What the reader of this name has committed. Raises InvalidName, OSError, CorruptLog."""
+        """Return the commit of the reader of this name, or None. Raises InvalidName, OSError, CorruptLog."""
         names.validate_reader_name(name)
         return self._store.committed(self._id(name))
 
     def all_committed(self) -> dict[ReaderId, Commitment]:
-        """What the readers of this log have committed, by name. Raises OSError, CorruptLog."""
+        """Return the commits of the readers of this log, by name. Raises OSError, CorruptLog."""
         mine = (self._log, self._partition)
         return {reader: found for reader, found in self._store.readers().items() if reader[:2] == mine}
 

@@ -1,7 +1,5 @@
-"""A pin: how far retention waits for a named reader.
-
-What belongs here: the limits of one pin. Which segments it holds is `retention.py`, where it is stored
-`named_readers.py`."""
+"""Pin: how far retention waits for a named reader. What belongs here: the limits of one pin. The segments that it holds
+are chosen in `retention.py`; it is stored by `named_readers.py`."""
 
 from dataclasses import dataclass
 
@@ -10,11 +8,10 @@ from timestone.declared import Declared, setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin(Declared):
-    """Retention keeps what the reader has not committed, until a limit of the pin is reached; whichever comes first
-    counts, 0 is none.
+    """Limits of a pin: retention keeps what the reader has not committed until one of them is reached; 0 is no limit.
 
-    A pin has a limit always: a reader that never comes back must not fill the disk. Raises ValueError without
-    one, or for a negative one; TypeError for one that is no whole number, such as infinity."""
+    One limit is required: a reader that never comes back must not fill the disk. Raises ValueError without one, or for
+    a negative one; TypeError for a limit that is not a whole number, such as infinity."""
 
     max_age_ms: int = setting(0, "records older than this by their append time are not held", low=0)
     max_bytes: int = setting(
@@ -25,5 +22,5 @@ class Pin(Declared):
         Declared.__post_init__(self)
         if not self.max_age_ms and not self.max_bytes:
             raise ValueError(
-                "a pin needs a limit, max_age_ms or max_bytes, or a forgotten one fills the disk"
+                "invalid pin: expected a limit, max_age_ms or max_bytes, or a reader that never returns fills the disk"
             )

@@ -1,5 +1,5 @@
-"""How many sealed segments are held open: a store with a year of segments must not run out of descriptors or
-maps."""
+"""Segment cache: limits the number of open sealed segments, so that a store with a year of segments does not run out
+of descriptors or mappings."""
 
 import threading
 from collections import OrderedDict
@@ -8,14 +8,12 @@ from timestone.compressed.frame_cache import DecodedFrames
 from timestone.segment import Segment
 
 
-class OpenSegments:
-    """The most recently read segments of a store; the least recent beyond the limit releases its files.
-
-    A reader that is using those files keeps them until it is done (`OpenPair`), so eviction is never an
-    error."""
+class SegmentCache:
+    """Most recently read segments of a store; the least recent beyond the limit closes its files. A running read
+    keeps the files open until its end (`OpenPair`), so eviction is never an error."""
 
     def __init__(self, limit: int, frames: DecodedFrames | None = None) -> None:
-        """frames: where the readers of compressed segments keep what they have decoded."""
+        """frames: cache of decoded frames of compressed segments."""
         self.frames = frames or DecodedFrames()
         self._limit = limit
         self._recent: OrderedDict[int, Segment] = OrderedDict()
@@ -23,7 +21,7 @@ class OpenSegments:
         self._lock = threading.Lock()
 
     def used(self, segment: Segment) -> None:
-        """Note a read. Cheap when the same segment is read again."""
+        """Note a read. Cheap if the same segment is read again."""
         if segment is self._last:
             return
         with self._lock:
@@ -35,7 +33,7 @@ class OpenSegments:
             evicted.release()
 
     def forget(self, segment: Segment) -> None:
-        """The segment was replaced or deleted."""
+        """Close a segment that was replaced or deleted."""
         with self._lock:
             self._recent.pop(id(segment), None)
             if self._last is segment:

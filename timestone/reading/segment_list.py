@@ -1,24 +1,45 @@
-"""The segments of a log in order, as an immutable value, and how records are found in them.
+"""Segments of a log in order, as an immutable value, and the search for records in them.
 
-Replaced whole whenever a segment comes, is sealed or goes, so a reader that took it sees one consistent past
-and needs no lock. Used by the owner's `Log` and by the read-only `LogView` alike."""
+Replaced as a whole whenever a segment is added, sealed or removed, so a reader that took it sees one consistent past
+and needs no lock. Used by the owner's `Log` and by the read-only `LogView`."""
 
 import bisect
 import itertools
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from timestone.reading.listed_segments import ListedSegments
 from timestone.segment import Run, Segment
 
 
-class History:
-    """Sealed segments and at most one growing one, by base offset. There may be gaps between them where an
-    offset was never given out again after a power loss."""
+class LostRange(NamedTuple):
+    """Offsets [first, end) that were assigned and that no segment holds."""
 
-    __slots__ = ("_bases", "missing", "segments")
+    first: int
+    end: int
+    reason: str = ""
+    """The cause and the file; empty if unknown."""
 
-    def __init__(self, segments: Sequence[Segment], missing: Sequence[tuple[int, int]] = ()) -> None:
-        """missing: offsets [first, end) that a recovery found lost to damage, in order."""
+
+def start_in_front(first_offset: int, lost: Iterable[tuple[int, int]]) -> int:
+    """Return the start of a log whose first record has `first_offset`: that offset, or the first of the lost offsets
+    [first, end) that end there."""
+    for first, end in sorted(lost, reverse=True):
+        if first < first_offset <= end:
+            first_offset = first
+    return first_offset
+
+
+class SegmentList:
+    """Sealed segments and at most one growing one, by base offset. Gaps are possible where offsets were skipped after a
+    power loss."""
+
+    __slots__ = ("_bases", "local", "missing", "segments")
+
+    def __init__(self, segments: Sequence[Segment], missing: Sequence[LostRange] = ()) -> None:
+        """missing: lost offsets, as noted by a recovery and found in the files, in order."""
+        self.local: SegmentList | None = None
+        """The segments on the disk, when others are in front of them here."""
         self.missing = missing
         if isinstance(segments, ListedSegments):
             self.segments: Sequence[Segment] = segments
@@ -28,25 +49,36 @@ class History:
             self._bases = [segment.base_offset for segment in self.segments]
 
     def sealed(self) -> list[Segment]:
-        """The sealed segments in front of the first that is not."""
+        """Return the sealed segments before the first that is not sealed."""
         return list(itertools.takewhile(lambda segment: segment.trailer is not None, self.segments))
 
-    def replaced(self, old: Segment, new: Segment) -> "History":
-        """The same history with one segment exchanged."""
-        return History([new if segment is old else segment for segment in self.segments], self.missing)
+    def start(self, end: int) -> int:
+        """Return the first offset of the log: that of the first segment, or of the lost offsets before it. end: of the
+        log. What retention deleted is not lost."""
+        lost = [(one.first, one.end) for one in self.missing]
+        return start_in_front(self._bases[0] if self._bases else end, lost)
 
-    def without(self, base_offsets: Container[int]) -> "History":
-        """The same history less the segments with these base offsets."""
-        return History(
+    def replaced(self, old: Segment, new: Segment) -> "SegmentList":
+        """Return the list with one segment exchanged."""
+        return SegmentList([new if segment is old else segment for segment in self.segments], self.missing)
+
+    def without(self, base_offsets: Container[int]) -> "SegmentList":
+        """Return the list without the segments of these base offsets."""
+        return SegmentList(
             [segment for segment in self.segments if segment.base_offset not in base_offsets], self.missing
         )
 
-    def followed_by(self, segment: Segment) -> "History":
-        """The same history with one more segment at its end."""
-        return History((*self.segments, segment), self.missing)
+    def behind(self, deleted: Container[Segment]) -> "SegmentList":
+        """Return the list without these segments at its front, and without the lost offsets before the next one."""
+        kept = [segment for segment in self.segments if segment not in deleted]
+        return SegmentList(kept, [one for one in self.missing if kept and one.first >= kept[0].base_offset])
+
+    def followed_by(self, segment: Segment) -> "SegmentList":
+        """Return the list with one more segment at its end."""
+        return SegmentList((*self.segments, segment), self.missing)
 
     def locate(self, offset: int) -> Segment | None:
-        """The segment that holds `offset`, or the first one behind it; None behind the last record."""
+        """Return the segment that holds `offset`, or the first one after it; None after the last record."""
         at = bisect.bisect_right(self._bases, offset) - 1
         if at >= 0 and offset < self.segments[at].end_offset:
             return self.segments[at]
@@ -56,7 +88,7 @@ class History:
         return None
 
     def within(self, first: int, last: int) -> Iterator[Segment]:
-        """The segments that hold records of the offsets [first, last), in order."""
+        """Yield the segments that hold records of the offsets [first, last), in order."""
         place = max(0, bisect.bisect_right(self._bases, first) - 1)
         while first < last and place < len(self._bases) and self._bases[place] < last:
             segment = self.segments[place]
@@ -65,7 +97,8 @@ class History:
             place += 1
 
     def gap_at(self, offset: int) -> tuple[int, int] | None:
-        """The offsets [end, base) between two segments, when `offset` is one of them and not the first; else None."""
+        """Return the offsets [end, base) between two segments, if `offset` is one of them and not the first; else
+        None."""
         following = self.locate(offset)
         if following is None or following.base_offset <= offset:
             return None
@@ -75,42 +108,45 @@ class History:
                 return (end, following.base_offset) if end < offset else None
         return None
 
-    def lost_between(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
-        """The runs of offsets [first, following) from `offset` on that were given out below `end` and are in no segment
-        any more, in order. What is missing because it is meant to be is not among them.
+    def lost_between(self, offset: int, end: int) -> Iterator[LostRange]:
+        """Yield, in order, the ranges of assigned offsets in [offset, end) that no segment holds any more.
 
-        Offsets are left out only where the epoch rises, so a gap within one is a loss. In any other gap, and behind the
-        last segment, recovery has noted what was."""
+        Offsets are skipped only where the epoch rises, so a gap within an epoch is a loss. In any other gap, before the
+        first segment and after the last one, only offsets in `missing` are lost."""
         for first, following, within_epoch in self._gaps(offset, end):
+            known = sorted(one for one in self.missing if one.first < following and one.end > first)
             if within_epoch:
-                yield max(first, offset), following
+                yield LostRange(first, following, next((one.reason for one in known if one.reason), ""))
                 continue
-            for lost, lost_end in self.missing:
-                if max(lost, first, offset) < min(lost_end, following):
-                    yield max(lost, first, offset), min(lost_end, following)
+            for one in known:  # they may overlap
+                lost = LostRange(max(one.first, first), min(one.end, following), one.reason)
+                if lost.first < lost.end:
+                    yield lost
+                    first = lost.end
 
     def _gaps(self, offset: int, end: int) -> Iterator[tuple[int, int, bool]]:
-        """The offsets [first, following) that no segment has, of those from `offset` to `end`, and whether the segments
-        around them are of one epoch."""
+        """Yield the offsets [first, following) in [offset, end) that no segment has, and whether the segments around
+        them are of one epoch."""
         place = max(0, bisect.bisect_right(self._bases, offset) - 1)
         while place and not self.segments[place].count:
-            place -= 1  # of one that has lost all its records, the gap begins behind the one in front
+            place -= 1  # for a segment that has lost all its records, the gap begins after the one before it
         before: Segment | None = None
-        while place < len(self._bases) and (before is None or before.end_offset < end):
+        reached = offset
+        while place < len(self._bases) and reached < end:
             segment = self.segments[place]
             place += 1
             if not segment.count:
                 continue
-            if before is not None and segment.base_offset > max(offset, before.end_offset):
-                within_epoch = before.epoch is not None and before.epoch == segment.epoch
-                yield before.end_offset, segment.base_offset, within_epoch
-            before = segment
-        if before is not None and before.end_offset < end:
-            yield before.end_offset, end, False
+            if segment.base_offset > reached:
+                epoch = before.epoch if before is not None else None
+                yield reached, segment.base_offset, epoch is not None and epoch == segment.epoch
+            before, reached = segment, max(reached, segment.end_offset)
+        if reached < end:
+            yield reached, end, False
 
     def read(self, offset: int, end: int, *, max_records: int, max_bytes: int) -> tuple[Segment, Run] | None:
-        """The next records at or behind `offset` and below `end`, from one segment; None when there are none.
-        The first of them is shown; others may have been removed by compaction."""
+        """Return the next records in [offset, end), from one segment; None if there are none. The first of them is
+        visible; compaction may have removed others."""
         segment = self.locate(offset)
         while segment is not None and segment.base_offset < end:
             ordinal = max(offset - segment.base_offset, 0)
@@ -127,18 +163,28 @@ class History:
         return None
 
     def offset_at(self, timestamp_us: int, end: int) -> int:
-        """The first offset whose append time is at or after the given one; `end` when there is none."""
+        """Return the first offset whose append time is at or after the given one; `end` if there is none. Lost offsets
+        right before it may have been appended after that time, so the first of them is returned."""
         places = range(len(self.segments))
         first = bisect.bisect_left(places, True, key=lambda place: self._reaches(place, timestamp_us))
+        found = end
         for place in places[first:]:
             segment = self.segments[place]
             ordinal = segment.first_at_or_after(timestamp_us)
             if ordinal < segment.count:
-                return segment.base_offset + ordinal
-        return end
+                if ordinal:
+                    return segment.base_offset + ordinal
+                found = segment.base_offset
+                break
+        before = next(
+            (one for one in map(self.segments.__getitem__, reversed(places[:first])) if one.count), None
+        )
+        behind = before.end_offset if before is not None else 0
+        return next((one.first for one in self.lost_between(behind, found)), found)
 
     def _reaches(self, place: int, timestamp_us: int) -> bool:
-        """Has one of the segments up to this one a record of this time or later? Times never decrease."""
+        """Return whether one of the segments up to this one has a record of this time or later. Times never
+        decrease."""
         for segment in map(self.segments.__getitem__, range(place, -1, -1)):
             if segment.trailer is None and segment.count:
                 return segment.first_at_or_after(timestamp_us) < segment.count

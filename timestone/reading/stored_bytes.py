@@ -1,16 +1,17 @@
-"""The stored bytes of consecutive records, in the pieces they came in.
-
-What belongs here: which bytes are copied together, and when. It knows no record and no file."""
+"""Stored bytes of consecutive records, in the pieces in which they arrived, and the rule of which pieces are copied
+together. Knows no record and no file."""
 
 import bisect
 import itertools
+from collections.abc import Callable
+from functools import partial
 
 
 class StoredBytes:
-    """Bytes on their way to a segment and, afterwards, in the tail. One logical run, regardless of the pieces.
+    """One logical run of bytes for a segment and the tail cache.
 
-    pieces: together the run; no record lies across two of them. A disk takes them as they are (pwritev), so a
-    batch of large records is not copied for it. size_bytes: of all pieces."""
+    pieces: the run; no record spans two of them. pwritev takes them as they are, so a batch of large records is not
+    copied. size_bytes: total size."""
 
     __slots__ = ("_ends", "pieces", "size_bytes")
 
@@ -19,11 +20,12 @@ class StoredBytes:
         self.size_bytes = size_bytes
         self._ends: list[int] | None = None
 
-    def covering(self, start: int, end: int) -> tuple[bytes, int]:
-        """One buffer with the bytes [start, end) of the run, perhaps more, and where in the run it begins.
+    def covering(self, start: int, end: int) -> tuple[bytes | Callable[[], bytes], int]:
+        """Return a buffer with the bytes [start, end) of the run, or more, and its position in the run.
 
-        Of a run in several pieces only those concerned are copied, and nothing is kept: a copy that lives as
-        long as the tail would need fresh memory each time, whose first touch costs many times the copy."""
+        Of several pieces, the buffer is a function that copies those needed: many readers use the columns of records
+        only. The copy is not kept here: one that lives as long as the tail would need fresh memory each time, whose
+        first touch costs many times the copy."""
         pieces = self.pieces
         if len(pieces) == 1:
             return pieces[0], 0
@@ -31,8 +33,8 @@ class StoredBytes:
             self._ends = list(itertools.accumulate(map(len, pieces)))
         first = bisect.bisect_right(self._ends, start)
         last = bisect.bisect_left(self._ends, end)
-        return b"".join(pieces[first : last + 1]), self._ends[first - 1] if first else 0
+        return partial(b"".join, pieces[first : last + 1]), self._ends[first - 1] if first else 0
 
     def joined(self) -> bytes:
-        """The whole run in one buffer."""
+        """Return the whole run as one buffer."""
         return b"".join(self.pieces)

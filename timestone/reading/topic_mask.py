@@ -1,9 +1,8 @@
-"""Which topics of a log a reader wants, as a mask over the index's topic column.
+"""Topic mask: the topics of a log that a reader wants, as a mask over the index's topic column.
 
 Ten thousand readers of one topic each, in a log of ten thousand topics, must not match a hundred million pairs: a
-filter without wildcards is found in the dictionary, one with wildcards is tried on a topic when a record of it comes
-by.
-"""
+filter without wildcards is looked up in the dictionary, one with wildcards is matched against a topic when a record of
+it is read."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -16,31 +15,31 @@ from timestone.segment import Segment
 
 _WANTED, _UNWANTED = 1, 2
 _FEW = 8
-"""Up to so many ids are compared one after the other; more are looked up in a sorted column."""
+"""Up to so many ids are compared one by one; more are looked up in a sorted column."""
 
 
-class TopicChoice:
-    """Which topic ids a set of filters wants: each id is matched at most once, then looked up. For one thread."""
+class TopicMask:
+    """Topic ids that a set of filters selects: each id is matched at most once, then looked up. For one thread."""
 
     def __init__(self, topics: TopicDictionary, filters: Sequence[str]) -> None:
         self._topics = topics
         self._patterns: tuple[str, ...] = ()
         self._tree: FilterTree[None] | None = None
-        """The patterns, where they are more than a few. Shared with the choices that follow this one."""
+        """The filters with wildcards, if there are more than a few. Shared with the masks derived from this one."""
         self._missing: set[str] = set()
         """Filters without wildcards whose topics the log does not have yet."""
         self._topic_count = len(topics)
-        """Names that are missing are none of so many topics."""
+        """Number of topics in which the missing names were looked up."""
         self._ids = np.zeros(0, dtype=np.uint32)
         self._few_ids: tuple[int, ...] = ()
         self._verdicts = np.zeros(0, dtype=np.uint8)
-        """By id: does one of the patterns match? 0 while that has not been looked at."""
+        """Result by id of matching the filters with wildcards; 0 if not matched yet."""
         self._add(filters)
 
-    def changed(self, added: Collection[str], removed: Collection[str]) -> "TopicChoice":
-        """The choice with some filters more and some less. A read that is under way in another thread may still use
-        this one. What the two have in common is copied or shared, not looked up again."""
-        other = TopicChoice(self._topics, ())
+    def changed(self, added: Collection[str], removed: Collection[str]) -> "TopicMask":
+        """Return the mask with some filters added and some removed. A read in another thread may still use this one.
+        What the two have in common is copied or shared, not looked up again."""
+        other = TopicMask(self._topics, ())
         other._patterns, other._tree = self._patterns, self._tree
         other._missing, other._topic_count = self._missing.copy(), self._topic_count
         other._ids, other._few_ids, other._verdicts = self._ids, self._few_ids, self._verdicts
@@ -90,7 +89,7 @@ class TopicChoice:
         return bool(self._patterns) or (self._tree is not None and len(self._tree) > 0)
 
     def mask(self, topic_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-        """For each id: is its topic wanted? Records without a topic never are."""
+        """Return for each id whether its topic is wanted. Records without a topic never are."""
         self._find_missing()
         if len(self._ids) <= _FEW:
             mask = np.zeros(len(topic_ids), dtype=np.bool_)
@@ -102,7 +101,7 @@ class TopicChoice:
         return mask | self._matching(topic_ids) if self._has_patterns else mask
 
     def wants(self, topic_id: int) -> bool:
-        """What `mask` says of one id, without the fixed costs of a column: most appends to a log of devices are of one
+        """Return the mask of one id, without the fixed costs of a column: most appends to a log of devices have one
         record."""
         if topic_id in self._few_ids:
             return True
@@ -114,17 +113,19 @@ class TopicChoice:
         verdict = self._verdicts[topic_id] if topic_id < len(self._verdicts) else 0
         if verdict == _WANTED:
             return True
-        if verdict == _UNWANTED and len(self._ids) <= _FEW:  # no pattern matches, and it is none of the ids
+        if (
+            verdict == _UNWANTED and len(self._ids) <= _FEW
+        ):  # no pattern matches, and the id is not selected by name
             return False
         return bool(self.mask(np.array([topic_id], dtype=np.uint32))[0])
 
     def in_segment(self, segment: Segment) -> bool:
-        """May the segment hold a wanted topic? A sealed one says so in its summary."""
+        """Return whether the segment may hold a wanted topic; a sealed one has a summary."""
         summary = segment.topic_summary()
         return summary is None or bool(self.mask(summary["topic"]).any())
 
     def _find_missing(self) -> None:
-        """Look up the topics that no record had so far, if there are new topics since."""
+        """Look up the missing topics among those added since the last call."""
         count = len(self._topics)
         before, self._topic_count = self._topic_count, count
         if count == before or not self._missing:
@@ -132,7 +133,7 @@ class TopicChoice:
         if count - before >= len(self._missing):
             self._look_up(self._missing)
             return
-        # Topics come one by one while thousands of names are missing: look at what is new only.
+        # Topics arrive one by one while thousands of names are missing: search the new ones only.
         self._found(
             [
                 (name, topic_id)
@@ -156,7 +157,7 @@ class TopicChoice:
         self._few_ids = tuple(ids[:_FEW].tolist())
 
     def _matching(self, topic_ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-        """For each id: does a filter with wildcards match its topic?"""
+        """Return for each id whether a filter with wildcards matches its topic."""
         count = len(self._topics)
         if len(self._verdicts) < count:
             self._verdicts = np.append(self._verdicts, np.zeros(count, dtype=np.uint8))

@@ -1,11 +1,11 @@
-"""Who waits for which records, and who an append wakes.
+"""Parked readers of a log, and which of them an append wakes.
 
-A parked reader costs an entry in a dict: no timer, no polling, no system call. An append wakes the parked
-readers whose topics it carries and tells each the first offset that concerns it; the others are not looked
-at. Which readers want a topic is worked out once a topic id and remembered until a reader comes or goes.
+A parked reader costs an entry in a dict: no timer, no polling, no system call. An append wakes the parked readers of
+its topics with the first offset that concerns each; the others cost nothing. Which readers want a topic is computed
+once for each topic id and cached until a reader is added or removed.
 
-Taking a reader out of the parked set obliges the taker to call it: `published` returns the calls to make, and
-the log makes them as soon as it holds no lock."""
+A reader taken out of the parked set must be called: `published` returns the calls to make, and the log makes them once
+it holds no lock."""
 
 import threading
 from collections.abc import Collection, Iterable
@@ -19,15 +19,15 @@ from timestone.format.topics import TopicDictionary
 
 
 class Waiter(Protocol):
-    """What can be parked: hashable by identity."""
+    """Object that can be parked; hashable by identity."""
 
     def wake(self, first_offset: int) -> None:
-        """Called once after a successful park, from the thread that appended. Must not block."""
+        """Called once after a successful park, by the appending thread, which it must not block."""
 
 
 class _Interest:
-    """The filters of one waiter. A waiter that takes the place of another takes over this object, so that the filters
-    that stay are not added again."""
+    """Filters of one waiter. A waiter that replaces another takes over this object, so that the filters that stay are
+    not added again."""
 
     __slots__ = ("filters", "waiter")
 
@@ -37,7 +37,7 @@ class _Interest:
 
 
 class Wakeups:
-    """The registered waiters of one log. All methods may be called by any thread."""
+    """Registered waiters of one log. All methods may be called by any thread."""
 
     def __init__(self, topics: TopicDictionary) -> None:
         self.lock = threading.Lock()
@@ -46,13 +46,13 @@ class Wakeups:
         self._interests: dict[Waiter, _Interest] = {}
         self._tree: FilterTree[_Interest] = FilterTree()
         self.parked: set[Waiter] = set()
-        """Who waits. Others look only whether there is anybody, under `lock`."""
+        """The parked waiters. Other modules only test whether the set is empty, under `lock`."""
         self._parked_for_all: set[Waiter] = set()
         self._wanting: dict[int, tuple[_Interest, ...]] = {}
 
     def register(self, waiter: Waiter, filters: Collection[str] | None) -> None:
-        """Say what a waiter wants: topics that match one of the filters, or everything. Replaces what it said
-        before. The collection itself is kept."""
+        """Register a waiter for topics that match one of the filters, or for everything. Replaces its earlier filters.
+        The collection itself is kept."""
         with self.lock:
             self._forget(waiter)
             interest = self._interests[waiter] = _Interest(waiter, filters)
@@ -69,8 +69,8 @@ class Wakeups:
         added: Iterable[str],
         removed: Iterable[str],
     ) -> bool:
-        """Let `new` take the place of `old`; it is not parked. `filters` are those of `old`, with some added and some
-        removed, and only these cost anything. False, and nothing is done, when `old` is not registered."""
+        """Register `new` in place of `old`; it is not parked. `filters` are those of `old`, with some added and some
+        removed, and only these cost time. Return False, without a change, if `old` is not registered."""
         with self.lock:
             interest = self._interests.pop(old, None)
             if interest is None:
@@ -92,22 +92,22 @@ class Wakeups:
             self._forget(waiter)
 
     def park(self, waiter: Waiter) -> None:
-        """Wait for the next append. The caller holds `lock` and has seen that the waiter has read
+        """Park a waiter until the next append. The caller holds `lock` and has checked that the waiter has read
         everything."""
         self.parked.add(waiter)
         if self._interests[waiter].filters is None:
             self._parked_for_all.add(waiter)
 
     def unpark(self, waiter: Waiter) -> None:
-        """Take a waiter back out; afterwards nothing wakes it."""
+        """Take a waiter out of the parked set; afterwards nothing wakes it."""
         with self.lock:
             self._unpark(waiter)
 
     def published(
         self, first_offset: int, topic_ids: int | npt.NDArray[np.unsignedinteger]
     ) -> list[tuple[Waiter, int]]:
-        """The parked waiters that new records concern, each with its first offset; they are parked no more. All
-        records have one topic, or each its own. The caller holds `lock`."""
+        """Return the parked waiters that new records concern, each with its first offset, and take them out of the
+        parked set. topic_ids: one topic for all records, or one for each. The caller holds `lock`."""
         parked, woken = self.parked, []
         if self._parked_for_all:
             woken = [(waiter, first_offset) for waiter in self._parked_for_all]
@@ -125,7 +125,7 @@ class Wakeups:
         return woken
 
     def wake_all(self, end_offset: int) -> list[tuple[Waiter, int]]:
-        """Everybody, because the log closes."""
+        """Take all waiters out of the parked set and return them with the end offset, because the log closes."""
         with self.lock:
             woken = [(waiter, end_offset) for waiter in self.parked]
             self.parked.clear()
@@ -151,8 +151,8 @@ class Wakeups:
         self._parked_for_all.discard(waiter)
 
     def _changed(self, filters: Iterable[str]) -> None:
-        """Drop what was remembered for the topics these filters can match: one topic for a plain filter,
-        which keeps 10,000 clients that subscribe one after the other from making each other's work."""
+        """Drop the cached waiters of the topics that these filters can match: of one topic for a filter without
+        wildcards, so that 10,000 clients that subscribe one after the other do not slow each other down."""
         for topic_filter in filters:
             if is_wildcard(topic_filter):
                 self._wanting.clear()
@@ -163,7 +163,7 @@ class Wakeups:
 
 
 def _first_places(topic_ids: npt.NDArray[np.unsignedinteger]) -> list[tuple[int, int]]:
-    """The distinct topics of a batch, each with the place of its first record, by place."""
+    """Return the distinct topics of a batch, each with the place of its first record, by place."""
     firsts: dict[int, int] = {}
     for at, topic in enumerate(topic_ids.tolist()):
         if topic not in firsts:

@@ -1,14 +1,13 @@
-"""What the segments of one log prove together: which records are there, and where it continues. Reads only; changes
-nothing.
+"""Read-only scan of all segments of one log: which records exist, and at which offset the log continues.
 
-A segment alone does not tell a torn tail from damage, nor a rewrite that was cut short from one that was finished. Its
+One segment alone does not distinguish a torn tail from damage, nor an interrupted rewrite from a finished one. Its
 neighbours do:
 
-- A flush goes through the segments from the oldest on. So in front of one that has something durable, what is missing
-  is damage. In front of one that has not, it is a torn tail, and what lies behind it goes as well: it would be
-  records behind a hole.
-- Of two that have records of the same offsets, the one of the higher epoch was written after a failed flush
-  (timestone/writing/fsync_failover.py) and counts, if it is whole."""
+- Segments are flushed from the oldest to the newest. If a later segment has durable records, records missing before it
+  are damage. If none has, they are a torn tail, and the later segments are dropped too, because their records would
+  follow a gap.
+- When two segments hold the same offsets, the one of the higher epoch was written after a failed flush
+  (timestone/writing/fsync_failover.py). It is used if it is whole."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,43 +15,43 @@ from typing import NamedTuple
 
 from timestone.config import SEGMENT_ENTRIES_MAX
 from timestone.disk.files import Files
-from timestone.recovery.segment_report import Finding, State
+from timestone.recovery.segment_report import SegmentScan, State
 from timestone.recovery.segment_scan import examine
 
 
-class LogExamination:
-    """The examination of one log folder."""
+class LogScan:
+    """Scan of one log folder."""
 
     def __init__(self, files: Files, folder: Path, log_id: int, topic_count: int) -> None:
-        """topic_count: how many topics the log's dictionary has, see `examine`."""
+        """topic_count: the number of names in the topic dictionary, see `examine`."""
         self._files = files
         self._folder = folder
         self._log_id = log_id
         self._topic_count = topic_count
 
-    def run(self, bases: Sequence[int], progress: Callable[[int, int], None]) -> list[Finding]:
-        """Every segment, in order of its base offset. `progress` is called with how many have been examined and how
-        many there are, before the first and after each. Raises UnsupportedFormat, OSError."""
-        findings: list[Finding] = []  # newest first, because the later ones say what a bad record means
+    def run(self, bases: Sequence[int], progress: Callable[[int, int], None]) -> list[SegmentScan]:
+        """Return the scan of every segment, in order of base offset. `progress` is called with the number of segments
+        scanned and the number of all, before the first and after each. Raises UnsupportedFormat, OSError."""
+        scans: list[SegmentScan] = []  # newest first: the later segments decide what a bad record means
         durable = False
         progress(0, len(bases))
         for base in reversed(bases):
-            finding = self._examine(base)
-            _settle_overlaps(finding, findings)
-            later = next((one for one in reversed(findings) if not one.superseded), None)
-            if later is not None and finding.trailer is None and later.epoch > finding.epoch:
-                finding = self._examine(base, most_count=later.base_offset - base)
-            if later is not None and _is_cut_before(finding, later):
+            scan = self._examine(base)
+            _settle_overlaps(scan, scans)
+            later = next((one for one in reversed(scans) if not one.superseded), None)
+            if later is not None and scan.trailer is None and later.epoch > scan.epoch:
+                scan = self._examine(base, most_count=later.base_offset - base)
+            if later is not None and _is_cut_before(scan, later):
                 if durable:
-                    finding = self._examine(base, expected_count=later.base_offset - base)
+                    scan = self._examine(base, expected_count=later.base_offset - base)
                 else:
-                    _take_out(findings)
-            durable = durable or finding.watermark > 0
-            findings.append(finding)
-            progress(len(findings), len(bases))
-        return findings[::-1]
+                    _take_out(scans)
+            durable = durable or scan.watermark > 0
+            scans.append(scan)
+            progress(len(scans), len(bases))
+        return scans[::-1]
 
-    def _examine(self, base: int, *, expected_count: int = 0, most_count: int | None = None) -> Finding:
+    def _examine(self, base: int, *, expected_count: int = 0, most_count: int | None = None) -> SegmentScan:
         return examine(
             self._files,
             self._folder,
@@ -65,63 +64,63 @@ class LogExamination:
 
 
 class Continuation(NamedTuple):
-    """Where a log continues: behind everything that was ever shown to a reader."""
+    """Next offset and epoch of a log: after every record that a reader may have seen."""
 
     next_offset: int
     epoch: int
     jumps: bool
-    """Offsets may be gone that readers have seen, so the next ones are left out and the epoch rises."""
+    """Records that readers have seen may be lost, so their offsets are skipped and the epoch is incremented."""
 
 
-def continuation(findings: Sequence[Finding], next_offset: int, epoch: int, boot_id: bytes) -> Continuation:
-    """Where the log of these segments continues. next_offset, epoch: at least these; boot_id: of now."""
+def continuation(scans: Sequence[SegmentScan], next_offset: int, epoch: int, boot_id: bytes) -> Continuation:
+    """Return where the log continues. next_offset, epoch: lower bounds; boot_id: of the running system."""
     shown, lost = next_offset, False
-    for before, finding in zip((None, *findings), findings, strict=False):
-        next_offset = max(next_offset, finding.end_offset)
-        epoch = max(epoch, finding.epoch)
-        if finding.unborn and before is not None and finding.base_offset > before.end_offset:
-            lost = True  # it would have been next to records that are gone
-        if finding.state is State.SEALED or finding.unborn or finding.superseded:
+    for before, scan in zip((None, *scans), scans, strict=False):
+        next_offset = max(next_offset, scan.end_offset)
+        epoch = max(epoch, scan.epoch)
+        if scan.unborn and before is not None and scan.base_offset > before.end_offset:
+            lost = True  # the records before it are gone
+        if scan.is_clean or scan.unborn or scan.superseded:
             continue
-        # Without a checkpoint, nobody knows how many records it had: as many as fit into any segment.
-        ceiling = finding.checkpoint.ceiling if finding.checkpoint else 0
-        shown = max(shown, ceiling or finding.base_offset + SEGMENT_ENTRIES_MAX)
-        same_boot = finding.header is not None and finding.header.boot_id == boot_id and any(boot_id)
-        lost = lost or finding.loss_proven or not same_boot
+        # Without a checkpoint the number of its records is unknown: assume the maximum of a segment.
+        ceiling = scan.checkpoint.ceiling if scan.checkpoint else 0
+        shown = max(shown, ceiling or scan.base_offset + SEGMENT_ENTRIES_MAX)
+        same_boot = scan.header is not None and scan.header.boot_id == boot_id and any(boot_id)
+        lost = lost or scan.loss_proven or not same_boot
     if lost:
         return Continuation(max(next_offset, shown), epoch + 1, True)
     return Continuation(next_offset, epoch, False)
 
 
-def topics_in_use(findings: Sequence[Finding]) -> int:
-    """One more than the highest topic id of any record."""
-    return max((finding.topic_count for finding in findings), default=0)
+def topics_in_use(scans: Sequence[SegmentScan]) -> int:
+    """Return one more than the highest topic id of any record."""
+    return max((scan.topic_count for scan in scans), default=0)
 
 
-def _settle_overlaps(finding: Finding, later: Sequence[Finding]) -> None:
-    """Mark the later segments whose records `finding` has: the rest of a rewrite that was cut short, or what a finished
-    one has superseded. `later` begins with the newest."""
+def _settle_overlaps(scan: SegmentScan, later: Sequence[SegmentScan]) -> None:
+    """Mark the later segments whose records `scan` also holds: remains of an interrupted rewrite, or segments that a
+    finished rewrite superseded. `later` begins with the newest."""
     for one in reversed(later):
-        if one.base_offset >= finding.end_offset:
+        if one.base_offset >= scan.end_offset:
             break
-        if not one.serves or one.epoch < finding.epoch:
+        if not one.serves or one.epoch < scan.epoch:
             one.superseded, one.loss_proven, one.state = True, False, State.ORPHAN
-            one.reason = f"segment {finding.base_offset} has its records"
+            one.reason = f"segment {scan.base_offset} has its records"
 
 
-def _take_out(later: Sequence[Finding]) -> None:
-    """Serve nothing of segments that lie behind a torn tail and were never durable."""
-    for finding in later:
-        if finding.superseded:
+def _take_out(later: Sequence[SegmentScan]) -> None:
+    """Exclude segments that follow a torn tail and were never durable."""
+    for scan in later:
+        if scan.superseded:
             continue
-        finding.state, finding.loss_proven = State.ORPHAN, True
-        if not finding.reason:  # else it is damaged, and what may have been durable cannot be known
-            finding.reason = "it follows a torn tail and was never durable"
-            finding.never_durable = True
+        scan.state, scan.loss_proven = State.ORPHAN, True
+        if not scan.reason:  # a damaged one may have been durable
+            scan.reason = "it follows a torn tail and was never durable"
+            scan.never_durable = True
 
 
-def _is_cut_before(finding: Finding, later: Finding) -> bool:
-    """Are there records missing between two neighbours? Between epochs a gap is meant to be."""
-    if finding.trailer is not None or finding.header is None or later.header is None:
+def _is_cut_before(scan: SegmentScan, later: SegmentScan) -> bool:
+    """Return whether records are missing between two neighbours. A gap between epochs is intended."""
+    if scan.trailer is not None or scan.header is None or later.header is None:
         return False
-    return finding.epoch == later.epoch and finding.end_offset < later.base_offset
+    return scan.epoch == later.epoch and scan.end_offset < later.base_offset

@@ -1,4 +1,4 @@
-"""How far the opening of a store is: for whoever waits for it, and for the log."""
+"""Progress of opening a store: reported to a callback and to the log."""
 
 import logging
 import time
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 Progress = Callable[[str, int, int], None]
-"""Called with a log's folder name, the segments looked at and how many there are."""
+"""Called with the folder name of a log, the number of segments scanned and the number of all its segments."""
 
 _LOGGER = logging.getLogger("timestone")
 _PATIENCE_S = 1.0
-"""What takes no longer needs no words."""
+"""An opening that takes less is not reported."""
 _LINE_S = 5.0
-"""Between two lines of the log."""
+"""Interval between two lines of the log."""
 
 
 class OpeningProgress:
-    """Tells nobody anything for a second; then the caller each time, and the log every few seconds."""
+    """Reports nothing for the first second; then to the callback at every step and to the log every few seconds."""
 
     def __init__(
         self, path: Path, told: Progress | None, clock_s: Callable[[], float] = time.monotonic
@@ -29,11 +29,11 @@ class OpeningProgress:
         self._place = ""
 
     def begin(self, number: int, count: int) -> None:
-        """The next log is this one of so many."""
+        """Set the position of the next log among all logs: `number` of `count`."""
         self._place = f"log {number} of {count}, " if count > 1 else ""
 
     def __call__(self, folder: str, done: int, count: int) -> None:
-        """So many of the segments of a log have been looked at, or repaired."""
+        """Report that `done` of `count` segments of a log are scanned or repaired."""
         now_s = self._clock_s()
         if now_s < self._began_s + _PATIENCE_S:
             return
@@ -42,7 +42,7 @@ class OpeningProgress:
         if now_s >= self._next_line_s:
             self._next_line_s = now_s + _LINE_S
             _LOGGER.info(
-                "opening %s: %s%s, %d of %d segments looked at, %.0f s so far",
+                "opening %s: %s%s, %d of %d segments scanned in %.0f s",
                 self._path,
                 self._place,
                 folder,

@@ -1,7 +1,7 @@
-"""Which records have the bytes that their index entries promise. Reads through a function of the caller's, so it
+"""Verification of records against the checksums in their index entries. Reads through a function of the caller and
 knows no file.
 
-Neighbours are read together and checked in the kernel: what a restart waits for is how fast this goes."""
+Adjacent records are read together and checked by the kernel: this check takes most of the time of a restart."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,15 +12,15 @@ from timestone.kernel import loops
 from timestone.kernel.entries import Entries
 
 WINDOW_BYTES = 4 << 20
-"""The most that is read at once, unless a single record is larger."""
+"""Maximum size of one read, unless a single record is larger."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 def holding(entries: Entries, read: Callable[[int, int], bytes]) -> Mask:
-    """For each entry: do the bytes it points to match its crc?
+    """Return, for each entry, whether the bytes it points to match its CRC-32C.
 
-    read: gives the bytes of the segment at a position, of a length; fewer where there are no more."""
+    read: returns bytes of the segment by position and length; fewer at the end of the file."""
     holds = np.zeros(len(entries), dtype=np.bool_)
     entries = np.ascontiguousarray(entries)
     for start, count in pieces(entries):
@@ -36,12 +36,12 @@ def holding(entries: Entries, read: Callable[[int, int], bytes]) -> Mask:
 
 
 def ends(entries: Entries) -> npt.NDArray[np.int64]:
-    """Where the bytes of each entry end."""
+    """Return the end position of the bytes of each entry."""
     return np.asarray(entries["position"].astype(np.int64) + entries["length"], dtype=np.int64)
 
 
 def pieces(entries: Entries) -> Iterator[tuple[int, int]]:
-    """Neighbours that lie within a window of each other: where they start, and how many."""
+    """Yield runs of adjacent entries whose bytes fit into one read: index of the first, and count."""
     starts, stops, at = entries["position"].astype(np.int64), ends(entries), 0
     while at < len(entries):
         count = _window(starts[at:], stops[at:])

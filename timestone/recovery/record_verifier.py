@@ -1,11 +1,11 @@
-"""What can be proved from the files of one segment, whatever is left of them: for `salvage`.
+"""Verification of the records in damaged or incomplete files of one segment, for `salvage`.
 
-A record is proved when its index entry holds (the crc is salted with log, segment and ordinal) and the bytes it
-points to hold. Neither needs a header, a trailer or a neighbour. So every index file and every cut-off piece
-of one is a source of entries, every segment file and piece a source of bytes, and the checksums say what belongs
-together. Bytes that the disk refuses to read are taken for zeros, which prove nothing.
+A record is proven when its index entry matches its checksum (salted with log, segment and ordinal) and the bytes it
+points to match theirs. Neither needs a header, a trailer or a neighbour. Every index file or fragment of one is
+therefore a source of entries, every segment file or fragment a source of bytes, and the checksums decide which belong
+together. Pages that the disk fails to read are treated as zeros, which prove no record.
 
-Reads only, and guesses nothing."""
+Reads only."""
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
@@ -26,32 +26,31 @@ from timestone.recovery.record_check import Mask, ends, holding, pieces
 CHUNK_ENTRIES = 1 << 16
 _PAGE_BYTES = 4096
 _UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA)
-"""What a kernel says of a bad sector, a failed checksum or a damaged file system."""
-_CHANGED = "it changes while it is read: salvage from a copy"
+"""Errors of a bad sector, a failed checksum or a damaged file system."""
+_CHANGED = "the file changed during salvage: run it on a copy"
 
 
 class RawFile:
-    """A file that is read as far as the disk lets it; opened when it is read, until `close`."""
+    """File of which unreadable pages are read as zeros. Opened by the first read, until `close`."""
 
     def __init__(self, files: Files, path: Path, on_read: Callable[[int], None]) -> None:
-        """on_read: told of the bytes of each read. Raises OSError when there is no such file."""
+        """on_read: called with the size of each read. Raises OSError if the file does not exist."""
         self.path = path
         self.size_bytes = files.stat(path).st_size
         self.unreadable: set[int] = set()
-        """Positions of pages that the disk would not read."""
+        """Positions of pages that could not be read."""
         self._files = files
         self._on_read = on_read
         self._fd: int | None = None
 
     def close(self) -> None:
-        """Release the descriptor; the next read opens the file again."""
+        """Close the descriptor; the next read opens the file again."""
         fd, self._fd = self._fd, None
         if fd is not None:
             self._files.close(fd)
 
     def read(self, position: int, length_bytes: int) -> bytes:
-        """The bytes from a position on, short at the end of the file, with zeros for pages that cannot be
-        read."""
+        """Return bytes from a position, fewer at the end of the file, with zeros for pages that cannot be read."""
         length_bytes = max(0, min(length_bytes, self.size_bytes - position))
         self._on_read(length_bytes)
         try:
@@ -59,7 +58,7 @@ class RawFile:
         except OSError as error:
             if error.errno not in _UNREADABLE:
                 raise
-        # From here on page by page: a disk takes seconds over a sector before it gives up.
+        # From here on page by page: a disk retries a bad sector for seconds.
         pieces, at, end = [], position, position + length_bytes
         while at < end:
             page_end = min(end, at - at % _PAGE_BYTES + _PAGE_BYTES)
@@ -68,7 +67,7 @@ class RawFile:
         return b"".join(pieces)
 
     def _read_page(self, position: int, length_bytes: int) -> bytes:
-        """A page or a part of one; zeros when it is bad."""
+        """Return a page or a part of one; zeros if it cannot be read."""
         page = position // _PAGE_BYTES * _PAGE_BYTES
         if page not in self.unreadable:
             try:
@@ -87,34 +86,34 @@ class RawFile:
 
 @dataclass(frozen=True, slots=True)
 class ByteSource:
-    """A file with bytes of a segment: those from `shift` on, 0 for a whole one."""
+    """File with the bytes of a segment from position `shift` on; 0 for a whole segment file."""
 
     file: RawFile
     shift: int
     framed: FramedBytes | None = None
-    """How the file is read if it is compressed."""
+    """Reader of the frames of a compressed file."""
 
     @property
     def size_bytes(self) -> int:
-        """Of the segment's bytes in the file."""
+        """Number of bytes of the segment in the file."""
         return self.file.size_bytes if self.framed is None else self.framed.size_bytes
 
     def holds(self, entries: Entries) -> Mask:
-        """For each valid entry: are the bytes it points to here, and right?"""
+        """Return, for each valid entry, whether the file holds the bytes it points to and they match the checksum."""
         holds = np.zeros(len(entries), dtype=np.bool_)
         here = (entries["position"] >= self.shift) & (ends(entries) <= self.shift + self.size_bytes)
         holds[here] = holding(entries[here], self.read)
         return holds
 
     def read(self, position: int, length_bytes: int) -> bytes:
-        """Bytes by their position in the segment."""
+        """Return bytes by their position in the segment."""
         read = self.file.read if self.framed is None else self.framed.read
         return read(position - self.shift, length_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class EntrySource:
-    """A file with index entries of a segment: `first_ordinal` is that of the entry at `position`."""
+    """File with index entries of a segment; `first_ordinal` is the ordinal of the entry at `position`."""
 
     file: RawFile
     seal: EntrySeal
@@ -123,17 +122,16 @@ class EntrySource:
     position: int
     first_ordinal: int
     count: int
-    """Entries to look at, whatever they hold."""
+    """Number of entries to check, valid or not."""
     aside: bool
-    """The file was put aside by a recovery."""
+    """Set when recovery renamed the file to `.lost`."""
 
     @property
     def name(self) -> str:
         return self.file.path.name
 
     def chunks(self, first: int, last: int) -> Iterator[tuple[int, Entries]]:
-        """The entries of the ordinals [first, last) as they are, a chunk at a time, each with its first
-        ordinal."""
+        """Yield the unchecked entries of the ordinals [first, last) in chunks, each with its first ordinal."""
         last = min(last, self.first_ordinal + self.count)
         while first < last:
             at = self.position + (first - self.first_ordinal) * ENTRY_BYTES
@@ -147,7 +145,7 @@ class EntrySource:
 
 @dataclass(frozen=True, slots=True)
 class ProvenRange:
-    """Offsets [first, end), each proved by this entry source and this byte source."""
+    """Offsets [first, end) whose records are proven by one entry source and one byte source."""
 
     first: int
     end: int
@@ -155,9 +153,9 @@ class ProvenRange:
     byte_source: ByteSource
 
     def records(self) -> Iterator[tuple[int, Entries, bytes, int]]:
-        """First offset, entries, their bytes and where those begin in the segment: a few megabytes at a time.
+        """Yield first offset, entries, their bytes and the position of those in the segment, a few megabytes at a time.
 
-        Raises CorruptLog when something does not hold that did."""
+        Raises CorruptLog when a record that was proven fails its checksum now."""
         base = self.entry_source.base_offset
         for ordinal, entries in self.entry_source.chunks(self.first - base, self.end - base):
             if not self.entry_source.seal.valid(entries, ordinal).all():
@@ -173,7 +171,7 @@ class ProvenRange:
 
 @dataclass(frozen=True, slots=True)
 class UnprovenRange:
-    """Offsets [first, end) of which there is no proof, and why."""
+    """Offsets [first, end) whose records are not proven, and the reason."""
 
     first: int
     end: int
@@ -181,15 +179,18 @@ class UnprovenRange:
 
 
 NO_ENTRY, NO_BYTES, PROVEN = range(3)
-"""How far the proof of a record gets; from PROVEN on, the number of the byte source is added."""
-REASONS = {NO_ENTRY: "the index entry does not hold", NO_BYTES: "the bytes do not hold"}
+"""Result of verifying a record; to PROVEN the number of the byte source is added."""
+REASONS = {
+    NO_ENTRY: "the index entry does not match its checksum",
+    NO_BYTES: "the bytes do not match their checksum",
+}
 
 
 class Proofs:
-    """All that one entry source can prove, and what it cannot, in order."""
+    """Proven and unproven ranges of one entry source, in offset order."""
 
     def __init__(self, source: EntrySource, byte_sources: Sequence[ByteSource]) -> None:
-        """Checks every record."""
+        """Verify every record of the source."""
         self.proven: list[ProvenRange] = []
         self.unproven: list[UnprovenRange] = []
         self.end_offset = source.base_offset
@@ -199,9 +200,9 @@ class Proofs:
         self.source = source
         self._byte_sources = byte_sources
         for ordinal, entries in source.chunks(source.first_ordinal, source.first_ordinal + source.count):
-            self._hear(ordinal, entries)
+            self._add(ordinal, entries)
 
-    def _hear(self, ordinal: int, entries: Entries) -> None:
+    def _add(self, ordinal: int, entries: Entries) -> None:
         first = self.source.base_offset + ordinal
         found = self.source.seal.valid(entries, ordinal).astype(np.int16)
         for number, byte_source in enumerate(self._byte_sources):
@@ -232,7 +233,7 @@ class Proofs:
 
 
 def _runs(found: npt.NDArray[np.int16]) -> Iterator[tuple[int, int]]:
-    """The places [start, end) of neighbours with the same value."""
+    """Yield the index ranges [start, end) of equal adjacent values."""
     edges = np.flatnonzero(np.diff(found)) + 1
     starts = [0, *edges.tolist()]
     return zip(starts, [*edges.tolist(), len(found)], strict=True)

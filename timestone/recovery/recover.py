@@ -1,19 +1,19 @@
-"""Opening a log that was not closed: put aside what does not hold, seal the rest, say what was found. What the files
-prove is `log_examination.py`.
+"""Recovery of a log that was not closed: quarantine what fails its checks, seal the rest, report what was found. The
+scan that decides is in `log_scan.py`.
 
-Nothing is deleted: what is cut off is copied to `.lost` files first, and files that cannot be served are
-renamed to `.lost`. On a full or read-only disk nothing is written and the proven prefix is served as it is;
-sealing is tried again by the next open.
+Nothing is deleted: bytes that are cut off are first copied to `.lost` files, and files that cannot be served are
+renamed to `.lost`. On a full or read-only disk nothing is written, the verified prefix is served from the files as they
+are, and the next open tries to seal it again.
 
     sealed                      trusted
-    unclosed                    sealed at its last proven record
-    torn                        the rest is copied to `.lost`, then sealed there
+    closed                      served as it is, and continued by the next append
+    unclosed                    sealed at its last verified record
+    torn                        the tail is copied to `.lost`, then the segment is sealed before it
     damaged                     sealed as it is: reading a damaged record raises CorruptRecord, its neighbours are whole
     orphan                      renamed to `.lost`
 
-If anything proves or allows that offsets which readers have seen are gone (the machine was rebooted, durable
-records are missing), the next record goes to the reserve ceiling and the epoch rises: an offset is never
-given to a second record."""
+If offsets that readers have seen may be lost (the system was restarted, or durable records are missing), the next
+record gets the offset of the reserve ceiling and the epoch is incremented: no offset is assigned twice."""
 
 import errno
 import functools
@@ -27,14 +27,20 @@ from timestone.config import Recovery
 from timestone.disk.files import Files
 from timestone.errors import CorruptLog, LogFailed
 from timestone.format import names
-from timestone.format.failed_fsync_marker import clear_doubt, copy_anew, is_doubted, mark_doubt
-from timestone.format.folder_listing import known_missing, listed_bases
-from timestone.format.quarantine import LostFiles
+from timestone.format.failed_fsync_marker import (
+    clear_failed_fsync,
+    copy_anew,
+    has_failed_fsync,
+    mark_failed_fsync,
+)
+from timestone.format.folder_listing import halves_aside, known_missing, listed_bases
+from timestone.format.quarantine import Quarantine
 from timestone.format.topics import TopicDictionary
 from timestone.kernel.entries import entry_position
-from timestone.recovery.deferred_seals import Leftovers, may_wait
-from timestone.recovery.log_scan import LogExamination, continuation, topics_in_use
-from timestone.recovery.segment_report import Finding, State, describe, described
+from timestone.recovery.deferred_seals import DeferredSeals, may_wait
+from timestone.recovery.log_scan import LogScan, continuation, topics_in_use
+from timestone.recovery.segment_report import SegmentScan, State, describe, described
+from timestone.writing.active_segment import ClosedSegment
 from timestone.writing.sealing import seal_index
 from timestone.writing.segment_swap import remove_replaced
 
@@ -43,26 +49,34 @@ _LOGGER = logging.getLogger("timestone")
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What opening one log found, and where the log continues."""
+    """Result of opening one log."""
 
     log: str
     partition: int
-    findings: tuple[Finding, ...]
-    """The segments to serve, in order; their `trailer` is set when they are sealed now."""
+    scans: tuple[SegmentScan, ...]
+    """Segments to serve, in order of offset; `trailer` is set for sealed ones."""
     next_offset: int
     epoch: int
     last_timestamp_us: int
     notes: tuple[str, ...]
-    """One sentence for each thing that was not as a clean stop leaves it."""
-    leftovers: Leftovers | None = None
-    """Those of the segments that are not durable yet; None when all are."""
+    """One sentence for each deviation from a cleanly closed log."""
+    deferred_seals: DeferredSeals | None = None
+    """The segments that are not durable yet; None if all are."""
+
+    @property
+    def closed(self) -> ClosedSegment | None:
+        """Return the segment that the last owner closed for the next one to continue, the last of `scans`."""
+        last = self.scans[-1] if self.scans else None
+        if last is None or last.state is not State.CLOSED or last.header is None or last.checkpoint is None:
+            return None
+        return ClosedSegment(last.header, last.checkpoint)
 
     def __str__(self) -> str:
         return f"{self.log}-{self.partition}: {'; '.join(self.notes)}"
 
 
 class LogRecovery:
-    """Recovers one log folder. The store's lock is held."""
+    """Recovery of one log folder. The caller holds the lock of the store."""
 
     def __init__(
         self,
@@ -79,14 +93,14 @@ class LogRecovery:
         self._strict = mode is Recovery.STRICT
         self._boot_id = boot_id
         self._now_us = now_us
-        self._notes: list[str | Finding] = []
-        self._lost_files = LostFiles(files, folder)
-        self._doubted = is_doubted(files, folder)
+        self._notes: list[str | SegmentScan] = []
+        self._lost_files = Quarantine(files, folder)
+        self._doubted = has_failed_fsync(files, folder)
         self._remember: Callable[[], bool] = lambda: True
-        self._waiting: list[Finding] = []
-        """Served, and not known to be durable; or to be put aside."""
+        self._waiting: list[SegmentScan] = []
+        """Segments that are served but may not be durable, or that must still be put aside."""
         self._refusal: OSError | None = None
-        """Why some of what is in doubt could not be copied, or some of what has to go could not be put aside."""
+        """Why a segment could not be copied after a failed flush, or could not be put aside; None if none failed."""
 
     def run(
         self,
@@ -97,55 +111,46 @@ class LogRecovery:
         progress: Callable[[int, int], None] = lambda done, count: None,
         at_once: bool = True,
     ) -> Recovered:
-        """Examine, repair and report.
+        """Scan, repair and report.
 
-        remember: makes a next offset and epoch durable outside the folder; false when it cannot. Called
-        before anything is changed: the segments that tell where to continue may be gone when the repair itself
-        is cut short.
-        progress: called with the segments that have been examined and how many there are, before the first and
-        after each; and again after each that was repaired.
-        at_once: false to leave segments that only have to be flushed and sealed for later, as `leftovers`.
+        remember: makes a next offset and epoch durable outside the folder; returns False if it cannot. Called before
+        any change, because an interrupted repair may remove the segments that determine where the log continues.
+        progress: called with the number of scanned segments and of all, before the first, after each, and after each
+        repair. at_once: False to defer segments that only need a flush and a seal, as `deferred_seals`.
 
-        Raises CorruptLog in strict mode when anything is not as a clean stop leaves it (nothing was changed
-        then), UnsupportedFormat, OSError when files cannot even be read, LogFailed when what was found cannot
-        be flushed."""
+        Raises CorruptLog in strict mode if the log was not closed cleanly, without changing anything;
+        UnsupportedFormat; OSError if the files cannot be read; LogFailed if a flush fails."""
         present = self._files.names(self._folder)
         bases, strangers = listed_bases(present)
         if strangers:
             self._notes.append(f"ignored foreign files: {', '.join(strangers)}")
-        topics = self._topics
-        examination = LogExamination(self._files, self._folder, topics.identity.log_id, len(topics))
-        findings = examination.run(bases, progress)
-        unclean = [finding for finding in findings if finding.state is not State.SEALED]
+        identity = self._topics.identity
+        scans = LogScan(self._files, self._folder, identity.log_id, len(self._topics)).run(bases, progress)
+        unclean = self._unclean(scans)
         if self._strict:
-            self._check_clean(findings, unclean)
-        gone = findings[-1].lost_behind(least_next_offset, least_epoch) if findings else None
-        if gone is not None and gone not in known_missing(present):
-            why = f"no segment holds offsets {gone[0]} to {gone[1] - 1}, which were given out"
-            if self._strict:
-                raise CorruptLog(self._folder, f"{why}, and recovery is 'strict'")
-            self._notes.append(why)
-        next_offset, epoch, jumps = continuation(findings, least_next_offset, least_epoch, self._boot_id)
+            self._check_clean(scans, unclean)
+        gone = self._gone(scans, present, least_next_offset, least_epoch)
+        next_offset, epoch, jumps = continuation(scans, least_next_offset, least_epoch, self._boot_id)
+        for scan in unclean:
+            if scan.state is State.CLOSED:
+                scan.state = State.UNCLOSED
         if jumps:
             self._notes.append(
-                f"the next offset is {next_offset} in epoch {epoch}, so that none is given out twice"
+                f"the next offset is {next_offset} in epoch {epoch}, so that none is assigned twice"
             )
         if epoch > least_epoch:
             self._remember = functools.partial(remember, next_offset, epoch)
         if not self._strict:
-            self._remove_temporaries(present, findings, beside_orphans=False)
-            self._note_missing(findings, gone, next_offset, present)
+            self._remove_temporaries(present, scans, beside_orphans=False)
+            self._note_missing(scans, gone, next_offset, present)
         if not at_once and self._may_wait(unclean):
-            self._take_topics(findings)
-            self._notes += unclean
-            served, self._waiting = findings, unclean
+            served = self._defer(scans, unclean)
         else:
-            served = self._make_durable(findings, lambda: progress(len(findings), len(findings)))
+            served = self._make_durable(scans, lambda: progress(len(scans), len(scans)))
         if not self._strict:
-            self._remove_temporaries(present, findings, beside_orphans=True)
+            self._remove_temporaries(present, scans, beside_orphans=True)
             self._remove_replaced(served)
-        last_us = max((finding.last_timestamp_us for finding in served), default=0)
-        identity = topics.identity
+        last_us = max((scan.last_timestamp_us for scan in served), default=0)
         return Recovered(
             identity.name,
             identity.partition,
@@ -154,11 +159,33 @@ class LogRecovery:
             epoch,
             last_us,
             described(self._notes),
-            Leftovers(sorted(self._waiting, key=_base_offset), self._settle) if self._waiting else None,
+            DeferredSeals(sorted(self._waiting, key=_base_offset), self._settle) if self._waiting else None,
         )
 
-    def _check_clean(self, findings: list[Finding], unclean: list[Finding]) -> None:
-        """Raise CorruptLog for what a clean stop would not have left."""
+    def _gone(
+        self, scans: list[SegmentScan], present: Sequence[str], least_next_offset: int, least_epoch: int
+    ) -> tuple[int, int] | None:
+        """Return the offsets of missing segments after the last, which the catalogue proves. Raises CorruptLog in
+        strict mode, unless an earlier recovery recorded them."""
+        gone = scans[-1].lost_behind(least_next_offset, least_epoch) if scans else None
+        if gone is not None and gone not in known_missing(present):
+            why = f"no segment holds offsets {gone[0]} to {gone[1] - 1}, which were assigned"
+            if self._strict:
+                raise CorruptLog(self._folder, f"{why}, and recovery is 'strict'")
+            self._notes.append(why)
+        return gone
+
+    def _unclean(self, scans: list[SegmentScan]) -> list[SegmentScan]:
+        """Return the segments to seal or put aside. A closed one is continued only at the end of the log: behind it,
+        the next owner has begun another, and ended before it sealed this one."""
+        last = next((scan for scan in reversed(scans) if scan.serves), None)
+        kept = None if self._doubted else last
+        return [
+            scan for scan in scans if not scan.is_clean or (scan.state is State.CLOSED and scan is not kept)
+        ]
+
+    def _check_clean(self, scans: list[SegmentScan], unclean: list[SegmentScan]) -> None:
+        """Raise CorruptLog if the log was not closed cleanly."""
         if unclean:
             first = unclean[0]
             path = names.index_path(self._folder, first.base_offset)
@@ -166,29 +193,36 @@ class LogRecovery:
         if self._doubted:
             path = self._folder / names.DOUBT_NAME
             raise CorruptLog(
-                path, "what a failed flush put in doubt is not in new files, and recovery is 'strict'"
+                path, "records of a failed flush were not copied to new files, and recovery is 'strict'"
             )
-        if wrong := self._wrong_with_topics(findings):
+        if wrong := self._wrong_with_topics(scans):
             raise CorruptLog(self._topics.path, f"{wrong}, and recovery is 'strict'")
 
-    def _wrong_with_topics(self, findings: list[Finding]) -> str:
-        """What a clean stop would not leave of the topic dictionary; empty if nothing."""
+    def _wrong_with_topics(self, scans: list[SegmentScan]) -> str:
+        """Return what is wrong with the topic dictionary; empty if it was closed cleanly."""
         topics = self._topics
         if topics.damaged_header:
             return "the header page is damaged"
         if topics.torn_bytes:
-            return f"it ends with {topics.torn_bytes} bytes that are no name"
-        lost = topics_in_use(findings) - len(topics)
+            return f"the last {topics.torn_bytes} bytes are not a complete name"
+        lost = topics_in_use(scans) - len(topics)
         return f"the last {lost} names are lost" if lost > 0 else ""
 
-    def _may_wait(self, unclean: list[Finding]) -> bool:
-        """Is there nothing to do but to flush and to seal?"""
+    def _may_wait(self, unclean: list[SegmentScan]) -> bool:
+        """Return whether the log only needs flushes and seals."""
         topics = self._topics
         mended = topics.torn_bytes or topics.damaged_header or self._doubted
         return bool(unclean) and not mended and all(map(may_wait, unclean))
 
+    def _defer(self, scans: list[SegmentScan], unclean: list[SegmentScan]) -> list[SegmentScan]:
+        """Serve all segments now, and leave the unclean ones to `_settle`."""
+        self._take_topics(scans)
+        self._notes += unclean
+        self._waiting = unclean
+        return scans
+
     def _settle(self) -> None:
-        """Make durable what waits. Raises OSError: it still waits; LogFailed."""
+        """Make the deferred segments durable. Raises OSError, with the segments still deferred; LogFailed."""
         waiting, self._waiting, self._refusal = self._waiting, [], None
         try:
             self._make_durable(waiting)
@@ -199,30 +233,30 @@ class LogRecovery:
             raise
 
     def _make_durable(
-        self, findings: list[Finding], progress: Callable[[], None] = lambda: None
-    ) -> list[Finding]:
-        """Repair, flush and seal every segment, or put it aside; returns those to serve. Raises LogFailed, OSError."""
+        self, scans: list[SegmentScan], progress: Callable[[], None] = lambda: None
+    ) -> list[SegmentScan]:
+        """Repair, flush and seal every segment, or put it aside. Return those to serve. Raises LogFailed, OSError."""
         if not self._remember():
             self._notes.append("the catalogue cannot be written, so nothing was repaired")
             error = OSError(errno.EROFS, "the catalogue cannot be written", str(self._folder))
             self._refuse(error)
-            self._await_removal(findings, error)
-            self._take_topics(findings)
-            served = [finding for finding in findings if finding.serves]
-            for finding in served:
-                if finding.state is not State.SEALED:
-                    self._flush_unsealed(finding)
+            self._await_removal(scans, error)
+            self._take_topics(scans)
+            served = [scan for scan in scans if scan.serves]
+            for scan in served:
+                if not scan.is_clean:
+                    self._flush_unsealed(scan)
             return served
         if not self._strict:
-            self._repair_topics(findings)
-        # First what goes, newest first: cut short, the repair leaves no record behind a hole either.
-        going = [finding for finding in reversed(findings) if not finding.serves]
+            self._repair_topics(scans)
+        # Segments to put aside first, newest first: an interrupted repair then leaves no record after a gap.
+        going = [scan for scan in reversed(scans) if not scan.serves]
         served = []
-        staying = [finding for finding in findings if finding.serves]
-        for finding in [*going, *staying]:
-            unclean = finding.state is not State.SEALED
-            if self._repair(finding) is not None:
-                served.append(finding)
+        staying = [scan for scan in scans if scan.serves]
+        for scan in [*going, *staying]:
+            unclean = not scan.is_clean
+            if self._repair(scan) is not None:
+                served.append(scan)
             if unclean:
                 progress()
         if self._doubted and not self._waiting and self._refusal is None:
@@ -231,59 +265,60 @@ class LogRecovery:
 
     def _trust_again(self) -> None:
         try:
-            clear_doubt(self._files, self._folder)
+            clear_failed_fsync(self._files, self._folder)
         except OSError as error:
             self._notes.append(f"could not remove {names.DOUBT_NAME}: {error}")
 
-    def _repair(self, finding: Finding) -> Finding | None:
-        """Make one segment serveable; None when it holds nothing to serve."""
-        if finding.state is State.SEALED:
-            return finding
-        self._notes.append(finding)
+    def _repair(self, scan: SegmentScan) -> SegmentScan | None:
+        """Repair one segment. Return None if it has no record to serve."""
+        if scan.is_clean:
+            return scan
+        self._notes.append(scan)
         try:
-            if not finding.serves:
-                self._put_aside(finding)
+            if not scan.serves:
+                self._put_aside(scan)
                 return None
             if self._refusal is not None:
                 raise self._refusal
-            if finding.lost_bytes or finding.lost_count:
-                self._copy_tail_aside(finding)
-            self._seal(finding)
+            if scan.lost_bytes or scan.lost_count:
+                self._copy_tail_aside(scan)
+            self._seal(scan)
         except OSError as error:
-            # A full or read-only disk: serve the proven prefix from the files as they are.
-            done = "seal" if finding.serves else "put aside"
-            rest = "; it is served unsealed" if finding.serves else ""
-            self._notes.append(f"could not {done} {finding.base_offset:020d} ({error}){rest}")
+            # A full or read-only disk: serve the verified prefix from the files as they are.
+            done = "seal" if scan.serves else "put aside"
+            rest = "; it is served unsealed" if scan.serves else ""
+            self._notes.append(f"could not {done} {scan.base_offset:020d} ({error}){rest}")
             _LOGGER.warning("%s: %s", self._folder, self._notes[-1])
-            if not finding.serves:
-                self._await_removal([finding], error)
+            if not scan.serves:
+                self._await_removal([scan], error)
                 return None
             self._refuse(error)
-            self._flush_unsealed(finding)
-        return finding
+            self._flush_unsealed(scan)
+        return scan
 
     def _refuse(self, error: OSError) -> None:
-        """What is in doubt stays in doubt."""
+        """Keep the marker of a failed flush when its records could not be copied."""
         if self._doubted:
             self._refusal = error
 
-    def _await_removal(self, findings: Sequence[Finding], error: OSError) -> None:
-        """Seal nothing, and let nothing come to lie behind the log, before what was never durable is put aside: to the
-        next open, its neighbours would prove that it was."""
-        staying = [finding for finding in findings if finding.has_to_go]
+    def _await_removal(self, scans: Sequence[SegmentScan], error: OSError) -> None:
+        """Defer all seals until segments that were never durable are put aside: next to a sealed segment, the next open
+        would take them for durable ones."""
+        staying = [scan for scan in scans if scan.has_to_go]
         if staying:
             self._waiting += staying
             self._refusal = error
 
-    def _flush_unsealed(self, finding: Finding) -> None:
-        """What is served counts as durable, so make it: the dead owner may not have come to it. What is in doubt waits
-        until it can be copied, because flushing the same files again would prove nothing. Raises LogFailed."""
+    def _flush_unsealed(self, scan: SegmentScan) -> None:
+        """Flush a segment that is served unsealed, because readers may rely on what they have read. After a failed
+        flush the segment is deferred until it can be copied: a second fsync of the same files proves nothing. Raises
+        LogFailed."""
         if self._refusal is not None:
-            self._waiting.append(finding)
+            self._waiting.append(scan)
             return
         for path in (
-            names.segment_path(self._folder, finding.base_offset, finding.generation),
-            names.index_path(self._folder, finding.base_offset),
+            names.segment_path(self._folder, scan.base_offset, scan.generation),
+            names.index_path(self._folder, scan.base_offset),
         ):
             fd = self._files.open(path)
             try:
@@ -291,29 +326,29 @@ class LogRecovery:
             finally:
                 self._files.close(fd)
 
-    def _seal(self, finding: Finding) -> None:
-        assert finding.header is not None
-        path = names.segment_path(self._folder, finding.base_offset, finding.generation)
-        stored_bytes = finding.segment_file_bytes if finding.frames else finding.segment_bytes
+    def _seal(self, scan: SegmentScan) -> None:
+        assert scan.header is not None
+        path = names.segment_path(self._folder, scan.base_offset, scan.generation)
+        stored_bytes = scan.segment_file_bytes if scan.frames else scan.segment_bytes
         self._flush_segment(path, stored_bytes)
-        finding.trailer = seal_index(
+        scan.trailer = seal_index(
             self._files,
-            finding.header,
+            scan.header,
             self._folder,
-            count=finding.count,
-            segment_bytes=finding.segment_bytes,
-            last=finding.checkpoint,
+            count=scan.count,
+            segment_bytes=scan.segment_bytes,
+            last=scan.checkpoint,
             now_us=self._now_us(),
-            generation=finding.generation,
+            generation=scan.generation,
             stored_bytes=stored_bytes,
-            frames=finding.frames,
+            frames=scan.frames,
             recovered=True,
         )
 
     def _flush_segment(self, path: Path, size_bytes: int) -> None:
-        """Make the proven bytes durable, and drop what lies behind them. (The index is written again.)
+        """Truncate the segment file to its verified bytes and flush it; the caller rewrites the index.
 
-        Raises LogFailed when the flush fails: what another open then calls durable may not be.
+        Raises LogFailed when the flush fails: another open could then report lost records as durable.
         """
         if self._doubted:
             copy_anew(self._files, path, size_bytes)
@@ -330,18 +365,18 @@ class LogRecovery:
         try:
             flush()
         except OSError as error:
-            with suppress(OSError):  # the disk may take no mark either: all the less may this be tried again
-                mark_doubt(self._files, self._folder)
+            with suppress(OSError):  # the disk may refuse the marker too
+                mark_failed_fsync(self._files, self._folder)
             raise LogFailed(self._folder, error) from error
 
-    def _put_aside(self, finding: Finding) -> None:
-        """Rename the files of a segment that serves nothing; one that never held anything is removed."""
+    def _put_aside(self, scan: SegmentScan) -> None:
+        """Rename the files of a segment without records to serve; remove those that never held a record."""
         present = self._files.names(self._folder)
-        mine = [name for name in present if names.parse_pair_base(name) == finding.base_offset]
+        mine = [name for name in present if names.parse_pair_base(name) == scan.base_offset]
         index_first = sorted(mine, key=lambda name: names.parse_index(name) is None)
-        nothing_lost = not (finding.lost_bytes or finding.lost_count or finding.reason)
-        no_bytes = finding.state is State.ORPHAN and finding.segment_file_bytes == 0
-        empty = not finding.loss_proven and (nothing_lost or no_bytes)
+        nothing_lost = not (scan.lost_bytes or scan.lost_count or scan.reason)
+        no_bytes = scan.state is State.ORPHAN and scan.segment_file_bytes == 0
+        empty = not scan.loss_proven and (nothing_lost or no_bytes)
         for path in (self._folder / name for name in index_first):
             if empty:
                 self._files.unlink(path)
@@ -349,22 +384,22 @@ class LogRecovery:
                 self._lost_files.keep(path)
         self._lost_files.sync()
 
-    def _copy_tail_aside(self, finding: Finding) -> None:
-        """Copy what is cut off to `.lost`, durably, before anything is cut."""
-        if finding.lost_bytes:
-            path = names.segment_path(self._folder, finding.base_offset, finding.generation)
-            self._lost_files.copy(path, 0 if finding.frames else finding.segment_bytes)
-        if finding.lost_count:
-            path = names.index_path(self._folder, finding.base_offset)
-            self._lost_files.copy(path, entry_position(finding.count))
+    def _copy_tail_aside(self, scan: SegmentScan) -> None:
+        """Copy the torn tail to `.lost` files and flush them, before it is cut off."""
+        if scan.lost_bytes:
+            path = names.segment_path(self._folder, scan.base_offset, scan.generation)
+            self._lost_files.copy(path, 0 if scan.frames else scan.segment_bytes)
+        if scan.lost_count:
+            path = names.index_path(self._folder, scan.base_offset)
+            self._lost_files.copy(path, entry_position(scan.count))
         self._lost_files.sync()
 
-    def _repair_topics(self, findings: list[Finding]) -> None:
+    def _repair_topics(self, scans: list[SegmentScan]) -> None:
         topics = self._topics
-        self._take_topics(findings)
+        self._take_topics(scans)
         try:
             if topics.torn_bytes:
-                # Names are written whole before records use them, so these are of no record.
+                # Names are written before the records that use them, so no record uses these.
                 self._notes.append(f"cut {topics.torn_bytes} torn bytes off the topic dictionary")
                 self._lost_files.copy(topics.path, topics.end_position)
                 self._lost_files.sync()
@@ -372,38 +407,38 @@ class LogRecovery:
             if topics.damaged_header:
                 self._notes.append("rewrote the damaged header of the topic dictionary")
                 topics.rewrite_header()
-            topics.write_added()  # ids whose names are lost: the file says so from now on
+            topics.write_added()  # record in the file which ids have lost their names
             if self._doubted:
                 topics.copy_anew()
                 self._files.sync_directory(self._folder)
         except OSError as error:
             self._refuse(error)
             self._notes.append(f"could not repair the topic dictionary: {error}")
-        if any(finding.trailer is None for finding in findings):
-            self._flush(topics.sync)  # the records that are about to be sealed need their names
+        if not all(scan.is_clean for scan in scans):
+            self._flush(topics.sync)  # names become durable before the records that use them are sealed
 
-    def _take_topics(self, findings: list[Finding]) -> None:
-        """No id that a record has is given to another name."""
-        self._topics.take_up_to(topics_in_use(findings))
+    def _take_topics(self, scans: list[SegmentScan]) -> None:
+        """Reserve every topic id that a record uses."""
+        self._topics.take_up_to(topics_in_use(scans))
         if self._topics.lost_count:
             self._notes.append(
                 f"{self._topics.lost_count} topic names are lost; their records are served without a topic"
             )
 
     def _note_missing(
-        self, findings: list[Finding], gone: tuple[int, int] | None, next_offset: int, present: Sequence[str]
+        self, scans: list[SegmentScan], gone: tuple[int, int] | None, next_offset: int, present: Sequence[str]
     ) -> None:
-        """Have the folder say which offsets damage has taken, before the files that tell of them are put aside: readers
-        are told, and tell this from what a power loss has left out. `gone`: those of segments behind the last."""
-        # Half a pair whose other half was put aside, or never got its name: what that means was known then, and noted
-        # if it was damage.
-        halves = {half[1] for name in present if (half := names.parse_aside(name)) is not None}
-        following = [*(finding.base_offset for finding in findings[1:]), next_offset]
+        """Record in the folder which offsets were lost by damage, before the files that show it are put aside. Readers
+        then raise OffsetsLost for them, but not for offsets that a power loss skipped. gone: offsets of missing
+        segments after the last."""
+        # One file of a pair whose other file was put aside or never renamed: that recovery recorded any damage.
+        halves = halves_aside(present)
+        following = [*(scan.base_offset for scan in scans[1:]), next_offset]
         lost = [
             names.missing_path(self._folder, *found)
-            for finding, end in zip(findings, following, strict=False)
-            if (found := finding.lost_range(end)) is not None
-            and not (finding.state is State.ORPHAN and finding.base_offset in halves)
+            for scan, end in zip(scans, following, strict=False)
+            if (found := scan.lost_range(end)) is not None
+            and not (scan.state is State.ORPHAN and scan.base_offset in halves)
         ]
         if gone is not None:
             lost.append(names.missing_path(self._folder, *gone))
@@ -417,11 +452,11 @@ class LogRecovery:
             self._notes.append(f"could not note which offsets are lost: {error}")
 
     def _remove_temporaries(
-        self, present: Sequence[str], findings: list[Finding], *, beside_orphans: bool
+        self, present: Sequence[str], scans: list[SegmentScan], *, beside_orphans: bool
     ) -> None:
-        """Unfinished files are copies: what they were made from is still there. Those beside half a pair go when that
-        has been put aside: until then they say that it is no damage."""
-        orphans = {finding.base_offset for finding in findings if finding.state is State.ORPHAN}
+        """Remove unfinished files, whose originals still exist. Those beside a single file of a pair are removed after
+        that file is put aside: until then they show that it is not damage."""
+        orphans = {scan.base_offset for scan in scans if scan.state is State.ORPHAN}
         if beside_orphans:
             orphans.difference_update(listed_bases(self._files.names(self._folder))[0])
         for name in present:
@@ -434,7 +469,7 @@ class LogRecovery:
                 except OSError as error:
                     self._notes.append(f"could not remove {name}: {error}")
 
-    def _remove_replaced(self, served: list[Finding]) -> None:
+    def _remove_replaced(self, served: list[SegmentScan]) -> None:
         whole = [one.trailer for one in served if one.trailer and one.state is State.SEALED]
         try:
             remove_replaced(self._files, self._folder, whole)
@@ -442,5 +477,5 @@ class LogRecovery:
             self._notes.append(f"segment files that were replaced still take space: {error}")
 
 
-def _base_offset(finding: Finding) -> int:
-    return finding.base_offset
+def _base_offset(scan: SegmentScan) -> int:
+    return scan.base_offset

@@ -1,4 +1,4 @@
-"""What one segment turned out to be: the result of an examination, for whoever acts on it or explains it."""
+"""Result of scanning one segment, and its description in a sentence."""
 
 import enum
 import itertools
@@ -9,22 +9,24 @@ from timestone.index import Checkpoint, FrameLayout, IndexHeader, Trailer
 
 
 class State(enum.StrEnum):
-    """What a segment turned out to be."""
+    """State of a segment."""
 
     SEALED = "sealed"
+    CLOSED = "closed"
+    """Not sealed, whole and durable: its owner has closed it, and the next one continues it."""
     UNCLOSED = "unclosed"
-    """Not sealed, and whole: what a running owner or a kill -9 leaves."""
+    """Not sealed, and whole: of a running owner, or after kill -9."""
     TORN = "torn"
-    """Not sealed, with something behind the last proven record."""
+    """Not sealed, with bytes after the last verified record."""
     DAMAGED = "damaged"
-    """Something that was durable does not hold any more."""
+    """Durable bytes fail their checksum or are missing."""
     ORPHAN = "orphan"
-    """One file of the pair is missing, or belongs elsewhere: nothing can be served."""
+    """One file of the pair is missing or belongs to another segment: no record can be read."""
 
 
 @dataclass(slots=True)
-class Finding:
-    """One segment, examined. Offsets are [base_offset, base_offset + count)."""
+class SegmentScan:
+    """Scan of one segment. Its offsets are [base_offset, base_offset + count)."""
 
     base_offset: int
     state: State
@@ -33,62 +35,67 @@ class Finding:
     checkpoint: Checkpoint | None = None
     trailer: Trailer | None = None
     count: int = 0
-    """Records to serve, damaged ones among them included."""
+    """Number of records to serve, damaged ones included."""
     segment_bytes: int = 0
-    """Bytes of the segment that those records take."""
+    """Size of those records in the segment."""
     index_file_bytes: int = 0
     segment_file_bytes: int = 0
     damaged: list[int] = field(default_factory=list)
-    """Ordinals below `count` that do not hold."""
+    """Ordinals below `count` whose record is damaged."""
     lost_count: int = 0
-    """Entries behind `count` that look like records."""
+    """Number of entries after `count` that look like records."""
     lost_bytes: int = 0
-    """Bytes of the segment behind the last served record."""
+    """Bytes of the segment after the last served record."""
     missing_bytes: int = 0
-    """Bytes that the index knows and the segment file does not have."""
+    """Bytes that the index refers to and the segment file lacks."""
     named_topics: int = 0
-    """Distinct topics of a sealed segment."""
+    """Number of distinct topics of a sealed segment."""
     topic_count: int = 0
     """One more than the highest topic id in use."""
     first_timestamp_us: int = 0
     last_timestamp_us: int = 0
     loss_proven: bool = False
-    """More is missing than a killed process can explain."""
+    """Set when a killed process cannot explain what is missing."""
     never_durable: bool = False
-    """It lies behind a torn tail: a power loss can explain that it goes."""
+    """Set when the segment follows a torn tail, so that a power loss explains its loss."""
     unborn: bool = False
-    """Its creation was cut short: the header page comes before any record and is flushed, so it never had one."""
+    """Set when its creation was interrupted: the header is flushed before any record, so it held none."""
     generation: int = 0
-    """Of the segment file that was examined."""
+    """Generation of the scanned segment file."""
     frames: FrameLayout | None = None
-    """How that was compressed; None if it was not."""
+    """Frames of a compressed segment file; None for an uncompressed one."""
     removed_count: int = 0
-    """Records that compaction has removed, as far as the trailer tells or entries were looked at."""
+    """Number of records that compaction removed, as counted by the trailer or among the scanned entries."""
     superseded: bool = False
-    """After a failed flush the owner wrote its records again, into another segment (writing/fsync_failover.py)."""
+    """Set when the owner rewrote the records into another segment after a failed flush (writing/fsync_failover.py)."""
 
     @property
     def end_offset(self) -> int:
         return self.base_offset + self.count
 
     @property
+    def is_clean(self) -> bool:
+        """Return whether its owner has closed or sealed it."""
+        return self.state in (State.SEALED, State.CLOSED)
+
+    @property
     def serves(self) -> bool:
-        """Does it hold records to serve?"""
+        """Return whether there are records to serve."""
         return self.count > 0 and self.state is not State.ORPHAN
 
     @property
     def has_to_go(self) -> bool:
-        """Does it serve nothing although it might, to a later look, by what its neighbours prove then?"""
+        """Return whether a later scan could find records to serve here, so that the files must be put aside."""
         return not self.serves and self.header is not None and not self.superseded
 
     @property
     def epoch(self) -> int:
-        """Of its header; 0 without one."""
+        """Epoch in the header; 0 without a header."""
         return self.header.epoch if self.header else 0
 
     def trailer_for_readers(self, log_id: int) -> Trailer | None:
-        """The trailer; of a segment that was rewritten and whose own does not hold, what readers have to know of it:
-        then its topics are not known, and any of its records may have been removed."""
+        """Return the trailer. For a rewritten segment whose trailer is damaged, return one made from the scan: without
+        topics, and with every record possibly removed."""
         if self.trailer is not None or not self.generation:
             return self.trailer
         return Trailer(
@@ -111,8 +118,8 @@ class Finding:
         )
 
     def lost_range(self, following: int) -> tuple[int, int] | None:
-        """The offsets [first, end) that damage has taken as a whole, so that no single record of them can be said to be
-        corrupt; `following`: where the next segment begins, or the log continues."""
+        """Return the offsets [first, end) lost as a range, of which no single record can be reported as corrupt; None
+        if there are none. following: the base offset of the next segment, or the next offset of the log."""
         if not self.reason or self.superseded or self.never_durable or self.unborn:
             return None
         if self.state is State.ORPHAN or not self.count:
@@ -121,16 +128,18 @@ class Finding:
         return (self.end_offset, durable) if durable > self.end_offset else None
 
     def lost_behind(self, next_offset: int, epoch: int) -> tuple[int, int] | None:
-        """The offsets [first, end) of segments that are gone, when this one is the last and the catalogue says where
-        the log continues in which epoch. No power loss takes them: the names of a segment are durable before its first
-        record, and where records were lost with their durability the epoch rises."""
-        if self.state is not State.SEALED or self.header is None or self.header.epoch != epoch:
+        """Return the offsets [first, end) of missing segments after this one, the last; None if there are none.
+        next_offset, epoch: where the log continues by the catalogue.
+
+        A power loss cannot remove such segments: the directory entries of a segment are durable before its first
+        record, and the epoch is incremented whenever records that readers have seen are lost."""
+        if not self.is_clean or self.header is None or self.header.epoch != epoch:
             return None
         return (self.end_offset, next_offset) if next_offset > self.end_offset else None
 
     @property
     def watermark(self) -> int:
-        """Records below this ordinal were durable."""
+        """Return the ordinal below which records were durable."""
         return (
             self.trailer.entry_count
             if self.trailer
@@ -141,48 +150,48 @@ class Finding:
 
 
 _NO_SUMMARY = 1
-"""No bytes at all have the checksum 0, so this makes an empty summary a damaged one, by which nothing is left out."""
+"""Wrong checksum of an empty summary (0 is right), so that readers skip no segment by it."""
 
 
-def describe(finding: Finding) -> str:
-    """One sentence about a segment that a clean stop would not have left."""
-    where = f"segment {finding.base_offset}"
-    if finding.unborn:
+def describe(scan: SegmentScan) -> str:
+    """Return a sentence about a segment that was not closed cleanly."""
+    where = f"segment {scan.base_offset}"
+    if scan.unborn:
         return f"{where} removed: its creation was cut short, it never held a record"
-    if finding.state is State.ORPHAN:
-        return f"{where} put aside: {finding.reason} ({finding.lost_bytes} bytes)"
-    parts = [f"{where} was not closed: kept {finding.count} records"]
-    if finding.lost_bytes or finding.lost_count:
-        parts.append(f"cut {finding.lost_count} records and {finding.lost_bytes} bytes behind them")
-    if finding.reason:
-        parts.append(finding.reason)
+    if scan.state is State.ORPHAN:
+        return f"{where} put aside: {scan.reason} ({scan.lost_bytes} bytes)"
+    parts = [f"{where} was not closed: kept {scan.count} records"]
+    if scan.lost_bytes or scan.lost_count:
+        parts.append(f"cut {scan.lost_count} records and {scan.lost_bytes} bytes behind them")
+    if scan.reason:
+        parts.append(scan.reason)
     return ", ".join(parts)
 
 
 _FEW = 3
 
 
-def described(notes: Iterable[str | Finding]) -> tuple[str, ...]:
-    """Each segment in a sentence, among others. Of whole ones that follow each other and are many, all in one: who
-    appends faster than the disk flushes leaves dozens when he is killed."""
+def described(notes: Iterable[str | SegmentScan]) -> tuple[str, ...]:
+    """Return a sentence for each note or segment. Many whole segments in a row share one sentence: a process killed
+    while it appends faster than the disk flushes leaves dozens."""
     told: list[str] = []
     for whole, group in itertools.groupby(notes, key=_is_whole):
         members = list(group)
-        findings = [one for one in members if isinstance(one, Finding)]
-        if whole and len(findings) > _FEW:
-            count = sum(finding.count for finding in findings)
-            first, last = findings[0].base_offset, findings[-1].base_offset
+        scans = [one for one in members if isinstance(one, SegmentScan)]
+        if whole and len(scans) > _FEW:
+            count = sum(scan.count for scan in scans)
+            first, last = scans[0].base_offset, scans[-1].base_offset
             told.append(
-                f"segments {first} to {last}, {len(findings)} of them, were not closed: kept all {count} records"
+                f"segments {first} to {last}, {len(scans)} of them, were not closed: kept all {count} records"
             )
         else:
-            told += [describe(one) if isinstance(one, Finding) else one for one in members]
+            told += [describe(one) if isinstance(one, SegmentScan) else one for one in members]
     return tuple(told)
 
 
-def _is_whole(note: str | Finding) -> bool:
+def _is_whole(note: str | SegmentScan) -> bool:
     return (
-        isinstance(note, Finding)
+        isinstance(note, SegmentScan)
         and note.state is State.UNCLOSED
         and note.count > 0
         and not (note.reason or note.lost_bytes or note.lost_count)

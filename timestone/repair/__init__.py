@@ -1,4 +1,2 @@
-"""Tools for stores that need a look from outside: inspection, salvage, backup.
-
-The engine does not import this room. Read `inspection` first.
-"""
+"""Tools for a store that is examined from outside: inspection, salvage, backup. The engine does not import this
+room. Read `inspection` first."""

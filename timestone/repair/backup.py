@@ -1,14 +1,13 @@
-"""Copying a store whole, also while its owner writes it.
+"""Backup of a whole store, also while its owner writes it.
 
-    catalogue        first: sessions and named readers are then nowhere ahead of the records
-    each segment     both its files are opened before they are copied, so what is deleted or rewritten in between is
-                     copied to its end; the index first, so every entry that is copied has its bytes
+    catalogue        first: sessions and named readers are then never ahead of the records
+    each segment     both its files are opened before they are copied, so a file that is deleted or rewritten in
+                     between is copied to its end; the index first, so every copied entry has its bytes
     topics           last: each topic that an entry uses is known
-    next offsets     of logs that have no segment: the catalogue as it was first may know less
+    next offsets     of logs without a segment: the catalogue may have been read before they changed
 
-So the copy of a log is the log as of some moment of the backup, as if its owner had been killed there. One that is
-deleted in between is deleted in the copy, too. The original is only read, and its owner notices nothing.
-"""
+So the copy of a log is the log as of some moment of the backup, as if its owner had been killed then. A log that is
+deleted in between is deleted in the copy, too. The original is only read, and its owner is not disturbed."""
 
 import errno
 import shutil
@@ -29,38 +28,39 @@ from timestone.index import TRAILER_BYTES, DamagedIndex, Trailer
 from timestone.upkeep.log_deletion import DeletedLogs
 
 Progress = Callable[[str, int], None]
-"""Called with a log's folder name and the bytes copied of it so far."""
+"""Called with the folder name of a log and the bytes copied of it so far."""
 _PARTIAL_SUFFIX = ".partial"
 _MARK_NAME = "BACKUP"
-"""The file, locked, of whoever writes a copy that is not complete. Without a lock it says that he was killed."""
+"""File that is locked by the writer of an incomplete copy. Without a lock, the writer was killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogBackup:
-    """What was copied of one log."""
+    """Copied part of one log."""
 
     folder: str
     segments: int
     bytes: int
     is_deleted: bool = False
-    """It was deleted during the backup: nothing of it is there."""
+    """Set if the log was deleted during the backup: nothing of it is in the copy."""
 
 
 def back_up_store(
     source: Path, target: Path, *, files: Files | None = None, progress: Progress | None = None
 ) -> list[LogBackup]:
-    """Copy the store in `source`, whoever owns it, to `target`, which must not exist. It appears there when it is
-    complete and durable. Every record that was there when the backup began is in it, but for those that retention
-    deletes meanwhile, and logs that are deleted.
+    """Copy the store in `source`, owned by a process or not, to `target`, which must not exist. It appears there when
+    it is complete and durable.
 
-    Raises NotAStore, FileExistsError, ValueError for a target within the source, CorruptLog for a log that lacks a file
-    (`timestone salvage` copies what is left of it), and OSError; nothing is left of the copy then. While it is written
-    it is `<target>.partial`, and of one that was killed the next to the same target removes that."""
+    It contains every record that existed at the start of the backup, except records that retention deletes and logs
+    that are deleted during it. Raises NotAStore, FileExistsError, ValueError for a target within the source,
+    CorruptLog for a log that lacks a file (`timestone salvage` copies the rest), and OSError, and leaves no copy
+    then. The unfinished copy is `<target>.partial`; the next backup to the same target removes one whose writer was
+    killed."""
     files = files or Files()
     listed = [names.log_folder(*log) for log in logs_of_store(files, source)]
     if target.resolve().is_relative_to(source.resolve()):
-        raise ValueError(f"{target} is in {source}: a backup never changes what it reads")
-    if target.exists() or target.is_symlink():  # also one that points nowhere: no folder can be renamed to it
+        raise ValueError(f"invalid target {target}: expected a path outside of {source}")
+    if target.exists() or target.is_symlink():  # also a dangling link: a folder cannot be renamed to it
         raise FileExistsError(errno.EEXIST, "is already there", str(target))
     files.make_directories(target.parent)
     unfinished = target.with_name(target.name + _PARTIAL_SUFFIX)
@@ -68,7 +68,7 @@ def back_up_store(
     try:
         copies = {}
         for name in listed:
-            with suppress(FileNotFoundError):  # deleted since; of one that is lost the catalogue tells below
+            with suppress(FileNotFoundError):  # deleted since; if it is lost, the catalogue reports it below
                 copies[name] = _LogCopy(files, source / name, unfinished / name, progress)
         for name in _copy_catalog(files, source / names.CATALOG_NAME, unfinished / names.CATALOG_NAME):
             if name not in copies:
@@ -85,7 +85,7 @@ def back_up_store(
         files.rename(unfinished, target)
         files.sync_directory(target.parent)
     except BaseException:
-        # Also of a disk that is full: a server may be writing there.
+        # Also on a full disk: a server may be writing there.
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
     finally:
@@ -94,8 +94,8 @@ def back_up_store(
 
 
 def _claim(files: Files, folder: Path) -> int:
-    """Make the folder, or empty it of what a backup that was killed has left there; it is ours until the descriptor of
-    its mark is closed. Raises FileExistsError for one of another process."""
+    """Create the folder, or empty it of what a killed backup left; it is ours until the descriptor of its mark is
+    closed. Raises FileExistsError if another process writes there."""
     mark = folder / _MARK_NAME
     try:
         files.make_directory(folder)
@@ -104,7 +104,7 @@ def _claim(files: Files, folder: Path) -> int:
             raise FileExistsError(errno.EEXIST, "is already there", str(folder)) from None
     fd = files.open_lock(mark)
     try:
-        # The file that is locked may be one that its owner has removed in between: then the folder is the next one's.
+        # The locked file may have been removed by its owner in between: the folder is then another backup's.
         if not files.try_lock(fd) or files.inode(fd) != files.stat(mark).st_ino:
             raise FileExistsError(errno.EEXIST, "another backup is being written there", str(folder))
         for path in (folder / name for name in files.names(folder) if name != _MARK_NAME):
@@ -116,7 +116,7 @@ def _claim(files: Files, folder: Path) -> int:
 
 
 def _copy_catalog(files: Files, source: Path, target: Path) -> set[str]:
-    """Copy the catalogue as of now; the folders of the logs that it knows."""
+    """Copy the catalogue as of now. Return the folders of its logs."""
     if not source.exists():
         return set()
     catalog = Catalog(source, read_only=True)
@@ -132,7 +132,7 @@ def _copy_catalog(files: Files, source: Path, target: Path) -> set[str]:
 
 
 def _delete(files: Files, store: Path, folders: Sequence[str]) -> None:
-    """Delete logs in the copy, of which nothing but what the catalogue knows is there."""
+    """Delete logs of which the copy has only the rows of the catalogue."""
     if not folders or not (store / names.CATALOG_NAME).exists():
         return
     catalog = Catalog(store / names.CATALOG_NAME)
@@ -148,8 +148,8 @@ def _delete(files: Files, store: Path, folders: Sequence[str]) -> None:
 
 
 def _copy_next_offsets(source: Path, target: Path, folders: Sequence[str]) -> None:
-    """Copy where logs without a segment continue: retention may have emptied them since the catalogue was copied, and
-    notes it before it does."""
+    """Copy the next offsets of logs without a segment: retention, which notes them first, may have emptied these
+    logs since the catalogue was copied."""
     if not folders or not target.exists():
         return
     catalog = Catalog(source, read_only=True)
@@ -167,16 +167,16 @@ def _copy_next_offsets(source: Path, target: Path, folders: Sequence[str]) -> No
 
 
 class _LogCopy:
-    """The copy of the log that a folder holds now."""
+    """Copy of the log that a folder holds now."""
 
     def __init__(self, files: Files, source: Path, target: Path, progress: Progress | None) -> None:
-        """Raises OSError when there is no such folder."""
+        """Raises OSError if the folder does not exist."""
         self._files = files
         self._source = source
         self._target = target
         self._progress = progress
         self._copied: dict[int, int] = {}
-        """The bytes of each segment that was copied, by base offset."""
+        """Copied bytes of each segment by base offset."""
         self._log = self._log_there()
 
     def run(self) -> LogBackup:
@@ -188,20 +188,20 @@ class _LogCopy:
             if not self._is_deleted():
                 raise
         if self._is_deleted():
-            shutil.rmtree(self._target, ignore_errors=True)  # it may not be there
+            shutil.rmtree(self._target, ignore_errors=True)  # it may not exist
             return LogBackup(self._source.name, 0, 0, is_deleted=True)
         return LogBackup(self._source.name, len(self._copied), sum(self._copied.values()))
 
     def _is_deleted(self) -> bool:
-        """There may be another log of its name by now."""
+        """Return whether the folder holds another log, or none, by now."""
         try:
             return self._log_there() != self._log
         except FileNotFoundError:
             return True
 
     def _log_there(self) -> bytes:
-        """What tells the log that is there from others of its name, if its topic dictionary still does. Raises
-        FileNotFoundError when there is none."""
+        """Return the bytes that identify the log, if its topic dictionary has them. Raises FileNotFoundError if
+        there is none."""
         try:
             fd = self._files.open(self._source / names.TOPICS_NAME)
         except FileNotFoundError:
@@ -226,8 +226,8 @@ class _LogCopy:
         self._files.sync_directory(self._target)
 
     def _copy_segments(self) -> bool:
-        """Copy the segments that there are now; False when one was gone before its turn: retention has overtaken the
-        copy, and what was copied is gone as well, or a failed flush or a recovery has moved records elsewhere."""
+        """Copy the current segments. Return False if one disappeared: retention has overtaken the copy, so the
+        copied ones are gone too, or a failed flush or a recovery has moved records."""
         for base in base_offsets(self._files, self._source)[0]:
             if not self._copy_segment(base):
                 bases, _ = base_offsets(self._files, self._source)
@@ -236,7 +236,7 @@ class _LogCopy:
                 if base != bases[-1]:
                     path = names.index_path(self._source, base)
                     raise CorruptLog(path, "it is missing: `timestone salvage` copies what is left")
-                break  # it is only being made
+                break  # it is being created
         return True
 
     def _remove_segments(self) -> None:
@@ -245,7 +245,7 @@ class _LogCopy:
         self._copied.clear()
 
     def _copy_segment(self, base: int) -> bool:
-        """Copy a segment as it is now; False for one without an index."""
+        """Copy a segment as it is now. Return False for one without an index."""
         path = names.index_path(self._source, base)
         while True:
             try:
@@ -285,13 +285,13 @@ class _LogCopy:
                 self._files.copy_bytes(fd, copy, 0, size_bytes)
                 if self._files.size(fd) >= size_bytes:
                     return size_bytes
-                # An index was sealed meanwhile, which cuts it: the pieces of the copy are of two moments.
+                # The index was sealed in between, which cuts it: the copied pieces are of two moments.
                 self._files.truncate(copy, 0)
 
     def _generation(self, index: int, base: int) -> int:
-        """Which generation of the segment file an open index means."""
+        """Return the generation of the segment file that an open index refers to."""
         end = self._files.pread(index, TRAILER_BYTES, max(0, self._files.size(index) - TRAILER_BYTES))
         try:
             return Trailer.decode(end, names.index_path(self._source, base)).generation
         except DamagedIndex:
-            return 0  # of one that is growing
+            return 0  # of a growing one

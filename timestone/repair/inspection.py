@@ -1,12 +1,12 @@
-"""What a store is made of and in which state, for `timestone inspect` and for tests. Reads only; needs no
-catalogue and no lock, so it works on a live store, on a crashed one and on copied files.
+"""Inspection of a store for `timestone inspect`: its parts and their state.
 
-A live store and a crashed one look alike on the disk: their last segment is unclosed. Whether someone owns
-the store is asked of the lock, so that a running server is not reported as a fault."""
+Reads only and needs no catalogue and no lock, so it works on a live store, a crashed one and copied files. A live
+and a crashed store look alike on the disk, because the last segment is unclosed; the lock shows whether a process
+owns the store, so that a running server is not reported as a fault."""
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,10 +28,12 @@ from timestone.upkeep.age_marks import AgeMarks
 from timestone.upkeep.retention import CLOCK_KEY
 from timestone.upkeep.retention import SPACE as RETENTION_SPACE
 
+BucketStart = Callable[[int, str, int], int | None]
 EXIT_CLEAN, EXIT_UNCLOSED, EXIT_TORN, EXIT_CORRUPT, EXIT_UNREADABLE = range(5)
 
 _EXIT_OF_STATE = {
     State.SEALED: EXIT_CLEAN,
+    State.CLOSED: EXIT_CLEAN,
     State.UNCLOSED: EXIT_UNCLOSED,
     State.TORN: EXIT_TORN,
     State.DAMAGED: EXIT_CORRUPT,
@@ -47,9 +49,11 @@ def inspect_store(
     files: Files | None = None,
     clock: Clock | None = None,
     progress: Progress | None = None,
+    bucket_start: BucketStart = lambda log_id, name, partition: None,
 ) -> StoreReport:
     """Look at every file of a store. deep: check every byte that a checksum covers. log: only the partitions of
-    this log, or one folder such as `telemetry-0`.
+    this log, or one folder such as `telemetry-0`. bucket_start: where the history of a log in a bucket begins, by its
+    id, name and partition; None without one.
 
     Raises NotAStore when there is nothing to look at, UnknownLog; everything else that is wrong is in the report.
     """
@@ -69,13 +73,14 @@ def inspect_store(
     notes += [f"{names.log_folder(*one)}: {folder_missing(rows[one].next_offset)}." for one in missing]
     reports = [LogInspection(files, store, one, rows.get(one), deep, progress).report() for one in chosen]
     reports = [_with_age(report, catalogued, clock or Clock()) for report in reports]
+    reports = [_with_bucket(report, bucket_start) for report in reports]
     readers = [
         _reader_report(reader, found, reports)
         for reader, found in catalogued.committed.items()
         if log is None or (reader.log, reader.partition) in chosen
     ]
     still_there = tuple(one for one in catalogued.damage if not deep and _is_there(one, reports))
-    code = max((_exit_code(report) for report in reports), default=EXIT_CLEAN)
+    code = max((_exit_code(report, owned=owner is not None) for report in reports), default=EXIT_CLEAN)
     if still_there or missing or catalogued.unreadable:
         code = max(code, EXIT_CORRUPT)
     return StoreReport(
@@ -92,20 +97,20 @@ def inspect_store(
 
 
 def _is_meant(one: tuple[str, int], log: str | None) -> bool:
-    """Is this partition one of the log asked for, or the folder?"""
+    """Return whether this partition belongs to the requested log or folder."""
     return log is None or log in (one[0], names.log_folder(*one))
 
 
 class _Catalogued(NamedTuple):
-    """What the catalogue says."""
+    """Content of the catalogue."""
 
     committed: dict[ReaderId, Commitment]
     rows: dict[tuple[str, int], CatalogRow]
     damage: list[Damage]
     times: Mapping[str, bytes]
-    """The documents of retention."""
+    """Documents of retention."""
     unreadable: str = ""
-    """Why it says nothing, and what to do; empty when it could be read."""
+    """Why it could not be read, and the next step; empty if it could."""
 
 
 def _is_there(damage: Damage, reports: list[LogReport]) -> bool:
@@ -122,18 +127,20 @@ _WITHOUT_CATALOG = (
 )
 
 
-def _exit_code(report: LogReport) -> int:
+def _exit_code(report: LogReport, *, owned: bool) -> int:
     if report.error:
         return EXIT_UNREADABLE
-    if report.unborn:
-        return EXIT_UNCLOSED
     codes = [
         EXIT_CORRUPT if segment.lost_durable else _EXIT_OF_STATE[State(segment.state)]
         for segment in report.segments
     ]
+    if report.unborn:
+        codes.append(EXIT_UNCLOSED)
     if report.topics_reason or report.topic_names_lost or report.missing:
         codes.append(EXIT_CORRUPT)
-    return max(codes, default=EXIT_CLEAN)
+    code = max(codes, default=EXIT_CLEAN)
+    # The owner writes: its last segment is unclosed, and a running write looks like a torn tail.
+    return EXIT_CLEAN if owned and code <= EXIT_TORN else code
 
 
 def _catalogued(path: Path, deep: bool) -> _Catalogued:
@@ -144,7 +151,7 @@ def _catalogued(path: Path, deep: bool) -> _Catalogued:
         try:
             if deep:
                 catalog.check()
-            times = catalog.items(RETENTION_SPACE, [])  # without one of them, an age is not known
+            times = catalog.items(RETENTION_SPACE, [])  # without one of them, an age is unknown
             return _Catalogued(Commitments(catalog).all(), catalog.logs(), known_damage(catalog), times)
         finally:
             catalog.close()
@@ -154,13 +161,13 @@ def _catalogued(path: Path, deep: bool) -> _Catalogued:
 
 
 def _with_age(report: LogReport, catalogued: _Catalogued, clock: Clock) -> LogReport:
-    """The report with the segments that look older than they provably are."""
+    """Return the report with the segments that look older than they provably are."""
     row = catalogued.rows.get((report.log, report.partition))
     retention_us = row.config.retention_ms * 1000 if row else 0
     if not retention_us:
         return report
     before_us = clock.now_us() - retention_us
-    sealed = [segment for segment in report.segments if segment.state != State.UNCLOSED]
+    sealed = [segment for segment in report.segments if segment.state not in (State.CLOSED, State.UNCLOSED)]
     looking_old = [segment for segment in sealed if 0 < segment.last_timestamp_us <= before_us]
     marks, passed_us = AgeMarks(), 0
     try:
@@ -169,10 +176,18 @@ def _with_age(report: LogReport, catalogued: _Catalogued, clock: Clock) -> LogRe
         document = catalogued.times.get(names.log_folder(report.log, report.partition), b"")
         marks = AgeMarks.decode(document, last.timeline, report.id, report.end_offset)
     except (ValueError, TypeError):
-        pass  # nothing is known of the age of its records
+        pass  # the age of its records is unknown
     found = [marks.appended_by_us(segment.next_offset) for segment in looking_old]
     unproven = sum(by_us is None or by_us + retention_us > passed_us for by_us in found)
     return dataclasses.replace(report, age_unproven=unproven)
+
+
+def _with_bucket(report: LogReport, bucket_start: BucketStart) -> LogReport:
+    """Return the report with the records that only a bucket has."""
+    start = None if report.error else bucket_start(report.id, report.log, report.partition)
+    if start is None or start >= report.start_offset:
+        return report
+    return dataclasses.replace(report, start_offset=start, local_start_offset=report.start_offset)
 
 
 def _reader_report(reader: ReaderId, found: Commitment, reports: list[LogReport]) -> ReaderReport:

@@ -1,4 +1,4 @@
-"""The state of a store as values: what `inspect_store` returns, for tables, JSON and tests."""
+"""State of a store as values: the result of `inspect_store`, for tables, JSON and tests."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,16 +9,15 @@ from timestone.reading.retention_hold import Pin
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """One segment. Offsets are [base_offset, next_offset); times in microseconds since 1970, 0 when
-    unknown."""
+    """One segment. Offsets are [base_offset, next_offset); times in microseconds since 1970, 0 if unknown."""
 
     base_offset: int
     next_offset: int
     records: int
     bytes: int
-    """Of the records as they were appended."""
+    """Size of the records as appended."""
     stored_bytes: int
-    """Of the segment file: fewer if it is compressed."""
+    """Size of the segment file: smaller if compressed."""
     index_bytes: int
     first_timestamp_us: int
     last_timestamp_us: int
@@ -26,19 +25,19 @@ class SegmentReport:
     checkpoint: int
     """Records below this ordinal are known to be durable."""
     topics: int | None
-    """Distinct topics; None for a segment that is not sealed."""
+    """Number of distinct topics; None for an unsealed segment."""
     damaged_offsets: tuple[int, ...]
     lost_records: int
     lost_bytes: int
     reason: str
     missing_bytes: int = 0
-    """Bytes that the index knows and the segment file does not have."""
+    """Bytes that the index refers to and the segment file lacks."""
     removed: int = 0
-    """Records that compaction has removed: offsets of which nothing is shown."""
+    """Number of records removed by compaction."""
 
     @property
     def lost_durable(self) -> int:
-        """Records that were known to be durable and are not there."""
+        """Return the number of missing records that were known to be durable."""
         return max(0, self.base_offset + self.checkpoint - self.next_offset)
 
 
@@ -60,67 +59,71 @@ class LogReport:
     topic_names_lost: int
     segments: tuple[SegmentReport, ...]
     strangers: tuple[str, ...]
-    """Files in the folder that are not Timestone's: left alone."""
+    """Foreign files in the folder, which are ignored."""
     put_aside: tuple[str, ...]
-    """`.lost` files: what a recovery has cut off or could not serve."""
+    """`.lost` files: what a recovery cut off or could not serve."""
     error: str
-    """Why the log could not be read; empty when it could."""
+    """Why the log could not be read; empty if it could."""
     removed: int = 0
-    """Records that compaction has removed."""
+    """Number of records removed by compaction."""
     unborn: bool = False
-    """It is just being made, or the process that made it ended before: it never held a record."""
+    """Set if the log is being created, or its creator ended before the first record."""
     topics_reason: str = ""
-    """What is wrong with the topic dictionary; empty when it is whole."""
+    """What is wrong with the topic dictionary; empty if it is intact."""
     missing: tuple[tuple[int, int], ...] = ()
-    """Offsets [first, end) that were given out and that no segment holds. (Between two epochs a gap is meant to be, and
-    what compaction has removed is still in the index.)"""
+    """Assigned offsets [first, end) that no segment holds. A gap between two epochs is intended, and records removed
+    by compaction are still in the index."""
+    local_start_offset: int | None = None
+    """From there on records are on the disk; those from `start_offset` to there are in a bucket only. None if all are
+    on the disk. Counts and segments are those of the disk."""
     age_unproven: int = 0
-    """Sealed segments that are older than `retention_ms` by their timestamps, and that retention keeps because so much
-    time has not provably passed."""
+    """Number of sealed segments that are older than `retention_ms` by their timestamps, but not provably."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderReport:
-    """One named reader of a log."""
+    """Named reader of a log."""
 
     log: str
     partition: int
     name: str
     offset: int
-    """The next offset it will read."""
+    """Next offset to read."""
     committed_us: int
     lag: int | None
-    """Offsets between it and the log's end; None when the log was not looked at or is unreadable."""
+    """Offsets between it and the end of the log; None if the log was not inspected or is unreadable."""
     missed: int
-    """Offsets that retention deleted before it read them."""
+    """Offsets that retention deleted before the reader read them."""
     pin: Pin | None = None
-    """How far retention waits for it; None when it does not."""
+    """How far retention waits for the reader; None if it does not."""
     unread_bytes: int = 0
-    """What the segments take that hold records it has not read, indexes included."""
+    """Size of the segments with records that it has not read, indexes included."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreReport:
-    """A store. `exit_code` is 0 clean, 1 unclosed but consistent, 2 torn tail, 3 corruption, 4 unreadable."""
+    """A store. exit_code: 0 clean, 1 unclosed but consistent, 2 torn tail, 3 corruption, 4 unreadable."""
 
     path: str
     owner_pid: int | None
-    """The process that owns the store now; None when nobody does."""
+    """Process that owns the store now; None if there is none."""
     deep: bool
     logs: tuple[LogReport, ...]
     readers: tuple[ReaderReport, ...]
     notes: tuple[str, ...]
     exit_code: int
     damage: tuple[Damage, ...] = ()
-    """What the owner's scrubber has found in segments that are still there; empty when `deep`, which looks for
+    """Damage that the scrubber of the owner has recorded in existing segments; empty with `deep`, which checks
     itself."""
     copied_from_pid: int | None = None
-    """The owner that the files name, when it is alive here but holds another directory or none, and the files are not
-    as a stop leaves them."""
+    """Owner by the files that is alive here but owns another directory or none, while the files were not closed
+    cleanly."""
+    owner: str = ""
+    """Who uploads to a bucket; empty for a store on the disk."""
 
     def to_json(self) -> dict[str, Any]:
-        """The report in plain values, ready for `json.dumps`. A log's id is sixteen hex digits: as a number it would
-        not survive readers of JSON that know 53 bits."""
+        """Return plain values for `json.dumps`. The id of a log is sixteen hex digits, because readers of JSON may
+        limit numbers to 53 bits."""
         found = asdict(self)
         for log in found["logs"]:
             log["id"] = f"{log['id']:016x}"

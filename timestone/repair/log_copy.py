@@ -1,7 +1,5 @@
-"""A log written again from records that keep the offsets, times, topics and headers they had.
-
-What belongs here: laying records back to back in sealed segments, with a new segment wherever an offset is
-missing. Where the records come from is `salvage.py`'s business."""
+"""Newly written log of records that keep their offsets, times, topics and headers. Writes records back to back into
+sealed segments, with a new segment at each missing offset. `salvage.py` decides which records."""
 
 from pathlib import Path
 
@@ -20,16 +18,24 @@ from timestone.writing.segment_writer import SegmentWriter
 
 
 class LogCopy:
-    """A folder that is being filled. Add in offset order, then `finish`."""
+    """Folder that is being filled. Add in order of offset, then `finish`."""
 
     def __init__(
-        self, files: Files, folder: Path, identity: LogIdentity, *, now_us: int, boot_id: bytes
+        self,
+        files: Files,
+        folder: Path,
+        identity: LogIdentity,
+        *,
+        now_us: int,
+        boot_id: bytes,
+        create: bool = True,
     ) -> None:
-        """Makes the folder. Raises OSError."""
+        """Create the folder; without `create`, add to one that has its topics. Raises OSError."""
         self.records = 0
         self.bytes = 0
         self.later_count = 0
-        """Records whose time was raised, because one in front of them is later: times never decrease in a log."""
+        """Number of records whose time was raised because an earlier record has a later one: times never decrease in
+        a log."""
         self._files = files
         self._folder = folder
         self._identity = identity
@@ -37,12 +43,13 @@ class LogCopy:
         self._boot_id = boot_id
         self._last_us = 0
         self._writer: SegmentWriter | None = None
-        files.make_directory(folder)
-        create_topics_file(files, folder / names.TOPICS_NAME, identity)
-        files.sync_directory(folder)
+        if create:
+            files.make_directory(folder)
+            create_topics_file(files, folder / names.TOPICS_NAME, identity)
+            files.sync_directory(folder)
 
     def write_topics(self, topic_names: list[str | None]) -> None:
-        """Give each topic its id again; None takes an id whose name is lost. Before any record."""
+        """Give each topic its former id; None takes an id whose name is lost. Call before any record is copied."""
         topics = TopicDictionary(self._files, self._folder / names.TOPICS_NAME, writable=True)
         try:
             for number, name in enumerate(topic_names):
@@ -54,7 +61,7 @@ class LogCopy:
             topics.close()
 
     def begin_segment(self) -> None:
-        """Let the next record begin a segment."""
+        """Begin a segment with the next record."""
         writer, self._writer = self._writer, None
         if writer is not None:
             try:
@@ -63,7 +70,7 @@ class LogCopy:
                 writer.close()
 
     def add(self, first_offset: int, entries: Entries, data: bytes, position: int, *, epoch: int) -> None:
-        """Add neighbours: their entries, and their bytes, which begin at `position` of the segment they come from.
+        """Add consecutive records: their entries, and their bytes, which begin at `position` of their segment.
         Raises OSError."""
         entries, data = _back_to_back(entries, data, position)
         writer = self._writer
@@ -86,18 +93,18 @@ class LogCopy:
         self.bytes += len(data)
 
     def finish(self) -> None:
-        """Seal what is left; everything is durable when it returns."""
+        """Seal the rest; everything is durable on return."""
         self.begin_segment()
 
     def close(self) -> None:
-        """Release the files, finished or not."""
+        """Close the files, finished or not."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
 
 
 def _back_to_back(entries: Entries, data: bytes, position: int) -> tuple[Entries, bytes]:
-    """The same records with positions from 0 and nothing between them."""
+    """Return the same records with positions from 0 without gaps."""
     entries = np.array(entries)
     starts = entries["position"].astype(np.int64) - position
     lengths = entries["length"].astype(np.int64)

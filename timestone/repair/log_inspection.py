@@ -1,4 +1,4 @@
-"""The inspection of one log's folder, for `inspect_store`. Reads only."""
+"""Inspection of the folder of one log, for `inspect_store`. Reads only."""
 
 import itertools
 import time
@@ -8,12 +8,14 @@ from timestone.disk.catalog import CatalogRow
 from timestone.disk.files import Files
 from timestone.errors import TimestoneError
 from timestone.format import names
-from timestone.format.folder_listing import base_offsets, known_missing
+from timestone.format.deleted_files import deleted_up_to
+from timestone.format.folder_listing import base_offsets, halves_aside, known_missing
 from timestone.format.identity import LogIdentity, identity_from_indexes
 from timestone.format.topics import TopicDictionary
 from timestone.kernel.entries import NO_TOPIC
+from timestone.reading.segment_list import start_in_front
 from timestone.recovery.opening_progress import Progress
-from timestone.recovery.segment_report import Finding, State
+from timestone.recovery.segment_report import SegmentScan, State
 from timestone.recovery.segment_scan import examine
 from timestone.repair.inspection_report import LogReport, SegmentReport
 
@@ -22,7 +24,7 @@ _PAUSE_S = 0.002
 
 
 class LogInspection:
-    """One look at one log. Whatever is wrong with it is in the report."""
+    """Inspection of one log. Everything wrong with it is in the report."""
 
     def __init__(
         self,
@@ -33,7 +35,7 @@ class LogInspection:
         deep: bool,
         progress: Progress | None,
     ) -> None:
-        """row: what the catalogue says of where the log goes on; None when it does not know the log."""
+        """row: where the log continues by the catalogue; None if the catalogue does not have the log."""
         name, partition = log
         self._known = row is not None
         self._next_offset = row.next_offset if row else 0
@@ -52,7 +54,7 @@ class LogInspection:
             return self._empty(error=str(error))
 
     def _empty(self, *, error: str = "", unborn: bool = False) -> LogReport:
-        """The report of a log that cannot be looked into."""
+        """Return the report of a log that cannot be read."""
         return LogReport(
             self._name,
             self._partition,
@@ -71,41 +73,43 @@ class LogInspection:
         known = identity_from_indexes(self._files, self._folder, bases, self._name, self._partition)
         log_id, topics, reason = self._topics(known)
         try:
-            findings = self._examine(bases, log_id, topics)
-            used_count = max((finding.topic_count for finding in findings), default=0)
+            scans = self._examine(bases, log_id, topics)
+            used_count = max((scan.topic_count for scan in scans), default=0)
             if topics is not None:
                 topics.take_up_to(used_count)
-            served = [finding for finding in findings if finding.state is not State.ORPHAN]
+            served = [scan for scan in scans if scan.state is not State.ORPHAN]
+            end_offset = max((self._next_offset, *(scan.end_offset for scan in served)))
+            start_offset, missing = self._missing(scans, served, end_offset)
             return LogReport(
                 log=self._name,
                 partition=self._partition,
                 id=log_id,
-                epoch=max((one.header.epoch for one in findings if one.header), default=0),
-                start_offset=served[0].base_offset if served else self._next_offset,
-                end_offset=max((self._next_offset, *(finding.end_offset for finding in served))),
+                epoch=max((one.header.epoch for one in scans if one.header), default=0),
+                start_offset=start_offset,
+                end_offset=end_offset,
                 synced_offset=max(
                     (one.base_offset + min(one.watermark, one.count) for one in served),
                     default=self._next_offset,
                 ),
-                records=sum(finding.count - finding.removed_count for finding in served),
-                removed=sum(finding.removed_count for finding in served),
-                bytes=sum(finding.segment_bytes for finding in served),
+                records=sum(scan.count - scan.removed_count for scan in served),
+                removed=sum(scan.removed_count for scan in served),
+                bytes=sum(scan.segment_bytes for scan in served),
                 stored_bytes=sum(map(_stored_bytes, served)),
                 topics=used_count if topics is None else len(topics),
                 topic_names_lost=used_count if topics is None else topics.lost_count,
-                segments=tuple(map(_segment_report, findings)),
+                segments=tuple(map(_segment_report, scans)),
                 strangers=tuple(strangers),
                 put_aside=self._put_aside(),
                 error="",
                 topics_reason=reason,
-                missing=tuple(self._missing(served)),
+                missing=tuple(missing),
             )
         finally:
             if topics is not None:
                 topics.close()
 
     def _topics(self, known: LogIdentity | None) -> tuple[int, TopicDictionary | None, str]:
-        """The log's id, its topic dictionary if there is one, and what is wrong with that."""
+        """Return the id of the log, its topic dictionary if there is one, and what is wrong with that."""
         try:
             topics = TopicDictionary(self._files, self._folder / names.TOPICS_NAME, known=known)
         except FileNotFoundError:
@@ -115,34 +119,33 @@ class LogInspection:
         damaged = "the header page of the topic dictionary does not match its checksum"
         return topics.identity.log_id, topics, damaged if topics.damaged_header else ""
 
-    def _examine(self, bases: list[int], log_id: int, topics: TopicDictionary | None) -> list[Finding]:
-        findings = []
+    def _examine(self, bases: list[int], log_id: int, topics: TopicDictionary | None) -> list[SegmentScan]:
+        scans = []
         for number, base in enumerate(bases):
             next_base = bases[number + 1] if number + 1 < len(bases) else None
             try:
-                findings.append(self._examine_one(base, next_base, log_id, topics))
+                scans.append(self._examine_one(base, next_base, log_id, topics))
             except FileNotFoundError:
                 if self._is_there(base):
                     raise
             if self._progress is not None:
                 self._progress(self._folder.name, number + 1, len(bases))
-        # Retention may have deleted some while others were looked at: always the oldest.
+        # Retention may have deleted segments in between, always the oldest.
         present = set(base_offsets(self._files, self._folder)[0])
-        return [finding for finding in findings if finding.base_offset in present]
+        return [scan for scan in scans if scan.base_offset in present]
 
     def _is_there(self, base: int) -> bool:
         return base in base_offsets(self._files, self._folder)[0]
 
     def _examine_one(
         self, base: int, next_base: int | None, log_id: int, topics: TopicDictionary | None
-    ) -> Finding:
-        """A segment, and again when it looks torn: on a live store the owner may be in the middle of an
-        append or a seal."""
+    ) -> SegmentScan:
+        """Scan a segment, twice if it looks torn: the owner of a live store may be appending or sealing."""
         attempt = 1
         while True:
             if topics is not None:
                 topics.refresh()
-            finding = examine(
+            scan = examine(
                 self._files,
                 self._folder,
                 base,
@@ -151,14 +154,17 @@ class LogInspection:
                 most_count=next_base - base if next_base is not None else None,
                 deep=self._deep,
             )
-            if finding.state in (State.SEALED, State.UNCLOSED) or attempt == _ATTEMPTS:
-                return finding
+            if scan.state in (State.SEALED, State.CLOSED, State.UNCLOSED) or attempt == _ATTEMPTS:
+                return scan
             attempt += 1
             time.sleep(_PAUSE_S)
 
-    def _missing(self, served: list[Finding]) -> list[tuple[int, int]]:
-        """What a gap within an epoch says, also the one behind the last segment, and what recovery has noted, unless
-        that is back or would be deleted by now."""
+    def _missing(
+        self, scans: list[SegmentScan], served: list[SegmentScan], end_offset: int
+    ) -> tuple[int, list[tuple[int, int]]]:
+        """Return where the log begins, and the lost offsets: gaps within an epoch, also after the last segment,
+        segments that are lost as a whole, and those recorded by recovery, unless they are back or would have been
+        deleted by now."""
         found = set()
         for one, later in itertools.pairwise(served):
             if one.header is None or later.header is None or one.header.epoch != later.header.epoch:
@@ -167,39 +173,49 @@ class LogInspection:
                 found.add((one.end_offset, later.base_offset))
         if served and (gone := served[-1].lost_behind(self._next_offset, self._epoch)) is not None:
             found.add(gone)
-        start = served[0].base_offset if served else 0
-        for first, end in known_missing(self._files.names(self._folder)):
-            if end > start and not any(one.base_offset <= first < one.end_offset for one in served):
-                found.add((first, end))
-        return sorted(found)
+        present = self._files.names(self._folder)
+        aside, deleted = halves_aside(present), deleted_up_to(present)
+        told = {one for one in known_missing(present) if one[0] > deleted}
+        for scan in scans:
+            if scan.state is State.ORPHAN and scan.base_offset not in aside:
+                later_bases = (one.base_offset for one in served if one.base_offset > scan.base_offset)
+                if (lost := scan.lost_range(next(later_bases, end_offset))) is not None:
+                    told.add(lost)
+        found |= {
+            (first, end)
+            for first, end in told
+            if not any(one.base_offset <= first < one.end_offset for one in served)
+        }
+        start = start_in_front(served[0].base_offset if served else end_offset, found)
+        return start, sorted(one for one in found if one[1] > start)
 
     def _put_aside(self) -> tuple[str, ...]:
         return tuple(name for name in self._files.names(self._folder) if names.LOST_SUFFIX in name)
 
 
-def _stored_bytes(finding: Finding) -> int:
-    """What the records that are served take in the segment file."""
-    return finding.segment_file_bytes if finding.frames else finding.segment_bytes
+def _stored_bytes(scan: SegmentScan) -> int:
+    """Return the size of the served records in the segment file."""
+    return scan.segment_file_bytes if scan.frames else scan.segment_bytes
 
 
-def _segment_report(finding: Finding) -> SegmentReport:
-    trailer = finding.trailer
+def _segment_report(scan: SegmentScan) -> SegmentReport:
+    trailer = scan.trailer
     return SegmentReport(
-        base_offset=finding.base_offset,
-        next_offset=finding.end_offset,
-        records=finding.count - finding.removed_count,
-        removed=finding.removed_count,
-        bytes=finding.segment_bytes,
-        stored_bytes=_stored_bytes(finding),
-        index_bytes=finding.index_file_bytes,
-        first_timestamp_us=trailer.first_timestamp_us if trailer else finding.first_timestamp_us,
-        last_timestamp_us=finding.last_timestamp_us,
-        state=str(finding.state),
-        checkpoint=finding.watermark,
-        topics=finding.named_topics if trailer else None,
-        damaged_offsets=tuple(finding.base_offset + ordinal for ordinal in finding.damaged),
-        lost_records=finding.lost_count,
-        lost_bytes=finding.lost_bytes,
-        reason=finding.reason,
-        missing_bytes=finding.missing_bytes,
+        base_offset=scan.base_offset,
+        next_offset=scan.end_offset,
+        records=scan.count - scan.removed_count,
+        removed=scan.removed_count,
+        bytes=scan.segment_bytes,
+        stored_bytes=_stored_bytes(scan),
+        index_bytes=scan.index_file_bytes,
+        first_timestamp_us=trailer.first_timestamp_us if trailer else scan.first_timestamp_us,
+        last_timestamp_us=scan.last_timestamp_us,
+        state=str(scan.state),
+        checkpoint=scan.watermark,
+        topics=scan.named_topics if trailer else None,
+        damaged_offsets=tuple(scan.base_offset + ordinal for ordinal in scan.damaged),
+        lost_records=scan.lost_count,
+        lost_bytes=scan.lost_bytes,
+        reason=scan.reason,
+        missing_bytes=scan.missing_bytes,
     )

@@ -1,8 +1,5 @@
-"""One log, salvaged: which proof counts where several speak of one offset, what is missing, and where the copy
-continues.
-
-What belongs here: the judgement. The proofs come from `remains.py` and `evidence.py`, the copy is written by
-`log_copy.py`."""
+"""Salvage of one log: chooses among proofs of the same offset, determines what is missing, and where the copy
+continues. The proofs come from `segment_fragments.py` and `record_verifier.py`; `log_copy.py` writes the copy."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,16 +19,16 @@ from timestone.repair.log_copy import LogCopy
 from timestone.repair.missing_offsets import MissingOffsets
 from timestone.repair.offset_ranges import OffsetRanges
 from timestone.repair.salvage_report import LogSalvage
-from timestone.repair.segment_fragments import IndexPages, Remains, log_ids, remains_of
+from timestone.repair.segment_fragments import IndexPages, SegmentFragments, fragments_of, log_ids
 from timestone.writing.segment_writer import HalfWritten
 
 Progress = Callable[[str, int, int], None]
-"""Called with a log's folder name, the bytes read and about how many there are to read."""
+"""Called with the folder name of a log, the bytes read, and the approximate total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """One log, salvaged; `epoch` is None when there is no copy."""
+    """Result of salvaging one log; `epoch` is None if there is no copy."""
 
     report: LogSalvage
     config: LogConfig
@@ -39,7 +36,7 @@ class Salvaged:
 
 
 class LogSalvager:
-    """Salvages one log folder."""
+    """Salvage of one log folder."""
 
     def __init__(
         self,
@@ -51,7 +48,7 @@ class LogSalvager:
         row: CatalogRow | None,
         progress: Progress | None,
     ) -> None:
-        """row: what the catalogue says of the log, if it says anything."""
+        """row: row of the log in the catalogue, if it has one."""
         self._files = files
         self._clock = clock
         self._name, self._partition = log
@@ -62,16 +59,17 @@ class LogSalvager:
         self._read_bytes = 0
         self._total_bytes = 1
         self._notes: list[str] = []
-        self._remains: dict[int, Remains] = {}
+        self._remains: dict[int, SegmentFragments] = {}
         self._heard: dict[int, list[Proofs]] = {}
 
     def run(self) -> Salvaged:
-        """Raises OSError when the copy cannot be written, CorruptLog when the source changes meanwhile."""
+        """Run the salvage. Raises OSError if the copy cannot be written, CorruptLog if the source changes in
+        between."""
         try:
             return self._run()
         finally:
-            for remains in self._remains.values():
-                remains.close()
+            for fragments in self._remains.values():
+                fragments.close()
 
     def _run(self) -> Salvaged:
         config = self._row.config if self._row else LogConfig()
@@ -93,7 +91,7 @@ class LogSalvager:
             partition=self._partition,
             id=identity.log_id,
             start_offset=min((first for first, _ in proven), default=next_offset),
-            next_offset=next_offset,
+            end_offset=next_offset,
             records=copy.records,
             bytes=copy.bytes,
             topics=len(topic_names),
@@ -107,10 +105,10 @@ class LogSalvager:
         )
         return Salvaged(report, config, epoch + jumps)
 
-    # Who the log is.
+    # Identity of the log.
 
     def _identity(self) -> tuple[LogIdentity, list[str | None]]:
-        """Raises CorruptLog when no file tells."""
+        """Return the identity and the topic names. Raises CorruptLog if no file has the identity."""
         named = log_ids(self._files, self._folder, self._on_read)
         path = self._folder / names.TOPICS_NAME
         known = LogIdentity(named[0], self._name, self._partition, self._clock.now_us()) if named else None
@@ -118,7 +116,7 @@ class LogSalvager:
             topics = TopicDictionary(self._files, path, known=known)
         except (OSError, TimestoneError) as error:
             if known is None:
-                raise CorruptLog(self._folder, f"no file says who the log is ({error})") from error
+                raise CorruptLog(self._folder, f"no file has the identity of the log ({error})") from error
             self._notes.append(f"the topic dictionary cannot be read, so no record has a topic: {error}")
             return known, []
         topics.close()
@@ -130,39 +128,43 @@ class LogSalvager:
                 "the header of the topic dictionary is damaged; the indexes say who the log is"
             )
         if topics.torn_bytes:
-            self._notes.append(f"the last {topics.torn_bytes} bytes of the topic dictionary prove no name")
+            self._notes.append(
+                f"the last {topics.torn_bytes} bytes of the topic dictionary are not a valid name"
+            )
         return topics.identity, topics.names()
 
-    # What the files prove.
+    # Proofs.
 
     def _hear(self, log_id: int) -> None:
-        self._remains = remains_of(self._files, self._folder, log_id, self._on_read)
+        self._remains = fragments_of(self._files, self._folder, log_id, self._on_read)
         files = [file for one in self._remains.values() for file in one.files]
         self._total_bytes = 2 * sum(file.size_bytes for file in files) + 1
-        for base, remains in self._remains.items():
-            entry_sources = remains.entry_sources()
-            byte_sources = remains.byte_sources(entry_sources)
+        for base, fragments in self._remains.items():
+            entry_sources = fragments.entry_sources()
+            byte_sources = fragments.byte_sources(entry_sources)
             self._heard[base] = [Proofs(source, byte_sources) for source in entry_sources]
-            self._notes += remains.notes
-            self._note_untold(base, remains)
-            remains.close()
+            self._notes += fragments.notes
+            self._note_untold(base, fragments)
+            fragments.close()
 
-    def _note_untold(self, base: int, remains: Remains) -> None:
-        """Say so when no index tells the records of a segment apart."""
-        size = remains.segments[0].size_bytes if remains.has_segment else 0
-        if remains.has_segment and not remains.has_index:
-            self._notes.append(f"segment {base} has no index: nothing tells its {size} bytes apart")
+    def _note_untold(self, base: int, fragments: SegmentFragments) -> None:
+        """Note a segment without index entries, whose records cannot be separated."""
+        size = fragments.segments[0].size_bytes if fragments.has_segment else 0
+        if fragments.has_segment and not fragments.has_index:
+            self._notes.append(
+                f"segment {base} has no index: its {size} bytes cannot be separated into records"
+            )
         elif (
             size
-            and _says_nothing(remains.own)
+            and _says_nothing(fragments.own)
             and not any(one.end_offset > base for one in self._heard[base])
         ):
             self._notes.append(
-                f"nothing is left of the index of segment {base}: nothing tells its {size} bytes apart"
+                f"segment {base} has no valid index entries: its {size} bytes cannot be separated into records"
             )
 
     def _chosen(self) -> tuple[list[ProvenRange], OffsetRanges]:
-        """The proofs to copy, in offset order and each offset once."""
+        """Return the proven ranges to copy, in order of offset and each offset once."""
         ranges = [one for heard in self._heard.values() for proofs in heard for one in proofs.proven]
         ranges.sort(key=lambda one: (one.entry_source.aside, -one.entry_source.epoch, one.first))
         proven, chosen = OffsetRanges(), []
@@ -176,26 +178,26 @@ class LogSalvager:
         for file in (file for one in self._remains.values() for file in one.files):
             if file.unreadable:
                 self._notes.append(
-                    f"{file.path.name}: the disk would not read {len(file.unreadable)} pages of 4 KiB"
+                    f"{file.path.name}: {len(file.unreadable)} pages of 4 KiB could not be read"
                 )
 
-    # Where the copy continues.
+    # Next offset of the copy.
 
     def _next_offset(self, proven: OffsetRanges, missing: MissingOffsets, lossy: bool) -> tuple[int, bool]:
-        """The next offset, and whether it is beyond the records because readers may have seen more of them."""
+        """Return the next offset, and whether it lies beyond the records because readers may have seen more."""
         end = self._row.next_offset if self._row else 0
         shown = 0
-        for base, remains in self._remains.items():
+        for base, fragments in self._remains.items():
             end = max(end, missing.expected_end(base))
-            shown = max(shown, _shown(base, remains))
+            shown = max(shown, _shown(base, fragments))
         end = max([end, *(last for _, last in proven)])
         last = max(self._remains, default=0)
-        jumps = lossy or any(one.own is None or one.own.trailer is None for one in self._remains.values())
+        jumps = lossy or not all(map(_is_closed, self._remains.values()))
         if jumps and last in self._remains and not self._remains[last].has_index:
             shown = max(shown, last + SEGMENT_ENTRIES_MAX)
         return (max(end, shown), True) if jumps else (end, False)
 
-    # The copy.
+    # Copy.
 
     def _copy(
         self, identity: LogIdentity, topic_names: list[str | None], chosen: Sequence[ProvenRange]
@@ -214,7 +216,7 @@ class LogSalvager:
         return copy, max(epoch, self._row.epoch if self._row else 0)
 
     def _copy_records(self, copy: LogCopy, chosen: Sequence[ProvenRange]) -> int:
-        """Returns the epoch of the last segment."""
+        """Copy the records. Return the epoch of the last segment."""
         epoch = 0
         previous: ProvenRange | None = None
         for one in chosen:
@@ -246,7 +248,7 @@ class LogSalvager:
             partition=self._partition,
             id=0,
             start_offset=0,
-            next_offset=0,
+            end_offset=0,
             records=0,
             bytes=0,
             topics=0,
@@ -264,10 +266,18 @@ def _says_nothing(index: IndexPages | None) -> bool:
     return index is None or (index.header is None and index.checkpoint is None and index.trailer is None)
 
 
-def _shown(base: int, remains: Remains) -> int:
-    """No reader was shown an offset of this segment at or above the result, as far as its files tell."""
+def _is_closed(fragments: SegmentFragments) -> bool:
+    """Return whether the owner sealed or closed the segment."""
+    own = fragments.own
+    if own is None or own.trailer is not None:
+        return own is not None
+    return own.checkpoint is not None and own.checkpoint.closes(fragments.base_offset)
+
+
+def _shown(base: int, fragments: SegmentFragments) -> int:
+    """Return the bound of the offsets of this segment that readers may have seen, by its files."""
     shown = 0
-    for pages in remains.indexes:
+    for pages in fragments.indexes:
         if pages.trailer is not None and not pages.trailer.recovered:
             continue
         room = max(0, pages.file.size_bytes - HEADER_BYTES) // ENTRY_BYTES

@@ -1,7 +1,6 @@
-"""Which offsets a damaged log once had and cannot prove any more, and why.
-
-An offset is expected when a segment says that it had it (trailer, checkpoint, a later entry that holds), or when it
-lies between two segments of one epoch: offsets are left out only where the epoch rises."""
+"""Offsets that a damaged log once had and that are not proven any more, with the reason. An offset is expected if a
+segment states it (by trailer, checkpoint, or a later valid entry), or if it lies between two segments of one epoch:
+offsets are skipped only where the epoch changes."""
 
 import bisect
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,25 +9,27 @@ from itertools import accumulate, pairwise
 from timestone.recovery.record_verifier import Proofs, UnprovenRange
 from timestone.repair.offset_ranges import OffsetRanges
 from timestone.repair.salvage_report import Loss
-from timestone.repair.segment_fragments import IndexPages, Remains
+from timestone.repair.segment_fragments import IndexPages, SegmentFragments
 
 _ANY_EPOCH = 1 << 63
 
 
 class MissingOffsets:
-    """The judgement over one log: its remains by base offset, and what each of them proves."""
+    """Expected and missing offsets of one log, from its fragments and proofs by base offset."""
 
-    def __init__(self, remains: Mapping[int, Remains], heard: Mapping[int, Sequence[Proofs]]) -> None:
-        self._remains = remains
+    def __init__(
+        self, fragments: Mapping[int, SegmentFragments], heard: Mapping[int, Sequence[Proofs]]
+    ) -> None:
+        self._remains = fragments
         self._heard = heard
-        self._bases = sorted(remains)
+        self._bases = sorted(fragments)
         self._gaps: dict[int, list[UnprovenRange]] = {}
         for base in self._bases:
             own = next((proofs for proofs in heard[base] if not proofs.source.aside), None)
             self._gaps[base] = sorted(own.unproven, key=lambda gap: gap.first) if own else []
 
     def losses(self, proven: OffsetRanges) -> Iterator[Loss]:
-        """Runs of expected offsets that are not proven, in order, each with its reason."""
+        """Yield the ranges of expected offsets that are not proven, in order, each with its reason."""
         expected = OffsetRanges((base, self.expected_end(base)) for base in self._bases)
         for base, following in self._neighbours():
             expected.add(base, following)
@@ -37,7 +38,7 @@ class MissingOffsets:
                 yield from self._explained(missing, missing_end)
 
     def expected_end(self, base: int) -> int:
-        """The end of the offsets that a segment once had, as far as it says."""
+        """Return the end of the offsets that a segment once had, by its files."""
         own = self._remains[base].own
         if own is None:
             return base
@@ -47,10 +48,10 @@ class MissingOffsets:
         return max(base + max(checkpoint, trailer), *heard, base)
 
     def _neighbours(self) -> Iterator[tuple[int, int]]:
-        """The base offsets between which none was left out."""
+        """Yield pairs of base offsets between which no offset was skipped."""
         placed = [base for base, one in self._remains.items() if one.has_index or one.has_segment]
         headers = [own.header if (own := self._remains[base].own) else None for base in placed]
-        # An epoch that is not known lies between those before and behind it.
+        # An unknown epoch lies between those before and after it.
         low = list(accumulate((header.epoch if header else 0 for header in headers), max))
         high = list(accumulate((header.epoch if header else _ANY_EPOCH for header in headers[::-1]), min))[
             ::-1
@@ -60,7 +61,7 @@ class MissingOffsets:
                 yield base, following
 
     def _explained(self, first: int, end: int) -> Iterator[Loss]:
-        """A run of missing offsets, cut where the reason changes."""
+        """Yield a range of missing offsets, split where the reason changes."""
         while first < end:
             at = bisect.bisect_right(self._bases, first)
             limit = min(end, self._bases[at]) if at < len(self._bases) else end
@@ -69,26 +70,26 @@ class MissingOffsets:
             first = limit
 
     def _reason(self, base: int | None, first: int, end: int) -> tuple[str, int]:
-        """Why the offset `first` is missing, and up to where that is the reason."""
-        remains = self._remains[base] if base is not None else None
-        if base is None or remains is None or (remains.own and first >= self.expected_end(base)):
+        """Return why the offset `first` is missing, and the end of the range with that reason."""
+        fragments = self._remains[base] if base is not None else None
+        if base is None or fragments is None or (fragments.own and first >= self.expected_end(base)):
             return "it is in no file", end
-        if remains.own is None:
+        if fragments.own is None:
             return "the index is missing", end
-        if not remains.has_segment:
+        if not fragments.has_segment:
             return "the segment file is missing", end
         gaps = self._gaps[base]
         at = bisect.bisect_right(gaps, first, key=lambda gap: gap.first) - 1
         if at < 0 or first >= gaps[at].end:
             return "behind the end of the index", end
-        durable = base + _watermark(remains.own)
+        durable = base + _watermark(fragments.own)
         if first >= durable:
             return f"{gaps[at].reason}; never acknowledged as synced", min(gaps[at].end, end)
         return gaps[at].reason, min(gaps[at].end, end, durable)
 
 
 def _watermark(own: IndexPages) -> int:
-    """Records below this ordinal were durable."""
+    """Return the ordinal below which records were durable."""
     if own.trailer is not None:
         return own.trailer.entry_count
     return own.checkpoint.entry_count if own.checkpoint else 0

@@ -17,7 +17,7 @@ class OffsetRanges:
         return zip(self._firsts, self._ends, strict=True)
 
     def __len__(self) -> int:
-        """How many offsets."""
+        """Return the number of offsets."""
         return sum(end - first for first, end in self)
 
     def add(self, first: int, end: int) -> None:

@@ -1,15 +1,14 @@
-"""Copying out of a damaged store everything that can still be proved, into a new one.
+"""Salvage: copies all provable records of a damaged store into a new one.
 
-Records keep their offsets, times, topics and headers, so a consumer continues with the copy where it was with the
-original. Where an offset is missing, a segment of the copy ends. The copy continues behind every offset that a
+Records keep their offsets, times, topics and headers, so a consumer continues with the copy at the same offset as with
+the original. Where an offset is missing, a segment of the copy ends. The copy continues after every offset that a
 reader of the original may have seen. The original is only read.
 
-    proof                   entry and bytes, see `evidence.py`
-    looked at               the files of the log, what a recovery has put aside, what a seal has not finished
-    two with one offset     what is in place counts before what was put aside, the higher epoch before the lower
+    proof                   entry and bytes, see `record_verifier.py`
+    examined                the files of the log, those that a recovery quarantined, those that a seal has not finished
+    two with one offset     files in place count before quarantined ones, the higher epoch before the lower
     a log that no file      cannot be saved: the crc of every entry is salted with the log's id
-      can name
-"""
+      can name"""
 
 import errno
 import json
@@ -39,19 +38,17 @@ def salvage_store(
     clock: Clock | None = None,
     progress: Progress | None = None,
 ) -> SalvageReport:
-    """Copy what can be proved of the store in `source` into a new one in `target`, which must not exist. It
-    appears there when it is complete, with the report in `salvage.json`.
-
-    Raises NotAStore, StoreLocked when a process owns the source, FileExistsError, ValueError for a target within
-    the source, and OSError when the target cannot be written (what there is of it stays under
-    `<target>.partial`)."""
+    """Copy the provable part of the store in `source` into a new store in `target`, which must not exist. It appears
+    there when complete, with the report in `salvage.json`. Raises NotAStore, StoreLocked if a process owns the
+    source, FileExistsError, ValueError for a target within the source, and OSError if the target cannot be written
+    (the unfinished copy stays in `<target>.partial`)."""
     files = files or Files()
     logs = logs_of_store(files, source)
     lock = source / names.LOCK_NAME
     if is_owned(files, lock):
         raise StoreLocked(source, *read_owner(files, lock))
     if target.resolve().is_relative_to(source.resolve()):
-        raise ValueError(f"{target} is in {source}: a salvage never changes what it reads")
+        raise ValueError(f"invalid target {target}: expected a path outside of {source}")
     unfinished = target.with_name(target.name + _PARTIAL_SUFFIX)
     for path in (target, unfinished):
         if path.exists():
@@ -73,7 +70,7 @@ def salvage_store(
 
 
 class _OldCatalog:
-    """What the catalogue of the source still says."""
+    """Readable part of the catalogue of the source."""
 
     def __init__(self, path: Path) -> None:
         self.rows: dict[tuple[str, int], CatalogRow] = {}
@@ -108,7 +105,7 @@ class _OldCatalog:
             self.notes.append(f"{error}; {what} could not be read")
 
     def note_missing(self, logs: Collection[tuple[str, int]]) -> None:
-        """Say which logs are known and have no folder."""
+        """Note the logs in the catalogue that have no folder."""
         for one in sorted(self.rows.keys() - set(logs)):
             self.notes.append(f"{names.log_folder(*one)}: its folder is missing; all of it is lost")
 
@@ -118,7 +115,7 @@ class _OldCatalog:
             for one in salvaged:
                 if one.epoch is not None:
                     log, partition = one.report.log, one.report.partition
-                    catalog.put_log(log, partition, one.config, one.report.next_offset, one.epoch)
+                    catalog.put_log(log, partition, one.config, one.report.end_offset, one.epoch)
             for space, items in self._documents.items():
                 catalog.put_many(space, items)
         finally:

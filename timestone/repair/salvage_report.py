@@ -1,4 +1,4 @@
-"""What a salvage has saved and what it could not, as values."""
+"""Result of a salvage as values: what was saved and what was lost."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,7 +8,7 @@ EXIT_WHOLE, EXIT_LOSSES, EXIT_NOTHING = 0, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Offsets [first, end) that were in the log and of which there is no proof any more."""
+    """Offsets [first, end) that were in the log and cannot be proven any more."""
 
     first: int
     end: int
@@ -17,29 +17,29 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class LogSalvage:
-    """One partition of a log. Offsets, times, topics and headers are as they were, but for what is said here."""
+    """Result for one partition of a log. Offsets, times, topics and headers are unchanged except as stated here."""
 
     log: str
     partition: int
     id: int
     start_offset: int
-    next_offset: int
-    """Where the copy continues: behind every offset that a reader of the original may have seen."""
+    end_offset: int
+    """Next offset of the copy: after every offset that a reader of the original may have seen."""
     records: int
     bytes: int
     topics: int
     topic_names_lost: int
-    """Topics of saved records without a name; the records have no topic in the copy."""
+    """Number of topics of saved records without a name; those records have no topic in the copy."""
     saved: tuple[tuple[int, int], ...]
-    """Runs of saved offsets, [first, end) each."""
+    """Ranges [first, end) of saved offsets."""
     lost: tuple[Loss, ...]
     from_aside: int
-    """Records that were only in files which a recovery had put aside."""
+    """Number of records found only in quarantined files."""
     later_count: int
-    """Records whose time was raised to that of a record in front of them."""
+    """Number of records whose time was raised to that of an earlier record."""
     notes: tuple[str, ...]
     error: str
-    """Why nothing of the log could be saved; empty when something was, or when there was nothing."""
+    """Why nothing of the log could be saved; empty otherwise."""
 
     @property
     def lost_count(self) -> int:
@@ -47,20 +47,20 @@ class LogSalvage:
 
     @property
     def whole(self) -> bool:
-        """Everything that there had been is in the copy, as far as the files tell."""
+        """Return whether everything is in the copy, by what the files state."""
         return not (self.lost or self.error or self.notes or self.topic_names_lost)
 
 
 @dataclass(frozen=True, slots=True)
 class SalvageReport:
-    """A salvage. `exit_code` is 0 when everything was saved, 3 when something was lost, 4 when nothing was
-    saved."""
+    """Result of a salvage. exit_code: 0 if everything was saved, 3 if something was lost, 4 if nothing was saved."""
 
-    source: str
+    path: str
+    """Of the damaged store."""
     target: str
     logs: tuple[LogSalvage, ...]
     notes: tuple[str, ...]
-    """What could not be saved of the store itself: settings, sessions, named readers."""
+    """Parts of the store itself that could not be saved: settings, sessions, named readers."""
 
     @property
     def exit_code(self) -> int:
@@ -70,5 +70,8 @@ class SalvageReport:
         return EXIT_LOSSES if saved else EXIT_NOTHING
 
     def to_json(self) -> dict[str, Any]:
-        """The report in plain values, ready for `json.dumps`."""
-        return {**asdict(self), "exit_code": self.exit_code}
+        """Return plain values for `json.dumps`. A log's id is a text, as in `StoreReport.to_json`."""
+        found = {**asdict(self), "exit_code": self.exit_code}
+        for log in found["logs"]:
+            log["id"] = f"{log['id']:016x}"
+        return found

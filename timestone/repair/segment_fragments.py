@@ -1,8 +1,9 @@
-"""The files of one base offset, whatever is left of them, as sources of proof.
+"""Fragments of the files of one base offset, as sources of proofs. Distinguishes whole files from cut-off pieces and
+finds the original position of a piece.
 
-What belongs here: telling whole files from cut-off pieces, and where a piece once lay. A recovery puts aside either
-whole files or the tails that it cuts off (`.lost`); the trailer of the segment it has sealed says where the cut
-was. Without that trailer the place of a piece is found by trying: an entry holds for one ordinal only."""
+A recovery quarantines whole files, or the tails that it cuts off (`.lost`); the trailer of the sealed segment states
+the position of the cut. Without that trailer, the position of a piece is found by trial: an entry is valid for one
+ordinal only."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,13 +25,13 @@ from timestone.kernel.entry_checksum import EntrySeal
 from timestone.recovery.record_verifier import CHUNK_ENTRIES, ByteSource, EntrySource, RawFile
 
 _TRIED_ENTRIES = 8
-"""How many entries of a piece are tried to find its place."""
+"""Number of entries of a piece that are tried to find its position."""
 _ORDINALS_MAX = 1 << 23
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPages:
-    """The fixed parts of an index file, as far as they hold."""
+    """Valid fixed parts of an index file."""
 
     file: RawFile
     aside: bool
@@ -39,8 +40,8 @@ class IndexPages:
     trailer: Trailer | None
 
 
-class Remains:
-    """What is left of the segment with one base offset."""
+class SegmentFragments:
+    """Fragments of the segment of one base offset."""
 
     def __init__(self, base_offset: int, log_id: int) -> None:
         self.base_offset = base_offset
@@ -48,14 +49,14 @@ class Remains:
         self.segments: list[RawFile] = []
         self._framed: dict[Path, FramedBytes] = {}
         self.has_index = False
-        """There is an index under its own name, not only one put aside."""
+        """Whether an index exists under its own name, not only in quarantine."""
         self.has_segment = False
         self.notes: list[str] = []
         self._log_id = log_id
         self._seal = EntrySeal(log_id, base_offset)
 
     def add_index(self, file: RawFile, *, aside: bool) -> None:
-        """An index file, or the tail of one."""
+        """Add an index file, or the tail of one."""
         self.has_index = self.has_index or not aside
         try:
             self.indexes.append(self._pages(file, aside))
@@ -63,31 +64,31 @@ class Remains:
             self.notes.append(str(error))
 
     def add_segment(self, file: RawFile, *, aside: bool) -> None:
-        """A segment file, or the tail of one. The one under its own name is asked first."""
+        """Add a segment file, or the tail of one. The one under its own name is tried first."""
         self.has_segment = self.has_segment or not aside
         self.segments.insert(len(self.segments) if aside else 0, file)
 
     def add_framed(self, file: RawFile, framed: FramedBytes) -> None:
-        """How one of the segment files is read, because it is compressed."""
+        """Set the reader of a compressed segment file."""
         self._framed[file.path] = framed
 
     @property
     def own(self) -> IndexPages | None:
-        """The index under its own name."""
+        """Return the index under its own name."""
         return next((pages for pages in self.indexes if not pages.aside), None)
 
     @property
     def files(self) -> list[RawFile]:
-        """All of them."""
+        """Return all files."""
         return [*self.segments, *(pages.file for pages in self.indexes)]
 
     @property
     def epoch(self) -> int | None:
-        """The epoch it was written in; None when no header page holds."""
+        """Return the epoch of the segment; None if no header page is valid."""
         return max((pages.header.epoch for pages in self.indexes if pages.header), default=None)
 
     def entry_sources(self) -> list[EntrySource]:
-        """Each index as a source of entries; a piece whose place cannot be found is left out."""
+        """Return each index as a source of entries, without pieces whose position is unknown."""
         cut = self._cut()
         sources = []
         for pages in self.indexes:
@@ -103,7 +104,7 @@ class Remains:
         return sources
 
     def byte_sources(self, entry_sources: Iterable[EntrySource]) -> list[ByteSource]:
-        """Each segment file as a source of bytes, for every place that it may have begun at."""
+        """Return each segment file as a source of bytes, for every position where it may have begun."""
         cut = self._cut()
         shifts = {cut.segment_bytes} if cut else set()
         for source in entry_sources:
@@ -121,7 +122,7 @@ class Remains:
         return names.parse_aside(file.path.name) is not None and file.path not in self._framed
 
     def close(self) -> None:
-        """Release the descriptors."""
+        """Close the descriptors."""
         for file in self.files:
             file.close()
 
@@ -151,7 +152,7 @@ class Remains:
         return trailer if mine and trailer.file_bytes == file.size_bytes else None
 
     def _cut(self) -> Trailer | None:
-        """Where a recovery has cut the segment, if it has."""
+        """Return the trailer of the segment that a recovery has cut; None if none has."""
         return self.own.trailer if self.own else None
 
     def _source(self, pages: IndexPages, position: int, first_ordinal: int) -> EntrySource:
@@ -168,7 +169,7 @@ class Remains:
         )
 
     def _found_ordinals(self, file: RawFile) -> list[int]:
-        """The ordinals that the first entry of a piece may have, by trying."""
+        """Return the possible ordinals of the first entry of a piece, by trial."""
         raw = file.read(0, file.size_bytes // ENTRY_BYTES * ENTRY_BYTES)
         entries = np.frombuffer(raw, dtype=ENTRY)
         for place in np.flatnonzero(entries["timestamp_us"] > 0)[:_TRIED_ENTRIES].tolist():
@@ -194,9 +195,11 @@ def _holds_any(source: EntrySource) -> bool:
     )
 
 
-def remains_of(files: Files, folder: Path, log_id: int, on_read: Callable[[int], None]) -> dict[int, Remains]:
-    """Everything in a log's folder that may prove a record, by base offset. Raises OSError."""
-    found: dict[int, Remains] = {}
+def fragments_of(
+    files: Files, folder: Path, log_id: int, on_read: Callable[[int], None]
+) -> dict[int, SegmentFragments]:
+    """Return all files of a log folder that may prove a record, by base offset. Raises OSError."""
+    found: dict[int, SegmentFragments] = {}
     present = files.names(folder)
     deleted = deleted_up_to(present)
     for name in present:
@@ -206,44 +209,44 @@ def remains_of(files: Files, folder: Path, log_id: int, on_read: Callable[[int],
             (suffix, base), aside = parsed, True
         if base is None or base <= deleted:
             continue
-        remains = found.setdefault(base, Remains(base, log_id))
+        fragments = found.setdefault(base, SegmentFragments(base, log_id))
         file = RawFile(files, folder / name, on_read)
         if suffix == names.INDEX_SUFFIX:
-            remains.add_index(file, aside=aside)
+            fragments.add_index(file, aside=aside)
         else:
-            remains.add_segment(file, aside=aside)
+            fragments.add_segment(file, aside=aside)
         file.close()
-    for remains in found.values():
-        for file in remains.segments:
+    for fragments in found.values():
+        for file in fragments.segments:
             if names.is_rewritten_segment(file.path.name) or is_framed(file.read(0, TAG_BYTES)):
-                _add_framed(files, folder, remains, file, log_id)
+                _add_framed(files, folder, fragments, file, log_id)
             file.close()
     return dict(sorted(found.items()))
 
 
-def _add_framed(files: Files, folder: Path, remains: Remains, file: RawFile, log_id: int) -> None:
-    """Tell how a segment file is read if it is compressed: by what an index says of it, else by the tags in it."""
-    framed_file = FramedFile(file.read, file.size_bytes, log_id, remains.base_offset)
-    trailers = (pages.trailer for pages in remains.indexes)
+def _add_framed(files: Files, folder: Path, fragments: SegmentFragments, file: RawFile, log_id: int) -> None:
+    """Set the reader of a segment file if it is compressed: by an index, otherwise by its tags."""
+    framed_file = FramedFile(file.read, file.size_bytes, log_id, fragments.base_offset)
+    trailers = (pages.trailer for pages in fragments.indexes)
     trailer = next((trailer for trailer in trailers if trailer and trailer.frames), None)
     layout, raw_bytes = (trailer.frames, trailer.segment_bytes) if trailer else (None, 0)
     try:
         framed, _ = open_framed(files, folder, framed_file, DecodedFrames(FRAME_BYTES_MAX), layout, raw_bytes)
     except UnsupportedFormat as error:
-        remains.notes.append(str(error))
+        fragments.notes.append(str(error))
         return
     if not framed.table.sizes.any():
         return  # rewritten, but not compressed
-    remains.add_framed(file, framed)
+    fragments.add_framed(file, framed)
     if not framed.is_decodable:
-        remains.notes.append(
+        fragments.notes.append(
             f"{file.path.name}: its dictionary, number {framed.layout.dictionary}, is missing or damaged"
         )
 
 
 def log_ids(files: Files, folder: Path, on_read: Callable[[int], None]) -> list[int]:
-    """The log ids that the indexes in a folder name, wherever they still do, most frequent first: for a log whose
-    topic dictionary does not say who it is."""
+    """Return the log ids in the indexes of a folder, most frequent first, for a log whose topic dictionary is
+    damaged."""
     votes: dict[int, int] = {}
     for name in files.names(folder):
         if not (

@@ -1,19 +1,18 @@
-"""The owner's side of postings: takes what other processes have handed over and appends it exactly once.
+"""Consumer of postings: appends the records of other processes exactly once. Runs in the owner of the store.
 
-What belongs here: the names in the folder `inbox` of a store, the order in which a posting is taken, and how one that
-was interrupted is finished. docs/formats/posting.md has the layout, docs/decisions/0010-postings.md the reasons.
+docs/formats/posting.md has the layout of the folder `inbox`, docs/decisions/0010-postings.md the reasons.
 
-    staging/…           parts that are being written, or wait for their posting
-    <stem>.….ready      a posting that is being written
-    <stem>.posting      handed over, complete and durable
-    <stem>.taken        the owner is at it
-    <stem>.refused      never appended; says why
-    bell                the pipe on which a poster rings
+    staging/…           parts that are being written or wait for their posting
+    <stem>.….ready      posting that is being written
+    <stem>.posting      posted: complete and durable
+    <stem>.taken        being appended
+    <stem>.refused      never appended; contains the reason
+    bell                named pipe that wakes the owner
 
-A posting is done in this order, each step durable before the next: the catalogue says that it has begun and at which
-offset the log ended; its records are appended, the first of each frame with a mark; the log is synced; the catalogue
-says that it is done; its file goes. After a crash the marks behind that offset tell how far it came. Frames end at a
-segment's end when they were torn, because a process never appends to a segment of another one."""
+Each step of a posting is durable before the next: the catalogue notes that it has begun and the end offset of the log;
+its records are appended, the first of each frame with a mark; the log is synced; the catalogue notes that it is done;
+the file is removed. After a crash, the marks from the noted offset on show how many records were appended. A torn frame
+ends where its segment ends, because a process never appends to a segment of another process."""
 
 import itertools
 import json
@@ -44,11 +43,11 @@ from timestone.errors import (
 from timestone.format import names
 from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
-from timestone.spool.doorbell import Bell
+from timestone.spool.doorbell import Doorbell
 from timestone.spool.format import MARK_BYTES, Posting, read_frames
 
 SPACE = names.INBOX_SPACE
-"""The space of the catalogue's documents; a key is `<log>-<partition>/<producer>`."""
+"""Namespace in the catalogue; a key is `<log>-<partition>/<producer>`."""
 STAGING_NAME = "staging"
 BELL_NAME = "bell"
 POSTED_SUFFIX = ".posting"
@@ -56,27 +55,27 @@ TAKEN_SUFFIX = ".taken"
 REFUSED_SUFFIX = ".refused"
 READY_SUFFIX = ".ready"
 LEFT_OVER_S = 24 * 3600
-"""Parts that are older than this belong to nobody: a query that stages for so long has other troubles."""
+"""Older parts are removed as abandoned."""
 
 _LOGGER = logging.getLogger("timestone")
 _WRONG = (InvalidName, CorruptLog, RecordTooLarge, TopicLimit, UnsupportedFormat, ValueError, OverflowError)
-"""What will be wrong with a posting however often it is tried."""
+"""Errors that a retry does not mend: the posting is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the catalogue knows of a producer."""
+    """Progress of a producer in the catalogue."""
 
     done: int = -1
     """Postings up to this number are appended."""
     begun: int | None = None
-    """This one was being appended."""
+    """Number of the posting that was being appended; None if none."""
     since: int = 0
-    """Nothing of it lies below this offset."""
+    """Offset below which the log holds no record of that posting."""
 
     @classmethod
     def decode(cls, document: bytes | None, path: Path, key: str) -> "Progress":
-        """Raises CorruptLog."""
+        """Decode a document of the catalogue. Raises CorruptLog."""
         if document is None:
             return cls()
         try:
@@ -87,11 +86,11 @@ class Progress:
                 integer(found.begun)
             return found
         except (ValueError, TypeError) as error:
-            raise CorruptLog(path, f"what producer {key!r} has posted cannot be read: {error!r}") from error
+            raise CorruptLog(path, f"the progress of producer {key!r} cannot be read: {error!r}") from error
 
 
-class InboxStore(Protocol):
-    """What an inbox needs of its store: implemented by `timestone.store.Store`."""
+class ConsumerStore(Protocol):
+    """The store, as the consumer sees it. Implemented by `timestone.store.Store`."""
 
     path: Path
     files: Files
@@ -100,36 +99,36 @@ class InboxStore(Protocol):
     def log(self, name: str, partition: int = 0) -> Log: ...
 
 
-class Inbox:
-    """The inbox of an open store."""
+class SpoolConsumer:
+    """Consumer of the postings to an open store."""
 
-    def __init__(self, store: InboxStore) -> None:
+    def __init__(self, store: ConsumerStore) -> None:
         self._store = store
         self._files = store.files
         self._folder = store.path / names.INBOX_NAME
-        self._bell: Bell | None = None
+        self._bell: Doorbell | None = None
         self._lock = threading.Lock()
 
     def listen(self) -> None:
-        """Take postings as they come, in a thread of its own, until `close`. Raises OSError."""
+        """Append postings as they arrive, in a thread, until `close`. Raises OSError."""
         if self._bell is None:
             self._files.make_directories(self._folder)
-            self._bell = Bell(self._folder / BELL_NAME, self.take_all, name="timestone-inbox")
+            self._bell = Doorbell(self._folder / BELL_NAME, self.take_all, name="timestone-inbox")
 
     def close(self) -> None:
-        """Finish the posting that is being appended."""
-        bell, self._bell = self._bell, None
-        if bell is not None:
-            bell.close()
+        """Finish the posting that is being appended and end the thread."""
+        doorbell, self._bell = self._bell, None
+        if doorbell is not None:
+            doorbell.close()
 
     def abandon(self) -> None:
-        """Nobody is to believe that a forked child listens."""
+        """Close the pipe in a forked child, which has no listening thread."""
         if self._bell is not None:
             self._bell.abandon()
 
     def take_all(self) -> None:
-        """Append everything that is waiting. What cannot be appended now stays, with what comes behind it for the same
-        log, and is tried at the next ring."""
+        """Append all waiting postings. One that cannot be appended now stays, with the later ones for the same log, and
+        is tried again at the next ring."""
         with self._lock:
             held_up: set[str] = set()
             try:
@@ -141,10 +140,10 @@ class Inbox:
             except StoreClosed:
                 return
             except (OSError, TimestoneError) as error:
-                _LOGGER.error("%s: postings have to wait: %s", self._folder, error)
+                _LOGGER.error("%s: postings cannot be appended now and are kept: %s", self._folder, error)
 
     def _waiting(self) -> list[Path]:
-        """The postings, those that were begun first."""
+        """Return the waiting postings, those already begun first."""
         if not self._folder.is_dir():
             return []
         found = self._files.names(self._folder)
@@ -156,8 +155,8 @@ class Inbox:
         ]
 
     def _take(self, path: Path, held_up: set[str]) -> None:
-        """Append a posting, or refuse it. One that has to wait holds its log up, for those that come behind it: if a
-        later number of its producer overtook it, it would count as appended."""
+        """Append a posting or refuse it. One that must wait blocks later ones for the same log: if a later number of
+        the same producer were appended first, the earlier would count as appended too."""
         taken = path.with_suffix(TAKEN_SUFFIX)
         try:
             if held_up and self._log_of(path) in held_up:
@@ -165,7 +164,7 @@ class Inbox:
             if path != taken:
                 self._files.rename(path, taken)
         except FileNotFoundError:
-            return  # the poster has thought better of it
+            return  # withdrawn by its producer
         try:
             self._finish(taken)
         except _WRONG as error:
@@ -174,11 +173,11 @@ class Inbox:
         except StoreClosed:
             raise
         except (OSError, TimestoneError) as error:
-            _LOGGER.error("%s: a posting has to wait: %s", taken, error)
+            _LOGGER.error("%s: the posting cannot be appended now and is kept: %s", taken, error)
             held_up.add(self._log_of(taken))
 
     def _log_of(self, path: Path) -> str:
-        """The folder of the log that a posting is for; empty for what is none. Raises OSError."""
+        """Return the folder of the log that a posting is for; empty for an invalid posting. Raises OSError."""
         try:
             posting = Posting.decode(self._files.read_file(path), path)
         except _WRONG:
@@ -189,10 +188,10 @@ class Inbox:
         posting = Posting.decode(self._files.read_file(taken), taken)
         key, documents = posting.id.key, self._store.documents
         if taken.stem != posting.id.stem:
-            raise CorruptLog(taken, f"it holds posting {posting.id.stem}")
+            raise CorruptLog(taken, f"the file name does not match its content, posting {posting.id.stem}")
         progress = Progress.decode(documents.get(SPACE, key), documents.path, key)
         if posting.number > progress.done:
-            # Before the first record: a posting is in the log as a whole, or not at all.
+            # Check all parts before the first record: a posting is appended whole or not at all.
             parts = [self._folder / part for part in posting.parts]
             log = self._store.log(posting.log, posting.partition)
             self._check(log, parts)
@@ -208,14 +207,17 @@ class Inbox:
             documents.put_many(SPACE, {key: None})
 
     def _check(self, log: Log, parts: list[Path]) -> None:
-        """Raise what is wrong with the records."""
-        for path in parts:
+        """Raise an error for records that the log cannot take."""
+        for number, path in enumerate(parts):
+            first = 0
             try:
-                frames = read_frames(self._files, path)
-                for frame in frames:
+                for frame in read_frames(self._files, path):
                     longest = int(frame.lengths.max()) + MARK_BYTES
                     if longest > log.config.record_bytes:
-                        raise RecordTooLarge(longest, log.config.record_bytes)
+                        which = first + int(frame.lengths.argmax())
+                        what = f"record {which} of part {number} of a posting to {log.name}-{log.partition}"
+                        raise RecordTooLarge(longest, log.config.record_bytes, what)
+                    first += frame.count
                     frame.check_headers()
                     for topic in frame.topics:
                         log.topic_id(topic)
@@ -230,15 +232,15 @@ class Inbox:
                 first = there.get(number, 0)
                 if first < frame.count:
                     ids = np.array([*map(log.topic_id, frame.topics), NO_TOPIC], dtype=np.uint32)
-                    draft = frame.draft(ids, posting.id.mark(number, first), first)
-                    log.append_draft(draft, ack=Ack.WRITTEN)
+                    write_batch = frame.write_batch(ids, posting.id.mark(number, first), first)
+                    log.append_batch(write_batch, ack=Ack.WRITTEN)
                 number += 1
 
     def _refuse(self, taken: Path, reason: str) -> None:
-        """Exchange the posting for the reason, under a name that the poster waits for."""
+        """Replace the posting by a `.refused` file with the reason, which its producer waits for."""
         refused = taken.with_suffix(REFUSED_SUFFIX)
         unfinished = names.with_suffix(refused, names.TEMPORARY_SUFFIX)
-        unfinished.unlink(missing_ok=True)  # what an earlier try has left
+        unfinished.unlink(missing_ok=True)  # of an earlier try
         self._files.write_file(unfinished, json.dumps({"reason": reason}).encode())
         self._files.rename(unfinished, refused)
         self._files.sync_directory(self._folder)
@@ -248,7 +250,7 @@ class Inbox:
         self._store.documents.put_many(SPACE, {key: json.dumps(asdict(progress)).encode()})
 
     def _remove_left_overs(self) -> None:
-        """Remove what queries and posters have left that were killed and never came again."""
+        """Remove the files of queries and producers that were killed and did not return."""
         if not self._folder.is_dir():
             return
         oldest_s = time.time() - LEFT_OVER_S
@@ -258,13 +260,13 @@ class Inbox:
                 if path.stat().st_mtime < oldest_s:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             except FileNotFoundError:
-                continue  # whoever it belonged to has come and removed it
+                continue  # removed by its owner in between
             except OSError as error:
-                _LOGGER.warning("%s: nobody needs it, and it could not be removed: %s", path, error)
+                _LOGGER.warning("%s: the abandoned file could not be removed: %s", path, error)
 
 
 def _appended(log: Log, posting: Posting, since: int) -> dict[int, int]:
-    """How many records of each frame the log has, by the number of the frame."""
+    """Return the number of appended records by frame number."""
     there: dict[int, int] = {}
     bounds = log.segment_bounds()
     reader = log.reader(min(max(since, log.start_offset), log.end_offset))

@@ -1,7 +1,7 @@
-"""A bell between processes: a named pipe in the store's folder, on which others knock and one listens.
+"""Doorbell between processes: a named pipe in the folder of a store that wakes its owner.
 
-No timer and no polling: the listener sleeps in a read, and whoever rings learns at once whether anybody listens.
-Holds no data, so it is not one of the files that `files.py` guards."""
+No timer and no polling: the owner blocks in a read, and a process that rings learns at once whether one listens. The
+pipe holds no data, so it does not go through `files.py`."""
 
 import contextlib
 import os
@@ -9,17 +9,19 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from timestone.disk import access
 
-class Bell:
-    """Listens until it is closed."""
+
+class Doorbell:
+    """Listener of a named pipe, until `close`."""
 
     def __init__(self, path: Path, answer: Callable[[], None], *, name: str) -> None:
-        """`answer` is called by a thread of this name: once at the beginning, and after that when somebody has rung.
-        Raises OSError where there are no named pipes."""
+        """answer: called by a thread of this name, once at the start and after each ring. Raises OSError if the file
+        system has no named pipes."""
         with contextlib.suppress(FileExistsError):
-            os.mkfifo(path, 0o666)
+            access.make_fifo(path)
         self._path = path
-        # For reading and writing: it opens at once, and does not end when the last one who rang has gone.
+        # Open for reading and writing: does not block, and gives no end of file after the last writer closes.
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._answer = answer
         self._closing = False
@@ -27,8 +29,8 @@ class Bell:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish the answer that is being given, listen no more, and take the pipe away: a folder without one is
-        easier to copy."""
+        """Finish the running call of `answer`, end the thread and remove the pipe, which a copy of the folder may fail
+        on."""
         self._closing = True
         os.write(self._fd, b"0")
         self._thread.join()
@@ -46,15 +48,15 @@ class Bell:
 
 
 def ring(path: Path) -> bool:
-    """Ring a bell; false when nobody listens."""
+    """Ring the doorbell. Return False if no process listens."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # no reader, or no bell
+    except OSError:  # no reader, or no pipe
         return False
     try:
         os.write(fd, b"1")
     except BlockingIOError:
-        pass  # it has been rung 65,536 times and will be heard
+        pass  # the pipe is full of rings that are not read yet
     except BrokenPipeError:
         return False
     finally:

@@ -1,11 +1,11 @@
-"""A posting: records that another process hands to the owner of a store, which appends them exactly once.
+"""Format of a posting: records that another process gives to the owner of a store, which appends them exactly once.
 
-What belongs here: the two formats that cross from one process to the other (docs/formats/posting.md), and the
-mark that an appended posting leaves in the log. Handing over is `poster.py`, taking is `inbox.py`.
+Contains the two file formats (docs/formats/posting.md) and the mark that an appended posting leaves in the log.
+`producer.py` writes postings, `consumer.py` appends them.
 
-A posting is a small JSON file that names its *parts*, written by as many processes as there are, each a file of
-*frames*. A frame is one draft: what is appended together. The names of producer and number say which posting it
-is, so that one that is handed over twice is appended once."""
+A posting is a small JSON file that names its *parts*. Each part is a file of *frames*, and any number of processes may
+write parts. A frame is a batch of records that are appended together. Producer and number identify a posting, so that
+one that is posted twice is appended once."""
 
 import hashlib
 import json
@@ -30,12 +30,12 @@ from timestone.record import (
     decode_headers,
     encode_headers,
 )
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 FORMAT_VERSION = 1
 FRAME_RECORDS_MAX = 1 << 16
 FRAME_BYTES_MAX = 8 << 20
-"""Record bytes of a frame that has more than one record: what the owner holds in memory at a time."""
+"""Maximum record bytes of a frame with more than one record: the owner holds one frame in memory."""
 NO_TOPIC_NUMBER = 0xFFFF_FFFF
 _MAGIC = b"TSPF"
 _HEAD = struct.Struct("<4sHHIIQI")
@@ -50,8 +50,8 @@ _PRODUCER_MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Records that are appended as one draft. The columns are those of `Draft`; a topic is a number that counts
-    in `topics`."""
+    """Records that are appended as one batch. The columns are those of `WriteBatch`; topic numbers are indexes into
+    `topics`."""
 
     topics: Sequence[str]
     lengths: npt.NDArray[np.uint32]
@@ -65,10 +65,10 @@ class Frame:
         return len(self.lengths)
 
     def encode(self) -> bytes:
-        """The frame's bytes. Raises InvalidName for a topic that is too long to be one."""
+        """Return the bytes of the frame. Raises InvalidName for a topic over 65,535 bytes."""
         encoded = [topic.encode() for topic in self.topics]
         if any(len(topic) > 0xFFFF for topic in encoded):
-            raise InvalidName("a topic is over 65,535 bytes long")
+            raise InvalidName("invalid topic: expected at most 65,535 bytes")
         topics = b"".join([np.array([len(one) for one in encoded], dtype="<u2").tobytes(), *encoded])
         body = b"".join(
             [
@@ -83,15 +83,15 @@ class Frame:
         head = _HEAD.pack(_MAGIC, FORMAT_VERSION, 0, self.count, len(encoded), len(self.data), len(topics))
         return b"".join([head, crc32c(body, crc32c(head)).to_bytes(4, "little"), body])
 
-    def draft(self, topic_ids: npt.NDArray[np.uint32], mark: bytes, first: int) -> Draft:
-        """The records from `first` on as a draft, with `mark` in the header block of its first one.
+    def write_batch(self, topic_ids: npt.NDArray[np.uint32], mark: bytes, first: int) -> WriteBatch:
+        """Return the records from `first` on, with `mark` in the header block of the first.
 
-        topic_ids: the log's ids of `topics`, and one more for a record without a topic."""
+        topic_ids: ids of `topics` in the log, and one more for a record without a topic."""
         lengths, header_lengths = self.lengths[first:].copy(), self.header_lengths[first:].copy()
         position = int(self.lengths[:first].sum(dtype=np.uint64))
         lengths[0] += len(mark)
         header_lengths[0] += len(mark)
-        return Draft.from_columns(
+        return WriteBatch.from_columns(
             mark + self.data[position:],
             lengths.astype("<u4").tobytes(),
             topic_ids[np.minimum(self.topic_numbers[first:], len(self.topics))],
@@ -100,17 +100,19 @@ class Frame:
         )
 
     def check_headers(self) -> None:
-        """Raise ValueError unless every header block is whole and leaves room for the mark."""
+        """Raise ValueError for a header block that is malformed or leaves no room for the mark."""
         ends = np.cumsum(self.lengths, dtype=np.int64)
         if (self.header_lengths > np.minimum(self.lengths, HEADERS_BYTES_MAX)).any():
-            raise ValueError(f"a header block is over {HEADERS_BYTES_MAX} bytes, or longer than its record")
+            raise ValueError(
+                f"invalid header block: expected at most {HEADERS_BYTES_MAX} bytes and no more than its record"
+            )
         for number in np.flatnonzero(self.header_lengths).tolist():
             start = int(ends[number]) - int(self.lengths[number])
             decode_headers(self.data[start : start + int(self.header_lengths[number])])
 
 
 def read_frames(files: Files, path: Path) -> Iterator[Frame]:
-    """The frames of a part. Raises CorruptLog for bytes that are none, UnsupportedFormat, OSError."""
+    """Yield the frames of a part. Raises CorruptLog, UnsupportedFormat, OSError."""
     fd = files.open(path)
     try:
         size, position = files.size(fd), 0
@@ -126,23 +128,27 @@ def read_frames(files: Files, path: Path) -> Iterator[Frame]:
 
 def _body_bytes(path: Path, head: bytes, room: int) -> int:
     if len(head) < _HEAD.size + 4:
-        raise CorruptLog(path, "a frame ends inside its head")
+        raise CorruptLog(path, "the file ends inside the head of a frame")
     magic, version, _, count, topic_count, data_bytes, topics_bytes = _HEAD.unpack_from(head)
     if magic != _MAGIC:
-        raise CorruptLog(path, "it holds no frames of a posting")
+        raise CorruptLog(path, "the file is not a part of a posting: wrong magic number")
     if version != FORMAT_VERSION:
         raise UnsupportedFormat(path, version, FORMAT_VERSION)
     body_bytes = int(topics_bytes + 12 * count + data_bytes)
     if not 1 <= count <= FRAME_RECORDS_MAX or 2 * topic_count > topics_bytes:
-        raise CorruptLog(path, f"a frame of {count} records and {topic_count} topics in {topics_bytes} bytes")
+        raise CorruptLog(
+            path, f"invalid frame: {count} records, {topic_count} topics in {topics_bytes} bytes"
+        )
     if body_bytes > room - len(head):
-        raise CorruptLog(path, f"a frame of {body_bytes} bytes with {room - len(head)} left in the file")
+        raise CorruptLog(
+            path, f"a frame of {body_bytes} bytes exceeds the {room - len(head)} left in the file"
+        )
     return body_bytes
 
 
 def _decode(path: Path, head: bytes, body: bytes) -> Frame:
     if crc32c(body, crc32c(head[: _HEAD.size])) != int.from_bytes(head[_HEAD.size :], "little"):
-        raise CorruptLog(path, "a frame does not match its crc")
+        raise CorruptLog(path, "a frame does not match its checksum")
     _, _, _, count, topic_count, data_bytes, topics_bytes = _HEAD.unpack_from(head)
     sizes = np.frombuffer(body, "<u2", topic_count).tolist()
     topics, at = [], 2 * topic_count
@@ -150,16 +156,18 @@ def _decode(path: Path, head: bytes, body: bytes) -> Frame:
         topics.append(_text(path, body[at : at + length]))
         at += length
     if at != topics_bytes:
-        raise CorruptLog(path, f"topics of {at} bytes in {topics_bytes}")
+        raise CorruptLog(path, f"the topics of a frame take {at} bytes, its head states {topics_bytes}")
     columns = []
     for kind in ("<u4", "<u4", "<u2", "<u2"):
         columns.append(np.frombuffer(body, kind, count, at))
         at += columns[-1].nbytes
     lengths, numbers, header_lengths, flags = columns
     if int(lengths.sum(dtype=np.uint64)) != data_bytes:
-        raise CorruptLog(path, f"records of {lengths.sum(dtype=np.uint64)} bytes in {data_bytes}")
+        raise CorruptLog(
+            path, f"the records of a frame take {lengths.sum()} bytes, its head states {data_bytes}"
+        )
     if ((numbers >= topic_count) & (numbers != NO_TOPIC_NUMBER)).any():
-        raise CorruptLog(path, "a record of a topic that its frame does not name")
+        raise CorruptLog(path, "a record has a topic number that its frame does not define")
     return Frame(tuple(topics), lengths, numbers, header_lengths, flags, body[at:])
 
 
@@ -167,11 +175,11 @@ def _text(path: Path, raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise CorruptLog(path, f"a topic that is no UTF-8: {error}") from error
+        raise CorruptLog(path, f"a topic is not valid UTF-8: {error}") from error
 
 
 class PostingId(NamedTuple):
-    """Which posting: the `number`-th of a producer to one log. Numbers rise; they may leave out some."""
+    """Identity of a posting: its number among those of a producer to one log. Numbers increase, with gaps allowed."""
 
     log: str
     partition: int
@@ -180,22 +188,21 @@ class PostingId(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Where the catalogue keeps what is known of the producer."""
+        """Key of the progress of the producer in the catalogue."""
         return f"{names.log_folder(self.log, self.partition)}/{self.producer}"
 
     @property
     def stem(self) -> str:
-        """The name of its files; in order of number."""
+        """Stem of its file names, which sort by number."""
         return f"{self.number:020d}-{self._digest(16).hex()}"
 
     def mark(self, frame: int, first: int) -> bytes:
-        """The header item that says: from here on lie the records of a frame of this posting, beginning with the
-        `first`."""
+        """Return the header item that marks the records of a frame of this posting, from record `first` on."""
         value = _MARK.pack(self._digest(8), self.number, frame, first)
         return encode_headers([Header(HeaderKind.POSTING, "", value)])
 
     def marked(self, header: Header) -> tuple[int, int] | None:
-        """The frame and the record in it that a header item marks; None when it is not one of this posting."""
+        """Return frame and first record of a mark; None for a header item that is not a mark of this posting."""
         if header.kind != HeaderKind.POSTING or len(header.value) != _MARK.size:
             return None
         who, number, frame, first = _MARK.unpack(header.value)
@@ -207,26 +214,28 @@ class PostingId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """What is to be appended to a log, in this order."""
+    """Parts to append to a log, in order."""
 
     log: str
     partition: int
     producer: str
     number: int
     parts: tuple[str, ...]
-    """Paths of the parts in the inbox."""
+    """Paths of the parts, relative to the inbox folder."""
     remembered: bool
-    """Does the producer come again? Else nothing is kept of it afterwards."""
+    """Whether progress of the producer is kept afterwards, because it will post again."""
 
     def __post_init__(self) -> None:
         names.validate_log(self.log, self.partition)
         if not 1 <= len(self.producer) <= _PRODUCER_MOST or not self.producer.isprintable():
-            raise InvalidName(f"{self.producer!r} cannot name a producer: 1 to {_PRODUCER_MOST} characters")
+            raise InvalidName(
+                f"invalid producer: expected 1 to {_PRODUCER_MOST} printable characters, got {self.producer!r:.250}"
+            )
         if not 0 <= self.number < 1 << 63:
-            raise InvalidName(f"posting {self.number} of {self.producer!r}: they count from 0")
+            raise InvalidName(f"invalid posting number: expected 0 to 2^63 - 1, got {self.number}")
         for part in self.parts:
             if part.startswith("/") or ".." in Path(part).parts:
-                raise InvalidName(f"the part {part!r} lies outside of the inbox")
+                raise InvalidName(f"invalid part: expected a path inside the inbox, got {part!r}")
 
     @property
     def id(self) -> PostingId:
@@ -237,7 +246,7 @@ class Posting:
 
     @classmethod
     def decode(cls, document: bytes, path: Path) -> "Posting":
-        """Raises CorruptLog, UnsupportedFormat, InvalidName."""
+        """Decode the JSON file of a posting. Raises CorruptLog, UnsupportedFormat, InvalidName."""
         try:
             values = json_object(document)
             version = values.pop("version")
@@ -246,17 +255,17 @@ class Posting:
             integer(values["number"], -INT64_MAX)
             if not isinstance(values["producer"], str) or type(values["remembered"]) is not bool:
                 raise TypeError(
-                    f"posted by {values['producer']!r:.40}, remembered {values['remembered']!r:.40}"
+                    f"invalid producer {values['producer']!r:.40} or remembered {values['remembered']!r:.40}"
                 )
             values["parts"] = _part_names(values["parts"])
             return cls(**values)
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, InvalidName):
                 raise
-            raise CorruptLog(path, f"it is no posting: {error!r}") from error
+            raise CorruptLog(path, f"the file is not a posting: {error!r}") from error
 
 
 def _part_names(values: object) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(part, str) for part in values):
-        raise TypeError(f"parts are {values!r:.40}")
+        raise TypeError(f"invalid parts: expected a list of names, got {values!r:.40}")
     return tuple(values)

@@ -1,15 +1,14 @@
-"""The other process's side of postings: writes parts, hands them over, waits until they are in the log.
+"""Producer of postings: writes parts, posts them to the owner of a store, and waits until they are in the log.
 
-What belongs here: how records get to the owner of a store that this process does not own. When nobody owns the
-store, handing over opens it, which appends what is there, and closes it again. Which posting is appended when, and
-only once, is `inbox.py`'s business.
+If no process owns the store, posting opens it, which appends the waiting postings, and closes it again. The order in
+which postings are appended, each once, is in `consumer.py`.
 
-Any number of processes may stage parts; one of them posts. Until then nothing of them counts."""
+Any number of processes may stage parts; one of them posts. Until then the parts have no effect."""
 
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -30,10 +29,10 @@ from timestone.spool.format import Frame, Posting
 
 TIMEOUT_S = 60.0
 _LOOK_S = 0.002
-"""How often a waiting poster looks, at first; appending a small batch takes about this long."""
+"""First interval of checking for the answer: about the time to append a small batch."""
 _LOOK_MOST_S = 0.05
 _RING_S = 0.5
-"""How often it rings again: for an owner that has just come, or could not append a moment ago."""
+"""Interval of ringing again, for an owner that has just started or could not append before."""
 _FILES = Files()
 
 
@@ -43,43 +42,62 @@ class Closeable(Protocol):
     def close(self) -> None: ...
 
 
-class Poster:
-    """Hands records to the owner of the store in a directory, whoever that is. Any thread may call."""
+class Part:
+    """Part that is being written. Made by `SpoolProducer.new_part`."""
+
+    def __init__(self, name: str, fd: int) -> None:
+        self.name = name
+        """For the posting."""
+        self._fd = fd
+        self._position = 0
+
+    def add(self, frame: Frame) -> None:
+        """Append a frame. Raises OSError, InvalidName."""
+        encoded = frame.encode()
+        _FILES.write_all(self._fd, encoded, self._position)
+        self._position += len(encoded)
+
+
+class SpoolProducer:
+    """Sends records to the owner of a store. Thread-safe."""
 
     def __init__(self, path: Path, open_store: Callable[[Path], Closeable]) -> None:
-        """path: of the store, which is made when it is missing. open_store: `timestone.open`, for a store that no
-        process owns."""
+        """path: directory of the store, created if missing. open_store: `timestone.open`, called if no process owns the
+        store."""
         self.path = path
         self._open_store = open_store
         self._folder = path / names.INBOX_NAME
 
-    def stage(self, group: str, frames: Iterable[Frame]) -> str:
-        """Write frames to a part, durably, and return its name for the posting. `group` is any file name; parts of
-        one group are removed together. Raises OSError, InvalidName; nothing is left behind then."""
+    @contextlib.contextmanager
+    def new_part(self, group: str) -> Iterator[Part]:
+        """Open a part for the block to write to, and flush it behind the block. group: any file name; the parts of a
+        group are removed together. Raises OSError; an error in the block leaves no file."""
         name = f"{STAGING_NAME}/{group}/{secrets.token_hex(16)}"
         path = self._folder / name
         _FILES.make_directories(path.parent)
         with _FILES.new_file(path) as fd:
-            position = 0
-            for frame in frames:
-                encoded = frame.encode()
-                _FILES.write_all(fd, encoded, position)
-                position += len(encoded)
+            yield Part(name, fd)
         _FILES.sync_directory(path.parent)
-        return name
+
+    def stage(self, group: str, frames: Iterable[Frame]) -> str:
+        """Write frames to a new part and return its name for a posting. Raises OSError, InvalidName."""
+        with self.new_part(group) as part:
+            for frame in frames:
+                part.add(frame)
+        return part.name
 
     def post(self, posting: Posting, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Hand a posting over; when this returns, its records are in the log and synced, once, however often it is
-        posted and whoever crashes meanwhile.
+        """Post, and return when the records are durable in the log, exactly once however often the posting is repeated
+        and whichever process crashes.
 
-        Raises PostingRefused; PostingNotTaken when nobody has appended it in time; OSError; and what `timestone.open`
-        raises for a store that nobody owns: the posting then waits for the next one who can open it."""
+        Raises PostingRefused; PostingNotTaken on timeout; OSError; and the errors of `timestone.open` if no process
+        owns the store: the posting is then appended by the next process that opens it."""
         posted = self._folder / (posting.id.stem + POSTED_SUFFIX)
         _FILES.make_directories(self._folder)
         posted.with_suffix(REFUSED_SUFFIX).unlink(missing_ok=True)  # of an earlier try
         unlinked = posted.with_suffix(f".{secrets.token_hex(8)}{READY_SUFFIX}")
         _FILES.write_file(unlinked, posting.encode())
-        # Never over one that is there: the owner may have begun with it, and another try may have other records.
+        # Never replaces an existing posting: the owner may have begun to append it.
         with contextlib.suppress(FileExistsError):
             _FILES.link(unlinked, posted)
         _FILES.unlink(unlinked)
@@ -87,14 +105,14 @@ class Poster:
         self._wait(posted, timeout_s)
 
     def discard(self, parts: Iterable[str]) -> None:
-        """Remove parts that will not be posted. Those that are gone are no error."""
+        """Remove parts that will not be posted. Missing parts are ignored."""
         for part in parts:
             (self._folder / part).unlink(missing_ok=True)
 
     def discard_group(self, group: str) -> None:
-        """Remove a group with all its parts, after it was posted."""
+        """Remove a group with all its parts."""
         folder = self._folder / STAGING_NAME / group
-        with contextlib.suppress(OSError):  # a task that nobody waits for any more may still write there
+        with contextlib.suppress(OSError):  # an abandoned task may still write there
             for path in folder.iterdir():
                 path.unlink(missing_ok=True)
             folder.rmdir()
@@ -103,10 +121,10 @@ class Poster:
         deadline = time.monotonic() + timeout_s
         taken, refused = posted.with_suffix(TAKEN_SUFFIX), posted.with_suffix(REFUSED_SUFFIX)
         look_s, ring_at = _LOOK_S, 0.0
-        owner = "nobody"  # as far as we know
+        owner = "no process"
         while posted.exists() or taken.exists():
             now = time.monotonic()
-            if ring_at and now > deadline:  # nobody is given up who was never called
+            if ring_at and now > deadline:  # withdraw only after a ring
                 self._withdraw(posted, owner, timeout_s)
             if now >= ring_at:
                 owner = self._call_owner() or owner
@@ -119,7 +137,7 @@ class Poster:
             raise PostingRefused(f"{self.path}: {reason}")
 
     def _call_owner(self) -> str:
-        """See to it that somebody looks into the inbox; returns who does not."""
+        """Make the owner read the inbox, or open the store. Return the name of the process that may not answer."""
         if ring(self._folder / BELL_NAME):
             return "its owner"
         try:
@@ -130,22 +148,22 @@ class Poster:
         return ""
 
     def _withdraw(self, posted: Path, owner: str, timeout_s: float) -> None:
-        """Take back what nobody has begun with. Raises PostingNotTaken."""
+        """Remove the posting unless the owner has begun to append it. Raises PostingNotTaken."""
         try:
             posted.unlink()
         except FileNotFoundError:
             raise PostingNotTaken(
-                f"{self.path}: the posting is not appended after {timeout_s:g} s; its owner has begun with it and"
-                " will finish it when it can"
+                f"{self.path}: the posting was not appended within {timeout_s:g} s; the owner of the store has begun to"
+                " append it and will finish"
             ) from None
         raise PostingNotTaken(
-            f"{self.path}: {owner} has not taken the posting in {timeout_s:g} s; it was withdrawn"
+            f"{self.path}: {owner} has not taken the posting within {timeout_s:g} s; it was withdrawn"
         )
 
 
 def _reason(refused: Path) -> str:
-    """Why a posting was refused, as its owner has left it. Raises OSError."""
+    """Return the reason in a `.refused` file. Raises OSError."""
     try:
         return str(json_object(_FILES.read_file(refused))["reason"])
     except (ValueError, KeyError) as error:
-        return f"it was refused, and {refused} does not say why: {error!r}"
+        return f"refused; the reason in {refused} cannot be read: {error!r}"

@@ -1,24 +1,22 @@
-"""Keeping only the last record of each topic: which records go, and when.
+"""Compaction: keeps only the last record of each topic. Decides which records are removed and when;
+`segment_compaction.py` rewrites a segment. Runs on the maintenance thread in slices at a limited rate.
 
-What belongs here: the choice, the pace, and what is remembered from pass to pass. The work on a segment is
-`compacting.py`. Runs on the maintenance thread, a slice at a time and at a bounded rate.
-
-What is promised, whatever happens meanwhile:
+Guarantees:
 
 - order and offsets stay; a removed record leaves a gap in what is read;
-- only sealed segments are compacted, and only records in sealed segments let older ones go: what may not survive a
-  power loss supersedes nothing;
-- a record goes only for the sake of a newer one of its topic whose bytes were proven in this pass, so a reader from
-  the start sees at least the last record of each topic;
-- a tombstone (an empty payload, or the flag) goes once nothing older of its topic has been left for `tombstone_ms`,
-  so a reader that has seen the older record has that long to see the tombstone as well;
-- a record to be retained (MQTT's flag) goes only for the sake of a newer one that is, and while it stays no tombstone
-  of its topic goes: what is retained can always be told from the log;
+- only sealed segments are compacted, and only records in sealed segments supersede older ones, because a record that a
+  power loss may take must supersede nothing;
+- a record is removed only for a newer one of its topic that was verified in this pass, so a reader from the start gets
+  at least the last record of each topic;
+- a tombstone (an empty payload, or the flag) is removed when no older record of its topic has been left for
+  `tombstone_ms`, so a reader that has seen the older record has that long to see the tombstone;
+- a record to be retained (flag of MQTT) is removed only for a newer one that is retained, and while it stays, no
+  tombstone of its topic is removed: the retained message can always be found in the log;
 - records without a topic stay.
 
-A pass learns the last offset of each topic from the segments that were sealed since the one before, then rewrites
-what that makes worth it, oldest first: the tombstone of a record never goes before the record, not even through a
-power loss, because each segment is durable before the next is touched."""
+A pass learns the last offset of each topic from the segments sealed since the last pass, then rewrites the segments
+for which that is worth it, oldest first. A tombstone is never removed before the record, not even by a power loss,
+because each segment is durable before the next is rewritten."""
 
 import json
 import logging
@@ -41,37 +39,37 @@ from timestone.writing.segment_swap import check_space
 
 _LOGGER = logging.getLogger("timestone")
 SPACE = "compaction"
-"""The space of the catalogue's documents: one for each log folder."""
+"""Namespace in the catalogue: one document for each log folder."""
 _DIRTY_SHARE = 0.5
-"""A pass begins when this part of the sealed bytes is newer than the last one: at most as much is written again as was
-appended."""
+"""A pass begins when this share of the sealed bytes is newer than the last one, so at most as many bytes are
+rewritten as appended."""
 _CHUNK_ENTRIES = 1 << 16
 _SLICE_BYTES = 1 << 20
 _SWEEPS_MOST = 16
-"""Passes that are remembered for tombstones; those in between are left out, and a tombstone stays a little longer."""
+"""Maximum number of remembered passes; others are dropped, which keeps a tombstone a little longer."""
 
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a log remembers of its passes."""
+    """Progress of compaction of a log."""
 
     clean_to: int = 0
-    """Below this offset each topic had one record left when the last pass ended."""
+    """Offset below which each topic had one record left at the end of the last pass."""
     whole: bool = True
-    """Nothing was left out below `clean_to`; else the next pass learns from all records again."""
+    """Whether no record was skipped below `clean_to`; otherwise the next pass learns from all records again."""
     sweeps: tuple[tuple[int, int], ...] = ()
-    """(when, offset) of passes that left nothing out: from then on no record below the offset had an older one of
-    its topic. When: by `SteadyClock`."""
+    """(time, offset) of passes that skipped nothing: no record below the offset has had an older one of its topic
+    since. Time by `SteadyClock`."""
 
     def horizon(self, before_us: int) -> int:
-        """Tombstones below this offset have been without older records since `before_us`."""
+        """Return the offset below which tombstones have been without older records since `before_us`."""
         return max((offset for when_us, offset in self.sweeps if when_us <= before_us), default=0)
 
     def swept(self, now_us: int, clean_to: int, spacing_us: int) -> "Progress":
-        """The same after a pass that left nothing out."""
-        # One from the future is of an earlier count, which was lost.
+        """Return the progress after a pass that skipped nothing."""
+        # A time in the future is of an earlier count of the clock, which was lost.
         sweeps = tuple(sweep for sweep in self.sweeps if sweep[0] <= now_us)
         if not sweeps or now_us - sweeps[-1][0] >= spacing_us:
             sweeps = (*sweeps, (now_us, clean_to))[-2 * _SWEEPS_MOST :]
@@ -82,7 +80,7 @@ class Progress:
 
     @classmethod
     def decode(cls, document: bytes | None) -> "Progress":
-        """What makes no sense counts for nothing: the next pass does all the work again."""
+        """Decode a document. An invalid one gives no progress: the next pass does all the work again."""
         try:
             values = json_object(document or b"{}")
             sweeps = tuple((integer(when_us), integer(offset)) for when_us, offset in values.get("swept", ()))
@@ -92,22 +90,22 @@ class Progress:
 
 
 class LatestOffsets:
-    """The last offset that is known of each topic, and the last with the flag to retain; 16 bytes a topic."""
+    """Last known offset of each topic, and the last with the retain flag; 16 bytes a topic."""
 
     def __init__(self, topic_count: int) -> None:
         self._offsets = np.full(topic_count, -1, dtype=np.int64)
         self._retained = np.full(topic_count, -1, dtype=np.int64)
 
     def hear(self, entries: Entries, offsets: npt.NDArray[np.int64]) -> None:
-        """Take in records that are proven, in order."""
+        """Add verified records in order."""
         topics = entries["topic"]
         known = topics < len(self._offsets)
-        self._offsets[topics[known]] = offsets[known]  # of equal topics, the last one counts
+        self._offsets[topics[known]] = offsets[known]  # of equal topics, the last one wins
         known &= _is_retained(entries)
         self._retained[topics[known]] = offsets[known]
 
     def of(self, entries: Entries) -> npt.NDArray[np.int64]:
-        """The offset of what each of these records would go for; -1 where that is not known."""
+        """Return the offset of the record that supersedes each of these; -1 if unknown."""
         topics = entries["topic"]
         found = np.full(len(topics), -1, dtype=np.int64)
         known = topics < len(self._offsets)
@@ -118,43 +116,43 @@ class LatestOffsets:
 
 
 class LogCompaction:
-    """Compacts one log. Any thread may call; one works at a time."""
+    """Compaction of one log. Any thread may call; one works at a time."""
 
     def __init__(self, log: UpkeptLog, store: UpkeptStore) -> None:
         self._log = log
         self._store = store
         self._passes = SlicedPass(lambda: self._pass(at_once=False))
         self._waits = False
-        """Somebody else rewrites a segment that this pass wanted to."""
+        """Whether another task is rewriting a segment of this pass."""
 
     def expect(self) -> None:
-        """There may be something to compact: look, in the background."""
+        """Schedule a check in the background."""
         if self._log.config.compact:
             self._store.maintenance.expect(self.run)
 
     def run(self) -> float | None:
-        """The task for the background: one slice, and in how many seconds the next. Raises OSError."""
+        """Run one slice. Return the seconds until the next; None to stop. Raises OSError."""
         done = self._passes.step()
         return None if done is None else done / self._store.config.compact_bytes_per_s
 
     def apply(self) -> int:
-        """One whole pass now, as fast as it goes; returns how many records were removed. Raises OSError."""
+        """Run one whole pass now, unthrottled. Return the number of removed records. Raises OSError."""
         before = self._removed_count()
         self._passes.finish(self._pass(at_once=True))
         return self._removed_count() - before
 
     def close(self) -> None:
-        """Leave what is half done, without a trace, and begin nothing any more."""
+        """Discard the unfinished pass and begin no other."""
         self._passes.close()
 
     def _removed_count(self) -> int:
-        return sum(one.trailer.removed_count for one in self._log.history.segments if one.trailer)
+        return sum(one.trailer.removed_count for one in self._log.segment_list.segments if one.trailer)
 
     def _pass(self, *, at_once: bool) -> Slices:
         log = self._log
         if log.failure is not None or not log.config.compact:
             return
-        sealed = log.history.sealed()
+        sealed = log.segment_list.sealed()
         progress = self._progress()
         if not sealed or not (at_once or _is_worth(sealed, progress)):
             return
@@ -186,7 +184,7 @@ class LogCompaction:
             return Progress()
 
     def _learn(self, segment: Segment, latest: LatestOffsets) -> Iterator[int]:
-        """The last offsets of a segment, of records whose bytes hold."""
+        """Learn the last offsets of a segment, of verified records."""
         ordinal = 0
         while ordinal < segment.count:
             current = self._current(segment)
@@ -195,7 +193,7 @@ class LogCompaction:
             try:
                 run = current.read(ordinal, max_records=_CHUNK_ENTRIES, max_bytes=_SLICE_BYTES)
             except CorruptRecord as error:
-                ordinal = error.offset - segment.base_offset + 1
+                ordinal = error.next_offset - segment.base_offset
                 continue
             except FileNotFoundError:
                 if self._log.rewrites.is_current(current):
@@ -210,9 +208,8 @@ class LogCompaction:
     def _compact(
         self, segment: Segment, latest: LatestOffsets, horizon: int, left: Mask
     ) -> Generator[int, None, bool]:
-        """Remove what may go from one segment; false when it has to stay as it is although something should go.
-
-        left: the topics of which an older record stays all the same; their tombstones do, too."""
+        """Remove superseded records from one segment. Return False if it stays although records should be removed.
+        left: topics of which an older record stays; their tombstones stay too."""
         current = self._current(segment)
         if current is None:
             return True
@@ -231,7 +228,10 @@ class LogCompaction:
                 if self._log.rewrites.is_current(current):
                     raise
                 return self._current(segment) is None
-            except (CorruptRecord, DamagedIndex) as error:  # damage to the header page the next open mends
+            except (
+                CorruptRecord,
+                DamagedIndex,
+            ) as error:  # damage to the header page is repaired by the next open
                 _LOGGER.error("%s is not compacted: %s", current.segment_path, str(error))
         left[outdated[outdated < len(left)]] = True
         return False
@@ -239,7 +239,7 @@ class LogCompaction:
     def _choose(
         self, segment: Segment, latest: LatestOffsets, horizon: int, left: Mask, gone: Mask
     ) -> Generator[int, None, npt.NDArray[np.uint32]]:
-        """Mark what may go in `gone`, by ordinal; returns the topics of which an older record is there."""
+        """Mark records to remove in `gone`, by ordinal. Return the topics that keep an older record."""
         topics_found: list[npt.NDArray[np.uint32]] = []
         for first in range(0, segment.count, _CHUNK_ENTRIES):
             last = min(first + _CHUNK_ENTRIES, segment.count)
@@ -271,9 +271,9 @@ class LogCompaction:
             copy.close()
 
     def _current(self, segment: Segment) -> Segment | None:
-        """The segment as it is now: another may have rewritten it, or retention deleted it."""
-        history = self._log.history.segments
-        return next((one for one in history if one.base_offset == segment.base_offset), None)
+        """Return the current segment: it may have been rewritten by another task, or deleted by retention."""
+        segment_list = self._log.segment_list.segments
+        return next((one for one in segment_list if one.base_offset == segment.base_offset), None)
 
 
 def _is_worth(sealed: list[Segment], progress: Progress) -> bool:

@@ -1,9 +1,8 @@
-"""Which sealed segments of a log are compressed, with what, and when.
+"""Compression of sealed segments: chooses segments and dictionaries, sets the pace, and handles failures.
+`segment_compression.py` rewrites a segment.
 
-What belongs here: the choice of segments and dictionaries, the pace, what is done about failures. The work itself is
-`compressing.py`. Runs on the maintenance thread, a slice of a megabyte at a time, and rests as long as it has
-worked, so that at most half a core goes into it; it takes no lock that an append or a read takes, but for the moment
-in which the new files take the place of the old."""
+Runs on the maintenance thread in slices of a megabyte and rests as long as it works, so it takes at most half a
+core. It takes no lock of appends or reads, except for the moment in which the new files replace the old."""
 
 import logging
 import time
@@ -25,46 +24,46 @@ from timestone.writing.segment_swap import check_space
 
 _LOGGER = logging.getLogger("timestone")
 _WORTH = 0.9
-"""A segment that would not get smaller than this part of itself stays as it is: reads of it would cost for nothing."""
+"""A segment that would not shrink to this share stays uncompressed: slower reads would gain nothing."""
 _TRIED_FRAMES = 8
 _DICTIONARY_BYTES = 64 * KIB
 _DICTIONARY_SEGMENTS = 64
-"""After so many segments the next dictionary is trained: data changes."""
+"""Number of segments after which a new dictionary is trained, because data changes."""
 _TRAINED_SEGMENTS = 8
 _SAMPLE_BYTES = 100 * _DICTIONARY_BYTES
-"""What zstd's authors recommend to train a dictionary of that size with."""
+"""Size of the samples that the authors of zstd recommend for a dictionary of that size."""
 _SAMPLE_LEAST_BYTES = 32 * KIB
 _PIECE_BYTES = KIB
 
 
 class LogCompression:
-    """Compresses the sealed segments of one log. Any thread may call; one works at a time."""
+    """Compression of the sealed segments of one log. Any thread may call; one works at a time."""
 
     def __init__(self, log: UpkeptLog, store: UpkeptStore) -> None:
         self._log = log
         self._store = store
         self._passes = SlicedPass(self._pass)
         self._left_alone: set[tuple[int, int]] = set()
-        """Segments that were looked at and stay as they are while the store is open."""
+        """Segments that stay uncompressed while the store is open."""
 
     def expect(self) -> None:
-        """There may be something to compress: look, in the background."""
+        """Schedule a check in the background."""
         if self._log.config.compression is not Compression.NONE:
             self._store.maintenance.expect(self.run)
 
     def run(self) -> float | None:
-        """The task for the background: one slice, and in how many seconds the next. Raises OSError."""
+        """Run one slice. Return the seconds until the next; None to stop. Raises OSError."""
         began = time.monotonic()
         return None if self._passes.step() is None else time.monotonic() - began
 
     def apply(self) -> int:
-        """Compress all that is due now, as fast as it goes; returns how many segments were. Raises OSError."""
-        before = sum(map(_is_compressed, self._log.history.segments))
+        """Compress everything due now, unthrottled. Return the number of segments. Raises OSError."""
+        before = sum(map(_is_compressed, self._log.segment_list.segments))
         self._passes.finish()
-        return sum(map(_is_compressed, self._log.history.segments)) - before
+        return sum(map(_is_compressed, self._log.segment_list.segments)) - before
 
     def close(self) -> None:
-        """Leave what is half done, without a trace, and begin nothing any more."""
+        """Discard the unfinished work and begin no other."""
         self._passes.close()
 
     def _pass(self) -> Slices:
@@ -79,11 +78,11 @@ class LogCompression:
                 _LOGGER.error("%s stays as it is: %s", segment.segment_path, error)
 
     def _next(self) -> Segment | None:
-        """The oldest segment to compress; None when there is none, or nothing is to be."""
+        """Return the oldest segment to compress; None if there is none."""
         log = self._log
         if log.failure is not None or log.config.compression is Compression.NONE:
             return None
-        for segment in log.history.segments:
+        for segment in log.segment_list.segments:
             if segment.trailer is None:
                 return None
             wanted = segment.trailer.segment_bytes > 0 and not _is_compressed(segment)
@@ -119,15 +118,15 @@ class LogCompression:
                 self._log.rewrites.replace(segment, copy.replacement, copy.trailer)
             finally:
                 copy.close()
-        self._log.compaction.expect()  # which may have waited for this
+        self._log.compaction.expect()  # compaction may have waited for this
 
     # Dictionaries.
 
     def _dictionary(self) -> tuple[int, bytes | None]:
-        """The number and the content of the dictionary to use now; 0 and None when there is none."""
+        """Return number and content of the dictionary to use; 0 and None if there is none."""
         files, log = self._store.files, self._log
         newest = max(dictionary_numbers(files, log.folder), default=0)
-        used = sum(_dictionary_of(segment) == newest for segment in log.history.segments)
+        used = sum(_dictionary_of(segment) == newest for segment in log.segment_list.segments)
         if newest and used < _DICTIONARY_SEGMENTS:
             content, wrong = read_dictionary(files, log.folder, log.id, newest)
             if wrong:
@@ -145,8 +144,8 @@ class LogCompression:
         return newest + 1, content
 
     def _samples(self) -> list[bytes]:
-        """Pieces of the newest sealed segments, taken evenly."""
-        sealed = [segment for segment in self._log.history.segments if segment.trailer and segment.count]
+        """Return evenly spaced pieces of the newest sealed segments."""
+        sealed = [segment for segment in self._log.segment_list.segments if segment.trailer and segment.count]
         sealed = sealed[-_TRAINED_SEGMENTS:]
         samples: list[bytes] = []
         for segment in sealed:
@@ -178,7 +177,7 @@ def _key(segment: Segment) -> tuple[int, int]:
 
 
 def _frames_of(files: Files, segment: Segment) -> list[bytes]:
-    """Some of the frames that a segment would have, taken evenly; what the disk will not read is zeros there."""
+    """Return evenly spaced frames of a segment; unreadable bytes are zeros."""
     assert segment.trailer is not None
     count = frame_count(segment.trailer.segment_bytes, FRAME_BYTES)
     chosen = sorted({number * count // _TRIED_FRAMES for number in range(_TRIED_FRAMES)})

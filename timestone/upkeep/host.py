@@ -1,4 +1,4 @@
-"""What upkeep needs of a log and of its store: implemented by `timestone.log.Log` and `timestone.store.Store`."""
+"""Protocols of the log and the store for upkeep. Implemented by `timestone.log.Log` and `timestone.store.Store`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,18 +11,20 @@ from timestone.disk.steady_clock import SteadyClock
 from timestone.errors import LogFailed
 from timestone.format.topics import TopicDictionary
 from timestone.reading.named_readers import NamedReaders
+from timestone.reading.remote_history import RemoteHistory
 from timestone.segment import Segment
 from timestone.upkeep.segment_rewrites import Rewrites, RewritingStore, RewrittenLog
+from timestone.upkeep.tier import Tier
 
 
 class BackgroundPass(Protocol):
-    """Work on a log that `expect` has done soon, by the thread of `Maintenance`."""
+    """Background work on a log, scheduled by `expect` on the thread of `Maintenance`."""
 
     def expect(self) -> None: ...
 
 
 class UpkeptLog(RewrittenLog, Protocol):
-    """A log whose sealed segments are deleted, compressed, compacted and verified."""
+    """Log whose sealed segments are deleted, compressed, compacted and verified."""
 
     id: int
     name: str
@@ -39,7 +41,11 @@ class UpkeptLog(RewrittenLog, Protocol):
     @property
     def compaction(self) -> BackgroundPass: ...
     @property
+    def history(self) -> RemoteHistory | None: ...
+    @property
     def start_offset(self) -> int: ...
+    @property
+    def local_start_offset(self) -> int: ...
     @property
     def end_offset(self) -> int: ...
     @property
@@ -52,16 +58,18 @@ class UpkeptLog(RewrittenLog, Protocol):
     def unsealed_bytes(self) -> int: ...
 
     def roll(self) -> None: ...
+    def attach_history(self, history: RemoteHistory | None) -> None: ...
     def remember(self) -> None: ...
     def drop(self, segments: Sequence[Segment]) -> None: ...
     def read_compacted(self, end_offset: int) -> None: ...
 
 
 class UpkeptStore(RewritingStore, Protocol):
-    """What the logs of a store share."""
+    """Parts that the logs of a store share."""
 
     files: Files
     config: StoreConfig
+    tier: Tier | None
     documents: Catalog
     steady_clock: SteadyClock
     now_us: Callable[[], int]

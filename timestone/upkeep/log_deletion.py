@@ -1,15 +1,15 @@
-"""How a whole log goes, with all its records and what is kept for its readers.
+"""Deletion of a whole log with its records and the stored state of its readers.
 
-The order is the promise that a deleted log does not come back, and that the next one of its name has nothing of it:
+The order guarantees that a deleted log does not reappear, and that a later log of the same name has nothing of it:
 
-1. one transaction of the catalogue removes the log's row and notes that its folder is to go: now the log is deleted,
-   whatever happens;
-2. the folder is renamed to `.deleted` and the store's directory is synced;
-3. another transaction removes the note and what the engine has kept for the log, committed offsets above all;
-4. its files are unlinked, after a delay in which readers of other processes can still open what they have listed.
+1. one transaction of the catalogue removes the row of the log and notes that its folder is to be removed: from here on
+  the log is deleted;
+2. the folder is renamed to `.deleted` and the directory of the store is synced;
+3. a second transaction removes the note and the stored state of the log, committed offsets above all;
+4. the files are unlinked after a delay in which readers in other processes can open what they have listed.
 
-The next open of the store finishes what was cut short. No log is made as long as the folder of a deleted one has its
-name."""
+The next open of the store completes an interrupted deletion. No log is created while the folder of a deleted one has
+its name."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from timestone.reading import named_readers
 from timestone.upkeep import compaction, retention
 
 SPACE = "deletions"
-"""The space of the catalogue's documents: `<log>-<partition>` of a folder that is to go."""
+"""Namespace in the catalogue: `<log>-<partition>` of a folder to be removed."""
 _KEPT_FOR_LOGS = (
     compaction.SPACE,
     damage_report.SPACE,
@@ -30,14 +30,14 @@ _KEPT_FOR_LOGS = (
     named_readers.SPACE,
     retention.SPACE,
 )
-"""Spaces whose keys are the folder of a log, or begin with that and a slash."""
+"""Namespaces whose keys are the folder of a log, or begin with it and a slash."""
 
 
 class DeletedLogs:
-    """The logs of a store that are deleted and whose folders still have their names. One caller at a time."""
+    """Deleted logs whose folders still have their names. One caller at a time."""
 
     def __init__(self, files: Files, store: Path, catalog: Catalog) -> None:
-        """Raises OSError, CorruptLog."""
+        """Read the notes of earlier deletions. Raises OSError, CorruptLog."""
         self._files = files
         self._store = store
         self._catalog = catalog
@@ -47,24 +47,22 @@ class DeletedLogs:
         return folder in self._noted
 
     def note(self, name: str, partition: int, now_us: int) -> None:
-        """Delete a log: that is durable when this returns, and `finish` does the rest. Raises OSError: it was not
-        deleted."""
+        """Delete a log. Durable on return; `finish` does the rest. Raises OSError, and the log is not deleted."""
         folder = names.log_folder(name, partition)
         said = json.dumps({"deleted_us": now_us}).encode()
         self._catalog.remove_log(name, partition, SPACE, folder, said)
         self._noted.add(folder)
 
     def finish(self) -> Iterator[Path]:
-        """Free the names of all that are deleted; yields the folders that are to be removed. Raises OSError, and can
-        be called again."""
+        """Rename the folders of all deleted logs and yield those to remove. Raises OSError, and can be called again."""
         for name in sorted(self._noted):
             present = self._files.names(self._store)
             folder = None
             if name in present:
                 folder = names.deleted_log_path(self._store / name, present)
                 self._files.rename(self._store / name, folder)
-            # Also when the last owner has renamed it: it may have died before that was durable, and without the note
-            # a folder that a power loss brings back is a log.
+            # Also if the last owner renamed it: it may have died before the rename was durable, and without the note
+            # a folder that a power loss brings back would be a log.
             self._files.sync_directory(self._store)
             if folder is not None:
                 yield folder
@@ -72,5 +70,5 @@ class DeletedLogs:
             self._noted.remove(name)
 
     def left_over(self) -> list[Path]:
-        """The folders that earlier owners have not removed. Raises OSError."""
+        """Return the folders that earlier owners have not removed. Raises OSError."""
         return [self._store / name for name in self._files.names(self._store) if names.is_deleted_log(name)]

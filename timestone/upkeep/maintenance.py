@@ -1,6 +1,5 @@
-"""The thread for what a store does by itself as time goes by: deleting what has expired, checking what is old.
-
-Sleeps without a timer while nothing is due, and does not exist in a store that has nothing of the kind."""
+"""Maintenance thread of a store: runs retention, compression, compaction and scrubbing when they are due. Sleeps
+without a timer while nothing is due, and is not started in a store without such work."""
 
 import logging
 import threading
@@ -8,17 +7,17 @@ import time
 from collections.abc import Callable
 
 Task = Callable[[], float | None]
-"""Does what is due now; returns in how many seconds it wants to be called again, or None."""
+"""Does what is due now. Returns the seconds until the next call; None for none."""
 
 _LOGGER = logging.getLogger("timestone")
 _RETRY_S = 60.0
 
 
 class Maintenance:
-    """Runs tasks when they are due, one at a time. Tasks are told apart by equality."""
+    """Runs tasks when they are due, one at a time. Equal tasks are one task."""
 
     def __init__(self) -> None:
-        # Callers take the lock itself: a Ctrl-C inside of the condition's own code would leave it taken permanently.
+        # Callers use the lock directly: KeyboardInterrupt inside Condition.__enter__ could leave it locked.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._due: dict[Task, float] = {}
@@ -26,8 +25,7 @@ class Maintenance:
         self._stopping = False
 
     def expect(self, task: Task, after_s: float = 0.0) -> None:
-        """Call a task so many seconds from now, or when it was already going to be called, whichever is
-        sooner."""
+        """Schedule a task after so many seconds, or at its earlier due time."""
         due = time.monotonic() + after_s
         with self._lock:
             if self._stopping:
@@ -39,7 +37,7 @@ class Maintenance:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Finish the task that is running, and end the thread."""
+        """Finish the running task and end the thread."""
         with self._lock:
             self._stopping = True
             self._changed.notify()
@@ -48,7 +46,7 @@ class Maintenance:
 
     @property
     def stopping(self) -> bool:
-        """`stop` was called: a long task ends early."""
+        """Return whether `stop` was called: a long task then ends early."""
         return self._stopping
 
     def _run(self) -> None:
@@ -56,14 +54,14 @@ class Maintenance:
             try:
                 again_s = task()
             except Exception as error:
-                # The disk may have refused; whatever it is, the store's other tasks continue.
+                # The disk may have failed; the other tasks of the store continue.
                 _LOGGER.error("maintenance: %s; again in %d s", error, _RETRY_S, exc_info=not_expected(error))
                 again_s = _RETRY_S
             if again_s is not None:
                 self.expect(task, again_s)
 
     def _next(self) -> Task | None:
-        """Wait for the next task that is due; None to end."""
+        """Wait for the next due task; None to end."""
         with self._lock:
             while not self._stopping:
                 task = min(self._due, key=self._due.__getitem__, default=None)
@@ -79,5 +77,5 @@ class Maintenance:
 
 
 def not_expected(error: Exception) -> bool:
-    """Is it worth a traceback? What the disk says is not."""
+    """Return whether an error deserves a traceback: errors of the disk do not."""
     return not isinstance(error, OSError)

@@ -1,11 +1,11 @@
-"""Looks for bit rot: verifies every sealed segment from the disk now and then, at a bounded rate.
+"""Scrubbing: verifies every sealed segment from the disk at intervals, at a limited rate, to find bit rot while intact
+copies still exist elsewhere.
 
-Damage that nobody reads is damage that nobody knows of, until the good copies are gone as well. What is found is
-logged, and noted in the catalogue for `Store.damage` and `timestone inspect`. Nothing is changed: reads of a
-damaged record raise CorruptRecord as they did before.
+Damage is logged, and recorded in the catalogue for `Store.damage` and `timestone inspect`. Nothing is changed: reading
+a damaged record raises CorruptRecord as before.
 
-A pass goes through all logs and continues where the last process stopped. It runs on the maintenance thread, a
-slice of a few hundred kilobytes at a time, and takes no lock that an append or a read takes."""
+A pass goes through all logs and continues where the last process stopped. It runs on the maintenance thread in
+slices of a few hundred kilobytes and takes no lock of appends or reads."""
 
 import json
 import logging
@@ -25,21 +25,21 @@ from timestone.upkeep.sliced_pass import SlicedPass, Slices
 _LOGGER = logging.getLogger("timestone")
 _PASS = "pass"
 _FIRST_S = 60.0
-"""Opening is not the moment to add to what the disk has to do."""
+"""Delay after the open, when the disk is busy enough."""
 _SAVED_EVERY_S = 60.0
 _SLICE_BYTES = 256 * 1024
 _LOGGED_MOST = 20
 
 
 class ScrubbedStore(UpkeptStore, Protocol):
-    """A store whose logs are found by name."""
+    """Store whose logs are found by name."""
 
     def log_names(self) -> list[tuple[str, int]]: ...
     def log(self, name: str, partition: int = 0, *, create: bool = True) -> UpkeptLog: ...
 
 
 class Scrubber:
-    """Verifies the sealed segments of a store. Used by one thread at a time, either for `run` or for `scrub`."""
+    """Verifies the sealed segments of a store. One thread at a time calls `run` or `scrub`."""
 
     def __init__(self, store: ScrubbedStore) -> None:
         self._store = store
@@ -50,15 +50,15 @@ class Scrubber:
         self._saved_s = time.monotonic()
         self._known: set[str] = set()
         self._unnoted: dict[str, bytes | None] = {}
-        """What the catalogue could not be told so far."""
+        """Documents that could not be written to the catalogue yet."""
 
     def expect(self) -> None:
-        """Begin, a while after the store was opened."""
+        """Schedule the first pass, some time after the open."""
         if self._rate:
             self._store.maintenance.expect(self.run, max(_FIRST_S, self._pause_s()))
 
     def run(self) -> float | None:
-        """One slice, as a task; returns when the next is due."""
+        """Run one slice as a task. Return the seconds until the next."""
         read_bytes = self._passes.step()
         if read_bytes is None:
             self._note_pass_over()
@@ -66,8 +66,7 @@ class Scrubber:
         return read_bytes / self._rate
 
     def scrub(self) -> list[Damage]:
-        """A whole pass now, as fast as the disk can, apart from the one in the background; returns all damage
-        that there is."""
+        """Run a whole pass now, unthrottled and apart from the background pass. Return all known damage."""
         self._saved_s = float("inf")
         for _ in self._pass(None):
             if self._store.maintenance.stopping:
@@ -75,13 +74,13 @@ class Scrubber:
         return known_damage(self._store.documents, self._unnoted)
 
     def close(self) -> None:
-        """Remember how far the pass is."""
+        """Store the progress of the pass."""
         if self._passes.begun:
             self._save_cursor()
         self._passes.close()
 
     def _pass(self, after: tuple[str, int, int] | None) -> Slices:
-        """Check everything behind a place; yields the bytes of each slice."""
+        """Check everything after a position; yields the bytes of each slice."""
         self._known = {key for key in self._store.documents.items(SPACE) if key != _PASS}
         live: set[str] = set()
         for name, partition in self._store.log_names():
@@ -89,7 +88,7 @@ class Scrubber:
                 log = self._store.log(name, partition, create=False)
             except UnknownLog:  # deleted since the pass began
                 continue
-            for segment in log.history.segments:
+            for segment in log.segment_list.segments:
                 place = (name, partition, segment.base_offset)
                 live.add(damage_key(*place))
                 if segment.trailer is None or (after is not None and place <= after):
@@ -111,10 +110,10 @@ class Scrubber:
                 gone = [UnprovenRange(segment.base_offset, segment.end_offset, "its files are missing")]
                 self._report(log, segment, gone)
             return
-        except OSError as error:  # no descriptor left, no permission: nothing is known of the records
+        except OSError as error:  # no descriptor or permission: the state of the records is unknown
             _LOGGER.warning("%s, segment %d could not be checked: %s", log.folder, segment.base_offset, error)
             return
-        if log.rewrites.is_current(segment):  # else its files may have changed under the check
+        if log.rewrites.is_current(segment):  # otherwise its files may have changed during the check
             self._report(log, segment, check.damaged)
 
     def _report(self, log: UpkeptLog, segment: Segment, found: list[UnprovenRange]) -> None:
@@ -135,13 +134,13 @@ class Scrubber:
             _LOGGER.error("damaged: %s: %d runs of records in all", log.folder, len(damage))
         self._put({key: encode_damage(damage)})
 
-    # Where the pass is: {"at": [log, partition, base]} in the middle of one, {"ended_us": …} after it.
+    # Progress of a pass: {"at": [log, partition, base]} during one, {"ended_us": …} after it.
 
     def _state(self) -> dict[str, object]:
         try:
             return json_object(self._store.documents.get(SPACE, _PASS) or b"{}")
         except (OSError, CorruptLog, ValueError):
-            return {}  # then the pass begins at the front
+            return {}  # the pass begins at the front
 
     def _cursor(self) -> tuple[str, int, int] | None:
         at = self._state().get("at")
@@ -165,12 +164,12 @@ class Scrubber:
         try:
             self._store.documents.put_many(SPACE, self._unnoted)
         except OSError as error:  # the next time all of it
-            _LOGGER.warning("what the scrubber knows could not be noted: %s", error)
+            _LOGGER.warning("the findings of the scrubber could not be stored: %s", error)
         else:
             self._unnoted.clear()
 
     def _pause_s(self) -> float:
-        """How long until the next pass, when the last one has ended."""
+        """Return the pause until the next pass."""
         ended_us = self._state().get("ended_us")
         if not isinstance(ended_us, int):
             return 0.0

@@ -1,8 +1,7 @@
-"""One sealed segment verified from the disk, a slice at a time.
+"""Verification of one sealed segment from the disk, in slices.
 
-Reads with pread, never through a mapping: a page that the disk will not read is then an error, not the end of
-the process. Keeps nothing open but its own two files, so it takes no place among the segments that readers
-use."""
+Reads with pread, never through a mapping: an unreadable page is then an error instead of the end of the process.
+Opens its own two files, so it takes no place in the segment cache of readers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,23 +28,23 @@ from timestone.segment import Segment
 
 
 class SegmentCheck:
-    """The check of one segment; complete when `slices` is exhausted."""
+    """Check of one segment; complete when `slices` is exhausted."""
 
     def __init__(self, files: Files, segment: Segment, *, index_path: Path | None = None) -> None:
-        """index_path: of an index that has not taken its place yet. Raises FileNotFoundError when the segment was
+        """index_path: of an index that has not replaced the old one yet. Raises FileNotFoundError if the segment was
         deleted."""
         assert segment.trailer is not None
         self.segment = segment
         self.damaged: list[UnprovenRange] = []
-        """Runs of offsets whose records do not hold, by chunk; empty ranges for damage that costs no record."""
+        """Ranges of damaged offsets by chunk; empty ranges for damage that affects no record."""
         self._trailer = segment.trailer
         self._files = files
         self._index = RawFile(files, index_path or segment.index_path, lambda count: None)
         self._data = RawFile(files, segment.segment_path, lambda count: None)
 
     def slices(self, slice_bytes: int) -> Iterator[int]:
-        """Do the check; yields how many bytes each slice has read, about `slice_bytes` at most unless one record
-        is larger. Raises OSError when the files cannot be read at all."""
+        """Check the segment; yields the bytes read by each slice, about `slice_bytes` at most unless one record is
+        larger. Raises OSError if the files cannot be read at all."""
         try:
             self._check_pages()
             yield HEADER_BYTES + TRAILER_BYTES
@@ -86,7 +85,7 @@ class SegmentCheck:
             self._data.close()
 
     def _open_framed(self) -> FramedBytes | None:
-        """How a compressed segment file is read."""
+        """Return the reader of a compressed segment file; None for an uncompressed one."""
         trailer = self._trailer
         if trailer.frames is None:
             return None
@@ -104,7 +103,7 @@ class SegmentCheck:
         return framed
 
     def _check_pages(self) -> None:
-        """The parts of the index that no record depends on."""
+        """Check the parts of the index that no record depends on."""
         for reason in damaged_parts(self._index.read, self._index.path, self._trailer):
             self._note_page(reason)
 

@@ -1,11 +1,11 @@
-"""Making the compacted form of one sealed segment, a slice at a time, and proving it before it may take the place of
-the other.
+"""Rewriting of one sealed segment without removed records, in slices, and verification of the result before it replaces
+the old files.
 
-What belongs here: which bytes stay, and what becomes of an index entry. Which records go is `compaction.py`, how
-files take each other's place `replacement.py`.
+Decides which bytes stay and what an index entry becomes. `compaction.py` chooses the records, `segment_swap.py`
+exchanges the files.
 
-The entry of a removed record stays in its place, without topic and bytes and marked as removed. So the ordinal of a
-record continues being its offset less the base offset, for every reader, check and repair that there is."""
+The entry of a removed record stays in place, without topic and bytes and marked as removed. So the ordinal of a
+record is still its offset minus the base offset, for every reader, check and repair."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,11 +17,11 @@ import numpy.typing as npt
 from timestone.disk.files import Files
 from timestone.index import TRAILER_BYTES, Checkpoint, IndexHeader, Trailer
 from timestone.kernel.entries import HEADER_BYTES, NO_TOPIC, Entries
-from timestone.reading.segment_cache import OpenSegments
+from timestone.reading.segment_cache import SegmentCache
 from timestone.record import FLAG_REMOVED
 from timestone.segment import Run, Segment
 from timestone.writing.sealing import write_entries
-from timestone.writing.segment_swap import Replacement
+from timestone.writing.segment_swap import SegmentSwap
 
 _CHUNK_ENTRIES = 1 << 16
 _SLICE_BYTES = 1 << 20
@@ -30,29 +30,28 @@ Mask = npt.NDArray[np.bool_]
 
 
 class CompactedCopy:
-    """The files of a segment less some of its records, in the making. Complete when `slices` is exhausted; then
-    commit the replacement. Call `close` in any case."""
+    """New files of a segment without some of its records. Complete when `slices` is exhausted; then commit the swap.
+    Always call `close`."""
 
     def __init__(self, files: Files, segment: Segment, removed: Mask) -> None:
-        """removed: for each ordinal, whether the record goes; those that are gone already are in it, too.
-        Raises OSError."""
+        """removed: whether each ordinal is removed, those already removed included. Raises OSError."""
         assert segment.trailer is not None
         assert len(removed) == segment.count
         self.trailer = segment.trailer
-        """Of the new index, once that is written."""
+        """Trailer of the new index, once written."""
         self._files = files
         self._segment = segment
         self._removed = removed
         self._pair = segment.pair()
-        self.replacement = Replacement(files, segment.segment_path.parent, segment.trailer)
+        self.replacement = SegmentSwap(files, segment.segment_path.parent, segment.trailer)
 
     def close(self) -> None:
-        """Remove what was made, unless it was committed."""
+        """Remove the new files, unless they were committed."""
         self.replacement.discard()
 
     def slices(self) -> Iterator[int]:
-        """Do the work; yields the bytes of each slice. Raises CorruptRecord for a segment or a copy that does not
-        prove every record, DamagedIndex for one whose header page does not hold, OSError."""
+        """Do the work; yields the bytes of each slice. Raises CorruptRecord if a record of the segment or the copy
+        fails verification, DamagedIndex for a damaged header page, OSError."""
         ordinal, position = 0, 0
         while ordinal < self._segment.count:
             run = self._segment.read(ordinal, max_records=_CHUNK_ENTRIES, max_bytes=_SLICE_BYTES)
@@ -84,7 +83,7 @@ class CompactedCopy:
         return trailer
 
     def _entries(self) -> Iterator[Entries]:
-        """The entries of the copy, in chunks."""
+        """Yield the entries of the copy in chunks."""
         end = 0
         for first in range(0, self._segment.count, _CHUNK_ENTRIES):
             last = min(first + _CHUNK_ENTRIES, self._segment.count)
@@ -101,7 +100,7 @@ class CompactedCopy:
             yield entries
 
     def _check(self) -> Iterator[int]:
-        """Read the new files back, every record against its checksums."""
+        """Read the new files back and verify every record."""
         copy = _Unborn(self._files, self._segment, self.trailer, self.replacement.new_index_path)
         ordinal = 0
         while ordinal < copy.count:
@@ -112,21 +111,21 @@ class CompactedCopy:
 
 
 class _Unborn(Segment):
-    """A segment whose index has not taken its place yet."""
+    """Segment whose index has not replaced the old one yet."""
 
     def __init__(self, files: Files, old: Segment, trailer: Trailer, index_path: Path) -> None:
         folder = old.segment_path.parent
-        super().__init__(files, folder, old.base_offset, trailer.log_id, OpenSegments(1), trailer=trailer)
+        super().__init__(files, folder, old.base_offset, trailer.log_id, SegmentCache(1), trailer=trailer)
         self.index_path = index_path
 
 
 def _kept_bytes(run: Run, kept: Mask) -> bytes:
-    """The bytes of the records of a run that stay, back to back."""
+    """Return the bytes of the kept records of a run, concatenated."""
     starts = run.entries["position"].astype(np.int64) - run.position
     ends = starts + run.entries["length"]
     if kept.all() and (starts[1:] == ends[:-1]).all():
         return run.data[int(starts[0]) : int(ends[-1])] if len(starts) else b""
-    # Neighbours that stay are one slice.
+    # Adjacent kept records are one slice.
     begins = np.flatnonzero(kept & ~np.concatenate([[False], kept[:-1] & (starts[1:] == ends[:-1])]))
     finishes = np.flatnonzero(kept & ~np.concatenate([kept[1:] & (starts[1:] == ends[:-1]), [False]]))
     pieces = zip(starts[begins].tolist(), ends[finishes].tolist(), strict=True)

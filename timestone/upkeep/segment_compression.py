@@ -1,11 +1,11 @@
-"""Making the compressed form of one sealed segment, a slice at a time, and proving it before it may take the place of
-the other.
+"""Rewriting of one sealed segment in compressed form, in slices, and verification of the result before it replaces the
+old files.
 
-What belongs here: reading, encoding, writing, checking. Which segment and when is `compression.py`, how files take
-each other's place `replacement.py`, what they look like `frames.py`.
+Reads, encodes, writes and checks. `compression.py` chooses the segment, `segment_swap.py` exchanges the files,
+`frame_table.py` has the format.
 
-The last step reads the new files back and holds every record against its checksums. So what does not prove itself,
-in the source or in the copy, keeps its old files: compressing never makes damage worse."""
+The last step reads the new files back and checks every record. If a record fails in the source or the copy, the
+segment keeps its old files: compression never makes damage worse."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,38 +15,37 @@ from timestone.compressed.zstd import FrameEncoder
 from timestone.disk.files import Files
 from timestone.index import TRAILER_BYTES, FrameLayout, Trailer
 from timestone.kernel.crc import crc32c
-from timestone.reading.segment_cache import OpenSegments
+from timestone.reading.segment_cache import SegmentCache
 from timestone.recovery.record_verifier import RawFile
 from timestone.segment import Segment
 from timestone.upkeep.segment_check import SegmentCheck
-from timestone.writing.segment_swap import Replacement
+from timestone.writing.segment_swap import SegmentSwap
 
 _SLICE_FRAMES = 4
 _CHECK_BYTES = 1 << 20
 
 
 class NotProven(Exception):
-    """The compressed copy does not prove every record, so the segment keeps its files."""
+    """A record of the compressed copy failed verification, so the segment keeps its files."""
 
 
 class CompressedCopy:
-    """The compressed files of a segment, in the making. Complete when `slices` is exhausted; then commit the
-    replacement. Call `close` in any case."""
+    """Compressed files of a segment. Complete when `slices` is exhausted; then commit the swap. Always call `close`."""
 
     def __init__(self, files: Files, segment: Segment, encoder: FrameEncoder, dictionary: int = 0) -> None:
-        """dictionary: the number of the one that the encoder uses. Raises OSError."""
+        """dictionary: number of the one that the encoder uses. Raises OSError."""
         assert segment.trailer is not None
         self.trailer = segment.trailer
-        """Of the new index, once that is written."""
+        """Trailer of the new index, once written."""
         self._files = files
         self._segment = segment
         self._encoder = encoder
         self._dictionary = dictionary
         self._source = RawFile(files, segment.segment_path, lambda count: None)
-        self.replacement = Replacement(files, segment.segment_path.parent, segment.trailer)
+        self.replacement = SegmentSwap(files, segment.segment_path.parent, segment.trailer)
 
     def close(self) -> None:
-        """Remove what was made, unless it was committed."""
+        """Remove the new files, unless they were committed."""
         self._source.close()
         self.replacement.discard()
 
@@ -93,7 +92,7 @@ class CompressedCopy:
         )
 
     def _write_index(self, fd: int) -> Trailer:
-        """The entries and the summary as they are, behind them the new trailer."""
+        """Copy the entries and the summary, and append the new trailer."""
         source = self._files.open(self._segment.index_path)
         try:
             end = self.trailer.file_bytes - TRAILER_BYTES
@@ -109,7 +108,7 @@ class CompressedCopy:
             self._segment.segment_path.parent,
             self.trailer.base_offset,
             self.trailer.log_id,
-            OpenSegments(1),
+            SegmentCache(1),
             trailer=self.trailer,
         )
         check = SegmentCheck(self._files, copy, index_path=self.replacement.new_index_path)

@@ -1,20 +1,18 @@
-"""Work in the background that is done a slice at a time, so that it can be slowed down, and ended at any moment.
-
-What belongs here: which pass is going on, and that one thread at a time works on it. What a slice does, and how long
-to rest after it, is up to whoever has the pass."""
+"""Background work in slices, so that it can be throttled and ended at any moment. Holds the current pass and lets
+one thread at a time work on it; the owner decides what a slice does and how long to rest."""
 
 import threading
 from collections.abc import Callable, Generator
 
 Slices = Generator[int, None, None]
-"""A pass: does a slice for each value, the bytes it went through. Closed in the middle, it leaves no trace."""
+"""A pass: yields the bytes of each slice. Closed early, it leaves no trace."""
 
 
 class SlicedPass:
     """One pass after another. Any thread may call; one works at a time."""
 
     def __init__(self, begin: Callable[[], Slices]) -> None:
-        """begin: makes the next pass."""
+        """begin: returns the next pass."""
         self._begin = begin
         self._slices: Slices | None = None
         self._closed = False
@@ -22,12 +20,12 @@ class SlicedPass:
 
     @property
     def begun(self) -> bool:
-        """A pass is in the middle."""
+        """Return whether a pass is in progress."""
         return self._slices is not None
 
     def step(self) -> int | None:
-        """One slice, its bytes; None when the pass is over, or all of it was closed. An exception ends the pass: the
-        next step begins another."""
+        """Run one slice and return its bytes; None when the pass has ended or was closed. An exception ends the
+        pass; the next step begins another."""
         with self._lock:
             if self._closed:
                 return None
@@ -38,8 +36,7 @@ class SlicedPass:
             return done
 
     def finish(self, slices: Slices | None = None) -> None:
-        """Go through to the end of the pass, as fast as it goes; of this one, when given, in the place of what was
-        begun."""
+        """Run to the end of the pass, unthrottled. slices: a pass to run instead of the current one."""
         if slices is not None:
             with self._lock:
                 self._replace_locked(slices)
@@ -47,7 +44,7 @@ class SlicedPass:
             pass
 
     def close(self) -> None:
-        """Leave what is half done, and begin nothing any more."""
+        """Discard the current pass and begin no other."""
         self._closed = True
         with self._lock:
             self._replace_locked(None)

@@ -1,7 +1,7 @@
-"""The settings of the logs of a store that nobody has open: read and changed in the catalogue alone.
+"""Settings of the logs of a store that no process has open, read and changed in the catalogue alone.
 
-No log is opened for that. Opening one recovers it and deletes what its old settings let go, which is what somebody who
-changes them may be about to prevent."""
+No log is opened: that would recover it and delete what its old settings let expire, which the change may be meant to
+prevent."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,14 +17,14 @@ from timestone.format import names
 
 
 class Configured(NamedTuple):
-    """The settings of a log before and after a change."""
+    """Settings of a log before and after a change."""
 
     before: LogConfig
     after: LogConfig
 
 
 def settings_of_logs(store: Path) -> dict[tuple[str, int], LogConfig]:
-    """The settings of each log that the catalogue knows, by name and partition; also while a process owns the store.
+    """Return the settings of each log in the catalogue by name and partition, also while a process owns the store.
     Empty without a catalogue. Raises CorruptLog, UnsupportedFormat, OSError."""
     path = store / names.CATALOG_NAME
     if not path.exists():
@@ -39,16 +39,15 @@ def settings_of_logs(store: Path) -> dict[tuple[str, int], LogConfig]:
 def configure_logs(
     store: Path, logs: Iterable[tuple[str, int]], settings: Mapping[str, Any]
 ) -> dict[tuple[str, int], Configured]:
-    """Change settings of logs for good, fields of LogConfig: all of the logs or none, durable when it returns. They
-    count from the next open of the store on. For a store that is open, there is `Log.configure`.
+    """Change settings of logs, fields of LogConfig, for all of the logs or none; durable on return. They apply from the
+    next open of the store. For an open store, use `Log.configure`.
 
-    Raises StoreLocked when a process owns the store, NotAStore without a catalogue, UnknownLog for a log that it does
-    not have, ValueError or TypeError for what is no setting, CorruptLog, UnsupportedFormat, OSError; nothing has
-    changed then."""
+    Raises StoreLocked if a process owns the store, NotAStore without a catalogue, UnknownLog, ValueError or
+    TypeError for an invalid setting, CorruptLog, UnsupportedFormat, OSError; nothing has changed then."""
     path = store / names.CATALOG_NAME
     if not path.exists():
         raise NotAStore(store, f"it has no {names.CATALOG_NAME}" if store.exists() else "it does not exist")
-    # An owner has its own copy of the settings, and writes that one back.
+    # An owner has its own copy of the settings and writes that one back.
     lock = StoreLock(Files(), store / names.LOCK_NAME, Clock().boot_id())
     try:
         catalog = Catalog(path)

@@ -1,9 +1,8 @@
-"""The growing end of a log on the disk: the segment that takes appends, those that wait to be sealed, and the
-history they make.
+"""Active segment of a log: the one that takes appends, the rolled ones that wait to be sealed, and the segment list of
+both.
 
-What belongs here: when to roll, where the next segment begins, what is not yet durable, and what to do when a
-flush fails. It knows no readers, no acks and no queue. The log's write lock is held by the caller of every
-method except `flush` and `seal`."""
+Decides when to roll, where the next segment begins, what is not durable yet, and what follows a failed flush. Knows
+no readers, ack levels or queues. The caller holds the write lock of the log, except for `flush` and `seal`."""
 
 import collections
 import logging
@@ -17,36 +16,40 @@ from timestone.config import LogConfig
 from timestone.disk.files import Files
 from timestone.errors import LogFailed, RecordTooLarge
 from timestone.format import names
-from timestone.format.failed_fsync_marker import clear_doubt, mark_doubt
-from timestone.index import IndexHeader, Trailer
+from timestone.format.failed_fsync_marker import clear_failed_fsync, mark_failed_fsync
+from timestone.index import Checkpoint, IndexHeader, Trailer
 from timestone.kernel.entries import ENTRY_BYTES
-from timestone.reading.segment_cache import OpenSegments
-from timestone.reading.segment_list import History
+from timestone.reading.segment_cache import SegmentCache
+from timestone.reading.segment_list import SegmentList
 from timestone.reading.tail_cache import TailRun
 from timestone.segment import Segment
 from timestone.writing.fsync_failover import put_pair_aside, rewrite
 from timestone.writing.segment_writer import FailedFlush, HalfWritten, SegmentWriter, remove_unborn
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 _LOGGER = logging.getLogger("timestone")
 _POSITION_MAX = 2**32 - 1
+_KEPT_BYTES = 16 * 1024 * 1024
+_KEPT_ENTRIES = 65_536
+"""A smaller segment is not sealed at the close, so that many short runs do not leave many small segments. The next open
+reads 2 MiB of entries at most, and 16 MiB of records only if the checkpoint of the close is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """Where a log lies and what its segments are marked with."""
+    """Folder of a log and what identifies its segments."""
 
     files: Files
     folder: Path
     log_id: int
     boot_id: bytes
-    open_segments: OpenSegments
+    open_segments: SegmentCache
     now_us: Callable[[], int]
 
     def segment(
         self, base_offset: int, epoch: int | None, *, count: int = 0, trailer: Trailer | None = None
     ) -> Segment:
-        """The reading side of a segment of this log."""
+        """Return the reading side of a segment of this log."""
         return Segment(
             self.files,
             self.folder,
@@ -60,16 +63,22 @@ class LogPlace:
 
 
 class Mark(NamedTuple):
-    """How far a segment was written when a flush began."""
+    """Extent of a segment when a flush began."""
 
     writer: SegmentWriter
     entry_count: int
     size_bytes: int
 
 
-class RescueFailed(Exception):
-    """A flush failed, and the disk would not take the records a second time. The cause is the first
-    failure."""
+class FailoverFailed(Exception):
+    """A flush failed and the records could not be rewritten. The cause is the first failure."""
+
+
+class ClosedSegment(NamedTuple):
+    """Newest segment of the log, which an earlier process closed without sealing it."""
+
+    header: IndexHeader
+    checkpoint: Checkpoint
 
 
 class Unsealed(Protocol):
@@ -81,77 +90,83 @@ class Unsealed(Protocol):
     def settle(self) -> Mapping[int, Trailer | None]: ...
 
 
-class Appender:
-    """Writes drafts behind the end of a log."""
+class ActiveSegment:
+    """Writes batches at the end of a log."""
 
     def __init__(
         self,
         place: LogPlace,
         config: LogConfig,
-        history: History,
+        segment_list: SegmentList,
         *,
         next_offset: int,
         epoch: int,
         last_timestamp_us: int,
         sync_topics: Callable[[], None],
-        leftovers: Unsealed | None = None,
+        deferred_seals: Unsealed | None = None,
+        closed: ClosedSegment | None = None,
     ) -> None:
-        """sync_topics: makes the names durable that written records use. Raises OSError."""
-        self.history = history
-        """Replaced whole at every change, so readers take it without a lock."""
+        """sync_topics: makes the names of written records durable. Raises OSError. closed: the last of the segments,
+        to append to."""
+        self.segment_list = segment_list
+        """Replaced as a whole at every change, so that readers need no lock."""
         self.configure(config)
         self.epoch = epoch
         self.next_offset = next_offset
-        """Where the next record goes: everything below is written, though perhaps not published yet."""
-        self.synced_offset = next_offset if leftovers is None else leftovers.synced_offset
+        """Offset of the next record: everything below is written, though perhaps not published."""
+        self.change_count = 0
+        """Incremented when a segment begins or rolls."""
+        self.synced_offset = next_offset if deferred_seals is None else deferred_seals.synced_offset
         self.unsynced_bytes = 0
-        self._leftovers = leftovers
+        self._deferred_seals = deferred_seals
         self._sync_topics = sync_topics
         self._place = place
         self._last_timestamp_us = last_timestamp_us
         self._writer: SegmentWriter | None = None
+        if closed is not None:
+            self._writer = SegmentWriter(place.files, place.folder, closed.header, closed=closed.checkpoint)
         self._rolled: list[SegmentWriter] = []
         self._given_up: list[SegmentWriter] = []
-        """Their records are in other files. Closed when the next flush begins: one may be under way."""
+        """Writers whose records are in other files. Closed when the next flush begins, because one may be running."""
         self._unsynced_runs: collections.deque[TailRun] = collections.deque()
 
     def configure(self, config: LogConfig) -> None:
-        """Other limits of segments, from the next append on."""
+        """Set other limits of segments, from the next append on."""
         self._segment_bytes, self._segment_entries = config.segment_bytes, config.segment_entries
         self._roll_age_us = config.roll_age_ms * 1000
 
     @property
     def rolled_count(self) -> int:
-        """Segments that wait to be sealed."""
+        """Return the number of segments that wait to be sealed."""
         return len(self._rolled)
 
     @property
     def growing_base(self) -> int | None:
-        """The base offset of the segment that takes appends; None when there is none with a record."""
+        """Return the base offset of the segment that takes appends; None if there is none with a record."""
         writer = self._writer
         return writer.base_offset if writer is not None and writer.count else None
 
     @property
     def unsealed_bytes(self) -> int:
-        """What the records and entries of segments that are not sealed take."""
+        """Return the size of the records and entries of unsealed segments."""
         return sum(writer.size_bytes + writer.count * ENTRY_BYTES for writer in self._writers())
 
     @property
-    def has_leftovers(self) -> bool:
-        """There is something to `settle`."""
-        return self._leftovers is not None
+    def has_deferred_seals(self) -> bool:
+        """Return whether `settle` has something to do."""
+        return self._deferred_seals is not None
 
     def settle(self) -> None:
-        """Make durable what the last owner has left, before anything comes to lie behind it. Raises OSError: nothing
-        has changed, try again; RescueFailed: nobody knows what the disk holds."""
-        if self._leftovers is None:
+        """Make the segments of an earlier owner durable, before any record is appended behind them. Raises OSError
+        without a change; FailoverFailed if the state of the disk is unknown."""
+        if self._deferred_seals is None:
             return
         try:
-            trailers = self._leftovers.settle()
+            trailers = self._deferred_seals.settle()
         except LogFailed as error:
-            raise RescueFailed(str(error.cause)) from error
-        self._leftovers = None
-        for segment in self.history.segments:
+            raise FailoverFailed(str(error.cause)) from error
+        self._deferred_seals = None
+        for segment in self.segment_list.segments:
             if (trailer := trailers.get(segment.base_offset)) is not None:
                 self.replace(segment, trailer)
                 self._place.open_segments.forget(segment)
@@ -159,45 +174,55 @@ class Appender:
 
     def drop(self, segments: Sequence[Segment]) -> None:
         """Take sealed segments, which retention has deleted, out of the history."""
-        self.history = self.history.without({segment.base_offset for segment in segments})
+        self.segment_list = self.segment_list.behind(set(segments))
 
     def replace(self, segment: Segment, trailer: Trailer) -> None:
-        """Serve a sealed segment from the files that have taken the place of its own."""
+        """Serve a sealed segment from the files that replaced its own."""
         fresh = self._place.segment(segment.base_offset, segment.epoch, trailer=trailer)
-        self.history = self.history.replaced(segment, fresh)
+        self.segment_list = self.segment_list.replaced(segment, fresh)
 
-    def write(self, draft: Draft) -> TailRun:
-        """Write a draft, all or none, and return it as written.
+    def write(self, write_batch: WriteBatch) -> TailRun:
+        """Write a batch, all or nothing, and return it as written.
 
-        Raises OSError: nothing was written that counts, try again. RescueFailed: nobody knows what the disk
-        holds. RecordTooLarge: the draft does not fit into any segment."""
+        Raises OSError if nothing was written and a retry may succeed; FailoverFailed if the state of the disk is
+        unknown; RecordTooLarge if the batch does not fit into any segment."""
         now_us = max(self._last_timestamp_us, self._place.now_us())
-        writer = self._writer_for(draft, now_us)
+        writer = self._writer_for(write_batch, now_us)
+        self.change_count += not writer.count
         first, position = writer.end_offset, writer.size_bytes
         try:
-            writer.raise_ceiling(first + draft.count)
-            entries = writer.write_draft(draft, now_us)
+            writer.raise_ceiling(first + write_batch.count)
+            entries = writer.write_batch_at(write_batch, now_us)
         except (HalfWritten, FailedFlush) as error:
             self._rescue_marked(error)
-            return self.write(draft)
-        return self._written(TailRun(first, first + draft.count, entries, draft.stored, position), now_us)
+            return self.write(write_batch)
+        return self._written(
+            TailRun(first, first + write_batch.count, entries, write_batch.stored, position), now_us
+        )
 
-    def write_prepared(self, draft: Draft) -> TailRun | None:
-        """As `write` if that takes two writes to files that are there and nothing else; None: nothing has happened."""
+    def write_prepared(self, write_batch: WriteBatch) -> TailRun | None:
+        """Write as `write`, if that takes two writes to prepared files and nothing else. Return None if nothing
+        happened."""
         writer = self._writer
-        now_us = max(self._last_timestamp_us, self._place.now_us())
-        if writer is None or not writer.count or self._is_over(writer, draft, now_us):
+        if writer is None or not writer.count:
+            return None
+        now_us = self._place.now_us()
+        if now_us < self._last_timestamp_us:
+            now_us = self._last_timestamp_us
+        if self._is_over(writer, write_batch, now_us):
             return None
         first, position = self.next_offset, writer.size_bytes
         try:
-            entries = writer.write_prepared(draft, now_us)
+            entries = writer.write_prepared(write_batch, now_us)
         except HalfWritten as error:
             self._rescue_marked(error)
-            return self.write(draft)
+            return self.write(write_batch)
         if entries is None:
             return None
-        # The same, without the named tuple's own `__new__`, which is another call for each message.
-        run = tuple.__new__(TailRun, (first, first + draft.count, entries, draft.stored, position))
+        # Without the `__new__` of the named tuple, which is another call for each message.
+        run = tuple.__new__(
+            TailRun, (first, first + write_batch.count, entries, write_batch.stored, position)
+        )
         return self._written(run, now_us)
 
     def _written(self, run: TailRun, now_us: int) -> TailRun:
@@ -208,9 +233,9 @@ class Appender:
         return run
 
     def back_to(self, end_offset: int) -> bool:
-        """After an interrupt in the middle of anything: forget what was not published. True when memory provably has
-        all that is published and not durable, so that `rescue` can write it again; else only the next open can tell
-        what the files hold."""
+        """Discard what was not published, after KeyboardInterrupt at an arbitrary point. Return whether memory
+        provably has everything that is published and not durable, so that `rescue` can rewrite it; otherwise only
+        the next open can determine what the files hold."""
         runs = self._unsynced_runs
         while runs and runs[-1].base_offset >= end_offset:
             runs.pop()
@@ -218,23 +243,23 @@ class Appender:
             runs.popleft()
         self.next_offset = end_offset
         if end_offset not in [writer.base_offset for writer in self._writers()]:
-            with suppress(OSError):  # then the next open does it
-                # Of a segment that was made, and of which nobody had been told.
+            with suppress(OSError):  # the next open removes them
+                # Of a segment that was created but not yet published.
                 folder = self._place.folder
                 paths = names.index_path(folder, end_offset), names.segment_path(folder, end_offset)
                 remove_unborn(self._place.files, *paths)
         begins, ends = [run.base_offset for run in runs], [run.end_offset for run in runs]
-        return self._leftovers is None and [self.synced_offset, *ends] == [*begins, end_offset]
+        return self._deferred_seals is None and [self.synced_offset, *ends] == [*begins, end_offset]
 
     def roll(self) -> bool:
-        """Take the growing segment out of use; True when there now is one to seal. The next append that needs
-        a segment creates it, so a log that falls silent has no empty files."""
+        """Stop appending to the growing segment. Return whether a segment is now to be sealed. The next append
+        creates a new one, so an idle log has no empty files."""
         writer = self._writer
         if writer is None:
             return False
         if writer.count == 0:  # its first append failed
             self._writer = None
-            self.history = self.history.without({writer.base_offset})
+            self.segment_list = self.segment_list.without({writer.base_offset})
             try:
                 writer.remove_empty()
             except OSError as error:
@@ -242,13 +267,31 @@ class Appender:
             return False
         self._rolled.append(writer)
         self._writer = None
+        self.change_count += 1
+        return True
+
+    def close_unsealed(self) -> bool:
+        """Close the growing segment without sealing it, if it is small and all is durable. Return False if there is
+        none, or if it is to be sealed."""
+        writer = self._writer
+        if writer is None or writer.count == 0 or self.synced_offset < self.next_offset:
+            return False
+        if writer.size_bytes >= _KEPT_BYTES or writer.count >= _KEPT_ENTRIES:
+            return False
+        try:
+            writer.close_unsealed()
+        except OSError as error:
+            _LOGGER.warning(
+                "%s: the growing segment is sealed instead of closed: %s", self._place.folder, error
+            )
+            return False
         return True
 
     # Flushing.
 
     def begin_flush(self) -> tuple[int, list[Mark]]:
-        """What a flush that begins now makes durable: the offset below which everything is, and the files to
-        flush, oldest first, so that a durable record has only durable ones before it. Raises OSError, after which only
+        """Return what a flush that begins now makes durable: the offset below which everything is, and the files to
+        flush, oldest first, so that a durable record follows durable ones only. Raises OSError, after which only
         `rescue` helps."""
         self.unsynced_bytes = 0
         while self._given_up:
@@ -260,8 +303,8 @@ class Appender:
 
     @staticmethod
     def flush(marks: list[Mark]) -> None:
-        """Call fdatasync on the marked files. Called without the write lock, so that appends continue meanwhile. Raises
-        OSError, after which only `rescue` helps."""
+        """Call fdatasync on the marked files, without the write lock, so that appends continue. Raises OSError,
+        after which only `rescue` helps."""
         for mark in marks:
             mark.writer.flush(mark.entry_count)
 
@@ -271,26 +314,25 @@ class Appender:
         for mark in marks:
             if (
                 mark.writer in writers and mark.entry_count <= mark.writer.count
-            ):  # else it was given up or cut in between
+            ):  # otherwise it was given up or cut in between
                 mark.writer.note_synced(mark.entry_count, mark.size_bytes)
         self.synced_offset = max(self.synced_offset, end_offset)
         while self._unsynced_runs and self._unsynced_runs[0].base_offset < self.synced_offset:
             self._unsynced_runs.popleft()
 
-    def doubt(self) -> None:
-        """Leave word for a later open that this kernel's page cache is not to be trusted here. Raises OSError."""
-        mark_doubt(self._place.files, self._place.folder)
+    def mark_failed_fsync(self) -> None:
+        """Leave a marker for a later open that the page cache of this kernel is unreliable here. Raises OSError."""
+        mark_failed_fsync(self._place.files, self._place.folder)
 
     def trust(self) -> None:
-        """All that was in doubt has been written again. Raises OSError."""
-        clear_doubt(self._place.files, self._place.folder)
+        """Remove the marker when all affected records are rewritten. Raises OSError."""
+        clear_failed_fsync(self._place.files, self._place.folder)
 
     def rescue(self, cause: Exception) -> None:
-        """A flush failed, so nothing it covered counts any more: write the unsynced records again, into a new
-        segment of a new epoch, and flush that. Afterwards everything written is durable.
+        """After a failed flush, rewrite the unsynced records into a new segment of a new epoch and flush it. Everything
+        written is durable afterwards.
 
-        Raises RescueFailed when the disk refuses this too.
-        """
+        Raises FailoverFailed if this fails too."""
         first, place = self.synced_offset, self._place
         poisoned = [
             writer for writer in self._writers() if writer.end_offset > first or writer is self._writer
@@ -300,7 +342,7 @@ class Appender:
             fresh = rewrite(place.files, place.folder, header, list(self._unsynced_runs))
         except (OSError, FailedFlush, HalfWritten) as error:
             _LOGGER.error("%s: writing the unsynced records again failed too: %s", place.folder, error)
-            raise RescueFailed(str(cause)) from cause
+            raise FailoverFailed(str(cause)) from cause
         self._take_over(poisoned, fresh)
         for writer in poisoned:
             if writer.base_offset > first:
@@ -315,26 +357,28 @@ class Appender:
 
     def _rescue_marked(self, cause: Exception) -> None:
         try:
-            self.doubt()
-            self._sync_topics()  # no flush has come to the names of the records that are about to be durable
+            self.mark_failed_fsync()
+            self._sync_topics()  # the names of the rewritten records are not flushed yet
             self.rescue(cause)
             self.trust()
         except OSError as error:
-            raise RescueFailed(str(cause)) from error
+            raise FailoverFailed(str(cause)) from error
 
     def _put_aside(self, base_offset: int) -> None:
         try:
             put_pair_aside(self._place.files, self._place.folder, base_offset)
         except OSError as error:
-            # The next open does it: the higher epoch of the new segment tells it what to do.
+            # The next open puts it aside: the new segment has a higher epoch.
             _LOGGER.warning("%s: a superseded segment stays for now: %s", self._place.folder, error)
 
     def _take_over(self, poisoned: list[SegmentWriter], fresh: SegmentWriter) -> None:
-        """Let the new segment serve what the poisoned ones did. One that has durable records in front of those is
-        sealed with them."""
+        """Let the new segment serve the records of the failed ones. One with durable records before those is sealed
+        with them."""
         base = fresh.base_offset
-        kept = [segment for segment in self.history.segments if segment.end_offset <= base and segment.count]
-        given_up = [segment for segment in self.history.segments if segment.end_offset > base]
+        kept = [
+            segment for segment in self.segment_list.segments if segment.end_offset <= base and segment.count
+        ]
+        given_up = [segment for segment in self.segment_list.segments if segment.end_offset > base]
         for segment in given_up:
             if segment.base_offset < base:
                 shorter = self._place.segment(
@@ -342,13 +386,14 @@ class Appender:
                 )
                 kept.append(shorter)
         rewritten = self._place.segment(base, fresh.header.epoch, count=fresh.count)
-        self.history = History([*kept, rewritten], self.history.missing)
+        self.segment_list = SegmentList([*kept, rewritten], self.segment_list.missing)
         for segment in given_up:
             self._place.open_segments.forget(segment)
         cut = [writer for writer in poisoned if writer.base_offset < base and self._cut(writer, base)]
         self._rolled = [*(writer for writer in self._rolled if writer not in poisoned), *cut]
         self._given_up += [writer for writer in poisoned if writer not in cut]
         self._writer = fresh
+        self.change_count += 1
         self._unsynced_runs.clear()
         self.epoch = fresh.header.epoch
         self.synced_offset = self.next_offset
@@ -357,7 +402,7 @@ class Appender:
         try:
             writer.cut(end_offset)
         except OSError as error:
-            # The next open does it, as with what is not put aside.
+            # The next open seals it.
             _LOGGER.warning(
                 "%s: a segment that was cut stays unsealed for now: %s", self._place.folder, error
             )
@@ -367,35 +412,36 @@ class Appender:
     # Sealing.
 
     def oldest_rolled(self) -> SegmentWriter | None:
-        """The segment to seal next; it is flushed first."""
+        """Return the segment to seal next; it is flushed first."""
         return self._rolled[0] if self._rolled else None
 
     def seal(self, writer: SegmentWriter) -> Trailer:
-        """Seal a rolled segment, which was flushed. Called without the write lock. Raises OSError; it can be
-        tried again."""
+        """Seal a rolled and flushed segment, without the write lock. Raises OSError, and can be repeated."""
         return writer.seal_files(self._place.now_us())
 
     def replace_sealed(self, writer: SegmentWriter, trailer: Trailer) -> None:
-        """Let readers use the sealed segment. The caller closes the writer, without the write lock: that frees the
-        blocks of the growing index, which takes 20 ms of a large one."""
+        """Let readers use the sealed segment. The caller closes the writer without the write lock: freeing the
+        blocks of a large growing index takes 20 ms."""
         if writer not in self._rolled:
-            return  # poisoned in between: what it held is served by another segment
-        old = next(segment for segment in self.history.segments if segment.base_offset == writer.base_offset)
-        self.history = self.history.replaced(
+            return  # failed in between: another segment serves its records
+        old = next(
+            segment for segment in self.segment_list.segments if segment.base_offset == writer.base_offset
+        )
+        self.segment_list = self.segment_list.replaced(
             old, self._place.segment(old.base_offset, old.epoch, trailer=trailer)
         )
         self._rolled.remove(writer)  # not before: `release` closes it if this has failed
         self._place.open_segments.forget(old)
 
     def give_up(self) -> list[SegmentWriter]:
-        """Forget everything, because the log is deleted. Returns the writers for the caller to close, once nobody can
+        """Drop everything, because the log is deleted. Return the writers for the caller to close when no thread can
         be sealing one of them."""
         writers = [*self._writers(), *self._given_up]
-        self._rolled, self._given_up, self._writer, self._leftovers = [], [], None, None
+        self._rolled, self._given_up, self._writer, self._deferred_seals = [], [], None, None
         self._unsynced_runs.clear()
         self.unsynced_bytes = 0
         self.synced_offset = self.next_offset
-        self.history = History([])
+        self.segment_list = SegmentList([])
         return writers
 
     def release(self) -> None:
@@ -409,26 +455,40 @@ class Appender:
     def _writers(self) -> list[SegmentWriter]:
         return [*self._rolled, *([self._writer] if self._writer else [])]
 
-    def _writer_for(self, draft: Draft, now_us: int) -> SegmentWriter:
-        """The growing segment, after a roll if the draft does not fit. A draft is never split: it is in one
+    def _writer_for(self, write_batch: WriteBatch, now_us: int) -> SegmentWriter:
+        """Return the growing segment, after a roll if the batch does not fit. A batch is never split: it is in one
         segment, so it is written whole or not at all."""
         writer = self._writer
-        if draft.size_bytes > _POSITION_MAX:
-            raise RecordTooLarge(draft.size_bytes, _POSITION_MAX, "batch")
-        if writer is not None and writer.count and self._is_over(writer, draft, now_us):
+        if write_batch.size_bytes > _POSITION_MAX:
+            raise RecordTooLarge(write_batch.size_bytes, _POSITION_MAX, "batch")
+        place = self._place
+        if (
+            writer is not None
+            and writer.count
+            and (not self._continues(writer) or self._is_over(writer, write_batch, now_us))
+        ):
             self.roll()
             writer = None
         if writer is None:
-            place = self._place
             header = IndexHeader(place.log_id, self.next_offset, now_us, self.epoch, place.boot_id)
             writer = self._writer = SegmentWriter(place.files, place.folder, header)
-            self.history = self.history.followed_by(place.segment(header.base_offset, header.epoch))
+            self.segment_list = self.segment_list.followed_by(place.segment(header.base_offset, header.epoch))
         return writer
 
-    def _is_over(self, writer: SegmentWriter, draft: Draft, now_us: int) -> bool:
-        """The segment takes no more than it has: it is full, or old."""
+    def _continues(self, writer: SegmentWriter) -> bool:
+        """Return whether the next record may go into a segment, which an earlier process may have closed. The header
+        has one boot id and one epoch for all of its records: they tell after a crash whether records may be lost."""
+        header = writer.header
+        return (header.boot_id, header.epoch, writer.end_offset) == (
+            self._place.boot_id,
+            self.epoch,
+            self.next_offset,
+        )
+
+    def _is_over(self, writer: SegmentWriter, write_batch: WriteBatch, now_us: int) -> bool:
+        """Return whether the segment takes no more: it is full or old."""
         return (
-            writer.size_bytes + draft.size_bytes > self._segment_bytes
-            or writer.count + draft.count > self._segment_entries
+            writer.size_bytes + write_batch.size_bytes > self._segment_bytes
+            or writer.count + write_batch.count > self._segment_entries
             or now_us - writer.header.created_us >= self._roll_age_us
         )

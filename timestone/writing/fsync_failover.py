@@ -1,13 +1,13 @@
-"""After a failed fsync: write what was not yet durable once more, into a new segment.
+"""Failover after a failed fsync: rewrites the records that are not durable into a new segment.
 
-Linux marks pages clean when writing them back failed, so asking the same file again would succeed and prove
-nothing (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). The records are
-still in memory. A new segment of the next epoch takes them from the first offset that was not durable; the old
-ones, from there on, are superseded: readers and recovery let the higher epoch win.
+Linux marks pages clean when writing them back failed, so a second fsync of the same file would succeed and prove
+nothing (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020). The records are still in
+memory. A new segment of the next epoch takes them from the first offset that was not durable. The old segments are
+superseded from there on: readers and recovery prefer the higher epoch.
 
-The new segment gets its name once it is whole and flushed, and only then the superseded ones go, so that a
-crash anywhere leaves every record in one or the other. Where both begin at the same offset the new files replace
-the old ones one by one: their records lie at the same positions, so either index fits either segment."""
+The new segment gets its name when it is complete and flushed, and only then are superseded segments put aside, so a
+crash at any point leaves every record in one or the other. If both begin at the same offset, the new files replace
+the old ones one by one: their records lie at the same positions, so either index fits either segment file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 
 from timestone.disk.files import Files
 from timestone.format import names
-from timestone.format.quarantine import LostFiles
+from timestone.format.quarantine import Quarantine
 from timestone.index import IndexHeader
 from timestone.kernel.entries import ENTRY
 from timestone.kernel.entry_checksum import EntrySeal
@@ -25,10 +25,9 @@ from timestone.writing.segment_writer import SegmentWriter
 
 
 def rewrite(files: Files, folder: Path, header: IndexHeader, runs: Sequence[TailRun]) -> SegmentWriter:
-    """A new segment that starts at `header.base_offset` and holds `runs`, durably and under its name.
+    """Write a new segment that starts at `header.base_offset` and holds `runs`, durable and under its final name.
 
-    Raises OSError, FailedFlush or HalfWritten when the disk refuses this too; the records are then not
-    durable."""
+    Raises OSError, FailedFlush or HalfWritten if this fails too; the records are then not durable."""
     for path in (
         names.index_path(folder, header.base_offset),
         names.segment_path(folder, header.base_offset),
@@ -51,8 +50,8 @@ def rewrite(files: Files, folder: Path, header: IndexHeader, runs: Sequence[Tail
 
 
 def put_pair_aside(files: Files, folder: Path, base_offset: int) -> None:
-    """Rename the files of a segment whose records another one has now."""
-    lost_files = LostFiles(files, folder)
+    """Rename the files of a segment whose records another segment has now."""
+    lost_files = Quarantine(files, folder)
     lost_files.keep(names.index_path(folder, base_offset))
     lost_files.keep(names.segment_path(folder, base_offset))
 

@@ -1,8 +1,6 @@
-"""The end of a log that takes appends: writes batches behind the last record and publishes them.
-
-What belongs here: the write lock, the state after a failure, and free space. Who waits for an append, and when it is
-flushed, is the business of `timestone.commit`.
-"""
+"""End of a log that takes appends: writes batches after the last record and publishes them. What belongs here: the
+write lock, the state after a failure, and free space. Waiting for appends, and when to flush, belong to
+`timestone.commit`."""
 
 import math
 import threading
@@ -16,55 +14,56 @@ from timestone.disk.files import Files
 from timestone.errors import LogFailed, StorageFull, StoreClosed
 from timestone.format.topics import TopicDictionary
 from timestone.kernel.entries import ENTRY_BYTES
+from timestone.metrics.histogram import Histogram
 from timestone.reading.tail_cache import TailRun
 from timestone.segment import Segment
-from timestone.writing.active_segment import Appender, Mark, RescueFailed
-from timestone.writing.inline_writes import MOST_BYTES, SLOW_S, DirectWrites
+from timestone.writing.active_segment import ActiveSegment, FailoverFailed, Mark
+from timestone.writing.inline_writes import MOST_BYTES, SLOW_S, InlineWrites
 from timestone.writing.segment_writer import SegmentWriter
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 Result = TypeVar("Result")
 _FREE_CHECK_BYTES = 4 * 1024 * 1024
-"""Free space is checked once for this much written: a statvfs a batch would cost as much as the batch."""
-_INTERRUPTED = "interrupted in the middle of a write"
+"""Free space is checked once for this many written bytes: a statvfs a batch would cost as much as the batch."""
+INTERRUPTED = "interrupted in the middle of a write"
 
 
-class Remains(NamedTuple):
-    """What a deleted log leaves open, for the caller to release and close."""
+class OpenFiles(NamedTuple):
+    """Files that a deleted log leaves open, for the caller to release and close."""
 
     segments: Sequence[Segment]
     writers: Sequence[SegmentWriter]
 
 
 class EndEvents(Protocol):
-    """What happens at the end of a log, called under the write lock. Implemented by `timestone.log.Log`."""
+    """Events at the end of a log, reported under the write lock. Implemented by `timestone.log.Log`."""
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last published record."""
+        """Return the offset after the last published record."""
 
-    def published(self, run: TailRun, draft: Draft, end_offset: int) -> None:
-        """Records were written: show them to readers."""
+    def published(self, run: TailRun, write_batch: WriteBatch, end_offset: int) -> None:
+        """Called when records were written, to show them to readers."""
 
     def tail_lost(self) -> None:
-        """The newest records in memory may not be what the files hold: forget them."""
+        """Called when the tail cache may differ from the files, to drop it."""
 
     def segment_rolled(self) -> None:
-        """A segment waits to be sealed."""
+        """Called when a segment waits to be sealed."""
 
     def segment_began(self) -> None:
-        """Appends go to another segment than before."""
+        """Called when appends go to a new segment."""
 
     def failed(self, failure: LogFailed) -> None:
-        """The log takes no more appends."""
+        """Called when the log takes no more appends."""
 
 
 class LogEnd:
-    """The growing end of one log. Methods named `…_locked` need `lock` held by the caller."""
+    """Growing end of one log. Methods named `…_locked` need `lock` held by the caller."""
 
     def __init__(
         self,
-        appender: Appender,
+        active_segment: ActiveSegment,
         topics: TopicDictionary,
         events: EndEvents,
         files: Files,
@@ -72,7 +71,7 @@ class LogEnd:
         *,
         min_free_bytes: int,
     ) -> None:
-        self.appender = appender
+        self.active_segment = active_segment
         self.topics = topics
         self.lock = threading.Lock()
         """One writer at a time."""
@@ -81,179 +80,190 @@ class LogEnd:
         self._events = events
         self._files = files
         self._folder = folder
-        self._closed: StoreClosed | None = None
+        self.closed: StoreClosed | None = None
+        """Why the log takes no more calls, or None."""
         self._min_free_bytes = min_free_bytes
         self._check_bytes = min(_FREE_CHECK_BYTES, min_free_bytes // 4) if min_free_bytes else math.inf
         self._unchecked_bytes = _FREE_CHECK_BYTES
-        self._inline_writes = DirectWrites()
+        self._inline_writes = InlineWrites()
+        self.writes = Histogram()
+        """Durations of writes to the files, one for each batch or group of batches."""
+        self.written_bytes = 0
+        """Bytes of the records written since the log was opened."""
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last published record."""
+        """Return the offset after the last published record."""
         return self._events.end_offset
 
     @property
     def has_ended(self) -> bool:
-        """The log has failed, or was closed or deleted."""
-        return self._closed is not None or self.failure is not None
+        """Return whether the log has failed, or was closed or deleted."""
+        return self.closed is not None or self.failure is not None
 
     def check_open(self, why: str = "") -> None:
         """Raise StoreClosed once the store is closed or the log is deleted; `why` is added to the text."""
-        if self._closed is not None:
-            raise StoreClosed(f"{self._closed}{why}")
+        if self.closed is not None:
+            raise StoreClosed(f"{self.closed}{why}")
 
     def check_appendable(self) -> None:
-        """Raise StoreClosed or LogFailed when the log takes no more appends."""
+        """Raise StoreClosed or LogFailed if the log takes no more appends."""
         self.check_open()
         if self.failure is not None:
             raise self.failure.again()
 
     def abandon(self, closed: StoreClosed) -> None:
-        """Refuse everything from now on, in a forked child. A thread that the child does not have may hold the lock."""
-        self._closed = closed
+        """Refuse every call from now on, in a forked child. A thread that the child does not have may hold the lock."""
+        self.closed = closed
         self.lock = threading.Lock()
 
     def close_locked(self, closed: StoreClosed) -> None:
-        """Take no more appends, and roll the active segment."""
-        self._closed = closed
-        self.roll_locked()
+        """Take no more appends, and roll the active segment unless it stays unsealed for the next process."""
+        self.closed = closed
+        if self.failure is not None or not self.active_segment.close_unsealed():
+            self.roll_locked()
 
-    def delete_locked(self, deleted: StoreClosed) -> Remains:
+    def delete_locked(self, deleted: StoreClosed) -> OpenFiles:
         """Take no more appends and give up all segments."""
-        self._closed = deleted
-        segments = self.appender.history.segments
-        return Remains(segments, self.appender.give_up())
+        self.closed = deleted
+        segments = self.active_segment.segment_list.segments
+        return OpenFiles(segments, self.active_segment.give_up())
 
     # Writing.
 
-    def write_locked(self, draft: Draft) -> int:
-        """Write and publish a draft; returns its first offset."""
-        self.check_appendable()
-        if draft.count == 0:
-            return self._events.end_offset
-        self._check_space(draft)
-        appender = self.appender
-        rolled_count, growing_base = appender.rolled_count, appender.growing_base
-        try:
-            appender.settle()
-            self.topics.write_added()
-            run = appender.write(draft)
-            self._events.published(run, draft, appender.next_offset)
-        except BaseException as error:
-            self._judge(error)
-            raise
-        finally:
-            if appender.rolled_count > rolled_count:
-                self._events.segment_rolled()
-        if appender.growing_base != growing_base:
-            self._events.segment_began()
-        return run.base_offset
+    def write_locked(self, write_batch: WriteBatch) -> int:
+        """Write and publish a batch, and return its first offset."""
+        if self.closed is not None or self.failure is not None:
+            self.check_appendable()
+        first = self._write(write_batch, self._inline_writes.now_s(), inline=False)
+        assert first is not None
+        return first
 
-    def write_inline_locked(self, draft: Draft) -> int | None:
-        """Write and publish a small draft if that takes two writes to prepared files and probably no waiting; None:
-        nothing has happened. For event loops (docs/decisions/0016-direct-writes.md)."""
+    def write_inline_locked(self, write_batch: WriteBatch) -> int | None:
+        """Write and publish a small batch and return its first offset, if that takes two writes to prepared files and
+        probably no waiting; return None without a change otherwise. For event loops
+        (docs/decisions/0016-direct-writes.md)."""
         if (
             self.topics.has_unwritten
-            or self._closed is not None
-            or draft.size_bytes + draft.count * ENTRY_BYTES > MOST_BYTES
+            or self.closed is not None
+            or write_batch.size_bytes + write_batch.count * ENTRY_BYTES > MOST_BYTES
             or (began_s := self._inline_writes.now_s()) < self._inline_writes.paused_until_s
         ):
             return None
         if self.failure is not None:
             raise self.failure.again()
-        if draft.count == 0:
+        return self._write(write_batch, began_s, inline=True)
+
+    def _write(self, write_batch: WriteBatch, began_s: float, *, inline: bool) -> int | None:
+        """Write and publish a batch. inline: return None if that takes more than two writes to prepared files."""
+        if write_batch.count == 0:
             return self._events.end_offset
-        self._check_space(draft)
-        appender, writes = self.appender, self._inline_writes
-        epoch = appender.epoch
+        self._unchecked_bytes += write_batch.size_bytes
+        if self._unchecked_bytes >= self._check_bytes:
+            self._check_space(write_batch.size_bytes)
+        active_segment, writes = self.active_segment, self._inline_writes
+        change_count = active_segment.change_count
         try:
-            run = appender.write_prepared(draft)
+            run = (
+                active_segment.write_prepared(write_batch)
+                if inline or not self.topics.has_unwritten
+                else None
+            )
             if run is None:
-                return None
-            self._events.published(run, draft, appender.next_offset)
+                if inline:
+                    return None
+                active_segment.settle()
+                self.topics.write_added()
+                run = active_segment.write(write_batch)
+            self._events.published(run, write_batch, active_segment.next_offset)
         except BaseException as error:
             self._judge(error)
             raise
         finally:
+            if active_segment.change_count != change_count:
+                self._segment_changed()
             ended_s = writes.now_s()
-            if ended_s - began_s > SLOW_S:
+            if inline and ended_s - began_s > SLOW_S:
                 writes.was_slow(began_s, ended_s)
-        if appender.epoch != epoch:  # another segment is active now
-            self._events.segment_rolled()
-            self._events.segment_began()
+        self.writes.observe(int((ended_s - began_s) * 1e9))
+        self.written_bytes += write_batch.size_bytes
         return run.base_offset
+
+    def _segment_changed(self) -> None:
+        if self.active_segment.rolled_count:
+            self._events.segment_rolled()
+        if self.active_segment.growing_base is not None:
+            self._events.segment_began()
 
     def roll_locked(self) -> None:
         """Have the active segment sealed; the next append begins another."""
-        if self.appender.roll():
+        if self.active_segment.roll():
             self._events.segment_rolled()
 
-    def _check_space(self, draft: Draft) -> None:
-        self._unchecked_bytes += draft.size_bytes
-        if self._unchecked_bytes < self._check_bytes:
-            return
+    def _check_space(self, size_bytes: int) -> None:
         free_bytes = self._files.free_bytes(self._folder)
-        if free_bytes < self._min_free_bytes + draft.size_bytes:
+        if free_bytes < self._min_free_bytes + size_bytes:
             raise StorageFull(self._folder, free_bytes, self._min_free_bytes)
         self._unchecked_bytes = 0
 
     def _judge(self, error: BaseException) -> None:
-        """Decide after a failed write whether others may follow. Returns for the caller to raise `error` itself."""
-        if isinstance(error, RescueFailed):
+        """Decide after a failed write whether others may follow. Returns if the caller is to raise `error` itself."""
+        if isinstance(error, FailoverFailed):
             raise self.fail_locked(error) from error
         if isinstance(error, OSError):
-            error.filename = error.filename or str(self._folder)  # the kernel does not say where
+            error.filename = error.filename or str(self._folder)  # the kernel does not name the file
         elif not isinstance(error, Exception):
             self._regain()
 
     # Flushing.
 
     def begin_flush_locked(self) -> tuple[int, list[Mark]]:
-        """Note how far the files are written that `Appender.flush` is to make durable."""
-        return self._whole(self.appender.begin_flush)
+        """Return the end offset and the extents of the files that `ActiveSegment.flush` is to make durable."""
+        return self._whole(self.active_segment.begin_flush)
 
     def end_flush_locked(self, end_offset: int, marks: list[Mark]) -> None:
-        """The flush is done: everything below `end_offset` is durable."""
-        self._whole(partial(self.appender.end_flush, end_offset, marks))
+        """Note the end of a flush: everything below `end_offset` is durable."""
+        self._whole(partial(self.active_segment.end_flush, end_offset, marks))
 
     def settle(self) -> bool:
-        """Flush and seal what an earlier process has left; False when there is nothing. Raises LogFailed, OSError."""
+        """Flush and seal the segments left by an earlier process; return False if there are none. Raises LogFailed,
+        OSError."""
         with self.lock:
-            if not self.appender.has_leftovers:
+            if not self.active_segment.has_deferred_seals:
                 return False
             self.check_appendable()
             try:
-                self.appender.settle()
-            except RescueFailed as error:
+                self.active_segment.settle()
+            except FailoverFailed as error:
                 raise self.fail_locked(error) from error
         return True
 
     def fail_over_locked(self, cause: OSError, renew_topics: Callable[[], None]) -> None:
-        """After a failed flush, write what is not durable into new files. Raises LogFailed when that fails, too."""
+        """Write what is not durable into new files after a failed flush. Raises LogFailed if that fails, too."""
         try:
-            self.appender.doubt()
+            self.active_segment.mark_failed_fsync()
             renew_topics()
-            self.appender.rescue(cause)
+            self.active_segment.rescue(cause)
             self._events.segment_rolled()
-            self.appender.trust()
-        except (OSError, RescueFailed) as error:
+            self.active_segment.trust()
+        except (OSError, FailoverFailed) as error:
             raise self.fail_locked(error) from error
         except BaseException:
-            self.fail_locked(InterruptedError(_INTERRUPTED))
+            self.fail_locked(InterruptedError(INTERRUPTED))
             raise
 
     def fail_locked(self, cause: Exception) -> LogFailed:
-        """After a failed fsync without a failover, the content of the disk is unknown: the log takes no more appends.
-        Returns the error for the caller to raise."""
+        """Refuse further appends after a failed fsync without a failover, when the content of the disk is unknown.
+        Return the error for the caller to raise."""
         if self.failure is None:
             self.failure = LogFailed(
-                self._folder, cause, range(self.appender.synced_offset, self._events.end_offset)
+                self._folder, cause, range(self.active_segment.synced_offset, self._events.end_offset)
             )
             self._events.failed(self.failure)
         return self.failure.again()
 
     def _whole(self, step: Callable[[], Result]) -> Result:
-        """Take a step that must not be left half-way."""
+        """Run a step that must not be interrupted halfway."""
         try:
             return step()
         except Exception:
@@ -263,12 +273,12 @@ class LogEnd:
             raise
 
     def _regain(self) -> None:
-        """A Ctrl-C, say, came between two steps that belong together, so what this process knows of its files may be
-        wrong. What is not published is forgotten; what is not durable is written again, as after a failed flush.
-        Waiting for the disk is not such a step: it can be interrupted freely."""
-        cause = InterruptedError(_INTERRUPTED)
+        """Restore a consistent state after an interrupt, such as Ctrl-C, between two steps that belong together, when
+        the known state of the files may be wrong. What is not published is discarded; what is not durable is written
+        again, as after a failed flush. Waiting for the disk is not such a step and can be interrupted."""
+        cause = InterruptedError(INTERRUPTED)
         self._events.tail_lost()
-        with suppress(LogFailed):  # the next caller gets it; this one was interrupted
-            if not self.appender.back_to(self._events.end_offset):
+        with suppress(LogFailed):  # raised to the next caller; this one was interrupted
+            if not self.active_segment.back_to(self._events.end_offset):
                 raise self.fail_locked(cause)
             self.fail_over_locked(cause, self.topics.sync)

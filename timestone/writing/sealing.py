@@ -1,15 +1,15 @@
 """Turning a growing index into a sealed one: the same entries, a topic summary, a trailer.
 
 Used by the log when it rolls and closes (`seal_in_place`), and by recovery (`seal_index`), after the segment was
-flushed. The order is the promise: a crash anywhere leaves either a growing index or a sealed one, both valid.
+flushed. A crash at any point leaves either a growing index or a sealed one, both valid.
 
-In place, because the entries lie where they belong: summary and trailer are written behind them, where a growing index
-has room for more, and flushed. Only then the file is cut behind the trailer, and that makes it a sealed one: a trailer
-counts at the end of its file and nowhere else. Until then recovery finds entries that hold, and behind them some that
-do not, as after a torn append that was never acknowledged.
+In place, because the entries need not move: summary and trailer are written after them, where a growing index has room,
+and flushed. Only then the file is cut after the trailer, which makes it a sealed one: a trailer counts only at the end
+of its file. Until then recovery finds valid entries followed by invalid ones, as after a torn append that was never
+acknowledged.
 
-Recovery copies instead, to a file that appears whole: what it seals may have anything behind its last entry that holds,
-and pages that a failed flush may have lost. A crash leaves a `.tmp` at most, which the next open removes."""
+Recovery writes a copy instead, to a file that appears whole: its segment may have arbitrary bytes after the last valid
+entry, and pages that a failed flush may have lost. A crash leaves a `.tmp` at most, which the next open removes."""
 
 import errno
 from collections.abc import Iterable, Iterator
@@ -27,12 +27,12 @@ from timestone.kernel.entry_checksum import EntrySeal
 from timestone.record import FLAG_REMOVED
 
 _CHUNK_ENTRIES = 1 << 15
-"""1 MiB: stays in the caches, and in memory that is used again. Each takes the interpreter from concurrent appends
+"""1 MiB: fits the caches, and is memory that is used again. Each chunk takes the interpreter from concurrent appends
 some twenty times, regardless of its size."""
 
 
 def read_entries(files: Files, index_fd: int, count: int) -> Iterator[Entries]:
-    """The first `count` entries of an index file as they are, in chunks; stops early where the file ends."""
+    """Yield the first `count` entries of an index file unchecked, in chunks; fewer if the file ends before."""
     ordinal = 0
     while ordinal < count:
         raw = files.pread(
@@ -59,15 +59,15 @@ def seal_index(
     frames: FrameLayout | None = None,
     recovered: bool = False,
 ) -> Trailer:
-    """Replace the growing index of a flushed segment by a sealed one that is made beside it; durable when it returns.
+    """Replace the growing index of a flushed segment by a sealed copy; durable on return.
 
     last: the newest checkpoint of the growing index. generation, stored_bytes, frames: of the segment file; a growing
-    one is never rewritten, but recovery also seals a rewritten segment whose trailer is damaged. On OSError the
-    growing index is as it was, and sealing can be tried again."""
+    one is never rewritten, but recovery also seals a rewritten segment whose trailer is damaged. On OSError the growing
+    index is unchanged, and the call can be repeated."""
     path = names.index_path(folder, header.base_offset)
     temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
     try:
-        files.unlink(temporary)  # what an earlier try has left: this folder has one sealer
+        files.unlink(temporary)  # of an earlier try: this folder has one sealer
     except FileNotFoundError:
         pass
     source = files.open(path)
@@ -94,18 +94,18 @@ def seal_index(
 def seal_in_place(
     files: Files, index_fd: int, header: IndexHeader, *, count: int, segment_bytes: int, now_us: int
 ) -> Trailer:
-    """Make a growing index a sealed one; durable when it returns. Its `count` entries are durable, and so are the
-    records; what lies behind them counts for nothing.
+    """Turn a growing index into a sealed one; durable on return.
 
-    Others may have it mapped, and read no further than its entries. On OSError it is a growing index still, or a sealed
-    one that a power loss may make a growing one, and sealing can be tried again."""
+    Its `count` entries and their records are durable; bytes after them have no effect. Other processes may have it
+    mapped, and read no further than its entries. On OSError it is still a growing index, or a sealed one that a power
+    loss may turn back into a growing one, and the call can be repeated."""
     contents = _Contents(header)
     for entries in read_entries(files, index_fd, count):
         contents.add(entries)
     if contents.count < count:
-        raise OSError(errno.EIO, f"the index ends behind {contents.count} of its {count} entries")
+        raise OSError(errno.EIO, f"the index ends after {contents.count} of its {count} entries")
     trailer, summary = contents.trailer(count, segment_bytes, now_us)
-    # Room behind the trailer, too: it must not stand at the end of the file before it is durable.
+    # Room after the trailer, too: it must not be at the end of the file before it is durable.
     size, needed = files.size(index_fd), trailer.file_bytes + TRAILER_BYTES
     if size < needed:
         files.reserve(index_fd, size, needed)
@@ -129,7 +129,6 @@ def write_entries(
     recovered: bool = False,
 ) -> Trailer:
     """Write all of a sealed index but its trailer, and return the trailer of a segment file that was never rewritten.
-
     chunks: the `count` entries. last: the newest checkpoint so far. Raises OSError."""
     ceiling = last.ceiling if last else header.base_offset + count
     final = Checkpoint(
@@ -150,7 +149,7 @@ def write_entries(
 
 
 class _Contents:
-    """What the trailer of an index says of its entries, gathered from chunks of them."""
+    """Contents of the trailer of an index, computed from chunks of its entries."""
 
     def __init__(self, header: IndexHeader, *, recovered: bool = False) -> None:
         self.count = 0
@@ -161,7 +160,7 @@ class _Contents:
         self._topics = TopicCounts()
 
     def add(self, entries: Entries) -> None:
-        """The next ones, in the order of the index and contiguous in memory."""
+        """Add the next entries, in the order of the index and contiguous in memory."""
         self._crc = crc32c(entries.view(np.uint8).data, self._crc)
         # Only recovery can meet damaged entries; their columns must not reach the summary.
         good = entries[self._seal.valid(entries, self.count)] if self._recovered else entries
@@ -175,7 +174,8 @@ class _Contents:
         self.count += len(entries)
 
     def trailer(self, count: int, segment_bytes: int, now_us: int) -> tuple[Trailer, bytes]:
-        """Of a segment file of `count` records that was never rewritten, and the topic summary in front of it."""
+        """Return the trailer, for a segment file of `count` records that was never rewritten, and the topic summary
+        before it."""
         rows = self._topics.summary()
         summary = rows.tobytes()
         trailer = Trailer(

@@ -1,15 +1,13 @@
-"""One segment, written: the pair of files that takes the appends of a log until it is sealed.
+"""Writing side of one segment: the pair of files that takes the appends of a log until it is sealed.
 
-What belongs here: the order of system calls that makes an append all or nothing, the preallocation of both
-files, checkpoints, and sealing. It knows no log; the log's write lock is held by the caller of every method
-but `flush` and `seal_files`.
+Contains the order of system calls that makes an append all or nothing, preallocation, checkpoints, and sealing. Knows
+no log; the caller holds the write lock of the log, except for `flush` and `seal_files`.
 
-The order in which the two files are written does not matter for safety, because an entry is believed only if
-its own crc and that of its bytes hold. Index space is reserved before any byte is written, so a full disk is
-noticed while there is nothing to take back."""
+The order in which the two files are written does not matter for safety, because an entry is valid only if its own
+checksum and that of its bytes match. Index space is reserved before any byte is written, so a full disk is detected
+while nothing has to be undone."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -22,64 +20,74 @@ from timestone.kernel.entries import ENTRY, ENTRY_BYTES, HEADER_BYTES, entry_pos
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.reading.stored_bytes import StoredBytes
 from timestone.writing.sealing import seal_in_place, seal_index
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 _RESERVE_FIRST_BYTES = 64 * 1024
 _RESERVE_MOST_BYTES = 1024 * 1024
-"""More at once would be more that a single flush has to carry."""
+"""More would add too much to a single flush."""
 _RESERVE_AHEAD_BYTES = 16 * 1024 * 1024
-"""Of index at most, when a flush begins: what comes during one of 64 MiB, in records of 100 bytes."""
+"""Maximum index space reserved when a flush begins: enough for records of 100 bytes that arrive during a flush of 64
+MiB."""
 _ZEROS = bytes(256 * 1024)
-"""As much at once gets as large a block of the page cache. In larger ones each write of a few entries takes longer, and
-smaller ones are more calls."""
+"""A write of this size gets an equally large folio in the page cache. In larger ones each write of a few entries
+takes longer; smaller ones need more calls."""
 _AHEAD_FIRST_BYTES = 1024 * 1024
-"""Smaller segments get no blocks ahead: a store with many idle logs does not pay for busy ones."""
+"""Smaller segments are not preallocated, so that a store with many idle logs does not pay for busy ones."""
 _AHEAD_MOST_BYTES = 64 * 1024 * 1024
 _AHEAD_SHARE = 8
-"""Blocks are allocated ahead while this many times as much is free, so nobody meets a full disk because of it."""
+"""Blocks are preallocated while this many times as much space is free, so that preallocation fills no disk."""
 _NEVER = 1 << 63
 RESERVE_OFFSETS = 1 << 22
-"""How far the reserve ceiling is ahead of the log: one more fdatasync for this many records, and the size of
-the jump after a power loss. A fourth of it has to last for as long as a flush takes."""
+"""Distance of the reserve ceiling from the end of the log: one more fdatasync for this many records, and the size of
+the jump after a power loss. A quarter of it must last for the duration of a flush."""
 _CEILING_LOW_OFFSETS = RESERVE_OFFSETS * 3 // 4
-"""With so many left, a flush that happens anyway raises it. Of records that are small, this many come between two."""
+"""With less distance left, the next flush raises the ceiling. Of small records, this many arrive between two
+flushes."""
 
 
 class HalfWritten(Exception):
-    """Index entries of an append that failed could not be taken back; the segment takes no more appends."""
+    """Index entries of a failed append could not be removed; the segment takes no more appends."""
 
 
 class FailedFlush(Exception):
-    """An fdatasync failed: nobody knows what the disk holds, and asking again proves nothing."""
+    """An fdatasync failed: the state of the disk is unknown, and a second call proves nothing."""
 
 
 def remove_unborn(files: Files, index_path: Path, segment_path: Path) -> None:
-    """Remove the files of a segment that never held a record, as far as they are there. Raises OSError."""
-    # The index first: a segment without one never held a record, an index without a segment may have.
+    """Remove the existing files of a segment that never held a record. Raises OSError."""
+    # The index first: a segment file without an index never held a record, an index without a segment file may have.
     for path in (index_path, segment_path):
         with suppress(FileNotFoundError):
             files.unlink(path)
 
 
 class SegmentWriter:
-    """Appends to a pair of files that this process created. Never appends to a segment of a previous
-    process."""
+    """Appends to a pair of files that this process created, or that an earlier process closed with `close_unsealed`."""
 
-    def __init__(self, files: Files, folder: Path, header: IndexHeader, *, suffix: str = "") -> None:
-        """Creates the files durably: when it returns, a power loss keeps their names. Raises OSError and
-        leaves nothing. With a `suffix` nobody finds them before `take_name`."""
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        header: IndexHeader,
+        *,
+        suffix: str = "",
+        closed: Checkpoint | None = None,
+    ) -> None:
+        """Create the files; their names are durable on return. Raises OSError and leaves no file.
+
+        suffix: appended to the names until `take_name`, so that no other process finds them. closed: the checkpoint
+        with which the existing files were closed; they are opened by the first call that needs them."""
         self.header = header
         self.base_offset = header.base_offset
         self.seal = EntrySeal(header.log_id, header.base_offset)
         self.index_path = names.with_suffix(names.index_path(folder, header.base_offset), suffix)
         self.segment_path = names.with_suffix(names.segment_path(folder, header.base_offset), suffix)
-        self.count = 0
-        self.size_bytes = 0
-        self.checkpoint = Checkpoint(1, 0, 0, header.base_offset + RESERVE_OFFSETS)
-        self.synced_count = 0
+        self.checkpoint = closed or Checkpoint(1, 0, 0, header.base_offset + RESERVE_OFFSETS)
+        self.count = self.synced_count = self.checkpoint.entry_count
+        self.size_bytes = self.checkpoint.segment_bytes
         self._is_cut = False
         self._files = files
-        self._is_plain = type(files) is Files  # tests put others in its place, which see each system call
+        self._is_plain = type(files) is Files  # test doubles must see each system call
         self._folder = folder
         self._durable_ceiling = self.checkpoint.ceiling
         self._allocated = 0
@@ -88,45 +96,70 @@ class SegmentWriter:
         self._flushing = False
         self._segment_fd = -1
         self._index_fd = -1
-        with self._undone_on_error():
+        # After a kill in `close_unsealed` that checkpoint may not be on the disk: the slot before it is kept.
+        self._durable_sequence = self.checkpoint.sequence - 1
+        if closed is None:
+            self._create()
+
+    def _create(self) -> None:
+        files = self._files
+        # Not a context manager made of a generator: an interrupt at its begin would have it remove the files when the
+        # exception is forgotten, by which time others may have their names.
+        try:
             self._segment_fd = self._created(self.segment_path)
             self._index_fd = self._created(self.index_path)
             self._reserve(1)
-            page = header.encode().ljust(HEADER_BYTES, b"\0")
+            page = self.header.encode().ljust(HEADER_BYTES, b"\0")
             files.write_all(self._index_fd, page, 0)
             self._write_checkpoint(self.checkpoint)
             files.fdatasync(self._index_fd)
-            files.sync_directory(folder)
+            files.sync_directory(self._folder)
+        except BaseException:
+            with suppress(OSError):  # the next try removes them
+                # Both, also without a descriptor: KeyboardInterrupt may have come before it was assigned.
+                remove_unborn(files, self.index_path, self.segment_path)
+            self.close()
+            raise
         self._durable_sequence = self.checkpoint.sequence
+
+    def _open(self) -> None:
+        """Open the files that an earlier process closed. Raises OSError without a change."""
+        if self._index_fd >= 0:
+            return
+        files = self._files
+        segment_fd = files.open(self.segment_path, write=True)
+        try:
+            index_fd = files.open(self.index_path, write=True)
+            try:
+                end = entry_position(self.count)
+                if files.size(index_fd) != end:  # killed before it was cut: a part of a trailer may be there
+                    files.truncate(index_fd, end)
+            except BaseException:
+                files.close(index_fd)
+                raise
+        except BaseException:
+            files.close(segment_fd)
+            raise
+        self._reserved = self._allocated = end
+        self._segment_fd, self._index_fd = segment_fd, index_fd
 
     def _created(self, path: Path) -> int:
         try:
             return self._files.create(path)
         except FileExistsError:
-            # No segment begins at the end of the log: an earlier try failed, and could not be undone either.
+            # No segment begins at the end of the log: these are files of an earlier try that could not be removed.
             self._files.unlink(path)
             return self._files.create(path)
-
-    @contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            with suppress(OSError):  # then the next try does it
-                # Both, also without a descriptor: Ctrl-C may have come before it was put down.
-                remove_unborn(self._files, self.index_path, self.segment_path)
-            self.close()
-            raise
 
     @property
     def end_offset(self) -> int:
         return self.base_offset + self.count
 
     def write(self, stored: StoredBytes, entries: bytes) -> None:
-        """Write records and their entries behind the last ones; they count once this returns.
+        """Write records and their entries after the last ones; they are valid on return.
 
-        On OSError nothing counts and the next write goes over what was left behind. Raises HalfWritten (from
-        an OSError) when entries that may look valid could not be taken back."""
+        On OSError none is valid, and the next write overwrites what was left. Raises HalfWritten (from an OSError)
+        if entries that may look valid could not be removed."""
         added = len(entries) // ENTRY_BYTES
         self._reserve(self.count + added)
         end_bytes = self.size_bytes + stored.size_bytes
@@ -142,79 +175,80 @@ class SegmentWriter:
         self.count += added
         self.size_bytes += stored.size_bytes
 
-    def write_draft(self, draft: Draft, timestamp_us: int) -> bytes:
-        """Write the records of a draft and their entries, which it returns. See `write`."""
-        entries = self.write_prepared(draft, timestamp_us)
-        return self._write_with_entries(draft, timestamp_us) if entries is None else entries
+    def write_batch_at(self, write_batch: WriteBatch, timestamp_us: int) -> bytes:
+        """Write a batch and return its entries. See `write`."""
+        entries = self.write_prepared(write_batch, timestamp_us)
+        return self._write_with_entries(write_batch, timestamp_us) if entries is None else entries
 
-    def write_prepared(self, draft: Draft, timestamp_us: int) -> bytes | None:
-        """As `write_draft` if that takes two writes to files that are there and nothing else; None: nothing has
-        happened. There has to be room in the index, none to be made for the records, and readers may be shown them."""
-        count, size_bytes = self.count + draft.count, self.size_bytes + draft.size_bytes
+    def write_prepared(self, write_batch: WriteBatch, timestamp_us: int) -> bytes | None:
+        """Write as `write_batch_at`, if that takes two writes to prepared files and nothing else. Return None if
+        nothing happened: the index has no room, the segment file needs blocks, or the reserve ceiling is too low."""
+        count, size_bytes = self.count + write_batch.count, self.size_bytes + write_batch.size_bytes
         index_position = HEADER_BYTES + self.count * ENTRY_BYTES
         if (
-            index_position + draft.count * ENTRY_BYTES > self._reserved
+            index_position + write_batch.count * ENTRY_BYTES > self._reserved
             or size_bytes > self._ahead
             or self.base_offset + count > self._durable_ceiling
         ):
             return None
         if not self._is_plain:
-            return self._write_with_entries(draft, timestamp_us)
+            return self._write_with_entries(write_batch, timestamp_us)
         entries, whole = loops.write_records(
             self._segment_fd,
             self._index_fd,
-            draft.stored.pieces,
-            draft.lengths,
-            draft.topic_ids,
-            draft.header_lengths,
-            draft.flags,
+            write_batch.stored.pieces,
+            write_batch.lengths,
+            write_batch.topic_ids,
+            write_batch.header_lengths,
+            write_batch.flags,
             position=self.size_bytes,
             timestamp_us=timestamp_us,
             ordinal=self.count,
             salt_crc=self.seal.salt_crc,
             index_position=index_position,
-            data_crcs=draft.crcs,
+            data_crcs=write_batch.crcs,
         )
         if whole:
             self.count, self.size_bytes = count, size_bytes
         else:
-            # First: if the records are there and cannot be written again, their entries would be believed.
+            # Entries first: if the records are in the file and cannot be rewritten, their entries would be valid.
             self._take_back(len(entries), index_position)
-            self.write(draft.stored, entries)
+            self.write(write_batch.stored, entries)
         return entries
 
     def _take_back(self, size_bytes: int, position: int, cause: OSError | None = None) -> None:
-        """Write zeros over entries that may be whole: a later recovery, or another process, would believe them. Raises
-        HalfWritten."""
+        """Overwrite entries that may be whole with zeros, because recovery or another process would accept them.
+        Raises HalfWritten."""
         try:
             self._files.write_all(self._index_fd, bytes(size_bytes), position)
         except OSError as error:
             raise HalfWritten(f"index entries from offset {self.end_offset} on") from cause or error
 
-    def _write_with_entries(self, draft: Draft, timestamp_us: int) -> bytes:
-        entries = draft.entries(
+    def _write_with_entries(self, write_batch: WriteBatch, timestamp_us: int) -> bytes:
+        entries = write_batch.entries(
             self.seal, ordinal=self.count, position=self.size_bytes, timestamp_us=timestamp_us
         )
-        self.write(draft.stored, entries)
+        self.write(write_batch.stored, entries)
         return entries
 
     def take_name(self) -> None:
-        """Give the flushed files the names of a segment, durably, in the place of any that have them."""
+        """Rename the flushed files to the names of a segment, durably, replacing any of those names."""
         segment_path = names.segment_path(self._folder, self.base_offset)
         index_path = names.index_path(self._folder, self.base_offset)
         self._files.rename(self.segment_path, segment_path)
-        # Durable by itself: this segment has what the index in its place says, which may be more than the disk has of
-        # the one that it replaces.
+        # Synced separately: the segment file matches the index in place, which may refer to more than the disk has of
+        # the file that it replaces.
         self._files.sync_directory(self._folder)
         self._files.rename(self.index_path, index_path)
         self._files.sync_directory(self._folder)
         self.segment_path, self.index_path = segment_path, index_path
 
     def raise_ceiling(self, end_offset: int) -> None:
-        """Make it durable that readers may see offsets below `end_offset`. Call before they do. Raises
-        FailedFlush."""
+        """Make it durable that readers may see offsets below `end_offset`, so also that the segment is not closed any
+        more. Call before a record is written. Raises FailedFlush; OSError without a change."""
         if end_offset <= self._durable_ceiling:
             return
+        self._open()
         try:
             self._raise_checkpoint(end_offset + RESERVE_OFFSETS)
             self._files.fdatasync(self._index_fd)
@@ -223,21 +257,23 @@ class SegmentWriter:
         self._note_durable(self.checkpoint)
 
     def prepare_flush(self) -> None:
-        """Do ahead what an append would have to wait for: the flush that follows carries a higher ceiling along, and
-        index space for what comes meanwhile is there before it begins. Raises OSError, after which the checkpoint in
-        the file is not to be trusted."""
+        """Do in advance what an append would wait for: the next flush includes a higher ceiling, and index space for
+        records that arrive during it is reserved. Raises OSError, after which the checkpoint in the file is
+        unreliable."""
+        if self._index_fd < 0:
+            return  # closed by an earlier process, and not appended to since
         if self._durable_ceiling - self.end_offset < _CEILING_LOW_OFFSETS:
             self._raise_checkpoint(self.end_offset + RESERVE_OFFSETS)
         ahead = min(self._reserved, _RESERVE_AHEAD_BYTES)
         if 2 * entry_position(self.count) > self._reserved and self._allocated - self._reserved < ahead // 2:
-            with suppress(OSError):  # then the append that needs it says so
+            with suppress(OSError):  # the append that needs it raises the error
                 self._allocate(self._reserved + ahead)
 
     def flush(self, count: int) -> None:
-        """Fdatasync both files; the first `count` records are durable when it returns.
+        """Call fdatasync on both files; the first `count` records are durable on return.
 
-        This is where an acknowledged record reaches the disk. Called by one thread at a time, while others
-        may write. Raises OSError; after one, no later success means anything for this segment."""
+        This is where an acknowledged record reaches the disk. Called by one thread at a time while others write.
+        Raises OSError, after which no later success is reliable for this segment."""
         checkpoint, size_bytes = self.checkpoint, self.size_bytes
         if (
             size_bytes >= _AHEAD_FIRST_BYTES
@@ -253,13 +289,14 @@ class SegmentWriter:
         self.synced_count = count
 
     def note_synced(self, count: int, size_bytes: int) -> None:
-        """Write down what has been flushed, for recovery and for readers in other processes. Reaches the disk
-        with the next flush, so it never claims more than the disk has."""
+        """Write a checkpoint of what has been flushed, for recovery and for readers in other processes. It reaches
+        the disk with the next flush, so it never states more than the disk has."""
         self._next_checkpoint(count, size_bytes, self.checkpoint.ceiling)
 
     def cut(self, end_offset: int) -> None:
-        """Keep the records below `end_offset`, one at least, which are durable: another segment has what comes behind
-        them. Raises OSError; nothing has changed then."""
+        """Keep the records below `end_offset`, at least one and all durable, because another segment has the later
+        ones. Raises OSError without a change."""
+        self._open()
         count = end_offset - self.base_offset
         raw = self._files.pread(self._index_fd, ENTRY_BYTES, entry_position(count - 1))
         last = np.frombuffer(raw, dtype=ENTRY)[0]
@@ -267,19 +304,36 @@ class SegmentWriter:
         self.size_bytes = int(last["position"]) + int(last["length"])
         self._is_cut = True
 
+    def close_unsealed(self) -> None:
+        """Cut the files behind the last record, and make a checkpoint durable by which the next process continues this
+        segment. All records are durable.
+
+        Raises OSError: the segment takes no more appends, and can be sealed."""
+        if self._index_fd < 0:
+            return  # closed as it was
+        end = entry_position(self.count)
+        written_bytes = self._files.size(self._segment_fd)
+        self._files.truncate(self._segment_fd, self.size_bytes)  # of the same size it may have blocks ahead
+        if written_bytes != self.size_bytes:
+            self._files.fdatasync(self._segment_fd)
+        self._files.truncate(self._index_fd, end)
+        self._reserved = self._allocated = end
+        self._next_checkpoint(self.count, self.size_bytes, self.end_offset)
+        self._files.fdatasync(self._index_fd)
+
     def seal_files(self, now_us: int) -> Trailer:
         """Flush and seal a segment that takes no more appends and has at least one record.
 
-        When it returns the sealed segment is durable; on OSError it is as unsealed as before and can be tried
-        again."""
+        The sealed segment is durable on return. On OSError it is still unsealed, and the call can be repeated."""
+        self._open()
         self._ahead = _NEVER
-        # Drop what a failed append left behind the last record; but what was cut off may just be read.
+        # Remove what a failed append left after the last record; but after `cut`, a reader may be reading there.
         size_bytes = self._files.size(self._segment_fd) if self._is_cut else self.size_bytes
         self._files.truncate(self._segment_fd, size_bytes)
-        if self.synced_count < self.count:  # else only what counts for nothing is not durable
+        if self.synced_count < self.count:  # otherwise only bytes without effect are not durable
             self.flush(self.count)
         if self._is_cut:
-            # Behind its last entry are those that another segment has now. They stay whole until they are gone.
+            # After its last entry come those that another segment has now. They stay until the segment is put aside.
             return seal_index(
                 self._files,
                 self.header,
@@ -306,14 +360,14 @@ class SegmentWriter:
         self._segment_fd = self._index_fd = -1
 
     def remove_empty(self) -> None:
-        """Delete the pair of a segment that never got a record."""
+        """Delete the files of a segment that never got a record."""
         assert self.count == 0
         self.close()
         remove_unborn(self._files, self.index_path, self.segment_path)
 
     def _next_checkpoint(self, count: int, size_bytes: int, ceiling: int) -> None:
-        # A slot that has not been flushed yet is written again in its place, so one of the two is whole on
-        # the disk always.
+        # An unflushed slot is overwritten in place, so one of the two slots is always intact
+        # on the disk.
         step = 1 if self.checkpoint.sequence == self._durable_sequence else 2
         self._write_checkpoint(Checkpoint(self.checkpoint.sequence + step, count, size_bytes, ceiling))
 
@@ -330,11 +384,10 @@ class SegmentWriter:
         self._durable_ceiling = max(self._durable_ceiling, checkpoint.ceiling)
 
     def _reserve(self, count: int) -> None:
-        """Have zeroed space for `count` entries: grows by 64 KiB, then doubling, then by 1 MiB.
+        """Reserve zeroed space for `count` entries: by 64 KiB, then doubling, then by 1 MiB.
 
-        From the second step on the zeros are written, too. In blocks that are only reserved, each flush of entries
-        would have to note in the metadata of the file that they are written now; so one flush a step does
-        (docs/performance.md)."""
+        From the second step on the zeros are also written. In blocks that are only reserved, each flush of entries
+        would update the metadata of the file; so one flush a step does (docs/performance.md)."""
         needed = entry_position(count)
         if needed <= self._reserved:
             return
@@ -353,10 +406,10 @@ class SegmentWriter:
         self._allocated = end
 
     def _allocate_ahead(self, from_bytes: int) -> None:
-        """Give a segment that has grown large its next blocks, as many as it has and 64 MiB at most: a pwrite that
-        finds them takes two thirds of the time. Never more than a hint.
+        """Preallocate blocks of a segment that has grown large: as many as it has, 64 MiB at most. A pwrite to
+        allocated blocks takes two thirds of the time. Only an optimisation.
 
-        Best done when a flush begins. During one it would wait for that, and a write with it."""
+        Best called when a flush begins. During one it would wait for it, and a write with it."""
         step = min(from_bytes, _AHEAD_MOST_BYTES)
         try:
             if self._files.free_bytes(self._folder) >= _AHEAD_SHARE * step:

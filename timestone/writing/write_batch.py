@@ -1,12 +1,11 @@
-"""Records on their way into a log: columns without offsets.
+"""Write batch: records to append, as columns without offsets.
 
-A front collects everything that arrived in one turn of its loop into one Draft a log, so the engine sees
-batches regardless of the number of clients and topics. What belongs here: building the columns and checking
-limits. It knows no file."""
+A front collects everything that arrived in one turn of its loop into one WriteBatch a log, so the engine sees
+batches regardless of the number of clients and topics. Builds the columns and checks limits; knows no file."""
 
 import sys
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,46 +16,50 @@ from timestone.kernel.entries import NO_TOPIC
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.reading.stored_bytes import StoredBytes
 from timestone.reading.tail_cache import SingleRecord
-from timestone.record import FLAG_REMOVED
+from timestone.record import FLAG_REMOVED, as_bytes
 
 Numbers = npt.NDArray[np.unsignedinteger]
 Column = Sequence[int] | Numbers | int
+Data = bytes | bytearray | memoryview
+"""Of a payload or the value of a header. What is not bytes is copied."""
 _LARGE_BYTES = 512
-"""From this mean size on, handing the payloads to the kernel one by one is cheaper than copying them into one
-buffer, whose pages are mostly new to the process; below it the copy is (docs/performance.md)."""
+"""From this mean size on, passing the payloads to the kernel one by one is cheaper than copying them into one
+buffer, whose pages are mostly new to the process (docs/performance.md)."""
 _FEW = range(0, 65, 4)
-"""Columns of so many bytes, u32 each, are added up in Python: numpy takes longer to begin."""
+"""u32 columns of these sizes are summed in Python: numpy has a higher fixed cost."""
 _HUGE_BYTES = 64 * 1024
 _U32_MAX, _U16_MAX = 0xFFFF_FFFF, 0xFFFF
 _MOST = {np.uint32: _U32_MAX, np.uint16: _U16_MAX}  # np.iinfo takes longer than all else about a column
 
 
-class Draft:
-    """A batch of records to append. Immutable once built; holds bytes objects, never views of a receive
-    buffer.
+class WriteBatch:
+    """Batch of records to append. Immutable once built; holds bytes objects, never views of a receive buffer.
 
-    payloads: the stored bytes of each record: header block, then payload. Zero-length ones are legal.
-    topic_ids (u32), flags (u16), header_lengths (u16): one value for all, or one a record.
+    payloads: the stored bytes of each record: header block, then payload. May be empty. topic_ids (u32), flags (u16),
+    header_lengths (u16): one value for all, or one a record.
 
-    Raises ValueError or OverflowError when a column does not fit.
-    """
+    Raises ValueError or OverflowError for a column that does not fit."""
 
     __slots__ = ("count", "crcs", "flags", "header_lengths", "lengths", "size_bytes", "stored", "topic_ids")
 
     def __init__(
         self,
-        payloads: Sequence[bytes],
+        payloads: Sequence[Data],
         topic_ids: Column = NO_TOPIC,
         *,
         flags: Column = 0,
         header_lengths: Column = 0,
     ) -> None:
-        known = payloads if isinstance(payloads, list | tuple) else tuple(payloads)
-        pieces, lengths, size_bytes, crcs = loops.gathered(known, _LARGE_BYTES)
+        known: Any = payloads if isinstance(payloads, list | tuple) else tuple(payloads)
+        try:
+            pieces, lengths, size_bytes, crcs = loops.gathered(known, _LARGE_BYTES)
+        except TypeError:  # rare: checking each payload first would cost as much as gathering them
+            copied = [as_bytes(payload, "payload") for payload in known]
+            pieces, lengths, size_bytes, crcs = loops.gathered(copied, _LARGE_BYTES)
         self._fill(StoredBytes(pieces, size_bytes), lengths, topic_ids, flags, header_lengths, crcs)
 
     def __repr__(self) -> str:
-        return f"<Draft: {self.count} records, {self.size_bytes} bytes>"
+        return f"<WriteBatch: {self.count} record{'s' * (self.count != 1)}, {self.size_bytes} bytes>"
 
     @classmethod
     def from_columns(
@@ -68,32 +71,36 @@ class Draft:
         flags: Column = 0,
         header_lengths: Column = 0,
     ) -> Self:
-        """A draft of records whose stored bytes already lie back to back in `data`.
+        """Build a batch of records whose stored bytes are concatenated in `data`.
 
-        lengths: u32 each, which have to add up to the size of `data`."""
-        draft = cls.__new__(cls)
-        draft._fill(StoredBytes((data,), len(data)), lengths, topic_ids, flags, header_lengths)
+        lengths: u32 each, with the size of `data` as their sum."""
+        write_batch = cls.__new__(cls)
+        write_batch._fill(StoredBytes((data,), len(data)), lengths, topic_ids, flags, header_lengths)
         if len(lengths) in _FEW:
             total = sum(memoryview(lengths).cast("I"))
         else:
-            total = int(draft._sizes().sum(dtype=np.uint64))
+            total = int(write_batch._sizes().sum(dtype=np.uint64))
         if total != len(data):
             raise ValueError(f"{len(data)} bytes with lengths that add up to {total}")
-        return draft
+        return write_batch
 
     @classmethod
-    def single(cls, payload: bytes, topic_id: int, flags: int = 0) -> Self:
-        """A draft of one record without headers, in a third of the time."""
-        if not (0 <= topic_id <= _U32_MAX and 0 <= flags <= _U16_MAX):
-            raise OverflowError(f"topic id {topic_id} or flags {flags:#x} out of range")
+    def single(cls, payload: bytes, topic_id: int, flags: int = 0, header_length: int = 0) -> Self:
+        """Build a batch of one record, in a third of the time. header_length: of the header block at the front of
+        `payload`, at most its length."""
+        if not (0 <= topic_id <= _U32_MAX and 0 <= flags <= _U16_MAX and 0 <= header_length <= _U16_MAX):
+            raise OverflowError(
+                f"topic id {topic_id}, flags {flags:#x} or header block of {header_length} bytes out of range"
+            )
         if flags & FLAG_REMOVED:
             raise ValueError("a record cannot be appended as removed")
-        draft = cls.__new__(cls)
-        draft.count, draft.size_bytes = 1, (size_bytes := len(payload))
-        draft.stored = StoredBytes((payload,), size_bytes)
-        draft.lengths = size_bytes.to_bytes(4, sys.byteorder)
-        draft.topic_ids, draft.flags, draft.header_lengths, draft.crcs = topic_id, flags, 0, b""
-        return draft
+        write_batch = cls.__new__(cls)
+        write_batch.count, write_batch.size_bytes = 1, (size_bytes := len(payload))
+        write_batch.stored = StoredBytes((payload,), size_bytes)
+        write_batch.lengths = size_bytes.to_bytes(4, sys.byteorder)
+        write_batch.topic_ids, write_batch.flags = topic_id, flags
+        write_batch.header_lengths, write_batch.crcs = header_length, b""
+        return write_batch
 
     def _fill(
         self,
@@ -105,12 +112,12 @@ class Draft:
         crcs: bytes = b"",
     ) -> None:
         self.stored = stored
-        """The stored bytes of all records, in order."""
+        """Stored bytes of all records, in order."""
         self.size_bytes = stored.size_bytes
         self.lengths = lengths
-        """Stored bytes of each record, u32 each."""
+        """Size of each record in stored bytes, u32 each."""
         self.crcs = crcs
-        """Of the stored bytes of each record, u32 each, where they were worked out on the way; else nothing."""
+        """Checksum of the stored bytes of each record, u32 each, if already computed; otherwise empty."""
         self.count = count = len(lengths) // 4
         self.topic_ids = _column(topic_ids, count, np.uint32)
         self.flags = _column(flags, count, np.uint16)
@@ -124,26 +131,26 @@ class Draft:
             raise ValueError("a header block is longer than its record")
 
     def check(self, record_bytes: int, topic_count: int) -> None:
-        """Raise RecordTooLarge when a record is over the limit, ValueError when one has a topic id that its log, with
-        so many topics, has not given out: recovery would take it for a torn write. Nothing was written then."""
-        if (unknown := self._unknown_topic(topic_count)) is not None:
-            raise ValueError(
-                f"topic id {unknown} is none of this log's, which has {topic_count}: see Log.topic_id"
-            )
+        """Raise RecordTooLarge for a record over the limit, and ValueError for a topic id that the log has not
+        assigned, which recovery would take for a torn write. topic_count: number of topics of the log."""
+        ids = self.topic_ids
+        if not isinstance(ids, int) or topic_count <= ids != NO_TOPIC:  # one known topic is the usual case
+            self._check_topics(topic_count)
         if self.size_bytes > record_bytes and (longest := int(self._sizes().max())) > record_bytes:
             raise RecordTooLarge(longest, record_bytes)
 
-    def _unknown_topic(self, topic_count: int) -> int | None:
-        ids = self.topic_ids
-        if isinstance(ids, int):  # most drafts; numpy would take as long as a short write
-            return ids if ids >= topic_count and ids != NO_TOPIC else None
+    def _check_topics(self, topic_count: int) -> None:
+        ids = np.atleast_1d(self.topic_ids)
         if int(ids.max(initial=0)) < topic_count:
-            return None
+            return
         unknown = ids[(ids >= topic_count) & (ids != NO_TOPIC)]
-        return int(unknown[0]) if len(unknown) else None
+        if len(unknown):
+            raise ValueError(
+                f"invalid topic id: expected one of the {topic_count} of this log (Log.topic_id), got {unknown[0]}"
+            )
 
     def single_at(self, offset: int) -> SingleRecord | None:
-        """The record of a draft made by `single`, once it has an offset; None for any other draft."""
+        """Return the record of a batch made by `single`, now with an offset; None for any other batch."""
         topic_id, flags = self.topic_ids, self.flags
         if (
             self.count != 1
@@ -154,7 +161,7 @@ class Draft:
         return tuple.__new__(SingleRecord, (offset, topic_id, flags, 0, self.stored.pieces[0]))
 
     def entries(self, seal: EntrySeal, *, ordinal: int, position: int, timestamp_us: int) -> bytes:
-        """The index entries of this draft when its first record gets `ordinal` and lies at `position`."""
+        """Return the index entries of the batch. ordinal, position: of its first record."""
         return loops.fill_entries(
             self.stored.pieces,
             self.lengths,
@@ -169,19 +176,21 @@ class Draft:
         )
 
     @classmethod
-    def joined(cls, drafts: Sequence["Draft"]) -> "Draft":
-        """One draft with the records of several, in order."""
-        if len(drafts) == 1:
-            return drafts[0]
-        counts = [draft.count for draft in drafts]
+    def joined(cls, write_batches: Sequence["WriteBatch"]) -> "WriteBatch":
+        """Return one batch with the records of several, in order."""
+        if len(write_batches) == 1:
+            return write_batches[0]
+        counts = [write_batch.count for write_batch in write_batches]
         joined = cls.__new__(cls)
         joined._fill(
-            _together([draft.stored for draft in drafts]),
-            b"".join([draft.lengths for draft in drafts]),
-            _joined([draft.topic_ids for draft in drafts], counts),
-            _joined([draft.flags for draft in drafts], counts),
-            _joined([draft.header_lengths for draft in drafts], counts),
-            b"".join([draft.crcs for draft in drafts]) if all(draft.crcs for draft in drafts) else b"",
+            _together([write_batch.stored for write_batch in write_batches]),
+            b"".join([write_batch.lengths for write_batch in write_batches]),
+            _joined([write_batch.topic_ids for write_batch in write_batches], counts),
+            _joined([write_batch.flags for write_batch in write_batches], counts),
+            _joined([write_batch.header_lengths for write_batch in write_batches], counts),
+            b"".join([write_batch.crcs for write_batch in write_batches])
+            if all(write_batch.crcs for write_batch in write_batches)
+            else b"",
         )
         return joined
 
@@ -190,8 +199,8 @@ class Draft:
 
 
 def _together(parts: Sequence[StoredBytes]) -> StoredBytes:
-    """The bytes of several drafts. Joined unless the pieces are so large that this would cost more than it saves
-    the readers of the tail, who may be many."""
+    """Return the bytes of several batches, joined unless the pieces are so large that joining costs more than it
+    saves the readers of the tail."""
     pieces = tuple(piece for part in parts for piece in part.pieces)
     size_bytes = sum(part.size_bytes for part in parts)
     if size_bytes < _HUGE_BYTES * len(pieces):
@@ -200,7 +209,7 @@ def _together(parts: Sequence[StoredBytes]) -> StoredBytes:
 
 
 def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> int | Numbers:
-    """One value for all as it is, or an array of `count`. Raises ValueError or OverflowError for what does
+    """Return one value for all, or an array of `count`. Raises ValueError or OverflowError for a column that does
     not fit."""
     if isinstance(column, int):
         if not 0 <= column <= _MOST[kind]:
@@ -215,7 +224,7 @@ def _column(column: Column, count: int, kind: type[np.unsignedinteger]) -> int |
 
 
 def _joined(columns: Sequence[int | Numbers], counts: Sequence[int]) -> int | Numbers:
-    """The columns of several drafts as one; still one value for all where they agree."""
+    """Return the columns of several batches as one; one value for all if they agree."""
     first = columns[0]
     if isinstance(first, int) and all(isinstance(column, int) and column == first for column in columns):
         return first

@@ -1,4 +1,4 @@
-"""Flushes that nobody waits for: writing continues meanwhile, within a bound."""
+"""Flushes that no caller waits for: writing continues during them, within a bound."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ from timestone.commit.log_commit import LogCommit
 from timestone.config import Ack
 from timestone.disk.files import Files
 from timestone.kernel import loops
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 class HeldFiles(Files):
@@ -31,30 +31,30 @@ class HeldFiles(Files):
 
 
 def opened(directory: Path, files: Files) -> timestone.Store:
-    """A store that flushes what nobody waits for as soon as it is a thousand bytes."""
+    """Open a store that flushes in the background as soon as a thousand bytes are written."""
     return timestone.open(
         directory / "data", min_free_bytes=0, sync_interval_ms=10**9, sync_interval_bytes=1000, files=files
     )
 
 
-def test_writing_goes_on_during_a_flush_that_nobody_waits_for(quick_directory: Path) -> None:
+def test_writes_continue_during_a_flush_that_no_caller_waits_for(quick_directory: Path) -> None:
     files = HeldFiles()
     with opened(quick_directory, files) as store:
         log = store.log("a")
         log.append(b"x")
         files.free.clear()
-        log.submit(Draft([b"x" * 1000]), ack=Ack.WRITTEN)
+        log.submit(WriteBatch([b"x" * 1000]), ack=Ack.WRITTEN)
         assert files.waiting.wait(10)
-        assert log.submit(Draft([b"y"]), ack=Ack.WRITTEN).wait(10) == range(2, 3)
+        assert log.submit(WriteBatch([b"y"]), ack=Ack.WRITTEN).wait(10) == range(2, 3)
         # So much that another flush is wanted: also what comes behind that is written.
-        log.submit(Draft([b"y" * 1000]), ack=Ack.WRITTEN).wait(10)
-        assert log.submit(Draft([b"y"]), ack=Ack.WRITTEN).wait(10) == range(4, 5)
+        log.submit(WriteBatch([b"y" * 1000]), ack=Ack.WRITTEN).wait(10)
+        assert log.submit(WriteBatch([b"y"]), ack=Ack.WRITTEN).wait(10) == range(4, 5)
         assert log.synced_offset == 1
         files.free.set()
         wait_for(lambda: log.synced_offset == 5)
 
 
-def test_what_is_written_and_not_durable_is_bounded_by_waiting(
+def test_writes_wait_when_too_many_bytes_are_not_durable(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = HeldFiles()
@@ -62,7 +62,7 @@ def test_what_is_written_and_not_durable_is_bounded_by_waiting(
         log = store.log("a")
         log.append(b"x")
         files.free.clear()
-        log.submit(Draft([b"x" * 1000]), ack=Ack.WRITTEN).wait(10)
+        log.submit(WriteBatch([b"x" * 1000]), ack=Ack.WRITTEN).wait(10)
         assert files.waiting.wait(10)
         flushing, sync_queued = threading.Event(), log._commit.sync_queued
 
@@ -71,17 +71,17 @@ def test_what_is_written_and_not_durable_is_bounded_by_waiting(
             sync_queued()
 
         monkeypatch.setattr(log._commit, "sync_queued", sync_and_tell)
-        log.submit(Draft([b"x" * 2000]), ack=Ack.WRITTEN).wait(10)
+        log.submit(WriteBatch([b"x" * 2000]), ack=Ack.WRITTEN).wait(10)
         # Twice as much again is written: the committer now waits for the flush, and what comes stays in the queue.
         assert flushing.wait(TIMEOUT_S)
-        waiting = log.submit(Draft([b"x"]), ack=Ack.WRITTEN)
+        waiting = log.submit(WriteBatch([b"x"]), ack=Ack.WRITTEN)
         threading.Event().wait(0.02)
         assert not waiting.resolved
         files.free.set()
         assert waiting.wait(TIMEOUT_S) == range(3, 4)
 
 
-def test_what_comes_during_a_flush_is_flushed_after_the_interval(quick_directory: Path) -> None:
+def test_records_written_during_a_flush_are_flushed_after_the_interval(quick_directory: Path) -> None:
     files = HeldFiles()
     with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=5, files=files) as store:
         log = store.log("a")
@@ -95,7 +95,7 @@ def test_what_comes_during_a_flush_is_flushed_after_the_interval(quick_directory
         wait_for(lambda: log.synced_offset == 3)
 
 
-def test_a_mistake_of_ours_in_one_log_leaves_the_others_flushed(
+def test_background_flush_continues_for_other_logs_when_one_raises(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=1) as store:
@@ -118,7 +118,7 @@ def test_a_mistake_of_ours_in_one_log_leaves_the_others_flushed(
         wait_for(lambda: broken.synced_offset == 1)
 
 
-def test_log_that_falls_silent_leaves_no_memory_to_those_that_do_not_come(
+def test_log_releases_batch_memory_when_it_falls_silent(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dropped: list[int] = []
@@ -130,7 +130,7 @@ def test_log_that_falls_silent_leaves_no_memory_to_those_that_do_not_come(
     ) as store:
         log = store.log("a")
         log.append(b"x", ack=Ack.SYNCED)
-        files.free.clear()  # until who appends has released the batch
+        files.free.clear()  # until the appending thread has released the batch
         log.append_many([b"x" * 100] * 1000, ack=Ack.WRITTEN)
         files.free.set()
         wait_for(lambda: bool(dropped))

@@ -12,7 +12,7 @@ from timestone.log import Log
 
 
 def wait_until_sealed(log: Log, count: int) -> None:
-    wait_for(lambda: sum(segment.trailer is not None for segment in log.history.segments) >= count)
+    wait_for(lambda: sum(segment.trailer is not None for segment in log.segment_list.segments) >= count)
 
 
 def test_rolled_segments_are_sealed_in_the_background(quick_directory: Path) -> None:
@@ -23,10 +23,10 @@ def test_rolled_segments_are_sealed_in_the_background(quick_directory: Path) -> 
         for _ in range(7):
             log.append(b"x", ack="written")
         wait_until_sealed(log, 3)
-        assert log.history.segments[-1].trailer is None
+        assert log.segment_list.segments[-1].trailer is None
 
 
-def test_seal_that_failed_is_tried_again_with_the_next_roll(
+def test_failed_seal_is_repeated_at_the_next_roll(
     quick_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = FaultyFiles()
@@ -45,7 +45,7 @@ def test_seal_that_failed_is_tried_again_with_the_next_roll(
     assert "could not be sealed" in caplog.text
 
 
-def test_append_goes_on_while_the_files_of_a_sealed_segment_are_closed(quick_directory: Path) -> None:
+def test_appends_continue_while_files_of_a_sealed_segment_are_closed(quick_directory: Path) -> None:
     """Giving back the blocks of a large file takes 20 ms, and all appends waited."""
     cut, appended, closed_meanwhile = threading.Event(), threading.Event(), list[bool]()
 
@@ -79,7 +79,40 @@ def test_close_waits_for_the_seals(quick_directory: Path) -> None:
     log.append_many([b"x"] * 3, ack="written")
     for _ in range(20):
         log.append(b"x", ack="written")
+    log.roll()
     store.close()
-    assert all(segment.trailer for segment in log.history.segments)
+    assert all(segment.trailer for segment in log.segment_list.segments)
     with timestone.open(quick_directory / "data", min_free_bytes=0) as again:
         assert again.recoveries == ()
+
+
+def test_segments_are_sealed_once_when_several_threads_seal(
+    quick_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with timestone.open(
+        quick_directory / "data", min_free_bytes=0, log=LogConfig(segment_entries=1)
+    ) as store:
+        log = store.log("a")
+        failed: list[Exception] = []
+        appended = threading.Event()
+
+        def seal() -> None:
+            try:
+                while not appended.is_set():
+                    log.seal_rolled()
+            except Exception as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=seal) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(200):
+            log.append(b"x", ack="written")
+        appended.set()
+        for thread in threads:
+            thread.join()
+        log.seal_rolled()
+        assert failed == []
+        assert "could not be sealed" not in caplog.text
+        wait_until_sealed(log, 199)
+        assert [record.payload for record in log.reader()] == [b"x"] * 200

@@ -1,4 +1,4 @@
-"""The one thread that writes for those who do not wait: it outlives every mistake, and sleeps when there is nothing."""
+"""The thread that writes for callers that do not wait: it survives errors and sleeps when there is no work."""
 
 import threading
 from pathlib import Path
@@ -8,14 +8,14 @@ import pytest
 import timestone
 from tests.support.faulty_files import FaultyFiles
 from tests.support.waiting import wait_for
-from timestone.commit.commit_delay import SMALL_BYTES, FlushGroups
+from timestone.commit.commit_delay import SMALL_BYTES, CommitDelay
 from timestone.commit.log_commit import LogCommit
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.disk.files import Files
 from timestone.log import Log
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 def committer_of(store: Store) -> threading.Thread:
@@ -26,24 +26,24 @@ def wait_until_synced(log: Log, offset: int) -> None:
     wait_for(lambda: log.synced_offset >= offset)
 
 
-def test_written_records_are_synced_after_the_interval_without_anybody_asking(quick_directory: Path) -> None:
+def test_written_records_are_synced_after_the_interval_without_a_call(quick_directory: Path) -> None:
     with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=20) as store:
         log = store.log("a")
         log.append(b"x", ack="written")
         wait_until_synced(log, 1)
-        log.submit(Draft([b"x"]), ack=Ack.MEMORY)
+        log.submit(WriteBatch([b"x"]), ack=Ack.MEMORY)
         wait_until_synced(log, 2)
 
 
-def test_interval_that_is_longer_than_any_clock_runs_is_for_ever(quick_directory: Path) -> None:
+def test_interval_beyond_the_largest_time_means_never(quick_directory: Path) -> None:
     with timestone.open(quick_directory / "data", min_free_bytes=0, sync_interval_ms=10**18) as store:
         log = store.log("a")
         log.append(b"x", ack="written")
-        assert log.submit(Draft([b"x"]), ack=Ack.SYNCED).wait(float("inf")) == range(1, 2)
+        assert log.submit(WriteBatch([b"x"]), ack=Ack.SYNCED).wait(float("inf")) == range(1, 2)
         assert committer_of(store).is_alive()
 
 
-def test_written_records_are_synced_at_once_when_many_bytes_have_gathered(quick_directory: Path) -> None:
+def test_written_records_are_synced_at_once_when_many_bytes_wait(quick_directory: Path) -> None:
     with timestone.open(
         quick_directory / "data", min_free_bytes=0, sync_interval_ms=10**9, sync_interval_bytes=1000
     ) as store:
@@ -54,7 +54,7 @@ def test_written_records_are_synced_at_once_when_many_bytes_have_gathered(quick_
         wait_until_synced(log, 2)
 
 
-class Patient(FlushGroups):
+class Patient(CommitDelay):
     """Waits for as long as it takes, so that a test need not be quick."""
 
     @property
@@ -77,14 +77,14 @@ class CountedFlushes(Files):
         super().fdatasync_both(one, other)
 
 
-def test_flush_waits_for_half_of_those_who_write_in_turn(quick_directory: Path) -> None:
+def test_flush_waits_for_half_of_the_writers_that_take_turns(quick_directory: Path) -> None:
     files = CountedFlushes()
     with timestone.open(quick_directory / "data", min_free_bytes=0, files=files) as store:
         log = store.log("a")
         log._commit.delay = Patient()
 
         def submit() -> Submission:
-            return log.submit(Draft([bytes(SMALL_BYTES)]), ack=Ack.SYNCED)
+            return log.submit(WriteBatch([bytes(SMALL_BYTES)]), ack=Ack.SYNCED)
 
         first = submit()
         assert files.begun.wait(10)
@@ -99,7 +99,7 @@ def test_flush_waits_for_half_of_those_who_write_in_turn(quick_directory: Path) 
         assert files.count == 3
 
 
-def test_flush_that_waits_for_more_makes_way_for_another_log(quick_directory: Path) -> None:
+def test_delayed_flush_begins_at_once_when_another_log_needs_one(quick_directory: Path) -> None:
     files = CountedFlushes()
     files.let_through.set()
     with timestone.open(quick_directory / "data", min_free_bytes=0, files=files) as store:
@@ -107,15 +107,15 @@ def test_flush_that_waits_for_more_makes_way_for_another_log(quick_directory: Pa
         waiting._commit.delay = Patient()
         waiting._commit.delay.written(100 * SMALL_BYTES)
         waiting._commit.delay.answered(100 * SMALL_BYTES, 0)
-        alone = waiting.submit(Draft([b"x"]), ack=Ack.SYNCED)
-        assert other.submit(Draft([b"y"]), ack=Ack.SYNCED).wait(10) == range(1)
+        alone = waiting.submit(WriteBatch([b"x"]), ack=Ack.SYNCED)
+        assert other.submit(WriteBatch([b"y"]), ack=Ack.SYNCED).wait(10) == range(1)
         assert alone.wait(10) == range(1)
 
 
-def test_error_in_one_log_leaves_the_others_served(
+def test_committer_serves_other_logs_when_one_raises(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever escapes from a log, even our own mistake, must not end the thread that all logs wait for."""
+    """No exception from a log, even an unexpected one, may end the thread that all logs depend on."""
     with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
         broken, whole = store.log("broken"), store.log("whole")
         original = LogCommit.write_queued
@@ -127,16 +127,16 @@ def test_error_in_one_log_leaves_the_others_served(
 
         with monkeypatch.context() as patch:
             patch.setattr(LogCommit, "write_queued", write_queued)
-            broken.submit(Draft([b"x"]), ack=Ack.WRITTEN)
-            assert whole.submit(Draft([b"y"]), ack=Ack.SYNCED).wait(10) == range(1)
+            broken.submit(WriteBatch([b"x"]), ack=Ack.WRITTEN)
+            assert whole.submit(WriteBatch([b"y"]), ack=Ack.SYNCED).wait(10) == range(1)
         assert committer_of(store).is_alive()
         broken.sync()
 
 
-def test_it_ends_with_its_store(quick_directory: Path) -> None:
+def test_committer_thread_ends_when_the_store_is_closed(quick_directory: Path) -> None:
     store = timestone.open(quick_directory / "data", min_free_bytes=0)
     thread = committer_of(store)
-    submission = store.log("a").submit(Draft([b"x"]), ack=Ack.SYNCED)
+    submission = store.log("a").submit(WriteBatch([b"x"]), ack=Ack.SYNCED)
     store.close()
     assert not thread.is_alive()
     assert submission.wait(0) == range(1)

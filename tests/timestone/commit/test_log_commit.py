@@ -1,4 +1,4 @@
-"""Who waits for a write or a flush of one log; the log as a whole is tested in tests/timestone/test_log.py."""
+"""Waiting for writes and flushes of one log; tests/timestone/test_log.py tests the log as a whole."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from timestone.commit.log_commit import LogCommit
 from timestone.config import Ack
 from timestone.errors import StoreClosed
 from timestone.log import Log
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 @pytest.fixture
@@ -27,21 +27,25 @@ def commit(log: Log) -> LogCommit:
 
 
 def test_append_at_level_written_is_durable_after_sync(log: Log, commit: LogCommit) -> None:
-    assert commit.append(Draft([b"x"]), Ack.WRITTEN) == 1
+    assert commit.append(WriteBatch([b"x"]), Ack.WRITTEN) == 1
     assert log.synced_offset == 1
     commit.sync()
     assert log.synced_offset == 2
 
 
-def test_append_inline_is_refused_while_a_flush_runs(commit: LogCommit) -> None:
+def test_append_inline_is_refused_while_a_large_flush_runs(commit: LogCommit) -> None:
+    commit.append(WriteBatch([bytes(1 << 20)]), Ack.SYNCED)
     with commit.sync_lock:
-        assert commit.append_inline(Draft([b"x"])) is None
-    assert commit.append_inline(Draft([b"x"])) == 1
+        assert commit.append_inline(WriteBatch([b"x"])) is None
+    assert commit.append_inline(WriteBatch([b"x"])) == 2
+    commit.sync()
+    with commit.sync_lock:
+        assert commit.append_inline(WriteBatch([b"x"])) == 3, "a write does not wait for a small flush"
 
 
-def test_one_flush_answers_all_that_were_written_before_it(commit: LogCommit) -> None:
+def test_one_flush_resolves_all_submissions_written_before_it(commit: LogCommit) -> None:
     with commit.sync_lock:
-        waiting = [commit.submit(Draft([b"x"]), Ack.SYNCED, None) for _ in range(3)]
+        waiting = [commit.submit(WriteBatch([b"x"]), Ack.SYNCED, None) for _ in range(3)]
         commit.write_queued()
         assert commit.awaited and not any(one.resolved for one in waiting)
     commit.sync_to(4)
@@ -52,5 +56,5 @@ def test_submissions_fail_with_the_error_of_the_log_when_it_is_closed(log: Log, 
     closed = StoreClosed("log a-0 is closed")
     commit.close(closed)
     with pytest.raises(StoreClosed, match="log a-0 is closed"):
-        commit.submit(Draft([b"x"]), Ack.SYNCED, None)
+        commit.submit(WriteBatch([b"x"]), Ack.SYNCED, None)
     assert log.has_ended

@@ -4,11 +4,11 @@ import pytest
 
 from timestone.commit.submission import Submission
 from timestone.config import Ack
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 def test_wait_returns_the_offsets_once_it_is_resolved() -> None:
-    submission = Submission(Draft([b"a"]), Ack.WRITTEN, None)
+    submission = Submission(WriteBatch([b"a"]), Ack.WRITTEN, None)
     found: list[range] = []
     thread = threading.Thread(target=lambda: found.append(submission.wait(10)))
     thread.start()
@@ -20,22 +20,22 @@ def test_wait_returns_the_offsets_once_it_is_resolved() -> None:
 
 
 def test_wait_raises_the_error_of_the_append_each_time() -> None:
-    submission = Submission(Draft([b"a"]), Ack.SYNCED, None)
+    submission = Submission(WriteBatch([b"a"]), Ack.SYNCED, None)
     submission.resolve(OSError(28, "No space left on device"))
     for _ in range(2):
         with pytest.raises(OSError, match="No space left"):
             submission.wait(0)
 
 
-def test_wait_gives_up_after_its_time_and_says_for_what() -> None:
-    submission = Submission(Draft([b"a"]), Ack.SYNCED, None)
+def test_wait_raises_timeout_error_with_the_ack_level() -> None:
+    submission = Submission(WriteBatch([b"a"]), Ack.SYNCED, None)
     with pytest.raises(TimeoutError, match="synced"):
         submission.wait(0)
 
 
-def test_submission_says_what_has_become_of_it() -> None:
-    submission, failed = (Submission(Draft([b"a", b"b"]), Ack.SYNCED, None) for _ in range(2))
-    assert repr(submission) == "<Submission of 2 records at level synced: on its way>"
+def test_submission_repr_shows_its_state() -> None:
+    submission, failed = (Submission(WriteBatch([b"a", b"b"]), Ack.SYNCED, None) for _ in range(2))
+    assert repr(submission) == "<Submission of 2 records at level synced: pending>"
     submission.offsets = range(5, 7)
     submission.resolve()
     assert repr(submission) == "<Submission of 2 records at level synced: offsets [5, 7)>"
@@ -43,19 +43,19 @@ def test_submission_says_what_has_become_of_it() -> None:
     assert repr(failed).endswith(": failed: [Errno 28] No space left on device>")
 
 
-def test_first_resolution_counts() -> None:
+def test_submission_keeps_its_first_resolution() -> None:
     calls: list[Submission] = []
-    submission = Submission(Draft([b"a"]), Ack.MEMORY, calls.append)
+    submission = Submission(WriteBatch([b"a"]), Ack.MEMORY, calls.append)
     submission.resolve()
     submission.resolve(OSError("too late"))
     assert submission.error is None
     assert calls == [submission]
 
 
-def test_done_is_called_once_by_whichever_of_many_threads_is_first() -> None:
+def test_done_callback_runs_once_when_many_threads_resolve() -> None:
     for _ in range(50):
         calls: list[Submission] = []
-        submission = Submission(Draft([b"a"]), Ack.MEMORY, calls.append)
+        submission = Submission(WriteBatch([b"a"]), Ack.MEMORY, calls.append)
         threads = [threading.Thread(target=submission.resolve) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -64,9 +64,9 @@ def test_done_is_called_once_by_whichever_of_many_threads_is_first() -> None:
         assert len(calls) == 1
 
 
-def test_done_may_wait_on_the_submission_itself() -> None:
+def test_done_callback_may_wait_on_its_submission() -> None:
     found: list[range] = []
-    submission = Submission(Draft([b"a"]), Ack.WRITTEN, lambda one: found.append(one.wait(0)))
+    submission = Submission(WriteBatch([b"a"]), Ack.WRITTEN, lambda one: found.append(one.wait(0)))
     submission.offsets = range(3, 4)
     submission.resolve()
     assert found == [range(3, 4)]

@@ -1,4 +1,4 @@
-"""What is submitted faster than it is written has a bound."""
+"""Bounds of the queue of submissions that are not yet written."""
 
 import threading
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 import timestone
 from tests.support.faulty_files import FaultyFiles
-from timestone import Draft, QueueFull
+from timestone import QueueFull, WriteBatch
 from timestone.commit.submission import Submission
 from timestone.commit.submission_queue import SubmissionQueue
 from timestone.config import Ack
@@ -16,10 +16,10 @@ MIB = 1 << 20
 
 
 def submission(size: int) -> Submission:
-    return Submission(Draft([bytes(size)]), Ack.MEMORY, None)
+    return Submission(WriteBatch([bytes(size)]), Ack.MEMORY, None)
 
 
-def test_bound_counts_bytes_and_names_itself() -> None:
+def test_queue_counts_bytes_and_names_its_bound_when_full() -> None:
     queue = SubmissionQueue("a-0", 3 * MIB)
     queue.put(submission(MIB))
     queue.put(submission(MIB))
@@ -29,7 +29,7 @@ def test_bound_counts_bytes_and_names_itself() -> None:
     assert caught.value.limit_bytes == 3 * MIB
 
 
-def test_empty_drafts_have_a_bound_as_well() -> None:
+def test_queue_bounds_the_number_of_empty_batches() -> None:
     queue = SubmissionQueue("a-0", 10 * 1024)
     for _ in range(9):
         queue.put(submission(0))
@@ -37,7 +37,7 @@ def test_empty_drafts_have_a_bound_as_well() -> None:
         queue.put(submission(0))
 
 
-def test_one_that_is_larger_than_the_bound_is_taken_when_nothing_waits() -> None:
+def test_queue_accepts_a_batch_above_the_bound_when_empty() -> None:
     queue = SubmissionQueue("a-0", 10)
     queue.put(submission(MIB))
     with pytest.raises(QueueFull):
@@ -46,7 +46,7 @@ def test_one_that_is_larger_than_the_bound_is_taken_when_nothing_waits() -> None
     queue.put(submission(MIB))
 
 
-def test_group_counts_until_it_is_written_also_when_that_fails() -> None:
+def test_queue_counts_a_group_until_its_write_ends_or_fails() -> None:
     queue = SubmissionQueue("a-0", 100 * MIB)
     for _ in range(5):
         queue.put(submission(3 * MIB))
@@ -58,15 +58,15 @@ def test_group_counts_until_it_is_written_also_when_that_fails() -> None:
     assert queue.queued_bytes == 0
 
 
-def test_those_that_fail_are_told_and_count_no_more() -> None:
+def test_failed_submissions_are_resolved_and_no_longer_counted() -> None:
     queue = SubmissionQueue("a-0", 100 * MIB)
-    queue.put(waiting := Submission(Draft([b"x"]), Ack.WRITTEN, None))
+    queue.put(waiting := Submission(WriteBatch([b"x"]), Ack.WRITTEN, None))
     queue.fail(OSError("gone"))
     assert str(waiting.error) == "gone"
     assert queue.queued_bytes == 0
 
 
-def test_embedder_at_level_memory_is_refused_while_the_disk_stands_still_and_loses_nothing(
+def test_submit_at_level_memory_is_refused_and_loses_nothing_while_the_disk_stalls(
     tmp_path: Path,
 ) -> None:
     """At level memory the caller is answered at once, so nothing told it that the disk was behind."""
@@ -82,12 +82,12 @@ def test_embedder_at_level_memory_is_refused_while_the_disk_stands_still_and_los
         log = store.log("a")
         taken = 3
         for _ in range(taken):
-            log.submit(Draft([bytes(MIB)]), ack="memory")
+            log.submit(WriteBatch([bytes(MIB)]), ack="memory")
         with pytest.raises(QueueFull):
-            log.submit(Draft([bytes(MIB)]), ack="memory")
+            log.submit(WriteBatch([bytes(MIB)]), ack="memory")
         assert log.queued_bytes > 3 * MIB
         disk.set()
         log.sync()
         assert log.queued_bytes == 0
         assert log.end_offset == taken
-        assert log.submit(Draft([bytes(MIB)]), ack="written").wait(10).stop == taken + 1
+        assert log.submit(WriteBatch([bytes(MIB)]), ack="written").wait(10).stop == taken + 1

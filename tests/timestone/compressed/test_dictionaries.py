@@ -1,4 +1,4 @@
-"""A dictionary is durable before anything needs it, survives a flipped bit, and is never written over."""
+"""A dictionary is durable before its first use, survives a flipped bit, and is never overwritten."""
 
 import errno
 from pathlib import Path
@@ -21,7 +21,7 @@ CONTENT = bytes(range(256)) * 20
 LOG_ID = 77
 
 
-def test_dictionary_comes_back_under_its_number(tmp_path: Path) -> None:
+def test_dictionary_is_read_back_by_its_number(tmp_path: Path) -> None:
     files = Files()
     write_dictionary(files, tmp_path, LOG_ID, 1, CONTENT)
     write_dictionary(files, tmp_path, LOG_ID, 12, b"another")
@@ -45,21 +45,23 @@ def test_every_flipped_bit_costs_one_of_two_copies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 4096, 8000])
-def test_what_is_left_of_a_file_is_no_dictionary(tmp_path: Path, size: int) -> None:
+def test_dictionary_is_refused_when_its_file_is_truncated(tmp_path: Path, size: int) -> None:
     names.dictionary_path(tmp_path, 1).write_bytes(encode_dictionary(LOG_ID, 1, CONTENT)[:size])
     content, wrong = read_dictionary(Files(), tmp_path, LOG_ID, 1)
     assert content is None
     assert wrong == "both copies in 1.dictionary are damaged"
 
 
-def test_dictionary_of_another_log_or_number_is_not_believed(tmp_path: Path) -> None:
+def test_dictionary_is_refused_when_it_names_another_log_or_number(tmp_path: Path) -> None:
     half = encode_dictionary(LOG_ID, 1, CONTENT)
     assert decode_half(half, tmp_path, LOG_ID, 1) == CONTENT
     assert decode_half(half, tmp_path, LOG_ID + 1, 1) is None
     assert decode_half(half, tmp_path, LOG_ID, 2) is None
 
 
-def test_newer_version_is_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dictionary_of_a_newer_version_raises_unsupported_format(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("timestone.compressed.dictionaries.FORMAT_VERSION", 2)
     half = encode_dictionary(LOG_ID, 1, CONTENT)
     monkeypatch.undo()
@@ -67,7 +69,7 @@ def test_newer_version_is_its_own_error(tmp_path: Path, monkeypatch: pytest.Monk
         decode_half(half, tmp_path, LOG_ID, 1)
 
 
-def test_it_is_flushed_before_it_has_its_name_and_the_name_before_anything_uses_it(tmp_path: Path) -> None:
+def test_dictionary_is_flushed_before_it_is_renamed_and_used(tmp_path: Path) -> None:
     files = FaultyFiles()
     write_dictionary(files, tmp_path, LOG_ID, 1, CONTENT)
     assert [operation for operation, _ in files.calls] == [
@@ -80,7 +82,7 @@ def test_it_is_flushed_before_it_has_its_name_and_the_name_before_anything_uses_
 
 
 @pytest.mark.parametrize("operation", ["create", "pwrite", "fdatasync"])
-def test_refused_by_the_disk_it_leaves_nothing(tmp_path: Path, operation: str) -> None:
+def test_dictionary_leaves_no_file_when_the_disk_refuses_it(tmp_path: Path, operation: str) -> None:
     files = FaultyFiles()
     files.fail(operation, errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):

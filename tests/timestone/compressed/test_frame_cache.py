@@ -1,4 +1,4 @@
-"""Decoded frames are shared within a bound, and counted where memory is."""
+"""Decoded frames are shared within a bound, and count in the memory budget."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def test_least_recently_used_frames_make_room() -> None:
     assert frames.used_bytes == 300
 
 
-def test_what_is_in_memory_is_told_to_whoever_has_the_budget() -> None:
+def test_frame_cache_reports_its_bytes_to_the_memory_budget() -> None:
     held: list[int] = []
     frames = DecodedFrames(250, held.append)
     frames.put(1, 0, bytes(100))
@@ -38,7 +38,7 @@ def test_what_is_in_memory_is_told_to_whoever_has_the_budget() -> None:
     assert frames.get(1, 1) is None
 
 
-def test_decoder_of_a_dictionary_is_made_once_while_somebody_uses_it(tmp_path: Path) -> None:
+def test_decoder_of_a_dictionary_is_shared_while_in_use(tmp_path: Path) -> None:
     files, frames = Files(), DecodedFrames()
     content = train([b"sensor-%d is at %d degrees" % (n, n % 40) for n in range(3000)], 2048, 1)
     assert content is not None

@@ -1,4 +1,4 @@
-"""The compressed segment file as bytes: exact layouts, a table that is not believed, tags that do without it."""
+"""The compressed segment file as bytes: exact layouts, verification of the table, reading by tags without it."""
 
 import io
 import struct
@@ -47,12 +47,12 @@ def test_table_has_the_bytes_that_the_format_page_shows() -> None:
     assert len(encode_table(tags)) == table_bytes(2)
 
 
-def test_any_zstd_tool_decodes_the_file_to_what_it_was() -> None:
+def test_file_decodes_to_the_raw_segment_with_any_zstd_tool() -> None:
     reader = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(FILE), read_across_frames=True)
     assert reader.read() == RAW
 
 
-def test_no_flipped_bit_leaves_a_tag_that_holds() -> None:
+def test_tag_is_invalid_after_any_flipped_bit() -> None:
     encoded = TAG.encode()
     for bit in range(len(encoded) * 8):
         flipped = bytearray(encoded)
@@ -70,12 +70,12 @@ def test_no_flipped_bit_leaves_a_tag_that_holds() -> None:
         replace(TAG, number=2**31),
     ],
 )
-def test_tag_that_asks_for_too_much_is_not_believed(tag: FrameTag) -> None:
+def test_tag_is_refused_when_its_sizes_are_too_large(tag: FrameTag) -> None:
     assert FrameTag.decode(tag.encode()) is None
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_no_tag_and_no_table(data: bytes) -> None:
+def test_parsers_refuse_random_bytes_as_tag_and_table(data: bytes) -> None:
     assert FrameTag.decode(data) is None
     assert not is_framed(data)
     with pytest.raises(DamagedTable):
@@ -86,7 +86,7 @@ def table_of(file: bytes) -> bytes:
     return file[-table_bytes(len(TAGS)) :]
 
 
-def test_table_tells_where_each_frame_lies() -> None:
+def test_table_has_the_position_of_each_frame() -> None:
     table = decode_table(table_of(FILE), frame_bytes=FRAME_BYTES, raw_bytes=len(RAW), file_bytes=len(FILE))
     decoder = zstandard.ZstdDecompressor()
     for number, (position, size) in enumerate(zip(table.positions, table.sizes, strict=True)):
@@ -98,7 +98,7 @@ def test_table_tells_where_each_frame_lies() -> None:
     assert len(table.sizes) == frame_count(len(RAW), FRAME_BYTES) == len(TAGS)
 
 
-def test_table_that_contradicts_the_file_is_damage() -> None:
+def test_table_is_damaged_when_it_contradicts_the_file() -> None:
     raw_bytes, file_bytes = len(RAW), len(FILE)
     for change in ({"raw_bytes": raw_bytes - 1}, {"file_bytes": file_bytes + 1}, {"frame_bytes": 2048}):
         facts = {"frame_bytes": FRAME_BYTES, "raw_bytes": raw_bytes, "file_bytes": file_bytes, **change}
@@ -127,7 +127,7 @@ def test_frames_are_found_without_the_table() -> None:
     assert table.sizes.tolist() == told.sizes.tolist()
 
 
-def test_damaged_tag_costs_one_frame_and_the_walk_goes_on_behind_it() -> None:
+def test_damaged_tag_costs_one_frame_and_the_search_continues_behind_it() -> None:
     for number in (0, 3, len(TAGS) - 1):
         file = bytearray(FILE)
         file[sum(TAG_BYTES + tag.stored_bytes for tag in TAGS[:number]) + 20] ^= 1
@@ -136,7 +136,7 @@ def test_damaged_tag_costs_one_frame_and_the_walk_goes_on_behind_it() -> None:
         assert raw_bytes == len(RAW)
 
 
-def test_frames_of_another_segment_are_not_taken_for_ones_own() -> None:
+def test_frames_of_another_segment_are_rejected() -> None:
     table, tags = walk(reading(FILE), len(FILE), log_id=LOG_ID, base_offset=BASE + 1, raw_bytes=5000)
     assert tags == []
     assert table.raw_bytes == 5000

@@ -1,4 +1,4 @@
-"""Any range of a compressed file reads as if it were not compressed; damage stays where it is."""
+"""Any range of a compressed file reads as if it were not compressed; damage affects only its frame."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def test_any_range_is_the_same_as_of_the_raw_bytes(position: int, length: int) -
     assert WRONG == ""
 
 
-def test_a_record_costs_one_read_and_one_frame_and_its_neighbours_none() -> None:
+def test_reading_a_record_decodes_one_frame_and_its_neighbours_none() -> None:
     reads: list[tuple[int, int]] = []
 
     def read(position: int, length_bytes: int) -> bytes:
@@ -62,7 +62,7 @@ def frame_at(number: int) -> int:
 
 @pytest.mark.parametrize("number", [0, 4, len(TAGS) - 1])
 @pytest.mark.parametrize("within", [-2, TAG_BYTES + 6, TAG_BYTES + 30, 12])
-def test_damage_stays_in_its_frame_and_has_a_reason(number: int, within: int) -> None:
+def test_damage_affects_only_its_frame_and_has_a_reason(number: int, within: int) -> None:
     """Within the tag of a frame, its header, its middle and its end."""
     file = bytearray(FILE)
     file[frame_at(number) + within if within > 0 else frame_at(number + 1) + within] ^= 16
@@ -77,7 +77,7 @@ def test_damage_stays_in_its_frame_and_has_a_reason(number: int, within: int) ->
     assert bytes_.damage_in(start - 5, 5) == ""
 
 
-def test_frame_in_another_ones_place_is_told_although_it_decodes() -> None:
+def test_swapped_frame_is_reported_although_it_decodes() -> None:
     first, second = frame_at(1), frame_at(2)
     stored = FILE[first:second].ljust(frame_at(4) - frame_at(3), b"\0")[: frame_at(4) - frame_at(3)]
     bytes_, _ = opened(FILE[: frame_at(3)] + stored + FILE[frame_at(4) :])
@@ -85,7 +85,7 @@ def test_frame_in_another_ones_place_is_told_although_it_decodes() -> None:
     assert bytes_.damage == {3: "it belongs elsewhere"}
 
 
-def test_without_its_table_or_the_index_all_is_still_there() -> None:
+def test_all_bytes_are_read_without_table_and_index() -> None:
     damaged = bytearray(FILE)
     damaged[-20] ^= 1
     for file, layout in ((bytes(damaged), LAYOUT), (bytes(damaged), None), (FILE, None)):
@@ -95,13 +95,13 @@ def test_without_its_table_or_the_index_all_is_still_there() -> None:
     assert opened(FILE, None)[0].layout == LAYOUT, "the tags and the table tell what the index did"
 
 
-def test_file_that_was_cut_off_keeps_what_is_left() -> None:
+def test_truncated_file_serves_its_remaining_frames() -> None:
     bytes_, wrong = opened(FILE[: frame_at(7) + 10])
     assert wrong.startswith("the seek table: ")
     assert bytes_.read(0, len(RAW)) == RAW[: 7 * FRAME_BYTES].ljust(len(RAW), b"\0")
 
 
-def test_without_its_dictionary_nothing_decodes_and_that_is_said(tmp_path: Path) -> None:
+def test_reads_name_the_dictionary_when_it_is_missing(tmp_path: Path) -> None:
     bytes_, wrong = opened(layout=FrameLayout(FRAME_BYTES, 3, crc32c(TABLE)), folder=tmp_path)
     assert wrong == "3.dictionary is missing"
     assert not bytes_.is_decodable

@@ -1,4 +1,4 @@
-"""Frames stand alone, guard themselves and are never believed about their size; dictionaries are found again by id."""
+"""Frames are independent and verified, their sizes are checked before allocation, and dictionaries are found by id."""
 
 import random
 import threading
@@ -12,7 +12,7 @@ RAW = b"".join(b'{"device":%d,"value":%d}' % (n % 17, n * n) for n in range(4000
 SAMPLES = [b'{"device":"sensor-%d","temperature":%d.5,"state":"running"}' % (n, n % 30) for n in range(3000)]
 
 
-def test_frame_decodes_to_what_it_was_and_has_size_and_checksum_in_it() -> None:
+def test_frame_decodes_to_its_input_and_has_size_and_checksum() -> None:
     frame = FrameEncoder(3).encode(RAW)
     assert len(frame) < len(RAW) / 3
     assert FrameDecoder().decode(frame, len(RAW)) == RAW
@@ -21,21 +21,21 @@ def test_frame_decodes_to_what_it_was_and_has_size_and_checksum_in_it() -> None:
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0" * 40, b"not a frame at all", FrameEncoder(3).encode(RAW)[:-1]])
-def test_what_is_no_frame_is_damage(frame: bytes) -> None:
+def test_decode_raises_damage_when_the_bytes_are_not_a_frame(frame: bytes) -> None:
     with pytest.raises(DamagedFrame):
         FrameDecoder().decode(frame, len(RAW))
 
 
-def test_frame_of_another_size_is_refused_before_anything_is_allocated() -> None:
+def test_frame_of_another_size_is_refused_before_allocation() -> None:
     frame = bytearray(FrameEncoder(3).encode(RAW))
-    with pytest.raises(DamagedFrame, match=f"holds {len(RAW) + 1} bytes"):
+    with pytest.raises(DamagedFrame, match=f"does not state {len(RAW) + 1} bytes"):
         FrameDecoder().decode(frame, len(RAW) + 1)
-    frame[5:9] = b"\xff\xff\xff\x7f"  # its header says two gigabytes
+    frame[5:9] = b"\xff\xff\xff\x7f"  # its header claims two gigabytes
     with pytest.raises(DamagedFrame):
         FrameDecoder().decode(frame, len(RAW))
 
 
-def test_most_of_a_damaged_frame_comes_out_all_the_same() -> None:
+def test_decode_returns_most_of_a_damaged_frame() -> None:
     raw = random.Random(1).randbytes(200_000)
     frame = bytearray(FrameEncoder(1).encode(raw))
     frame[100_000] ^= 1
@@ -59,7 +59,7 @@ def test_dictionary_makes_small_frames_smaller_and_is_needed_to_read_them() -> N
         FrameDecoder().decode(frame, len(raw))
 
 
-def test_too_little_to_train_with_gives_no_dictionary() -> None:
+def test_train_returns_no_dictionary_when_samples_are_too_few() -> None:
     assert train([b"one", b"two"], 4096, 1) is None
 
 

@@ -1,4 +1,4 @@
-"""The catalogue: durable documents, errors in the words of the engine, and a reader that changes nothing."""
+"""The catalogue: durable documents, errors of the engine's types, and a reader that changes nothing."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "catalog.db"
 
 
-def test_documents_and_logs_are_there_for_the_next_process(path: Path) -> None:
+def test_documents_and_logs_are_kept_for_the_next_process(path: Path) -> None:
     catalog = Catalog(path)
     catalog.put_many("space", {"a": b"1", "b": b"\0\xff"})
     catalog.put_many("space", {"a": None, "c": b""})
@@ -37,7 +37,7 @@ def test_documents_and_logs_are_there_for_the_next_process(path: Path) -> None:
     again.close()
 
 
-def test_image_is_the_catalogue_as_of_now(path: Path, tmp_path: Path) -> None:
+def test_image_has_the_current_content_of_the_catalogue(path: Path, tmp_path: Path) -> None:
     owner, reader = Catalog(path), Catalog(path, read_only=True)
     owner.put_many("sessions", {"a": b"1", "b": b"2"})
     image = reader.image()
@@ -51,7 +51,7 @@ def test_image_is_the_catalogue_as_of_now(path: Path, tmp_path: Path) -> None:
     copy.close()
 
 
-def test_setting_that_this_version_does_not_know_is_left_out(path: Path) -> None:
+def test_unknown_setting_is_ignored(path: Path) -> None:
     catalog = Catalog(path)
     catalog.put_log("a", 0, LogConfig(), 0, 0)
     catalog.close()
@@ -66,11 +66,11 @@ def test_setting_that_this_version_does_not_know_is_left_out(path: Path) -> None
 
 
 DAMAGED_TEXT = [document.decode() for name, document in DAMAGED_JSON.items() if name != "no UTF-8"]
-"""SQLite refuses what is no text by itself."""
+"""SQLite itself refuses invalid text."""
 
 
 @pytest.mark.parametrize("settings", ['{"segment_bytes": "x"}', *DAMAGED_TEXT])
-def test_settings_that_no_log_can_have_are_told_with_the_file(path: Path, settings: str) -> None:
+def test_invalid_settings_are_reported_with_the_file(path: Path, settings: str) -> None:
     catalog = Catalog(path)
     catalog.put_log("a", 0, LogConfig(), 0, 0)
     catalog.close()
@@ -79,12 +79,12 @@ def test_settings_that_no_log_can_have_are_told_with_the_file(path: Path, settin
         connection.execute("UPDATE logs SET settings = ?, crc = ?", (settings, crc))
     connection.close()
     again = Catalog(path)
-    with pytest.raises(CorruptLog, match=f"{path}: the catalogue says nonsense"):
+    with pytest.raises(CorruptLog, match=f"{path}: the catalogue has an invalid row"):
         again.logs()
     again.close()
 
 
-def test_newer_version_is_its_own_error(path: Path) -> None:
+def test_catalogue_of_a_newer_version_raises_unsupported_format(path: Path) -> None:
     Catalog(path).close()
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
@@ -113,7 +113,7 @@ def earlier_version(path: Path) -> None:
     connection.close()
 
 
-def test_earlier_version_is_read_and_written_as_it_is_by_who_does_not_own_the_store(path: Path) -> None:
+def test_view_reads_and_writes_an_earlier_version_unchanged(path: Path) -> None:
     """A query commits beside a server of the earlier version, which must find its tables as it left them."""
     earlier_version(path)
     reader = Catalog(path, read_only=True)
@@ -149,7 +149,7 @@ def test_disk_without_room_for_checksums_leaves_an_earlier_version_usable(
 ) -> None:
     earlier_version(path)
     path.chmod(0o400)
-    if os.access(path, os.W_OK):  # root may write all the same: then a lock stands for what the disk refuses
+    if os.access(path, os.W_OK):  # root may write nevertheless: then a lock stands for a disk that refuses
         holder = sqlite3.connect(path, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
     owner = Catalog(path, upgrade=True)
@@ -174,8 +174,8 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("change", DAMAGE.values(), ids=DAMAGE)
-def test_row_that_does_not_hold_is_told_by_file_table_and_key(path: Path, change: str) -> None:
-    """A flipped bit in a committed offset was read as another offset, and nobody knew."""
+def test_damaged_row_is_reported_with_file_table_and_key(path: Path, change: str) -> None:
+    """A flipped bit in a committed offset was read as another offset, without any error."""
     catalog = Catalog(path)
     catalog.put_many("space", {"a": b"1", "b": b"2"})
     catalog.close()
@@ -194,7 +194,7 @@ def test_row_that_does_not_hold_is_told_by_file_table_and_key(path: Path, change
 
 
 @pytest.mark.parametrize("change", ["next_offset = 18", "epoch = 3", "name = 'c'", "settings = '{}'"])
-def test_log_that_does_not_hold_is_told_by_its_name(path: Path, change: str) -> None:
+def test_damaged_row_of_a_log_is_reported_by_name(path: Path, change: str) -> None:
     catalog = Catalog(path)
     catalog.put_log("b", 3, LogConfig(), 17, 2)
     catalog.close()
@@ -205,14 +205,14 @@ def test_log_that_does_not_hold_is_told_by_its_name(path: Path, change: str) -> 
     again.close()
 
 
-def test_file_that_is_no_database_is_corrupt(path: Path) -> None:
+def test_file_is_corrupt_when_it_is_not_a_database(path: Path) -> None:
     path.write_bytes(b"not a database" * 100)
     with pytest.raises(CorruptLog, match="the catalogue cannot be read"):
         Catalog(path)
 
 
 @pytest.mark.parametrize("content", [b"no database" * 999, None])
-def test_catalogue_that_cannot_be_used_is_not_kept_open(path: Path, content: bytes | None) -> None:
+def test_catalogue_is_closed_when_it_cannot_be_used(path: Path, content: bytes | None) -> None:
     Catalog(path).close()
     if content is not None:
         path.write_bytes(content)
@@ -226,7 +226,7 @@ def test_catalogue_that_cannot_be_used_is_not_kept_open(path: Path, content: byt
     del caught
 
 
-def test_file_that_cannot_be_opened_is_told_with_the_reason(path: Path) -> None:
+def test_open_reports_the_reason_when_the_file_cannot_be_opened(path: Path) -> None:
     path.symlink_to(path)
     for read_only in (True, False):
         with pytest.raises(OSError, match=f"Too many levels of symbolic links: '{path}'"):
@@ -261,7 +261,7 @@ def test_catalogue_damaged_while_open_is_corrupt(path: Path) -> None:
     catalog.close()
 
 
-def test_closed_catalogue_says_so(path: Path) -> None:
+def test_closed_catalogue_raises_that_it_is_closed(path: Path) -> None:
     catalog = Catalog(path)
     catalog.close()
     with pytest.raises(StoreClosed):
@@ -282,7 +282,7 @@ def interrupted_commit(path: Path) -> None:
     os.waitpid(pid, 0)
 
 
-def test_reader_of_a_crashed_store_sees_what_was_committed_and_changes_nothing(path: Path) -> None:
+def test_view_of_a_crashed_store_reads_committed_rows_and_changes_nothing(path: Path) -> None:
     """Opening a database with a journal rolls it back: in the file itself, which is not the reader's to write."""
     catalog = Catalog(path)
     content = {str(number): b"%d" % number * 500 for number in range(200)}

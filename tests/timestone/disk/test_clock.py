@@ -13,9 +13,7 @@ def test_now_is_in_microseconds_since_1970() -> None:
 
 
 @pytest.mark.parametrize("wrong_ns", [0, -(10**18)])
-def test_clock_that_was_never_set_gives_no_timestamp_that_means_no_entry(
-    monkeypatch: pytest.MonkeyPatch, wrong_ns: int
-) -> None:
+def test_timestamp_is_never_0_when_the_clock_is_unset(monkeypatch: pytest.MonkeyPatch, wrong_ns: int) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: wrong_ns)
     assert Clock().now_us() >= 1
 
@@ -28,7 +26,7 @@ def test_boot_id_stays_the_same_until_the_next_boot() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "not hex at all\n"], ids=["missing", "empty", "strange"])
-def test_boot_id_that_is_not_told_is_zeros(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
+def test_boot_id_is_zeros_when_the_system_has_none(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
     def read_text(path: Path, *arguments: object, **options: object) -> str:
         if text is None:
             raise FileNotFoundError(str(path))

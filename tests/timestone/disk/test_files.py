@@ -1,4 +1,4 @@
-"""`Files` and its twins keep one contract: what the engine may rely on, whoever stands behind the door."""
+"""The contract of `Files`, which its twins keep as well."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ def path(quick_directory: Path) -> Path:
     return quick_directory / "file"
 
 
-def test_what_is_written_can_be_read_anywhere_in_the_file(files: Files, path: Path) -> None:
+def test_written_bytes_can_be_read_at_any_position(files: Files, path: Path) -> None:
     fd = files.create(path)
     files.write_all(fd, b"hello", 0)
     files.write_all(fd, memoryview(b"world"), 10)
@@ -44,7 +44,7 @@ def test_what_is_written_can_be_read_anywhere_in_the_file(files: Files, path: Pa
     assert files.read_file(path) == path.read_bytes()
 
 
-def test_what_the_system_reads_in_pieces_is_read_to_the_end(path: Path) -> None:
+def test_read_continues_after_short_reads(path: Path) -> None:
     class ShortFiles(Files):
         def pread(self, fd: int, length_bytes: int, position: int) -> bytes:
             return super().pread(fd, min(length_bytes, 3), position)
@@ -90,7 +90,7 @@ def test_a_file_opened_for_reading_cannot_be_written(files: Files, path: Path) -
     files.close(fd)
 
 
-def test_pieces_that_cannot_be_written_are_an_error_that_names_the_file(files: Files, path: Path) -> None:
+def test_writing_pieces_raises_an_error_with_the_file_when_it_fails(files: Files, path: Path) -> None:
     path.write_bytes(b"x")
     fd = files.open(path)
     with pytest.raises(OSError) as caught:
@@ -106,7 +106,7 @@ def test_descriptors_are_not_inherited_by_child_programs(files: Files, path: Pat
         files.close(fd)
 
 
-def test_reserve_grows_the_file_with_zeros_and_keeps_what_is_there(files: Files, path: Path) -> None:
+def test_reserve_grows_the_file_with_zeros_and_keeps_its_content(files: Files, path: Path) -> None:
     fd = files.create(path)
     files.write_all(fd, b"data", 0)
     files.reserve(fd, 0, 8192)
@@ -120,7 +120,7 @@ def blocks_bytes(fd: int) -> int:
     return os.fstat(fd).st_blocks * 512
 
 
-def test_blocks_allocated_ahead_leave_the_size_and_go_with_truncate(files: Files, path: Path) -> None:
+def test_allocating_blocks_keeps_the_size_and_truncate_frees_them(files: Files, path: Path) -> None:
     fd = files.create(path)
     files.write_all(fd, b"data", 0)
     try:
@@ -137,7 +137,7 @@ def test_blocks_allocated_ahead_leave_the_size_and_go_with_truncate(files: Files
     files.close(fd)
 
 
-def test_blocks_that_cannot_be_allocated_are_an_error_that_names_the_file(files: Files, path: Path) -> None:
+def test_allocating_blocks_raises_an_error_with_the_file_when_it_fails(files: Files, path: Path) -> None:
     path.write_bytes(b"x")
     fd = files.open(path)
     with pytest.raises(OSError) as caught:
@@ -146,7 +146,7 @@ def test_blocks_that_cannot_be_allocated_are_an_error_that_names_the_file(files:
     files.close(fd)
 
 
-def test_truncate_cuts(files: Files, path: Path) -> None:
+def test_truncate_shortens_the_file(files: Files, path: Path) -> None:
     fd = files.create(path)
     files.write_all(fd, b"0123456789", 0)
     files.truncate(fd, 4)
@@ -169,7 +169,7 @@ def test_rename_replaces_and_unlink_removes(files: Files, quick_directory: Path)
     assert files.names(quick_directory) == []
 
 
-def test_a_removed_file_stays_readable_for_who_has_it_open(files: Files, path: Path) -> None:
+def test_removed_file_stays_readable_through_an_open_descriptor(files: Files, path: Path) -> None:
     fd = files.create(path)
     files.write_all(fd, b"still here", 0)
     files.unlink(path)
@@ -193,7 +193,7 @@ def test_two_files_are_flushed_together(files: Files, path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["one", "other"])
-def test_flush_of_two_files_that_fails_for_either_is_an_error_once_both_are_done(
+def test_flush_of_two_files_raises_after_both_ended_when_one_fails(
     quick_directory: Path, failing: str
 ) -> None:
     done: list[int] = []
@@ -271,7 +271,7 @@ def test_a_lock_is_held_by_one_descriptor_and_freed_by_its_close(files: Files, p
     files.close(second)
 
 
-def test_free_bytes_is_what_the_file_system_says(files: Files, quick_directory: Path) -> None:
+def test_free_bytes_is_the_free_space_of_the_file_system(files: Files, quick_directory: Path) -> None:
     assert files.free_bytes(quick_directory) > 0
 
 
@@ -286,7 +286,7 @@ class _ShortWrites(Files):
         return super().pwrite(fd, memoryview(data)[:3], position) if self.limit >= 0 else 0
 
 
-def test_write_all_goes_on_after_short_writes(path: Path) -> None:
+def test_write_all_continues_after_short_writes(path: Path) -> None:
     files = _ShortWrites(100)
     fd = files.create(path)
     files.write_all(fd, b"0123456789", 2)
@@ -294,7 +294,7 @@ def test_write_all_goes_on_after_short_writes(path: Path) -> None:
     assert path.read_bytes() == b"\0\0" + b"0123456789"
 
 
-def test_pieces_go_on_after_short_writes(path: Path) -> None:
+def test_writing_pieces_continues_after_short_writes(path: Path) -> None:
     files = FaultyFiles()
     fd = files.create(path)
     for cut in range(1, 7):
@@ -305,7 +305,7 @@ def test_pieces_go_on_after_short_writes(path: Path) -> None:
     files.close(fd)
 
 
-def test_write_all_ends_with_an_error_when_nothing_is_written_any_more(path: Path) -> None:
+def test_write_all_raises_when_a_write_makes_no_progress(path: Path) -> None:
     files = _ShortWrites(2)
     fd = files.create(path)
     with pytest.raises(OSError, match="wrote nothing"):
@@ -322,7 +322,8 @@ def test_write_all_of_nothing_writes_nothing(path: Path) -> None:
 
 
 def test_error_of_a_descriptor_names_its_file(path: Path) -> None:
-    """The kernel does not say which file it was: "[Errno 5] Input/output error" helped nobody who had a thousand."""
+    """The kernel's error does not name the file: "[Errno 5] Input/output error" is of no use in a process with a
+    thousand files."""
     files = Files()
     path.touch()
     fd = files.open(path)
@@ -353,7 +354,7 @@ def test_new_file_has_its_content_and_is_flushed(files: Files, path: Path) -> No
 @pytest.mark.parametrize(
     ("start", "end", "copied"), [(0, None, b"0123456789"), (3, 7, b"3456"), (8, 99, b"89"), (10, None, b"")]
 )
-def test_copy_has_a_part_of_a_file(
+def test_copy_has_the_requested_part_of_a_file(
     files: Files, path: Path, start: int, end: int | None, copied: bytes
 ) -> None:
     path.write_bytes(b"0123456789")
@@ -363,7 +364,7 @@ def test_copy_has_a_part_of_a_file(
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "fdatasync"])
-def test_new_file_that_cannot_be_written_is_not_there(path: Path, operation: str) -> None:
+def test_new_file_is_removed_when_it_cannot_be_written(path: Path, operation: str) -> None:
     files = FaultyFiles()
     files.fail(operation, errno.ENOSPC)
     with pytest.raises(OSError, match="No space"):
@@ -373,10 +374,10 @@ def test_new_file_that_cannot_be_written_is_not_there(path: Path, operation: str
     files.fail("unlink", errno.EROFS)
     with pytest.raises(OSError, match="No space"):
         files.write_file(path, b"content")
-    assert path.exists(), "what was wrong first is told"
+    assert path.exists(), "the first error is reported"
 
 
-def test_directories_are_made_from_the_top_and_each_is_durable_before_the_next(quick_directory: Path) -> None:
+def test_directories_are_made_from_the_top_each_durable_before_the_next(quick_directory: Path) -> None:
     files = FaultyFiles()
     path = quick_directory / "a" / "b" / "c"
     files.make_directories(path)
@@ -391,8 +392,9 @@ def test_directories_are_made_from_the_top_and_each_is_durable_before_the_next(q
     ]
 
 
-def test_directory_that_somebody_else_has_made_is_made_durable_as_well(quick_directory: Path) -> None:
-    """He may be killed before he comes to that, and what others have been told is in it gone with the power."""
+def test_existing_directory_is_made_durable_as_well(quick_directory: Path) -> None:
+    """The process that created it may be killed before it syncs it, and a power loss would then take acknowledged
+    records with it."""
     files = FaultyFiles()
     path = quick_directory / "a" / "b"
     path.parent.mkdir()
@@ -402,7 +404,7 @@ def test_directory_that_somebody_else_has_made_is_made_durable_as_well(quick_dir
     assert files.calls == [there, there, ("make_directory", str(path)), ("sync_directory", str(path.parent))]
 
 
-def test_directory_that_is_there_may_be_in_one_that_nobody_can_make_durable(quick_directory: Path) -> None:
+def test_existing_directory_is_accepted_when_its_parent_cannot_be_synced(quick_directory: Path) -> None:
     files = FaultyFiles()
     files.fail("sync_directory", errno.EINVAL)
     files.make_directories(quick_directory)

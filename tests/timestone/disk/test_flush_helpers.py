@@ -14,7 +14,7 @@ def test_a_file_is_flushed_in_another_thread() -> None:
     assert thread != threading.get_ident()
 
 
-def test_what_it_raises_is_the_outcome() -> None:
+def test_flush_error_is_raised_in_the_caller() -> None:
     def fail(fd: int) -> None:
         raise OSError(5, "no", f"file {fd}")
 
@@ -23,7 +23,7 @@ def test_what_it_raises_is_the_outcome() -> None:
         raise outcome.get(timeout=20) or AssertionError
 
 
-def test_several_at_once_do_not_wait_for_each_other_and_threads_are_used_again() -> None:
+def test_concurrent_flushes_run_in_parallel_and_threads_are_reused() -> None:
     helpers = FlushHelpers()
     together = threading.Barrier(3, timeout=20)
     before = threading.active_count()
@@ -37,8 +37,8 @@ def test_several_at_once_do_not_wait_for_each_other_and_threads_are_used_again()
     assert threading.active_count() - before <= 8
 
 
-def test_there_are_eight_threads_however_many_callers_begin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who began while another was just starting a thread started one more."""
+def test_helper_threads_never_exceed_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller that began while another was starting a thread started one more."""
     helpers = FlushHelpers()
     started: list[str] = []
 

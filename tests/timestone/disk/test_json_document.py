@@ -1,4 +1,4 @@
-"""What is read back as JSON is an object of real numbers, or an error of one kind."""
+"""JSON documents are decoded to objects of valid numbers, or raise one kind of error."""
 
 import json
 
@@ -9,12 +9,12 @@ from timestone.disk.json_document import INT64_MAX, integer, integers, json_obje
 
 
 @pytest.mark.parametrize("document", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
-def test_what_is_no_sound_object_is_a_value_error_of_one_short_line(document: bytes) -> None:
+def test_decode_raises_a_short_value_error_when_the_object_is_not_valid(document: bytes) -> None:
     with pytest.raises(ValueError, match=r"^.{1,200}$"):
         json_object(document)
 
 
-def test_an_object_comes_back_as_it_was() -> None:
+def test_object_is_decoded_to_its_input() -> None:
     value = {"a": [1, -1, (1 << 64) - 1, 1.5, None, True, "é"], "b": {"c": {}}}
     assert json_object(json.dumps(value).encode()) == value
 
@@ -30,7 +30,7 @@ def test_an_object_comes_back_as_it_was() -> None:
         (INT64_MAX + 1, ValueError),
     ],
 )
-def test_an_integer_is_one_within_its_bounds(value: object, error: type[Exception]) -> None:
+def test_integer_is_refused_outside_its_bounds(value: object, error: type[Exception]) -> None:
     assert integer(7) == 7 and integer(-1, -1) == -1
     with pytest.raises(error):
         integer(value)
@@ -38,7 +38,7 @@ def test_an_integer_is_one_within_its_bounds(value: object, error: type[Exceptio
         integers([3, value])
 
 
-def test_integers_are_a_list() -> None:
+def test_integers_accepts_only_a_list() -> None:
     assert integers([]) == []
-    with pytest.raises(TypeError, match="no list"):
+    with pytest.raises(TypeError, match="expected a list"):
         integers("12")

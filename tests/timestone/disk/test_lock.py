@@ -41,7 +41,7 @@ def test_owner_is_written_into_the_file(path: Path) -> None:
     lock.release()
 
 
-def test_second_owner_is_refused_and_told_who_the_first_is(path: Path) -> None:
+def test_second_owner_is_refused_with_the_first_one_named(path: Path) -> None:
     lock = StoreLock(Files(), path, BOOT_ID)
     with pytest.raises(StoreLocked) as caught:
         StoreLock(Files(), path, BOOT_ID)
@@ -55,7 +55,21 @@ def test_second_owner_is_refused_and_told_who_the_first_is(path: Path) -> None:
     StoreLock(Files(), path, BOOT_ID).release()
 
 
-def test_dead_owner_holds_nothing(path: Path) -> None:
+def test_owner_in_another_container_is_not_taken_for_this_process(path: Path) -> None:
+    """Each container has a process 1, and with the network of the host also its name."""
+    lock = StoreLock(Files(), path, BOOT_ID)
+
+    def run(pipe: int) -> None:
+        path.write_text(json.dumps({"pid": os.getpid(), "host": platform.node(), "boot_id": ""}))
+        with pytest.raises(StoreLocked) as caught:
+            StoreLock(Files(), path, BOOT_ID)
+        os.write(pipe, str(caught.value).encode())
+
+    assert in_child(run)[1].endswith(f"on {platform.node()}".encode())
+    lock.release()
+
+
+def test_lock_of_a_dead_owner_is_free(path: Path) -> None:
     def run(pipe: int) -> None:
         StoreLock(Files(), path, BOOT_ID)
         os._exit(3)
@@ -70,7 +84,7 @@ def test_dead_owner_holds_nothing(path: Path) -> None:
     "content",
     [b"", b"junk", b"[]", b"{}", b'{"pid": "x", "host": 1}', b'{"pid": 1e999, "host": ""}', b"\xff\xfe"],
 )
-def test_file_that_tells_nothing_is_no_error(path: Path, content: bytes) -> None:
+def test_owner_is_unknown_when_the_file_is_not_readable(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     assert read_owner(Files(), path) == (None, None)
     fd = os.open(path, os.O_RDWR)
@@ -80,7 +94,7 @@ def test_file_that_tells_nothing_is_no_error(path: Path, content: bytes) -> None
     os.close(fd)
 
 
-def test_missing_file_tells_nothing(path: Path) -> None:
+def test_owner_is_unknown_when_the_file_is_missing(path: Path) -> None:
     assert read_owner(Files(), path) == (None, None)
     assert not is_owned(Files(), path)
 
@@ -97,13 +111,13 @@ def test_owner_that_belongs_to_another_user_is_alive(path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("pid", ["1e999", "9" * 40])
-def test_number_that_no_process_has_is_nobodys(path: Path, pid: str) -> None:
+def test_pid_without_a_process_is_not_alive(path: Path, pid: str) -> None:
     path.write_text(f'{{"pid": {pid}, "boot_id": "{Clock().boot_id().hex()}"}}')
     assert owner_elsewhere(Files(), path) is None
 
 
-def test_lock_that_could_not_be_written_is_given_back(path: Path) -> None:
-    """Held by a descriptor that nobody knows, it would keep the store closed until the process ends."""
+def test_lock_is_released_when_its_file_cannot_be_written(path: Path) -> None:
+    """Held by a leaked descriptor, it would keep the store closed until the process ends."""
     files = FaultyFiles()
     files.fail("pwrite", 28)
     with pytest.raises(OSError, match="No space"):
@@ -127,7 +141,7 @@ def test_release_frees_the_store_though_a_child_just_forked_has_the_descriptor(p
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_child_that_gives_its_copy_up_leaves_the_lock_to_its_parent(path: Path) -> None:
+def test_lock_stays_with_the_parent_when_a_child_closes_its_copy(path: Path) -> None:
     lock = StoreLock(Files(), path, BOOT_ID)
 
     def run(pipe: int) -> None:
@@ -139,7 +153,7 @@ def test_child_that_gives_its_copy_up_leaves_the_lock_to_its_parent(path: Path) 
     lock.release()
 
 
-def test_probe_that_holds_the_lock_for_a_moment_keeps_nobody_out(path: Path) -> None:
+def test_lock_is_taken_when_a_probe_holds_it_briefly(path: Path) -> None:
     files = ProbedFiles()
     StoreLock(files, path, BOOT_ID).release()
     assert files.refused == 0, "it was refused, and asked again"
@@ -157,7 +171,7 @@ def test_release_closes_only_its_own_descriptor(path: Path) -> None:
 
 
 @pytest.mark.parametrize("document", [b'{"pid": 1e300}', *DAMAGED_JSON.values()])
-def test_a_file_that_names_no_owner_makes_nobody_one(path: Path, document: bytes) -> None:
+def test_file_without_an_owner_gives_no_owner(path: Path, document: bytes) -> None:
     path.write_bytes(document)
     assert read_owner(Files(), path) == (None, None)
     assert owner_elsewhere(Files(), path) is None

@@ -1,10 +1,10 @@
 import threading
 
-from timestone.disk.signal_safe_event import Flag
+from timestone.disk.signal_safe_event import SignalSafeEvent
 
 
-def test_who_waits_goes_on_when_it_is_set_and_so_does_everybody_after() -> None:
-    flag = Flag()
+def test_all_waiters_continue_when_the_event_is_set() -> None:
+    flag = SignalSafeEvent()
     waited: list[bool] = []
     threads = [threading.Thread(target=lambda: waited.append(flag.wait(20))) for _ in range(3)]
     for thread in threads:
@@ -17,13 +17,13 @@ def test_who_waits_goes_on_when_it_is_set_and_so_does_everybody_after() -> None:
     assert flag.is_set
 
 
-def test_time_runs_out() -> None:
-    assert not Flag().wait(0.001)
-    assert not Flag().wait(-1)
+def test_wait_returns_false_after_its_timeout() -> None:
+    assert not SignalSafeEvent().wait(0.001)
+    assert not SignalSafeEvent().wait(-1)
 
 
-def test_setting_and_clearing_twice_is_fine() -> None:
-    flag = Flag()
+def test_set_and_clear_may_be_called_twice() -> None:
+    flag = SignalSafeEvent()
     flag.set()
     flag.set()
     assert flag.wait()

@@ -1,4 +1,4 @@
-"""Time counts as far as it has provably passed, regardless of the wall clock shows."""
+"""The clock counts time that has provably passed, independent of the wall clock."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_time_stands_still_between_two_boots(boot_id: bytes) -> None:
     assert later.now_us() == 2 * HOUR_US
 
 
-def test_uptime_that_went_back_is_that_of_another_boot() -> None:
+def test_lower_uptime_counts_as_another_boot() -> None:
     clock = StepClock()
     clock.advance(DAY_MS)
     state = SteadyClock(clock, None).state()
@@ -68,7 +68,7 @@ def test_uptime_that_went_back_is_that_of_another_boot() -> None:
     assert SteadyClock(clock, state).now_us() == 0
 
 
-def test_clock_that_was_set_back_is_unexplained_below_zero() -> None:
+def test_unexplained_time_is_negative_when_the_clock_is_set_back() -> None:
     clock = StepClock()
     state = SteadyClock(clock, None).state()
     clock.step(-DAY_MS)

@@ -1,4 +1,4 @@
-"""Renamed, then unlinked: one `.deleted` file proves everything up to it deleted, whatever a crash has left."""
+"""Deletion by renaming and unlinking: one `.deleted` file proves everything up to it deleted, after any crash."""
 
 import errno
 import random
@@ -42,7 +42,7 @@ def test_pair_is_renamed_index_first(tmp_path: Path) -> None:
     assert base_offsets(files, tmp_path) == ([], [])
 
 
-def test_highest_deleted_base_speaks_for_all_before_it(tmp_path: Path) -> None:
+def test_highest_deleted_base_proves_all_before_it_deleted(tmp_path: Path) -> None:
     for base in (0, 4, 8, 12):
         pair(tmp_path, base)
     (tmp_path / f"{8:020d}.index").rename(tmp_path / f"{8:020d}.index.deleted")
@@ -52,7 +52,7 @@ def test_highest_deleted_base_speaks_for_all_before_it(tmp_path: Path) -> None:
     assert present(tmp_path) == [f"{12:020d}.index", f"{12:020d}.segment"]
 
 
-def test_nothing_deleted_nothing_done(tmp_path: Path) -> None:
+def test_finish_does_nothing_without_deleted_files(tmp_path: Path) -> None:
     files = FaultyFiles()
     pair(tmp_path, 0)
     (tmp_path / "notes.deleted").write_bytes(b"")
@@ -61,7 +61,7 @@ def test_nothing_deleted_nothing_done(tmp_path: Path) -> None:
     assert files.calls == []
 
 
-def test_what_is_deleted_is_proven_durably_before_the_proof_goes(tmp_path: Path) -> None:
+def test_proof_of_a_deletion_is_durable_before_its_file_is_unlinked(tmp_path: Path) -> None:
     for base in (0, 4):
         pair(tmp_path, base)
     (tmp_path / f"{4:020d}.index").rename(tmp_path / f"{4:020d}.index.deleted")
@@ -71,7 +71,7 @@ def test_what_is_deleted_is_proven_durably_before_the_proof_goes(tmp_path: Path)
     assert operations == ["rename"] * 3 + ["sync_directory"] + ["unlink"] * 4
 
 
-def test_what_a_killed_process_had_renamed_does_not_come_back_when_the_power_fails(
+def test_renamed_files_of_a_killed_process_stay_deleted_after_a_power_loss(
     quick_directory: Path,
 ) -> None:
     folder = quick_directory / "telemetry-0"
@@ -92,7 +92,7 @@ def test_what_a_killed_process_had_renamed_does_not_come_back_when_the_power_fai
 
 
 @pytest.mark.parametrize("number", range(1, 9))
-def test_interrupted_anywhere_the_next_try_finishes(tmp_path: Path, number: int) -> None:
+def test_deletion_is_finished_by_the_next_try_when_interrupted(tmp_path: Path, number: int) -> None:
     for base in (0, 4, 8):
         pair(tmp_path, base)
     (tmp_path / f"{4:020d}.index").rename(tmp_path / f"{4:020d}.index.deleted")
@@ -106,7 +106,7 @@ def test_interrupted_anywhere_the_next_try_finishes(tmp_path: Path, number: int)
     assert present(tmp_path) == [f"{8:020d}.index", f"{8:020d}.segment"]
 
 
-def test_files_wait_for_their_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_unlinked_after_their_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
     monkeypatch.setattr(deleted_files, "time", SimpleNamespace(monotonic=lambda: now_s[-1]))
     waiting = DeletedFiles(Files(), delay_ms=50_000)
@@ -120,7 +120,7 @@ def test_files_wait_for_their_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert present(tmp_path) == []
 
 
-def test_files_that_still_wait_go_when_they_are_asked_to(tmp_path: Path) -> None:
+def test_waiting_files_are_unlinked_on_request(tmp_path: Path) -> None:
     waiting = DeletedFiles(Files(), delay_ms=50_000)
     waiting.add(pair(tmp_path, 0))
     waiting.unlink_all()
@@ -128,7 +128,7 @@ def test_files_that_still_wait_go_when_they_are_asked_to(tmp_path: Path) -> None
     assert waiting.unlink_due() is None
 
 
-def test_file_that_cannot_be_unlinked_is_left_and_said(
+def test_file_that_cannot_be_unlinked_is_kept_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = FaultyFiles()
@@ -140,7 +140,7 @@ def test_file_that_cannot_be_unlinked_is_left_and_said(
     assert "the next open tries again" in caplog.text
 
 
-def test_folder_goes_with_its_files_once_the_delay_is_over(tmp_path: Path) -> None:
+def test_folder_is_removed_with_its_files_after_the_delay(tmp_path: Path) -> None:
     folder = tmp_path / "telemetry-0.deleted"
     folder.mkdir()
     pair(folder, 0)
@@ -151,7 +151,7 @@ def test_folder_goes_with_its_files_once_the_delay_is_over(tmp_path: Path) -> No
         assert list(tmp_path.iterdir()) == left
 
 
-def test_folder_that_somebody_has_put_a_file_into_stays(tmp_path: Path) -> None:
+def test_folder_is_kept_when_it_has_a_foreign_file(tmp_path: Path) -> None:
     folder = tmp_path / "telemetry-0.deleted"
     folder.mkdir()
     pair(folder, 0)

@@ -1,4 +1,4 @@
-"""A failed flush is remembered by the folder until what was in doubt lies in new files."""
+"""The marker of a failed fsync stays in the folder until the records concerned are in new files."""
 
 from pathlib import Path
 
@@ -6,19 +6,24 @@ import pytest
 
 from tests.support.faulty_files import FaultyFiles
 from timestone.disk.files import Files
-from timestone.format.failed_fsync_marker import clear_doubt, copy_anew, is_doubted, mark_doubt
+from timestone.format.failed_fsync_marker import (
+    clear_failed_fsync,
+    copy_anew,
+    has_failed_fsync,
+    mark_failed_fsync,
+)
 
 
 def test_mark_is_set_and_cleared_any_number_of_times(quick_directory: Path) -> None:
     files = Files()
-    assert not is_doubted(files, quick_directory)
-    clear_doubt(files, quick_directory)
+    assert not has_failed_fsync(files, quick_directory)
+    clear_failed_fsync(files, quick_directory)
     for _ in range(2):
-        mark_doubt(files, quick_directory)
-        assert is_doubted(files, quick_directory)
+        mark_failed_fsync(files, quick_directory)
+        assert has_failed_fsync(files, quick_directory)
     for _ in range(2):
-        clear_doubt(files, quick_directory)
-        assert not is_doubted(files, quick_directory)
+        clear_failed_fsync(files, quick_directory)
+        assert not has_failed_fsync(files, quick_directory)
 
 
 def test_copy_takes_the_first_bytes_into_another_file_of_the_same_name(quick_directory: Path) -> None:

@@ -1,10 +1,10 @@
 from pathlib import Path
 
 from timestone.disk.files import Files
-from timestone.format.folder_listing import base_offsets, known_missing, listed_bases
+from timestone.format.folder_listing import base_offsets, halves_aside, known_missing, listed_bases
 
 
-def test_base_offsets_pair_the_files_and_name_the_strangers(quick_directory: Path) -> None:
+def test_listing_pairs_files_by_base_offset_and_names_foreign_ones(quick_directory: Path) -> None:
     for name in (
         "00000000000000000000.index",
         "00000000000000000000.segment",
@@ -21,7 +21,7 @@ def test_base_offsets_pair_the_files_and_name_the_strangers(quick_directory: Pat
     assert base_offsets(Files(), quick_directory) == ([0, 7], ["8.index", "stranger"])
 
 
-def test_what_retention_has_deleted_is_not_there_although_some_of_its_files_are() -> None:
+def test_listing_omits_deleted_segments_although_files_remain() -> None:
     present = [
         "00000000000000000000.segment",
         "00000000000000000005.index.deleted",
@@ -33,7 +33,18 @@ def test_what_retention_has_deleted_is_not_there_although_some_of_its_files_are(
     assert listed_bases([]) == ([], [])
 
 
-def test_lost_offsets_are_listed_in_order_and_are_no_strangers() -> None:
+def test_listing_has_lost_offsets_in_order_and_not_as_foreign_files() -> None:
     present = [f"{30:020d}-{99:020d}.missing", "topics", f"{10:020d}-{20:020d}.missing"]
     assert known_missing(present) == [(10, 20), (30, 99)]
     assert listed_bases(present) == ([], [])
+
+
+def test_listing_knows_a_quarantined_file_by_its_base_offset() -> None:
+    present = [
+        f"{5:020d}.index.lost",
+        f"{7:020d}.segment",
+        f"{9:020d}.index.tmp",
+        f"{3:020d}.segment.lost.2",
+        "topics",
+    ]
+    assert halves_aside(present) == {3, 5, 9}

@@ -1,4 +1,4 @@
-"""A folder says by itself which log it is of."""
+"""A folder contains the identity of its log."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from timestone.writing.segment_writer import SegmentWriter
 IDENTITY = LogIdentity(0x1122334455667788, "telemetry", 3, 1_700_000_000_000_000)
 
 
-def test_identity_comes_back_from_its_page() -> None:
+def test_identity_is_decoded_from_its_page() -> None:
     page = IDENTITY.encode()
     assert len(page) == HEADER_BYTES
     assert LogIdentity.decode(page + b"names", Path("topics")) == IDENTITY
@@ -27,7 +27,7 @@ def test_page_with_a_flipped_bit_is_corrupt(at: int) -> None:
         LogIdentity.decode(bytes(page), Path("topics"))
 
 
-def test_first_index_that_holds_says_who_the_log_is(quick_directory: Path) -> None:
+def test_identity_is_taken_from_the_first_valid_index(quick_directory: Path) -> None:
     for base in (0, 10):
         SegmentWriter(Files(), quick_directory, IndexHeader(77, base, 5 + base, 0, bytes(16))).close()
 
@@ -42,7 +42,7 @@ def test_first_index_that_holds_says_who_the_log_is(quick_directory: Path) -> No
     assert known() is None
 
 
-def test_index_of_a_newer_version_is_no_damage(
+def test_index_of_a_newer_version_is_not_reported_as_damage(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("timestone.index.FORMAT_VERSION", 99)

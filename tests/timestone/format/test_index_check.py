@@ -1,4 +1,4 @@
-"""What no record depends on in an index file is looked at all the same, bit by bit."""
+"""The parts of an index file that no record depends on are verified too, bit by bit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +25,7 @@ def found(segment: Segment, data: bytes) -> list[str]:
     return damaged_parts(reader_of(data), segment.index_path, segment.trailer)
 
 
-def test_index_as_it_was_written_is_whole(sealed: Segment) -> None:
+def test_unchanged_index_is_valid(sealed: Segment) -> None:
     assert found(sealed, sealed.index_path.read_bytes()) == []
 
 
@@ -37,13 +37,13 @@ def test_every_flipped_bit_outside_of_the_entries_is_found(sealed: Segment) -> N
         assert len(found(sealed, bytes(flipped))) == 1, position
 
 
-def test_index_of_another_length_is_not_the_one_that_was_written(sealed: Segment) -> None:
+def test_index_of_another_length_is_damaged(sealed: Segment) -> None:
     data = sealed.index_path.read_bytes()
     assert found(sealed, data[:-1])
     assert found(sealed, data + b"x")
 
 
-def test_growing_index_may_have_a_torn_checkpoint_but_nothing_where_it_should_be_empty(
+def test_growing_index_may_have_a_torn_checkpoint_but_no_bytes_in_empty_space(
     tmp_path: Path,
 ) -> None:
     growing = make_segment(tmp_path, [b"a"], sealed=False)

@@ -25,7 +25,7 @@ from timestone.format.names import (
 
 
 @pytest.mark.parametrize("name", ["a", "telemetry", "A.b_c-9", "_x", "9", "x" * 200, "a-0", "a.index"])
-def test_log_name_is_valid_and_comes_back_from_its_folder(name: str) -> None:
+def test_valid_log_name_is_parsed_back_from_its_folder(name: str) -> None:
     validate_log_name(name)
     assert parse_log_folder(log_folder(name, 12)) == (name, 12)
 
@@ -49,20 +49,20 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
-def test_name_that_could_leave_the_store_or_surprise_a_shell_is_refused(name: str) -> None:
+def test_log_name_is_refused_when_it_could_leave_the_store_or_confuse_a_shell(name: str) -> None:
     with pytest.raises(InvalidName):
         validate_log_name(name)
 
 
 @pytest.mark.parametrize("partition", [-1, 1_000_000_000])
-def test_partition_that_would_not_come_back_from_its_folder_is_refused(partition: int) -> None:
+def test_partition_is_refused_when_it_cannot_be_parsed_back_from_a_folder(partition: int) -> None:
     assert parse_log_folder(log_folder("a", partition)) != ("a", partition)
     with pytest.raises(InvalidName, match=f"'a' cannot have a partition {partition}: 0 to 999,999,999"):
         validate_log("a", partition)
 
 
 @pytest.mark.parametrize("partition", [0, 999_999_999])
-def test_partition_that_comes_back_from_its_folder_is_valid(partition: int) -> None:
+def test_valid_partition_is_parsed_back_from_its_folder(partition: int) -> None:
     validate_log("a", partition)
     assert parse_log_folder(log_folder("a", partition)) == ("a", partition)
 
@@ -70,17 +70,19 @@ def test_partition_that_comes_back_from_its_folder_is_valid(partition: int) -> N
 @pytest.mark.parametrize(
     ("name", "partition"), [(5, 0), (None, 0), (b"a", 0), ("a", True), ("a", 1.5), ("a", "0")]
 )
-def test_what_is_no_name_or_no_number_is_a_mistake_in_the_program(name: Any, partition: Any) -> None:
-    with pytest.raises(TypeError, match=r"name of a log is text|partition of log 'a' is a whole number"):
+def test_names_of_a_wrong_type_raise_type_error(name: Any, partition: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"name of a log: expected text|partition of log 'a': expected a whole number"
+    ):
         validate_log(name, partition)
 
 
-def test_name_of_a_reader_is_text() -> None:
-    with pytest.raises(TypeError, match="the name of a reader is text, not 5"):
+def test_reader_name_is_refused_when_it_is_not_text() -> None:
+    with pytest.raises(TypeError, match="invalid name of a reader: expected text, got 5"):
         validate_reader_name(5)  # type: ignore[arg-type]
 
 
-def test_empty_path_is_not_the_working_directory() -> None:
+def test_empty_path_is_refused() -> None:
     with pytest.raises(ValueError, match="the path of the store is empty"):
         store_directory("")
     assert store_directory(".") == Path()
@@ -90,7 +92,7 @@ STRANGE_FOLDERS = ["telemetry", "telemetry-", "telemetry-x", "telemetry-01", "-0
 
 
 @pytest.mark.parametrize("folder", STRANGE_FOLDERS, ids=ascii)
-def test_folder_of_a_stranger_is_no_log(folder: str) -> None:
+def test_foreign_folder_is_not_a_log(folder: str) -> None:
     assert parse_log_folder(folder) is None
 
 
@@ -104,7 +106,7 @@ def test_file_names_are_the_base_offset_in_twenty_digits() -> None:
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_base_offset_comes_back_from_the_name(base: int) -> None:
+def test_base_offset_is_parsed_back_from_the_name(base: int) -> None:
     assert parse_segment(segment_path(Path(), base).name) == (base, 0)
     assert parse_segment(segment_path(Path(), base, 12).name) == (base, 12)
     assert parse_index(index_path(Path(), base).name) == base
@@ -125,11 +127,11 @@ STRANGE_FILES = [
 
 
 @pytest.mark.parametrize("name", STRANGE_FILES, ids=ascii)
-def test_file_of_a_stranger_is_no_index(name: str) -> None:
+def test_foreign_file_is_not_an_index(name: str) -> None:
     assert parse_index(name) is None
 
 
-def test_lost_offsets_are_said_by_a_name() -> None:
+def test_lost_offsets_are_encoded_in_a_file_name() -> None:
     path = missing_path(Path("log"), 20, 2**40)
     assert path.name == "00000000000000000020-00000001099511627776.missing"
     assert parse_missing(path.name) == (20, 2**40)
@@ -138,11 +140,11 @@ def test_lost_offsets_are_said_by_a_name() -> None:
 @pytest.mark.parametrize(
     "name", ["", "20-30.missing", f"{20:020d}.missing", f"{20:020d}-{30:020d}.missing.tmp"]
 )
-def test_file_of_a_stranger_says_nothing_of_lost_offsets(name: str) -> None:
+def test_foreign_file_gives_no_lost_offsets(name: str) -> None:
     assert parse_missing(name) is None
 
 
-def test_folder_of_a_deleted_log_has_a_name_of_its_own() -> None:
+def test_folder_of_a_deleted_log_has_a_distinct_name() -> None:
     first = deleted_log_path(Path("data/telemetry-0"), [])
     second = deleted_log_path(Path("data/telemetry-0"), [first.name])
     assert (str(first), str(second)) == ("data/telemetry-0.deleted", "data/telemetry-0.deleted.2")
@@ -152,5 +154,5 @@ def test_folder_of_a_deleted_log_has_a_name_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["telemetry-0", "notes.deleted", "telemetry-0.deleted.x", "a-0.deleted-0"])
-def test_other_folders_are_not_taken_for_one(name: str) -> None:
+def test_other_folders_are_not_taken_for_deleted_logs(name: str) -> None:
     assert not is_deleted_log(name)

@@ -1,4 +1,4 @@
-"""What is not served any more stays, under a name that nothing had before."""
+"""Files that are no longer served are kept, under an unused name."""
 
 import errno
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.faulty_files import FaultyFiles
-from timestone.format.quarantine import LostFiles
+from timestone.format.quarantine import Quarantine
 
 CONTENT = bytes(range(256)) * 20
 
@@ -22,8 +22,8 @@ def kept(path: Path) -> dict[str, bytes]:
     return {one.name: one.read_bytes() for one in path.parent.iterdir() if one != path}
 
 
-def test_a_file_that_is_kept_has_another_name_and_no_other_file_loses_its_own(path: Path) -> None:
-    lost_files = LostFiles(FaultyFiles(), path.parent)
+def test_quarantined_file_gets_a_free_name(path: Path) -> None:
+    lost_files = Quarantine(FaultyFiles(), path.parent)
     lost_files.keep(path)
     path.write_bytes(b"again")
     lost_files.keep(path)
@@ -32,9 +32,11 @@ def test_a_file_that_is_kept_has_another_name_and_no_other_file_loses_its_own(pa
 
 
 @pytest.mark.parametrize("start", [0, 1, len(CONTENT) - 1, len(CONTENT)])
-def test_a_copy_has_what_follows_a_position_and_is_durable_before_its_name(path: Path, start: int) -> None:
+def test_quarantined_copy_has_the_bytes_behind_a_position_and_is_durable_before_its_name(
+    path: Path, start: int
+) -> None:
     files = FaultyFiles()
-    lost_files = LostFiles(files, path.parent)
+    lost_files = Quarantine(files, path.parent)
     lost_files.copy(path, start)
     before = files.counts
     assert (before["fdatasync"], before["sync_directory"]) == (1, 0)
@@ -45,10 +47,10 @@ def test_a_copy_has_what_follows_a_position_and_is_durable_before_its_name(path:
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "fdatasync"])
-def test_half_a_copy_is_removed(path: Path, operation: str) -> None:
+def test_unfinished_copy_is_removed(path: Path, operation: str) -> None:
     files = FaultyFiles()
     files.fail(operation, errno.ENOSPC, path=".lost")
     with pytest.raises(OSError, match="No space"):
-        LostFiles(files, path.parent).copy(path, 7)
+        Quarantine(files, path.parent).copy(path, 7)
     assert not kept(path)
     assert path.read_bytes() == CONTENT

@@ -1,4 +1,4 @@
-"""The folders of a store that are logs, and directories that are no stores."""
+"""Which folders of a store are logs, and which directories are not stores."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import pytest
 
 from timestone.disk.files import Files
 from timestone.errors import NotAStore
-from timestone.format.store_listing import listed_logs, logs_of_store
+from timestone.format.store_listing import foreign_name, listed_logs, logs_of_store
 
 
-def test_logs_are_the_folders_with_the_name_of_one(tmp_path: Path) -> None:
+def test_listing_has_the_folders_with_the_name_of_a_log(tmp_path: Path) -> None:
     for name in ("b-0", "a-10", "a-9", "a-0-0", "a-0.deleted", "inbox", "-0", "a-01"):
         (tmp_path / name).mkdir()
     (tmp_path / "file-0").write_bytes(b"")
@@ -17,7 +17,7 @@ def test_logs_are_the_folders_with_the_name_of_one(tmp_path: Path) -> None:
     assert logs_of_store(Files(), tmp_path) == listed_logs(Files(), tmp_path)
 
 
-def test_folder_with_files_of_others_alone_is_no_log(tmp_path: Path) -> None:
+def test_folder_with_foreign_files_only_is_not_a_log(tmp_path: Path) -> None:
     for name, file in (
         ("release-2", "README"),
         ("export-2026", "rows.csv"),
@@ -31,7 +31,7 @@ def test_folder_with_files_of_others_alone_is_no_log(tmp_path: Path) -> None:
     assert listed_logs(Files(), tmp_path) == [("lost", 0), ("made", 0), ("whole", 0)]
 
 
-def test_folder_of_a_log_that_is_just_being_made_is_asked_about(tmp_path: Path) -> None:
+def test_folder_of_an_incomplete_log_is_looked_up_in_the_catalogue(tmp_path: Path) -> None:
     for name, file in (
         ("empty-0", None),
         ("begun-0", "topics.tmp"),
@@ -51,15 +51,36 @@ def test_folder_of_a_log_that_is_just_being_made_is_asked_about(tmp_path: Path) 
     assert sorted(asked) == [("begun", 0), ("empty", 0)]
 
 
-def test_directory_without_logs_is_a_store_if_it_has_a_catalogue(tmp_path: Path) -> None:
+def test_directory_without_logs_is_a_store_when_it_has_a_catalogue(tmp_path: Path) -> None:
     with pytest.raises(NotAStore, match=r"neither logs nor a catalog\.db"):
         logs_of_store(Files(), tmp_path)
     (tmp_path / "catalog.db").write_bytes(b"")
     assert logs_of_store(Files(), tmp_path) == []
 
 
-def test_what_is_no_directory_is_no_store(tmp_path: Path) -> None:
+def test_path_is_refused_when_it_is_not_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for name, reason in (("file", "not a directory"), ("nothing", "does not exist")):
         with pytest.raises(NotAStore, match=reason):
             logs_of_store(Files(), tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("present", "foreign"),
+    [
+        ([], None),
+        (["lost+found", ".hidden"], None),
+        (["LOCK", "notes.txt"], None),
+        (["catalog.db-journal", "notes.txt"], None),
+        (["telemetry-0/topics", "notes.txt"], None),
+        (["notes.txt", ".hidden"], "notes.txt"),
+        (["release-2/README"], "release-2"),
+    ],
+)
+def test_directory_holds_something_else_than_a_store(
+    present: list[str], foreign: str | None, tmp_path: Path
+) -> None:
+    for name in present:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert foreign_name(Files(), tmp_path) == foreign

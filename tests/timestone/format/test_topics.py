@@ -1,4 +1,4 @@
-"""The topic dictionary: ids without end, one damaged name costs one name, a torn tail costs nothing."""
+"""The topic dictionary: ids are never reused, a damaged name costs one name, a torn tail costs nothing."""
 
 import enum
 import struct
@@ -68,7 +68,7 @@ def test_names_keep_their_ids_when_the_file_is_read_again(path: Path) -> None:
     topics.close()
 
 
-def test_known_name_gets_its_id_again(path: Path) -> None:
+def test_known_name_keeps_its_id(path: Path) -> None:
     topics = TopicDictionary(Files(), path, writable=True)
     assert [topics.add(name) for name in ("a", "b", "a", "b", "c")] == [0, 1, 0, 1, 2]
     assert len(topics) == 3
@@ -76,7 +76,7 @@ def test_known_name_gets_its_id_again(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/+", "#", "x" * 65_536, "a\0b"])
-def test_name_that_no_topic_can_have_gets_no_id(path: Path, name: str) -> None:
+def test_invalid_topic_name_gets_no_id(path: Path, name: str) -> None:
     topics = TopicDictionary(Files(), path, writable=True)
     with pytest.raises(InvalidName):
         topics.add(name)
@@ -84,7 +84,7 @@ def test_name_that_no_topic_can_have_gets_no_id(path: Path, name: str) -> None:
     topics.close()
 
 
-def test_limit_refuses_new_names_and_serves_known_ones(path: Path) -> None:
+def test_limit_refuses_new_names_and_accepts_known_ones(path: Path) -> None:
     topics = TopicDictionary(Files(), path, writable=True, limit=2)
     topics.add("a")
     topics.add("b")
@@ -95,7 +95,7 @@ def test_limit_refuses_new_names_and_serves_known_ones(path: Path) -> None:
     topics.close()
 
 
-def test_bytes_of_names_have_a_limit_too(path: Path) -> None:
+def test_limit_of_bytes_refuses_new_names(path: Path) -> None:
     """A million topics of 64 KiB each would be within the limit of a million."""
     topics = TopicDictionary(Files(), path, writable=True, limit_bytes=10)
     assert [topics.add("four"), topics.add("föur")] == [0, 1]
@@ -105,7 +105,7 @@ def test_bytes_of_names_have_a_limit_too(path: Path) -> None:
     topics.write_added()
     topics.close()
     again = TopicDictionary(Files(), path, writable=True, limit_bytes=5)
-    assert len(again) == 3, "what is there is read regardless of the limit says"
+    assert len(again) == 3, "existing names are read even above the limit"
     with pytest.raises(TopicLimit):
         again.add("y")
     assert again.add("x") == 2
@@ -124,7 +124,7 @@ def test_many_names_get_their_ids_in_order(path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["#", "", "+", "a/+", "a\0", "\udc80", "x" * 65_536])
-def test_of_many_names_none_is_added_when_one_is_refused(path: Path, bad: str) -> None:
+def test_add_all_adds_no_name_when_one_is_refused(path: Path, bad: str) -> None:
     topics = TopicDictionary(Files(), path, writable=True, limit=3, limit_bytes=100)
     for names in (["a", bad], [bad, "a"]):
         with pytest.raises(InvalidName):
@@ -142,7 +142,7 @@ class Topic(enum.StrEnum):
     HALL = "a/hall"
 
 
-def test_member_of_an_enumeration_is_the_name_it_stands_for(path: Path) -> None:
+def test_enumeration_member_is_added_by_its_value(path: Path) -> None:
     topics = TopicDictionary(Files(), path, writable=True)
     assert topics.add("a/hall") == topics.add(Topic.HALL) == topics.find(Topic.HALL) == 0
     assert topics.add_all([Topic.HALL, "b", Topic.HALL]).tolist() == [0, 1, 0]
@@ -166,7 +166,7 @@ def test_reader_of_another_process_sees_names_after_refresh(path: Path) -> None:
     reader.close()
 
 
-def test_names_that_many_threads_add_at_once_get_one_id_each(path: Path) -> None:
+def test_names_get_one_id_each_when_many_threads_add_them(path: Path) -> None:
     topics = TopicDictionary(Files(), path, writable=True)
     found: list[list[int]] = []
     start = threading.Barrier(4)
@@ -188,7 +188,7 @@ def test_names_that_many_threads_add_at_once_get_one_id_each(path: Path) -> None
 
 
 @pytest.mark.parametrize("written_bytes", [0, 1, 5, 6, 7, 20])
-def test_write_that_fails_half_way_is_made_whole_by_the_next(path: Path, written_bytes: int) -> None:
+def test_failed_write_is_completed_by_the_next(path: Path, written_bytes: int) -> None:
     files = FaultyFiles()
     topics = TopicDictionary(files, path, writable=True)
     topics.add("first")
@@ -204,7 +204,7 @@ def test_write_that_fails_half_way_is_made_whole_by_the_next(path: Path, written
     assert names_of(path) == ["first", "second/one", "third/one", "fourth"]
 
 
-def test_file_cut_at_any_byte_gives_the_whole_names_before_the_cut(path: Path) -> None:
+def test_file_cut_at_any_byte_keeps_the_names_before_the_cut(path: Path) -> None:
     names = ["alpha", "b", "gamma/delta", "é/ü"]
     fill(path, names)
     raw = path.read_bytes()
@@ -250,7 +250,7 @@ def test_any_flipped_bit_costs_at_most_the_name_it_is_in(path: Path) -> None:
         assert wrong[0] >= len(found) or found[wrong[0]] is None, "a damaged name is None, never another name"
 
 
-def test_any_flipped_bit_in_the_header_is_found_and_mended_from_what_is_known(path: Path) -> None:
+def test_header_with_any_flipped_bit_is_rewritten_from_the_indexes(path: Path) -> None:
     fill(path, ["a", "b"])
     raw = path.read_bytes()
     for bit in range(HEADER_BYTES * 8):
@@ -266,7 +266,7 @@ def test_any_flipped_bit_in_the_header_is_found_and_mended_from_what_is_known(pa
         assert path.read_bytes() == raw
 
 
-def test_newer_version_is_its_own_error_even_when_the_log_is_known(path: Path) -> None:
+def test_newer_version_raises_unsupported_format_even_when_the_log_is_known(path: Path) -> None:
     page = bytearray(path.read_bytes()[:HEADER_BYTES])
     struct.pack_into("<I", page, 8, 2)
     struct.pack_into("<I", page, 508, crc32c(bytes(page[:508])))
@@ -276,7 +276,7 @@ def test_newer_version_is_its_own_error_even_when_the_log_is_known(path: Path) -
     assert (caught.value.found, caught.value.supported) == (2, 1)
 
 
-def test_another_logs_dictionary_is_not_believed(path: Path, quick_directory: Path) -> None:
+def test_dictionary_of_another_log_is_rejected(path: Path, quick_directory: Path) -> None:
     """Entries are salted with the log's id: a file copied over another one gives no names to the wrong records."""
     fill(path, ["a", "b"])
     other = quick_directory / "other"
@@ -285,7 +285,7 @@ def test_another_logs_dictionary_is_not_believed(path: Path, quick_directory: Pa
     assert names_of(other) == []
 
 
-def test_page_of_zeros_in_the_middle_costs_the_names_in_it_and_little_time(path: Path) -> None:
+def test_page_of_zeros_costs_only_the_names_in_it_and_little_time(path: Path) -> None:
     """A lost page takes some 300 names with it: the ones behind it must be found again, and soon."""
     names = [f"d/{number:06d}" for number in range(3000)]
     fill(path, names)
@@ -299,7 +299,7 @@ def test_page_of_zeros_in_the_middle_costs_the_names_in_it_and_little_time(path:
     assert all(found[number] is None for number in lost)
 
 
-def test_thousands_of_damaged_names_cost_those_names(path: Path) -> None:
+def test_many_damaged_names_cost_only_those_names(path: Path) -> None:
     """Each was read past in a call within the one before, until Python allowed no more and no log could be opened."""
     names = [f"devices/{number}" for number in range(4000)]
     fill(path, names)
@@ -313,7 +313,7 @@ def test_thousands_of_damaged_names_cost_those_names(path: Path) -> None:
     assert len(found) == 3999, "nothing behind the last one proves that it was there"
 
 
-def test_damaged_name_is_read_past_without_reading_the_file_again(path: Path) -> None:
+def test_damaged_name_is_skipped_without_reading_the_file_again(path: Path) -> None:
     class CountingFiles(Files):
         read_bytes = 0
 
@@ -333,7 +333,7 @@ def test_damaged_name_is_read_past_without_reading_the_file_again(path: Path) ->
     topics.close()
 
 
-def test_junk_behind_the_last_name_is_a_torn_tail_found_in_little_time(path: Path) -> None:
+def test_random_bytes_behind_the_last_name_are_a_torn_tail_found_quickly(path: Path) -> None:
     """A megabyte of noise, as a file system may leave behind a size that was written before its data."""
     fill(path, ["a", "b"])
     noise = bytes(range(1, 256)) * 4112
@@ -344,7 +344,7 @@ def test_junk_behind_the_last_name_is_a_torn_tail_found_in_little_time(path: Pat
     topics.close()
 
 
-def test_ids_of_lost_names_are_not_given_to_new_ones(path: Path) -> None:
+def test_ids_of_lost_names_are_not_reused(path: Path) -> None:
     topics = TopicDictionary(Files(), path, writable=True)
     topics.add("a")
     topics.write_added()
@@ -356,7 +356,7 @@ def test_ids_of_lost_names_are_not_given_to_new_ones(path: Path) -> None:
     assert names_of(path) == ["a", None, None, None, None, "new"]
 
 
-def test_taking_ids_that_are_known_changes_nothing(path: Path) -> None:
+def test_taking_known_ids_changes_nothing(path: Path) -> None:
     fill(path, ["a", "b"])
     topics = TopicDictionary(Files(), path, writable=True)
     topics.take_up_to(2)
@@ -380,7 +380,7 @@ def test_sync_flushes_only_what_is_not_yet_flushed(path: Path) -> None:
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="+#\0"), min_size=1), unique=True))
-def test_any_valid_names_come_back(names: list[str]) -> None:
+def test_any_valid_names_are_read_back(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "topics")
         create_topics_file(Files(), path, IDENTITY)
@@ -388,7 +388,7 @@ def test_any_valid_names_come_back(names: list[str]) -> None:
         assert names_of(path) == names
 
 
-def test_reader_of_another_process_goes_on_with_the_copy_that_a_recovery_has_made(path: Path) -> None:
+def test_reader_of_another_process_continues_with_the_copy_of_a_recovery(path: Path) -> None:
     owner = TopicDictionary(Files(), path, writable=True)
     owner.add("a")
     owner.write_added()

@@ -1,4 +1,4 @@
-"""Memory that was freed is used again, without asking the system for fresh pages."""
+"""Freed memory is reused without fresh pages from the system."""
 
 import subprocess
 import sys
@@ -23,9 +23,9 @@ print(faults())
 _PAGES = 3 * 20 * (1 << 20) // 4096
 
 
-def test_batches_that_come_and_go_touch_no_fresh_pages() -> None:
+def test_freed_batches_cause_no_page_faults_for_new_ones() -> None:
     said = subprocess.run([sys.executable, "-c", _COUNT_FAULTS], capture_output=True, text=True, check=True)
     told, fault_count = said.stdout.split()
     if told == "False":
-        pytest.skip("this C library cannot be told")
+        pytest.skip("this C library has no mallopt")
     assert int(fault_count) < _PAGES // 20

@@ -17,7 +17,7 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("data", "crc"), KNOWN, ids=lambda value: repr(value)[:20])
-def test_crc_is_the_castagnoli_one(data: bytes, crc: int) -> None:
+def test_crc_is_crc32c(data: bytes, crc: int) -> None:
     assert crc32c(data) == crc
 
 
@@ -35,7 +35,7 @@ def test_rows_at_once_agree_with_one_at_a_time(prefix: bytes, rows: list[bytes])
 
 
 @pytest.mark.parametrize("count", [1023, 1024, 1025, 5000])
-def test_more_rows_than_fit_in_one_chunk_agree_too(count: int) -> None:
+def test_rows_of_several_chunks_agree_with_one_at_a_time(count: int) -> None:
     rows = np.random.default_rng(1).integers(0, 256, (count, ROW_BYTES), dtype=np.uint8)
     zero = crc32c(bytes(ROW_BYTES))
     assert (row_contributions(rows) ^ np.uint32(zero)).tolist() == [crc32c(row.tobytes()) for row in rows]

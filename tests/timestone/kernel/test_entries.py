@@ -1,4 +1,4 @@
-"""The layout of an entry. What makes one valid is tested in test_entry_seal.py."""
+"""The layout of an entry. test_entry_checksum.py tests its validity."""
 
 import struct
 

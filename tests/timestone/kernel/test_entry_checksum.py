@@ -37,14 +37,14 @@ def test_entry_has_the_bytes_that_the_format_page_shows() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 11, 12, 13, 1023, 1025])
-def test_entries_that_were_closed_are_valid_however_many(count: int) -> None:
+def test_closed_entries_are_valid_for_any_count(count: int) -> None:
     seal, entries = EntrySeal(LOG_ID, BASE), sealed_entries(count, 3)
     assert seal.valid(entries, 3).all()
     assert seal.valid_count(entries, 3) == count
 
 
 @pytest.mark.parametrize("bad", [0, 1, 14, 19])
-def test_valid_entries_are_counted_up_to_the_first_that_is_not(bad: int) -> None:
+def test_count_ends_at_the_first_invalid_entry(bad: int) -> None:
     seal, entries = EntrySeal(LOG_ID, BASE), sealed_entries(20)
     entries["topic"][[bad, 19]] += 1
     assert seal.valid_count(entries, 0) == bad
@@ -68,12 +68,12 @@ STRANGERS = {
 
 @pytest.mark.parametrize("seal", STRANGERS.values(), ids=STRANGERS.keys())
 @pytest.mark.parametrize("count", [3, 200])
-def test_entries_of_a_stranger_are_invalid(seal: EntrySeal, count: int) -> None:
+def test_entries_of_another_log_are_invalid(seal: EntrySeal, count: int) -> None:
     assert not EntrySeal(LOG_ID, BASE).valid(sealed_entries(count, seal=seal), 0).any()
 
 
 @pytest.mark.parametrize("shift", [1, 16, 128])
-def test_entries_in_another_place_of_their_own_segment_are_invalid(shift: int) -> None:
+def test_entries_at_another_ordinal_are_invalid(shift: int) -> None:
     assert not EntrySeal(LOG_ID, BASE).valid(sealed_entries(200), shift).any()
 
 
@@ -86,7 +86,7 @@ FILLS: dict[str, Callable[[int], bytes]] = {
 
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS.keys())
 @pytest.mark.parametrize("count", [1, 128])
-def test_pages_that_were_never_entries_are_invalid(fill: Callable[[int], bytes], count: int) -> None:
+def test_pages_of_other_bytes_are_invalid(fill: Callable[[int], bytes], count: int) -> None:
     entries = np.frombuffer(fill(count * ENTRY_BYTES), dtype=ENTRY)
     assert not EntrySeal(LOG_ID, BASE).valid(entries, 0).any()
 
@@ -109,7 +109,7 @@ def test_entries_with_gaps_in_memory_are_checked_too() -> None:
     assert seal.valid_count(entries[::2], 0) == 1
 
 
-def test_no_entries_are_fine() -> None:
+def test_empty_array_is_accepted() -> None:
     assert len(EntrySeal(LOG_ID, BASE).valid(np.empty(0, dtype=ENTRY), 0)) == 0
 
 

@@ -1,4 +1,4 @@
-"""Choosing a kernel, and the two kernels against each other on inputs nobody thought of."""
+"""The choice of a kernel, and the two kernels compared on generated inputs."""
 
 import importlib.util
 import itertools
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,21 @@ FUNCTIONS = (
 )
 
 
+@needs_native
+@given(st.lists(st.tuples(st.integers(-(1 << 30), 1 << 50), st.integers(0, 1000))))
+def test_twins_count_durations_alike(observed: list[tuple[int, int]]) -> None:
+    ours, theirs = pure.DurationCounts(), native.DurationCounts()
+    for twin in (ours, theirs):
+        for duration_ns, count in observed:
+            twin.observe(duration_ns, count)
+        twin.observe(7)
+        more = type(twin)()
+        more.observe(9_000_000, 2)
+        twin.add(more)
+    assert (ours.counts, ours.sum_ns) == (theirs.counts, theirs.sum_ns)
+    assert sum(ours.counts) == sum(count for _, count in observed) + 3
+
+
 def name_in_a_new_process(**environment: str) -> str:
     done = subprocess.run(
         [
@@ -59,22 +75,39 @@ def test_functions_of_the_chosen_kernel_are_offered() -> None:
     assert (loops.NAME == "native") is (loops.REASON == "")
 
 
-def test_environment_asks_for_python() -> None:
+def test_environment_variable_selects_python() -> None:
     assert name_in_a_new_process(TIMESTONE_PURE="1") == "pure Python|TIMESTONE_PURE is set"
 
 
 @needs_native
 @pytest.mark.parametrize("value", ["", "0", "no"])
-def test_environment_that_asks_for_nothing_leaves_the_compiled_one(value: str) -> None:
+def test_unset_environment_variable_keeps_the_compiled_kernel(value: str) -> None:
     assert name_in_a_new_process(TIMESTONE_PURE=value) == "native|"
 
 
-def test_kernel_that_was_not_built_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("package", ["timestone", "mqtt_front"])
+def test_development_mode_reports_the_kernel_of_the_first_import(package: str) -> None:
+    def reported(program: str, *options: str) -> str:
+        words = [sys.executable, *options, "-c", program]
+        return subprocess.run(words, stderr=subprocess.PIPE, text=True, check=True).stderr
+
+    place = f"{package}.kernel in {Path(loops.__file__).parents[2] / package / 'kernel'}"
+    program = f"import {package}.kernel.loops"
+    kernel = importlib.import_module(f"{package}.kernel.loops")
+    running = f"pure Python: {kernel.REASON}" if kernel.REASON else "compiled"
+    assert f"{place}: {running}\n" in reported(program, "-X", "dev")
+    if not loops.PURE_WANTED:
+        hidden = f"import sys; sys.modules['{package}.kernel._kernel'] = None; {program}"
+        assert f"{place}: pure Python: no compiled kernel was built\n" in reported(hidden, "-X", "dev")
+    assert reported(program) == ""
+
+
+def test_missing_kernel_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "PURE_WANTED", False)
     assert loops.choose("timestone._never_built", 1) == (None, "no compiled kernel was built")
 
 
-def test_kernel_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_of_older_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """An editable install leaves the compiled module beside sources that continue changing."""
     stale = ModuleType("stale_kernel")
     stale.INTERFACE = 1  # type: ignore[attr-defined]
@@ -113,7 +146,7 @@ def columns(kind: str, count: int) -> st.SearchStrategy[Any]:
 
 @needs_native
 @given(st.lists(st.binary(max_size=40) | st.none(), max_size=30).map(tuple) | PAYLOADS, st.integers(-1, 50))
-def test_payloads_are_gathered_alike(payloads: Any, apart_bytes: int) -> None:
+def test_twins_gather_payloads_alike(payloads: Any, apart_bytes: int) -> None:
     assert_same("gathered", payloads, apart_bytes)
 
 
@@ -126,7 +159,7 @@ NAMES = st.text("abé/", max_size=3)
     st.lists(NAMES, max_size=80),
     st.sampled_from([None, 7, b"a", ["a"]]),
 )
-def test_names_are_looked_up_alike(added: list[tuple[str, int]], names: list[str], junk: Any) -> None:
+def test_twins_look_up_names_alike(added: list[tuple[str, int]], names: list[str], junk: Any) -> None:
     ours, theirs = pure.NumberedNames(), native.NumberedNames()
 
     def same(method: str, *arguments: Any) -> None:
@@ -160,7 +193,7 @@ def pieces_of(draw: st.DrawFn, payloads: list[bytes]) -> tuple[bytes, ...]:
 
 @needs_native
 @given(st.data(), PAYLOADS)
-def test_good_batches_get_the_same_entries(data: st.DataObject, payloads: list[bytes]) -> None:
+def test_twins_make_the_same_entries_of_valid_batches(data: st.DataObject, payloads: list[bytes]) -> None:
     count = len(payloads)
     made = assert_same(
         "fill_entries",
@@ -194,7 +227,7 @@ JUNK = st.binary(max_size=70) | NUMBERS | st.none() | st.just("text") | st.just(
     NUMBERS,
     NUMBERS,
 )
-def test_bad_batches_are_refused_alike(
+def test_twins_refuse_invalid_batches_alike(
     pieces: tuple[bytes, ...],
     lengths: Any,
     topics: Any,
@@ -225,7 +258,7 @@ def test_bad_batches_are_refused_alike(
     st.integers(0, 2**13),
     st.sampled_from([0, 20_000]),
 )
-def test_records_are_written_alike(
+def test_twins_write_records_alike(
     data: bytes, whole: bool, piece_count: int, position: int, more_bytes: int
 ) -> None:
     """Both files, or what became of them when one takes nothing; neither when there are more pieces than a system call
@@ -274,7 +307,7 @@ CUTS = st.sampled_from([0, 0, 0, 1, 32])
 
 @needs_native
 @given(PAYLOADS, FLIPS, CUTS, FLIPS, CUTS, st.integers(0, 40), st.integers(0, 40))
-def test_damaged_entries_and_records_are_found_alike(
+def test_twins_find_the_same_damage(
     payloads: list[bytes],
     flips: list[tuple[int, int]],
     cut: int,
@@ -298,7 +331,7 @@ def test_damaged_entries_and_records_are_found_alike(
 
 @needs_native
 @given(st.binary(max_size=200), NUMBERS, NUMBERS, st.binary(max_size=64))
-def test_noise_is_judged_alike(entries: bytes, salt: int, ordinal: int, data: bytes) -> None:
+def test_twins_judge_random_bytes_alike(entries: bytes, salt: int, ordinal: int, data: bytes) -> None:
     assert_same("entry_crcs", entries, 7, ordinal)
     assert_same("entry_crcs", entries, salt, 7)
     assert_same("valid_count", entries, 7, ordinal)
@@ -310,7 +343,7 @@ def test_noise_is_judged_alike(entries: bytes, salt: int, ordinal: int, data: by
 
 
 @needs_native
-def test_both_ways_of_the_compiled_checksum_agree_with_the_library() -> None:
+def test_both_compiled_checksums_agree_with_the_library() -> None:
     for size in (*range(1100), 2016, 12_287, 12_288, 12_289, 30_001):
         data = np.random.default_rng(size).bytes(size)
         assert native.crc32c(data) == native.crc32c_portable(data) == crc32c(data), size
@@ -318,7 +351,7 @@ def test_both_ways_of_the_compiled_checksum_agree_with_the_library() -> None:
 
 @needs_native
 @pytest.mark.parametrize("skip", range(9))
-def test_checksum_does_not_mind_where_the_bytes_lie(skip: int) -> None:
+def test_checksum_does_not_depend_on_alignment(skip: int) -> None:
     view = memoryview(np.random.default_rng(1).bytes(3000))[skip:]
     assert native.crc32c(view) == native.crc32c_portable(view) == crc32c(view)
 
@@ -334,7 +367,7 @@ def gathered_batch(payloads: list[bytes] = BATCH) -> bytes:
 
 
 @needs_native
-def test_memory_of_a_batch_is_used_again_once_nobody_refers_to_it() -> None:
+def test_batch_memory_is_reused_when_no_reference_is_left() -> None:
     native.drop_spare()
     place = id(gathered_batch())
     assert id(gathered_batch()) == place
@@ -344,7 +377,7 @@ def test_memory_of_a_batch_is_used_again_once_nobody_refers_to_it() -> None:
 
 
 @needs_native
-def test_memory_that_is_used_again_has_no_past() -> None:
+def test_reused_memory_has_no_old_content() -> None:
     native.drop_spare()
     hash(gathered_batch())
     others = [bytes([7]) * 99] * 1024  # somewhat less
@@ -354,7 +387,7 @@ def test_memory_that_is_used_again_has_no_past() -> None:
 
 
 @needs_native
-def test_batch_that_somebody_keeps_for_long_does_not_hinder_the_others() -> None:
+def test_kept_batch_does_not_prevent_reuse_of_others() -> None:
     native.drop_spare()
     kept = [gathered_batch(), gathered_batch()]
     places = {id(gathered_batch()) for _ in range(50)}
@@ -363,7 +396,7 @@ def test_batch_that_somebody_keeps_for_long_does_not_hinder_the_others() -> None
 
 
 @needs_native
-def test_spare_memory_is_given_back_when_asked() -> None:
+def test_spare_memory_is_released_on_request() -> None:
     native.drop_spare()
     kept, gone = gathered_batch(), gathered_batch()
     size = len(gone)
@@ -374,8 +407,8 @@ def test_spare_memory_is_given_back_when_asked() -> None:
 
 
 @needs_native
-def test_what_somebody_holds_is_never_written_over() -> None:
-    """Batches of all sizes are made and dropped in random order; whatever is left is what it was."""
+def test_referenced_memory_is_never_overwritten() -> None:
+    """Batches of all sizes are made and dropped in random order; the remaining ones must not change."""
     source = np.random.default_rng(5)
     held: dict[int, tuple[bytes, bytes]] = {}
     for number in range(2000):

@@ -1,4 +1,4 @@
-"""What is at hand is what the files hold, checked each time; all else is left to the long way. On both twins."""
+"""Open records equal the files and are verified at each read; other reads use the general path. On both twins."""
 
 import gc
 import importlib.util
@@ -83,7 +83,7 @@ def test_records_come_with_their_fields(twin: Any) -> None:
     assert disk.calls == [(5, 4, 70), (5, 300, 74), (5, 5, 374)], "nothing is read of an empty one"
 
 
-def test_what_is_not_here_takes_the_long_way(twin: Any) -> None:
+def test_unknown_offset_takes_the_general_path(twin: Any) -> None:
     disk = Disk()
     records = shown(twin, segment(twin, index_of(), disk), segment(twin, index_of(), disk, base=BASE + 10))
     for offset in (BASE - 1, BASE + 4, BASE + 9, BASE + 14, 0, -1, 1 << 63, -1 << 70, 1 << 200):
@@ -94,14 +94,14 @@ def test_what_is_not_here_takes_the_long_way(twin: Any) -> None:
         records.record("500")
 
 
-def test_header_blocks_and_removed_records_take_the_long_way_unread(twin: Any) -> None:
+def test_header_blocks_and_removed_records_take_the_general_path_unread(twin: Any) -> None:
     disk = Disk()
     for index in (index_of(headers=2), index_of(flags=FLAG_REMOVED)):
         assert shown(twin, segment(twin, index, disk)).record(BASE) is None
     assert disk.calls == []
 
 
-def test_what_does_not_hold_takes_the_long_way(twin: Any) -> None:
+def test_damaged_record_takes_the_general_path(twin: Any) -> None:
     index, disk = index_of(), Disk()
     for byte in range(ENTRY_BYTES):
         at = HEADER_BYTES + byte
@@ -127,7 +127,7 @@ def test_errors_of_the_disk_are_raised(twin: Any) -> None:
         records.record(BASE)
 
 
-def test_without_somebody_who_reads_the_system_is_called(twin: Any, tmp_path: Path) -> None:
+def test_read_uses_the_system_call_without_a_reader_function(twin: Any, tmp_path: Path) -> None:
     path = tmp_path / "a.segment"
     path.write_bytes(Disk().data)
     fd = os.open(path, os.O_RDONLY)
@@ -139,7 +139,7 @@ def test_without_somebody_who_reads_the_system_is_called(twin: Any, tmp_path: Pa
     assert records.record(BASE) is None, "the long way says what is wrong"
 
 
-def test_closed_there_is_nothing_to_be_had(twin: Any) -> None:
+def test_closed_records_return_nothing(twin: Any) -> None:
     index = bytearray(index_of())
     one = segment(twin, index, Disk())  # type: ignore[arg-type]
     records = shown(twin, one)
@@ -148,10 +148,10 @@ def test_closed_there_is_nothing_to_be_had(twin: Any) -> None:
     one.close()
     assert records.record(BASE) is None
     assert one.end_offset == BASE
-    index.clear()  # nobody holds the buffer any more
+    index.clear()  # no reference to the buffer is left
 
 
-def test_a_read_under_way_keeps_the_files_open(twin: Any) -> None:
+def test_files_stay_open_during_a_read(twin: Any) -> None:
     class Keeper:
         pass
 
@@ -171,7 +171,7 @@ def test_a_read_under_way_keeps_the_files_open(twin: Any) -> None:
     assert records.record(BASE) is None
 
 
-def test_closed_at_any_moment_of_a_read_it_is_there_or_takes_the_long_way() -> None:
+def test_read_returns_the_record_or_takes_the_general_path_when_closed_during_it() -> None:
     """Of the twin in Python: another thread runs between any two of its instructions."""
     disk = Disk()
     found = list(
@@ -185,7 +185,7 @@ def test_closed_at_any_moment_of_a_read_it_is_there_or_takes_the_long_way() -> N
     assert set(found) == {None, (99, 2, 0, PAYLOADS[2])}
 
 
-def test_a_segment_is_shown_once_and_forgotten_when_it_is_closed(twin: Any) -> None:
+def test_segment_is_registered_once_and_removed_when_it_is_closed(twin: Any) -> None:
     disks = [Disk([payload] * 3) for payload in (b"old", b"new", b"far")]
     old, new = (
         segment(twin, index_of([name] * 3), disk) for name, disk in zip((b"old", b"new"), disks, strict=False)
@@ -202,7 +202,7 @@ def test_a_segment_is_shown_once_and_forgotten_when_it_is_closed(twin: Any) -> N
     assert [records.record(BASE + number) is None for number in (2, 3, 10)] == [True] * 3
 
 
-def test_closed_one_takes_the_place_of_no_other(twin: Any) -> None:
+def test_closing_one_segment_keeps_the_others_registered(twin: Any) -> None:
     disk = Disk()
     closed = segment(twin, index_of(), disk)
     records = shown(twin, segment(twin, index_of(), disk))
@@ -231,7 +231,7 @@ def test_entries_behind_the_index_are_refused(twin: Any, base: int, end: int, si
     st.integers(0, 300),
     st.integers(0, 40),
 )
-def test_twins_find_the_same(
+def test_twins_return_the_same_records(
     rows: list[tuple[bytes, int, int, int]],
     index_flips: list[tuple[int, int]],
     data_flips: list[tuple[int, int]],

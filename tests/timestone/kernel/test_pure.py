@@ -1,4 +1,4 @@
-"""What both kernels promise. Every test runs on the twin in Python and, where it was built, on the compiled one."""
+"""The contract of both kernels. Every test runs on the twin in Python and, where it was built, on the compiled one."""
 
 import errno
 import importlib.util
@@ -74,7 +74,7 @@ def test_small_payloads_become_one_piece_and_large_ones_stay_apart(kernel: Modul
     assert kernel.gathered(many, 512)[0] == (b"".join(many),)
 
 
-def test_payloads_that_are_copied_are_checked_on_the_way(kernel: ModuleType) -> None:
+def test_copied_payloads_get_their_checksums(kernel: ModuleType) -> None:
     payloads = [b"abc", b"", b"123456789"]
     _, lengths, _, crcs = kernel.gathered(payloads, 512)
     assert np.frombuffer(crcs, "<u4").tolist() == [crc32c(payload) for payload in payloads]
@@ -82,14 +82,14 @@ def test_payloads_that_are_copied_are_checked_on_the_way(kernel: ModuleType) -> 
     assert kernel.gathered(payloads, 0)[3] == b""
 
 
-def test_checksums_that_are_known_stand_as_they_are(kernel: ModuleType) -> None:
+def test_known_checksums_are_kept(kernel: ModuleType) -> None:
     """They are of the payloads that the caller gave; a byte that changed on the way is found by the first read."""
     known = columns_of(filled(kernel, [b"abc", b"de"], data_crcs=column("<u4", [7, 8])))
     assert known["data_crc"].tolist() == [7, 8]
     for count in (1, 3):
         with pytest.raises(ValueError):
             filled(kernel, [b"abc", b"de"], data_crcs=bytes(4 * count))
-    with pytest.raises(ValueError):  # a record lies across two pieces all the same
+    with pytest.raises(ValueError):  # a record lies across two pieces nevertheless
         filled(kernel, [b"abc", b"de"], pieces=(b"ab", b"cde"), data_crcs=bytes(8))
 
 
@@ -108,7 +108,7 @@ def test_names_are_looked_up_together(kernel: ModuleType) -> None:
     assert known.find_all(()) == b""
 
 
-def test_names_that_are_no_str_and_numbers_that_are_no_u32_are_refused(kernel: ModuleType) -> None:
+def test_names_that_are_not_str_and_numbers_beyond_u32_are_refused(kernel: ModuleType) -> None:
     known = kernel.NumberedNames()
     for number in (-1, 1 << 32, 1 << 64):
         with pytest.raises(OverflowError):
@@ -123,7 +123,7 @@ def test_names_that_are_no_str_and_numbers_that_are_no_u32_are_refused(kernel: M
     assert len(known) == 0
 
 
-def test_names_are_kept_while_they_are_known_and_no_longer(kernel: ModuleType) -> None:
+def test_names_are_referenced_only_while_they_are_known(kernel: ModuleType) -> None:
     name = "".join(["to", "pic"])
     before = sys.getrefcount(name)
     known = kernel.NumberedNames()
@@ -153,21 +153,21 @@ class Text(bytes):
     """Its own type, still bytes; numpy has one of these."""
 
 
-def test_payloads_may_be_of_a_type_that_is_bytes(kernel: ModuleType) -> None:
+def test_payloads_may_be_of_a_subtype_of_bytes(kernel: ModuleType) -> None:
     assert kernel.gathered((Text(b"abc"),), 0) == kernel.gathered((b"abc",), 0)
 
 
 @pytest.mark.parametrize(
     "payloads", [(b"a", bytearray(b"b")), ("a",), (None,), b"ab", "ab", 7, None, (memoryview(b""),)]
 )
-def test_payloads_that_are_no_bytes_are_refused(kernel: ModuleType, payloads: Any) -> None:
+def test_payloads_are_refused_when_they_are_not_bytes(kernel: ModuleType, payloads: Any) -> None:
     with pytest.raises(TypeError):
         kernel.gathered(payloads, 0)
     with pytest.raises(TypeError):
         filled(kernel, [], pieces=payloads)
 
 
-def test_pieces_are_a_tuple_which_nobody_changes_while_another_thread_works(kernel: ModuleType) -> None:
+def test_pieces_must_be_a_tuple_because_another_thread_reads_them(kernel: ModuleType) -> None:
     with pytest.raises(TypeError):
         filled(kernel, [b"a"], pieces=[b"a"])
 
@@ -198,7 +198,9 @@ def test_entries_describe_records_that_lie_back_to_back(kernel: ModuleType) -> N
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 11, 12, 13, 1025])
-def test_own_crc_goes_on_from_the_salt_and_covers_ordinal_and_entry(kernel: ModuleType, count: int) -> None:
+def test_entry_crc_continues_from_the_salt_and_covers_ordinal_and_entry(
+    kernel: ModuleType, count: int
+) -> None:
     raw = filled(kernel, [b"x" * number for number in range(count)])
     rows = [raw[at : at + ENTRY_BYTES] for at in range(0, len(raw), ENTRY_BYTES)]
     expected = [
@@ -218,7 +220,7 @@ def test_records_of_every_size_get_the_crc_of_their_bytes(kernel: ModuleType, si
     assert kernel.proven_count(made, b"".join(payloads), 70) == 3
 
 
-def test_batches_worth_letting_go_of_the_interpreter_lock_give_the_same(kernel: ModuleType) -> None:
+def test_large_batches_that_release_the_interpreter_lock_give_the_same_entries(kernel: ModuleType) -> None:
     data, count = np.random.default_rng(1).bytes(20_000 * 100), 20_000
     made = filled(kernel, [data[at : at + 100] for at in range(0, len(data), 100)])
     assert made == filled(pure, [data[at : at + 100] for at in range(0, len(data), 100)])
@@ -253,14 +255,14 @@ TOO_MUCH: dict[str, tuple[dict[str, Any], type[Exception]]] = {
 
 
 @pytest.mark.parametrize(("changes", "error"), TOO_MUCH.values(), ids=TOO_MUCH.keys())
-def test_columns_that_make_no_entries_are_refused(
+def test_inconsistent_columns_are_refused(
     kernel: ModuleType, changes: dict[str, Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         filled(kernel, [b"ab", b"cd"], **changes)
 
 
-def test_the_last_places_of_a_segment_can_be_used(kernel: ModuleType) -> None:
+def test_last_positions_of_a_segment_can_be_used(kernel: ModuleType) -> None:
     made = filled(kernel, [b"ab", b"cd"], position=U32_MAX - 4, ordinal=U32_MAX - 1)
     assert columns_of(made)["position"].tolist() == [U32_MAX - 4, U32_MAX - 2]
     assert kernel.valid_count(made, SALT, U32_MAX - 1) == 2
@@ -268,7 +270,7 @@ def test_the_last_places_of_a_segment_can_be_used(kernel: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("bad", [0, 1, 5, 19])
-def test_first_entry_that_does_not_hold_ends_the_count(kernel: ModuleType, bad: int) -> None:
+def test_count_ends_at_the_first_invalid_entry(kernel: ModuleType, bad: int) -> None:
     made = bytearray(filled(kernel, [b"abc"] * 20))
     made[bad * ENTRY_BYTES + 17] ^= 4
     assert kernel.valid_count(made, SALT, 3) == bad
@@ -276,7 +278,7 @@ def test_first_entry_that_does_not_hold_ends_the_count(kernel: ModuleType, bad: 
 
 
 @pytest.mark.parametrize("timestamp_us", [0, -1])
-def test_entry_without_a_time_does_not_hold_whatever_its_crc(kernel: ModuleType, timestamp_us: int) -> None:
+def test_entry_without_a_time_is_invalid_with_any_crc(kernel: ModuleType, timestamp_us: int) -> None:
     made = filled(kernel, [b"abc"] * 2, timestamp_us=timestamp_us)
     assert kernel.valid_count(made, SALT, 3) == 0
 
@@ -295,14 +297,14 @@ UNPROVEN: dict[str, tuple[bytes, int, int]] = {
 
 
 @pytest.mark.parametrize(("data", "position", "count"), UNPROVEN.values(), ids=UNPROVEN.keys())
-def test_records_are_proven_up_to_the_first_whose_bytes_are_not_there(
+def test_records_are_verified_up_to_the_first_without_its_bytes(
     kernel: ModuleType, data: bytes, position: int, count: int
 ) -> None:
     entries = filled(kernel, [b"ab", b"cd", b"ef"])
     assert kernel.proven_count(entries, data, position) == count
 
 
-def test_entries_of_any_bytes_never_reach_outside_the_data(kernel: ModuleType) -> None:
+def test_random_entries_never_read_outside_the_data(kernel: ModuleType) -> None:
     """Lengths and positions from a damaged disk are as large as they like to be."""
     entries = np.zeros(4, dtype=ENTRY)
     entries["position"] = [U32_MAX, 0, 3, U32_MAX]
@@ -313,9 +315,7 @@ def test_entries_of_any_bytes_never_reach_outside_the_data(kernel: ModuleType) -
 
 
 @pytest.mark.parametrize("function", ["entry_crcs", "valid_count"])
-def test_entries_that_are_cut_off_or_have_impossible_ordinals_are_refused(
-    kernel: ModuleType, function: str
-) -> None:
+def test_truncated_entries_and_invalid_ordinals_are_refused(kernel: ModuleType, function: str) -> None:
     call = getattr(kernel, function)
     with pytest.raises(ValueError):
         call(bytes(33), SALT, 0)
@@ -335,7 +335,7 @@ def test_views_with_gaps_are_refused_and_not_misread(kernel: ModuleType) -> None
         kernel.valid_count(entries[::2], SALT, 3)
 
 
-def test_arguments_are_left_as_they_were_and_can_be_freed(kernel: ModuleType) -> None:
+def test_arguments_are_not_changed_and_can_be_freed(kernel: ModuleType) -> None:
     """A buffer that is still held could not be resized."""
     lengths, entries = bytearray(column("<u4", [3])), bytearray(filled(kernel, [b"abc"]))
     filled(kernel, [b"abc"], lengths=lengths)
@@ -351,7 +351,7 @@ def index_of(kernel: ModuleType, payloads: list[bytes]) -> bytes:
     return bytes(64) + filled(kernel, payloads)
 
 
-def test_records_that_fit_are_counted_with_their_place_and_bytes(kernel: ModuleType) -> None:
+def test_records_that_fit_are_counted_with_position_and_bytes(kernel: ModuleType) -> None:
     index = index_of(kernel, [b"abc", b"", b"defg", b"", b"h" * 100])
     assert kernel.fitting(index, 64, 5, 7) == (4, 70, 7)
     assert kernel.fitting(index, 64, 5, 6) == (2, 70, 3)

@@ -1,4 +1,4 @@
-"""Arrow columns, and that plain telemetry is handed over without a copy."""
+"""Arrow columns, and that plain telemetry is passed on without a copy."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +11,8 @@ import timestone
 from timestone.kernel.entries import ENTRY, NO_TOPIC
 from timestone.log import Log
 from timestone.reading.batch import Batch
-from timestone.record import Header, HeaderKind, encode_headers
-from timestone.writing.write_batch import Draft
+from timestone.record import FLAG_TOMBSTONE, Header, HeaderKind, encode_headers
+from timestone.writing.write_batch import WriteBatch
 
 pa = pytest.importorskip("pyarrow")
 arrow = pytest.importorskip("timestone.reading.arrow")
@@ -29,7 +29,7 @@ def append(log: Log, payloads: list[bytes], headed: set[int] = frozenset()) -> B
     stored = [BLOCK + payload if number in headed else payload for number, payload in enumerate(payloads)]
     lengths = [len(BLOCK) if number in headed else 0 for number in range(len(payloads))]
     topics = [log.topic_id(f"t{number % 2}") if number % 3 else NO_TOPIC for number in range(len(payloads))]
-    offsets = log.append_draft(Draft(stored, topics, flags=7, header_lengths=lengths))
+    offsets = log.append_batch(WriteBatch(stored, topics, flags=7, header_lengths=lengths))
     return log.read(offsets.start)
 
 
@@ -57,19 +57,22 @@ def arrow_rows(table: Any) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize(
     "headed", [set(), {0}, {3}, {1, 2}, set(range(4))], ids=["plain", "first", "last", "middle", "all"]
 )
-def test_columns_hold_what_the_records_hold(log: Log, headed: set[int]) -> None:
+def test_columns_have_the_values_of_the_records(log: Log, headed: set[int]) -> None:
     batch = append(log, [b"zero", b"", b"two", b"three"], headed)
     table = batch.to_arrow()
     assert table.schema == arrow.SCHEMA
     table.validate(full=True)
-    expected = rows_of(batch)
-    found = arrow_rows(table)
-    assert [row[:5] + row[6:] for row in found] == [row[:5] + row[6:] for row in expected]
-    assert [row[5] or None for row in found] == [row[5] for row in expected]
+    assert arrow_rows(table) == rows_of(batch)
+
+
+def test_headers_are_null_for_a_record_that_only_has_a_key(log: Log) -> None:
+    block = encode_headers([Header(HeaderKind.KEY, "", b"k")])
+    log.append_batch(WriteBatch([block + b"keyed"], [NO_TOPIC], header_lengths=[len(block)]))
+    assert log.read(0).to_arrow().column("headers").to_pylist() == [None]
 
 
 @pytest.mark.parametrize("count", [31, 32, 100])
-def test_each_record_has_its_topic_whether_topics_are_few_or_many(log: Log, count: int) -> None:
+def test_each_record_has_its_topic_with_few_or_many_topics(log: Log, count: int) -> None:
     batch = append(log, [b""] * count)
     assert batch.to_arrow().column("topic").to_pylist() == [record.topic for record in batch]
     some = batch.select(batch.offsets % 3 != 1)
@@ -82,11 +85,20 @@ def test_plain_records_share_their_bytes_with_the_batch(log: Log) -> None:
     assert value.buffers()[2].address == pa.py_buffer(batch.data).address
 
 
-def test_chosen_records_are_gathered(log: Log) -> None:
+def test_selected_records_are_copied_together(log: Log) -> None:
     batch = append(log, [b"%d" % number * 3 for number in range(20)])
     for step in (2, 7):
         chosen = batch.select(batch.offsets % step == 0)
         assert chosen.to_arrow().column("value").to_pylist() == chosen.payloads()
+
+
+def test_value_is_null_for_a_tombstone_without_payload(log: Log) -> None:
+    stored = [b"data", BLOCK, b"", b"", b"kept"]
+    flags = np.array([0, FLAG_TOMBSTONE, FLAG_TOMBSTONE, 0, FLAG_TOMBSTONE], dtype=np.uint16)
+    log.append_batch(WriteBatch(stored, [NO_TOPIC] * 5, flags=flags, header_lengths=[0, len(BLOCK), 0, 0, 0]))
+    batch = log.read(0)
+    assert batch.to_arrow().column("value").to_pylist() == [b"data", None, None, b"", b"kept"]
+    assert batch[1:3].to_arrow().column("value").to_pylist() == [None, None]
 
 
 def test_empty_batch_becomes_an_empty_table(log: Log) -> None:
@@ -95,10 +107,13 @@ def test_empty_batch_becomes_an_empty_table(log: Log) -> None:
     assert table.schema == arrow.SCHEMA
 
 
-def test_batch_that_no_column_takes_is_refused_with_its_size(log: Log) -> None:
+def test_batch_is_refused_with_its_size_when_a_column_is_too_large(log: Log) -> None:
     entries = np.zeros(2, dtype=ENTRY)
     entries["position"], entries["length"], entries["topic"] = [0, 2**31 - 4], [2**31 - 4, 4], NO_TOPIC
-    data = bytes(2**31)  # zeros that nobody looks at take no memory
+    data = bytes(2**31)  # zeros that are never read take no memory
     batch = Batch("a", 0, log.topics, offsets=np.arange(2), entries=entries, data=data, next_offset=2)
-    with pytest.raises(ValueError, match="a batch of 2147483648 bytes"):
+    with pytest.raises(
+        ValueError,
+        match="invalid batch: expected at most 2147483647 bytes for an Arrow column, got 2147483648",
+    ):
         batch.to_arrow()

@@ -1,4 +1,4 @@
-"""Segments are looked at once, when they are needed, and a listing knows what has gone since an earlier one."""
+"""Segments are read once, when they are needed, and a listing reuses those of an earlier one."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def folder(quick_directory: Path) -> Folder:
     return Folder(quick_directory)
 
 
-def test_each_is_looked_at_once_and_not_before_it_is_needed(folder: Folder) -> None:
+def test_segments_are_read_once_and_when_needed(folder: Folder) -> None:
     listed = ListedSegments(BASES, {4: folder.there[4]}, folder.look)
     assert len(listed) == 3
     assert folder.looked_at == []
@@ -42,7 +42,7 @@ def test_each_is_looked_at_once_and_not_before_it_is_needed(folder: Folder) -> N
     assert folder.looked_at == [2, 0]
 
 
-def test_one_that_is_not_there_is_asked_for_again_each_time(folder: Folder) -> None:
+def test_missing_segment_is_looked_up_each_time(folder: Folder) -> None:
     listed = ListedSegments(BASES, {}, folder.look)
     del folder.there[2]
     for _ in range(2):
@@ -52,7 +52,7 @@ def test_one_that_is_not_there_is_asked_for_again_each_time(folder: Folder) -> N
     assert listed[0].base_offset == 0
 
 
-def test_a_listing_tells_what_an_earlier_one_had(folder: Folder) -> None:
+def test_listing_reuses_segments_of_an_earlier_one(folder: Folder) -> None:
     earlier = ListedSegments(BASES, {}, folder.look)
     first = earlier[0]
     assert not ListedSegments((*BASES, 6), {0: first}, folder.look).has_lost(earlier)

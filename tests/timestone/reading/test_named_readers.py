@@ -1,4 +1,4 @@
-"""Readers with a name continue where they have committed: in this process, in the next one, in a view."""
+"""Named readers continue at their commit: in this process, in the next one, in a view."""
 
 import gc
 import json
@@ -41,7 +41,7 @@ def payloads(reader: timestone.Reader) -> list[bytes]:
     return [record.payload for record in reader]
 
 
-def test_reader_goes_on_where_it_committed_in_the_next_process(tmp_path: Path) -> None:
+def test_reader_continues_at_its_commit_in_the_next_process(tmp_path: Path) -> None:
     with filled(tmp_path / "data") as store, store.log("a").reader(name="billing") as reader:
         assert reader.committed_offset is None
         assert len(reader.read(max_records=4)) == 4
@@ -53,7 +53,7 @@ def test_reader_goes_on_where_it_committed_in_the_next_process(tmp_path: Path) -
         assert payloads(again) == [b"4", b"5", b"6", b"7", b"8", b"9"]
 
 
-def test_start_counts_only_while_nothing_is_committed(tmp_path: Path) -> None:
+def test_start_is_used_only_without_a_commit(tmp_path: Path) -> None:
     with filled(tmp_path / "data") as store:
         log = store.log("a")
         reader = log.reader(7, name="x")
@@ -77,7 +77,7 @@ def test_offset_can_be_named_while_iterating(tmp_path: Path) -> None:
         assert reader.committed_offset == 6
 
 
-def test_what_is_committed_while_iterating_is_what_was_yielded(tmp_path: Path) -> None:
+def test_commit_while_iterating_covers_the_yielded_records(tmp_path: Path) -> None:
     with filled(tmp_path / "data") as store:
         with store.log("a").reader(name="x") as reader:
             for record in reader:
@@ -121,13 +121,13 @@ def test_reader_dropped_without_close_does_not_hold_its_name(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\0b", "x" * 513])
-def test_name_that_no_reader_may_have(tmp_path: Path, name: str) -> None:
+def test_invalid_reader_name_is_refused(tmp_path: Path, name: str) -> None:
     with filled(tmp_path / "data") as store, pytest.raises(InvalidName):
         store.log("a").reader(name=name)
 
 
 @pytest.mark.parametrize("name", ["billing", "mqtt/dev/7", "a/b", "größe 5", "x" * 512])
-def test_names_are_kept_as_they_are(tmp_path: Path, name: str) -> None:
+def test_names_are_stored_unchanged(tmp_path: Path, name: str) -> None:
     with filled(tmp_path / "data") as store:
         store.log("a").reader(name=name).commit(2)
         assert list(store.readers()) == [ReaderId("a", 0, name)]
@@ -136,7 +136,7 @@ def test_names_are_kept_as_they_are(tmp_path: Path, name: str) -> None:
 def test_commit_is_refused_without_name_beyond_the_end_and_after_close(tmp_path: Path) -> None:
     store = filled(tmp_path / "data")
     log = store.log("a")
-    with pytest.raises(ValueError, match="no name"):
+    with pytest.raises(ValueError, match="expected a reader with a name"):
         log.reader().commit()
     reader = log.reader(name="x")
     for offset in (-1, 11):
@@ -230,7 +230,7 @@ def test_owner_and_views_commit_at_the_same_time_and_none_is_refused(tmp_path: P
         )
 
 
-def test_view_that_cannot_keep_a_commit_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_commit_names_the_reason_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path / "data").close()
     with timestone.view(tmp_path / "data") as view:
         reader = view.log("a").reader(name="x")
@@ -244,7 +244,7 @@ def test_view_that_cannot_keep_a_commit_says_why(tmp_path: Path, monkeypatch: py
         assert not (tmp_path / "data" / "catalog.db").exists()
 
 
-def test_pin_is_part_of_what_is_committed(tmp_path: Path) -> None:
+def test_pin_is_stored_with_the_commit(tmp_path: Path) -> None:
     week, x = Pin(max_age_ms=7 * 24 * 3600 * 1000), ReaderId("a", 0, "x")
     with filled(tmp_path / "data") as store:
         with pytest.raises(ValueError, match="name"):
@@ -264,8 +264,8 @@ def test_pin_is_part_of_what_is_committed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reader", ["x", ("a", 0, "x"), None])
-def test_reader_is_named_with_its_log(tmp_path: Path, reader: Any) -> None:
-    message = rf"a reader is a ReaderId\(log, partition, name\), not {re.escape(repr(reader))}"
+def test_reader_is_shown_with_its_log(tmp_path: Path, reader: Any) -> None:
+    message = rf"invalid reader: expected a ReaderId\(log, partition, name\), got {re.escape(repr(reader))}"
     with filled(tmp_path / "data") as store, timestone.view(tmp_path / "data") as view:
         for place in (store, view):
             with pytest.raises(TypeError, match=message):
@@ -274,15 +274,15 @@ def test_reader_is_named_with_its_log(tmp_path: Path, reader: Any) -> None:
                 place.forget_readers([reader])
 
 
-def test_what_is_no_pin_frees_the_name_again(tmp_path: Path) -> None:
+def test_invalid_pin_frees_the_reader_name(tmp_path: Path) -> None:
     with filled(tmp_path / "data") as store:
-        with pytest.raises(TypeError, match=r"a pin is a timestone\.Pin, not 4096"):
+        with pytest.raises(TypeError, match=r"invalid pin: expected a timestone\.Pin, got 4096"):
             store.log("a").reader(name="x", pin=4096)  # type: ignore[arg-type]
         store.log("a").reader(name="x").close()
         assert not store.readers()
 
 
-def test_pin_beyond_the_log_frees_the_name_again(tmp_path: Path) -> None:
+def test_pin_beyond_the_log_frees_the_reader_name(tmp_path: Path) -> None:
     with filled(tmp_path / "data") as store:
         store.documents.put_many(SPACE, {"a-0/x": Commitment(500, 1).encode()})
         with pytest.raises(OffsetOutOfRange):
@@ -306,7 +306,7 @@ def test_lag_is_known_to_the_log_and_to_its_views(tmp_path: Path) -> None:
             assert (b.reader, b.lag) == (ReaderId("b", 0, "group"), 0)
 
 
-def test_lag_counts_what_is_there_and_what_was_missed_apart() -> None:
+def test_lag_counts_readable_and_missed_offsets_separately() -> None:
     behind = ReaderLag(ReaderId("a", 0, "x"), Commitment(5, 1), start_offset=8, end_offset=20)
     assert (behind.lag, behind.missed) == (12, 3)
     restored = ReaderLag(ReaderId("a", 0, "x"), Commitment(50, 1), start_offset=8, end_offset=20)
@@ -334,7 +334,7 @@ def test_view_without_a_catalogue_has_no_named_readers(tmp_path: Path) -> None:
         *DAMAGED_JSON.values(),
     ],
 )
-def test_document_that_makes_no_sense_is_refused_by_name(tmp_path: Path, document: bytes) -> None:
+def test_invalid_document_is_refused_by_name(tmp_path: Path, document: bytes) -> None:
     with filled(tmp_path / "data") as store:
         store.documents.put_many(SPACE, {"a-0/x": document})
         with pytest.raises(CorruptLog, match="a-0/x"):
@@ -343,13 +343,13 @@ def test_document_that_makes_no_sense_is_refused_by_name(tmp_path: Path, documen
             store.readers()
 
 
-def test_documents_of_strangers_in_the_space_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_documents_in_the_space_are_not_changed(tmp_path: Path) -> None:
     with filled(tmp_path / "data") as store:
         store.documents.put_many(SPACE, {"nothing": b"", "a-0/": b"", "/x": b""})
         assert store.readers() == {}
 
 
-def test_stored_as_json_with_offset_and_time(tmp_path: Path) -> None:
+def test_commit_is_stored_as_json_with_offset_and_time(tmp_path: Path) -> None:
     with filled(tmp_path / "data") as store:
         store.log("a").reader(name="x").commit(6)
         stored = json.loads(store.documents.items(SPACE)["a-0/x"])

@@ -1,4 +1,4 @@
-"""A pin keeps retention away from what its reader has not committed, within a limit."""
+"""A pin keeps records that its reader has not committed from retention, within a limit."""
 
 import logging
 import math
@@ -22,18 +22,22 @@ def place(tmp_path: Path) -> Iterator[ExpiringStore]:
 @pytest.mark.parametrize(
     "limits", [{}, {"max_bytes": 0}, {"max_age_ms": -1}, {"max_bytes": -1, "max_age_ms": 5}]
 )
-def test_pin_without_a_limit_that_makes_sense_is_refused(limits: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=r"a pin needs a limit|is -1; it goes from 0"):
+def test_pin_is_refused_without_a_valid_limit(limits: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"invalid pin: expected a limit|expected at least 0, got -1"):
         Pin(**limits)
 
 
-@pytest.mark.parametrize("limit", [math.inf, math.nan, 1.5, True, "1 GiB"])
-def test_limit_is_a_whole_number_so_no_pin_is_for_ever(limit: Any) -> None:
-    with pytest.raises(TypeError, match=f"max_bytes is {limit!r}; it has to be a whole number"):
+def test_pin_limits_may_have_units() -> None:
+    assert Pin(max_age_ms="7d", max_bytes="1 GiB") == Pin(max_age_ms=604_800_000, max_bytes=1 << 30)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [math.inf, math.nan, 1.5, True])
+def test_pin_limit_is_refused_when_it_is_not_a_whole_number(limit: Any) -> None:
+    with pytest.raises(TypeError, match=f"invalid max_bytes: expected a whole number, got {limit!r}"):
         Pin(max_bytes=limit)
 
 
-def test_one_limit_is_enough() -> None:
+def test_pin_with_one_limit_is_accepted() -> None:
     assert Pin(max_age_ms=1).max_bytes == 0
     assert Pin(max_bytes=1).max_age_ms == 0
 
@@ -42,7 +46,7 @@ def pinned(place: ExpiringStore, log: Log, offset: int, **limits: int) -> None:
     place.store.commit_readers({ReaderId("a", 0, "billing"): offset}, pin=Pin(**limits))
 
 
-def test_pin_holds_what_its_reader_has_not_committed(place: ExpiringStore) -> None:
+def test_pin_holds_uncommitted_records(place: ExpiringStore) -> None:
     log = place.log(retention_ms=HOUR_MS)
     place.fill(log, 12)
     place.seal(log)
@@ -61,7 +65,7 @@ def test_pin_holds_what_its_reader_has_not_committed(place: ExpiringStore) -> No
     assert (log.start_offset, log.end_offset) == (12, 12)
 
 
-def test_the_slowest_of_many_pins_counts(place: ExpiringStore) -> None:
+def test_retention_waits_for_the_slowest_of_many_pins(place: ExpiringStore) -> None:
     log = place.log(retention_ms=HOUR_MS)
     place.fill(log, 12)
     place.seal(log)
@@ -80,12 +84,12 @@ def test_forgotten_pin_holds_no_more_than_its_bytes(
     log = place.log(retention_bytes=1)
     place.fill(log, 20, size=1000)
     place.seal(log)
-    one = disk_bytes(log.history.segments[0])
+    one = disk_bytes(log.segment_list.segments[0])
     pinned(place, log, 1, max_bytes=2 * one)
     with caplog.at_level(logging.WARNING):
         assert log.apply_retention() == 2
     assert bases(log) == [8, 12, 16], "retention keeps the last, the pin two more"
-    assert "reader 'billing' has read up to offset 1 and loses what is below 8" in caplog.text
+    assert "reader 'billing' has read up to offset 1 and loses the offsets below 8" in caplog.text
     caplog.clear()
     assert log.apply_retention() == 0
     assert caplog.text == ""
@@ -113,7 +117,7 @@ def test_forgotten_pin_holds_nothing_older_than_its_age(place: ExpiringStore) ->
     assert log.apply_retention() == 1
 
 
-def test_nothing_goes_while_pins_cannot_be_read(place: ExpiringStore) -> None:
+def test_retention_deletes_nothing_while_pins_cannot_be_read(place: ExpiringStore) -> None:
     log = place.log(retention_ms=HOUR_MS)
     place.fill(log, 4)
     place.seal(log)
@@ -124,7 +128,7 @@ def test_nothing_goes_while_pins_cannot_be_read(place: ExpiringStore) -> None:
     assert bases(log) == [0]
 
 
-def test_what_a_pin_holds_is_looked_at_again_because_its_reader_may_be_elsewhere(
+def test_retention_reads_pins_again_because_readers_commit_in_other_processes(
     place: ExpiringStore,
 ) -> None:
     log = place.log(retention_bytes=1)

@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.segments import make_segment
-from timestone.reading.segment_cache import OpenSegments
-from timestone.reading.segment_list import History
+from timestone.reading.segment_cache import SegmentCache
+from timestone.reading.segment_list import LostRange, SegmentList
 
 
 @pytest.fixture
-def history(quick_directory: Path) -> Iterator[History]:
+def segment_list(quick_directory: Path) -> Iterator[SegmentList]:
     """[0, 3) sealed, [3, 5) sealed, a gap that a power loss left, [100, 102) growing."""
-    open_segments = OpenSegments(8)
+    open_segments = SegmentCache(8)
     made = [
         make_segment(quick_directory, [b"0", b"1", b"2"], first_us=1000, open_segments=open_segments),
         make_segment(
@@ -26,7 +26,7 @@ def history(quick_directory: Path) -> Iterator[History]:
             open_segments=open_segments,
         ),
     ]
-    yield History(made)
+    yield SegmentList(made)
     open_segments.clear()
 
 
@@ -46,9 +46,9 @@ LOCATED = [
 
 @pytest.mark.parametrize(("offset", "base"), LOCATED)
 def test_offset_is_located_in_its_segment_or_the_next_behind_a_gap(
-    history: History, offset: int, base: int | None
+    segment_list: SegmentList, offset: int, base: int | None
 ) -> None:
-    found = history.locate(offset)
+    found = segment_list.locate(offset)
     assert (found.base_offset if found else None) == base
 
 
@@ -56,10 +56,10 @@ def test_offset_is_located_in_its_segment_or_the_next_behind_a_gap(
     ("offset", "gap"),
     [(4, None), (5, None), (6, (5, 100)), (99, (5, 100)), (100, None), (101, None), (102, None)],
 )
-def test_inside_of_a_gap_is_known_from_its_ends(
-    history: History, offset: int, gap: tuple[int, int] | None
+def test_offset_inside_a_gap_is_recognised(
+    segment_list: SegmentList, offset: int, gap: tuple[int, int] | None
 ) -> None:
-    assert history.gap_at(offset) == gap
+    assert segment_list.gap_at(offset) == gap
 
 
 @pytest.mark.parametrize(
@@ -75,23 +75,23 @@ def test_inside_of_a_gap_is_known_from_its_ends(
     ],
 )
 def test_range_has_the_segments_that_hold_records_of_it(
-    history: History, first: int, last: int, bases: list[int]
+    segment_list: SegmentList, first: int, last: int, bases: list[int]
 ) -> None:
-    assert [segment.base_offset for segment in history.within(first, last)] == bases
+    assert [segment.base_offset for segment in segment_list.within(first, last)] == bases
 
 
-def test_sealed_are_those_in_front_of_the_first_that_is_not(history: History) -> None:
-    assert [segment.base_offset for segment in history.sealed()] == [0, 3]
-    unsealed_first = History([history.segments[2], *history.segments[:2]])
+def test_sealed_segments_end_at_the_first_unsealed_one(segment_list: SegmentList) -> None:
+    assert [segment.base_offset for segment in segment_list.sealed()] == [0, 3]
+    unsealed_first = SegmentList([segment_list.segments[2], *segment_list.segments[:2]])
     assert unsealed_first.sealed() == []
 
 
-def test_empty_history_holds_nothing() -> None:
-    assert History([]).locate(0) is None
-    assert History([]).offset_at(5, 7) == 7
-    assert History([]).gap_at(5) is None
-    assert list(History([]).within(0, 9)) == []
-    assert History([]).read(0, 10, max_records=1, max_bytes=1) is None
+def test_empty_list_has_no_offsets() -> None:
+    assert SegmentList([]).locate(0) is None
+    assert SegmentList([]).offset_at(5, 7) == 7
+    assert SegmentList([]).gap_at(5) is None
+    assert list(SegmentList([]).within(0, 9)) == []
+    assert SegmentList([]).read(0, 10, max_records=1, max_bytes=1) is None
 
 
 READS = [(0, [0, 1, 2]), (2, [2]), (4, [4]), (5, [100, 101]), (50, [100, 101]), (101, [101])]
@@ -99,9 +99,9 @@ READS = [(0, [0, 1, 2]), (2, [2]), (4, [4]), (5, [100, 101]), (50, [100, 101]), 
 
 @pytest.mark.parametrize(("offset", "offsets"), READS)
 def test_read_gives_the_next_records_of_one_segment(
-    history: History, offset: int, offsets: list[int]
+    segment_list: SegmentList, offset: int, offsets: list[int]
 ) -> None:
-    found = history.read(offset, 102, max_records=100, max_bytes=100)
+    found = segment_list.read(offset, 102, max_records=100, max_bytes=100)
     assert found is not None
     segment, run = found
     first = segment.base_offset + run.base_ordinal
@@ -109,12 +109,12 @@ def test_read_gives_the_next_records_of_one_segment(
     assert run.data == b"".join(b"%d" % one for one in offsets)
 
 
-def test_read_stops_at_the_end_that_is_published(history: History) -> None:
-    found = history.read(100, 101, max_records=100, max_bytes=100)
+def test_read_stops_at_the_published_end(segment_list: SegmentList) -> None:
+    found = segment_list.read(100, 101, max_records=100, max_bytes=100)
     assert found is not None
     assert len(found[1].entries) == 1
-    assert history.read(101, 101, max_records=100, max_bytes=100) is None
-    assert history.read(50, 100, max_records=100, max_bytes=100) is None
+    assert segment_list.read(101, 101, max_records=100, max_bytes=100) is None
+    assert segment_list.read(50, 100, max_records=100, max_bytes=100) is None
 
 
 TIMES = [
@@ -131,14 +131,30 @@ TIMES = [
 
 
 @pytest.mark.parametrize(("timestamp_us", "offset"), TIMES)
-def test_offset_of_a_time_is_found_across_segments(history: History, timestamp_us: int, offset: int) -> None:
-    assert history.offset_at(timestamp_us, 102) == offset
+def test_offset_of_a_time_is_found_across_segments(
+    segment_list: SegmentList, timestamp_us: int, offset: int
+) -> None:
+    assert segment_list.offset_at(timestamp_us, 102) == offset
 
 
-def test_changes_make_a_new_history_and_leave_the_old_one(history: History, quick_directory: Path) -> None:
-    first, second, third = history.segments
-    assert History.replaced(history, second, first).segments == (first, first, third)
-    assert history.without({3}).segments == (first, third)
-    assert history.without({3, third.base_offset}).segments == (first,)
-    assert history.followed_by(first).segments == (first, second, third, first)
-    assert history.segments == (first, second, third)
+def test_changes_return_a_new_list_and_keep_the_old_one(
+    segment_list: SegmentList, quick_directory: Path
+) -> None:
+    first, second, third = segment_list.segments
+    assert SegmentList.replaced(segment_list, second, first).segments == (first, first, third)
+    assert segment_list.without({3}).segments == (first, third)
+    assert segment_list.without({3, third.base_offset}).segments == (first,)
+    assert segment_list.followed_by(first).segments == (first, second, third, first)
+    assert segment_list.segments == (first, second, third)
+
+
+def test_loss_has_its_reason_also_in_a_gap_within_an_epoch(quick_directory: Path) -> None:
+    made = [make_segment(quick_directory, [b"x"], base_offset=base) for base in (0, 10, 20)]
+    for segment, epoch in zip(made, (0, 0, 1), strict=True):
+        segment.epoch = epoch
+    noted = [LostRange(5, 8, "cut"), LostRange(12, 15, "gone")]
+    assert list(SegmentList(made, noted).lost_between(0, 30)) == [
+        LostRange(1, 10, "cut"),
+        LostRange(12, 15, "gone"),
+    ]
+    assert list(SegmentList(made, noted).lost_between(14, 30)) == [LostRange(14, 15, "gone")]

@@ -1,4 +1,4 @@
-"""The tail holds the newest records of all logs within one budget; what falls out is simply not there."""
+"""The tail keeps the newest records of all logs within one budget."""
 
 import threading
 
@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 
 from timestone.kernel.entries import ENTRY, ENTRY_BYTES
 from timestone.reading.stored_bytes import StoredBytes
-from timestone.reading.tail_cache import LogTail, TailBudget, TailRun, entries_of
+from timestone.reading.tail_cache import TailBudget, TailCache, TailRun, entries_of
 
 
 def run(base_offset: int, count: int, payload_bytes: int = 10) -> TailRun:
     entries = np.zeros(count, dtype=ENTRY)
-    entries["position"] = np.arange(
-        base_offset, base_offset + count
-    )  # so that a test can tell which one it got
+    entries["position"] = np.arange(base_offset, base_offset + count)  # so that a test can distinguish them
     return TailRun(
         base_offset,
         base_offset + len(entries),
@@ -25,12 +23,12 @@ def run(base_offset: int, count: int, payload_bytes: int = 10) -> TailRun:
     )
 
 
-def held(tail: LogTail, offsets: range) -> list[int]:
+def held(tail: TailCache, offsets: range) -> list[int]:
     return [offset for offset in offsets if tail.find(offset) is not None]
 
 
 def test_every_offset_of_a_run_is_found_in_it() -> None:
-    tail = LogTail(TailBudget(1 << 20))
+    tail = TailCache(TailBudget(1 << 20))
     runs = [run(0, 3), run(3, 1), run(4, 5)]
     for one in runs:
         tail.add(one)
@@ -39,21 +37,21 @@ def test_every_offset_of_a_run_is_found_in_it() -> None:
 
 
 def test_empty_tail_holds_nothing() -> None:
-    assert LogTail(TailBudget(1 << 20)).find(0) is None
+    assert TailCache(TailBudget(1 << 20)).find(0) is None
 
 
-def test_offsets_that_were_never_given_out_are_not_in_the_tail() -> None:
-    tail = LogTail(TailBudget(1 << 20))
+def test_unassigned_offsets_are_not_in_the_tail() -> None:
+    tail = TailCache(TailBudget(1 << 20))
     tail.add(run(0, 2))
     tail.add(run(1000, 2))
     assert held(tail, range(2, 1000)) == []
     assert held(tail, range(1000, 1003)) == [1000, 1001]
 
 
-def test_oldest_runs_make_room_whichever_log_they_belong_to() -> None:
+def test_oldest_runs_of_all_logs_are_evicted_first() -> None:
     cost = run(0, 1).cost_bytes
     budget = TailBudget(3 * cost)
-    first, second = LogTail(budget), LogTail(budget)
+    first, second = TailCache(budget), TailCache(budget)
     first.add(run(0, 1))
     second.add(run(0, 1))
     first.add(run(1, 1))
@@ -65,15 +63,15 @@ def test_oldest_runs_make_room_whichever_log_they_belong_to() -> None:
     assert budget.used_bytes == 3 * cost
 
 
-def test_budget_counts_what_the_records_and_their_entries_take() -> None:
+def test_budget_counts_the_bytes_of_records_and_entries() -> None:
     budget = TailBudget(1 << 20)
-    LogTail(budget).add(run(0, 100, 5000))
+    TailCache(budget).add(run(0, 100, 5000))
     assert budget.used_bytes >= 5000 + 100 * ENTRY_BYTES
 
 
-def test_budget_of_nothing_holds_nothing_and_loses_no_bookkeeping() -> None:
+def test_zero_budget_keeps_no_run_and_counts_correctly() -> None:
     budget = TailBudget(0)
-    tail = LogTail(budget)
+    tail = TailCache(budget)
     for offset in range(5000):
         tail.add(run(offset, 1))
         assert tail.find(offset) is None
@@ -85,11 +83,11 @@ def test_budget_of_nothing_holds_nothing_and_loses_no_bookkeeping() -> None:
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5), st.integers(0, 300)), max_size=60),
     st.integers(0, 3000),
 )
-def test_what_is_held_is_a_suffix_of_each_log_and_within_the_budget(
+def test_tail_is_a_suffix_of_each_log_within_the_budget(
     appends: list[tuple[int, int, int]], limit: int
 ) -> None:
     budget = TailBudget(limit)
-    tails = [LogTail(budget) for _ in range(3)]
+    tails = [TailCache(budget) for _ in range(3)]
     ends = [0, 0, 0]
     for number, count, size in appends:
         tails[number].add(run(ends[number], count, size))
@@ -104,9 +102,9 @@ def test_what_is_held_is_a_suffix_of_each_log_and_within_the_budget(
                 assert entries_of(found, offset, 1)["position"][0] == offset
 
 
-def test_reader_thread_never_gets_a_run_that_does_not_hold_its_offset() -> None:
+def test_reader_thread_never_gets_a_run_without_its_offset() -> None:
     budget = TailBudget(20 * run(0, 1).cost_bytes)
-    tail = LogTail(budget)
+    tail = TailCache(budget)
     end = [0]
     wrong: list[int] = []
     stop = threading.Event()
@@ -135,10 +133,10 @@ def test_entries_of_a_run_start_anywhere_and_stop_at_its_end() -> None:
     assert entries_of(one, 100, 0)["position"].tolist() == []
 
 
-def test_memory_lent_to_others_comes_out_of_the_same_budget() -> None:
+def test_memory_of_other_caches_counts_in_the_budget() -> None:
     cost = run(0, 1).cost_bytes
     budget = TailBudget(3 * cost)
-    tail = LogTail(budget)
+    tail = TailCache(budget)
     for offset in range(3):
         tail.add(run(offset, 1))
     budget.lend(2 * cost)
@@ -151,10 +149,39 @@ def test_memory_lent_to_others_comes_out_of_the_same_budget() -> None:
     assert (tail.find(4) is not None, budget.used_bytes) == (True, cost)
 
 
-def test_closed_budget_keeps_nothing() -> None:
+def test_closed_budget_keeps_no_run() -> None:
     budget = TailBudget(1 << 20)
-    tail = LogTail(budget)
+    tail = TailCache(budget)
     tail.add(run(0, 3))
     budget.close()
     tail.add(run(3, 3))
     assert (held(tail, range(6)), budget.used_bytes) == ([], 0)
+
+
+def test_runs_are_gathered_up_to_the_limits_and_to_the_end_of_their_segment() -> None:
+    tail = TailCache(TailBudget(1 << 20))
+    at = 0
+    for base in range(0, 20, 2):
+        if base == 16:
+            at = 0  # another segment
+        entries = np.zeros(2, dtype=ENTRY)
+        entries["position"], entries["length"] = [at, at + 5], 5
+        stored = StoredBytes((b"%02d---%02d---" % (base, base + 1),), 10)
+        tail.add(TailRun(base, base + 2, entries.tobytes(), stored, at))
+        at += 10
+
+    def gathered(offset: int, records: int, size: int) -> tuple[int, int, bytes]:
+        found = tail.gather(offset, records, size)
+        assert found is not None
+        assert len(found.entries) == (found.end_offset - found.base_offset) * ENTRY_BYTES
+        return found.base_offset, found.end_offset, found.stored.joined()
+
+    assert gathered(1, 1, 100) == (0, 2, b"00---01---")
+    assert gathered(1, 2, 100) == (0, 4, b"00---01---02---03---")
+    assert gathered(0, 100, 11)[:2] == (0, 4)
+    assert gathered(0, 100, 20)[:2] == (0, 4)
+    assert gathered(1, 100, 16)[:2] == (0, 6), "what lies in front of the offset does not count"
+    assert gathered(3, 100, 1000)[:2] == (2, 16), "positions restart in the next segment"
+    assert gathered(17, 100, 1000)[:2] == (16, 20)
+    assert gathered(19, 100, 1000)[:2] == (18, 20)
+    assert tail.gather(20, 1, 1) is None

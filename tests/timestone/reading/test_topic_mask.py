@@ -1,4 +1,4 @@
-"""A choice of topics is the same as trying every filter on every topic, and does not try them all."""
+"""A topic mask equals matching every filter against every topic, without doing all of that."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ import timestone
 from timestone.filters import topic_matches
 from timestone.format.topics import TopicDictionary
 from timestone.kernel.entries import NO_TOPIC
-from timestone.reading.topic_mask import TopicChoice
+from timestone.reading.topic_mask import TopicMask
 
 FILTERS = ["a", "a/b", "#", "+", "a/#", "+/b", "$sys/#", "c", *[f"t/{number}" for number in range(20)]]
 TOPICS = ["a", "a/b", "b", "c", "$sys/x", "a/b/c", *[f"t/{number}" for number in range(20)]]
@@ -34,10 +34,10 @@ def wanted(filters: list[str], topic: str | None) -> bool:
     st.lists(st.sampled_from([*TOPICS, None]), max_size=30),
     st.booleans(),
 )
-def test_it_chooses_what_the_filters_match(
+def test_mask_selects_topics_that_match_a_filter(
     log: timestone.Log, filters: list[str], topics: list[str | None], one_by_one_first: bool
 ) -> None:
-    choice = TopicChoice(log.topics, filters)
+    choice = TopicMask(log.topics, filters)
     for part in (topics[:3], topics):  # twice, with topics that are new the second time
         ids = np.array([NO_TOPIC if one is None else log.topic_id(one) for one in part], dtype=np.uint32)
         expected = [wanted(filters, one) for one in part]
@@ -48,14 +48,15 @@ def test_it_chooses_what_the_filters_match(
 
 
 @pytest.mark.parametrize("plain_count", [8, 9, 30])
-def test_a_topic_chosen_by_name_stays_so_when_it_was_tried_on_the_wildcards(
+def test_topic_selected_by_name_stays_selected_after_wildcards_were_tried(
     tmp_path: Path, plain_count: int
 ) -> None:
-    """Beside wildcards, what was chosen by name and is not among the first eight was left out from the second look."""
+    """With wildcards present, a topic selected by name that was not among the first eight was left out from the second
+    batch on."""
     names = [f"d/{number}" for number in range(plain_count)]
     with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
         log = store.log("a")
-        choice = TopicChoice(log.topics, [*names, "+"])
+        choice = TopicMask(log.topics, [*names, "+"])
         ids = [log.topic_id(name) for name in (*names, "x", "d/x")]
         expected = [True] * (plain_count + 1) + [False]
         for _ in range(2):
@@ -67,8 +68,8 @@ def test_a_topic_chosen_by_name_stays_so_when_it_was_tried_on_the_wildcards(
             assert [record.topic for record in reader] == [name]
 
 
-def test_a_topic_that_appears_later_is_chosen(log: timestone.Log) -> None:
-    choice = TopicChoice(log.topics, ["later/1", "later/+/x"])
+def test_topic_that_is_added_later_is_selected(log: timestone.Log) -> None:
+    choice = TopicMask(log.topics, ["later/1", "later/+/x"])
     nothing = np.array([NO_TOPIC, len(log.topics) + 5], dtype=np.uint32)
     assert choice.mask(nothing).tolist() == [False, False]
     ids = np.array(
@@ -77,7 +78,7 @@ def test_a_topic_that_appears_later_is_chosen(log: timestone.Log) -> None:
     assert choice.mask(ids).tolist() == [True, False, True]
 
 
-def test_filters_are_tried_only_on_topics_that_come_by(
+def test_filters_are_matched_only_against_topics_of_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Story: 4,000 clients with a topic each took 20 seconds to get one message each, because every reader matched
@@ -92,7 +93,7 @@ def test_filters_are_tried_only_on_topics_that_come_by(
     with timestone.open(tmp_path / "data") as store:
         log = store.log("many")
         ids = np.array([log.topic_id(f"d/{number}") for number in range(1000)], dtype=np.uint32)
-        plain, wild = TopicChoice(log.topics, ["d/7"]), TopicChoice(log.topics, ["d/+"])
+        plain, wild = TopicMask(log.topics, ["d/7"]), TopicMask(log.topics, ["d/+"])
         assert plain.mask(ids[5:9]).tolist() == [False, False, True, False]
         assert tried == []
         assert wild.mask(ids[5:9]).all() and wild.mask(ids[5:9]).all()
@@ -104,10 +105,10 @@ def test_filters_are_tried_only_on_topics_that_come_by(
     st.lists(st.lists(st.sampled_from(FILTERS), unique=True, max_size=10), min_size=1, max_size=4),
     st.lists(st.sampled_from([*TOPICS, None]), max_size=30),
 )
-def test_a_choice_matches_as_a_new_one_when_filters_are_added_and_removed(
+def test_mask_matches_like_a_new_one_after_filters_are_added_and_removed(
     log: timestone.Log, filters: list[str], changes: list[list[str]], topics: list[str | None]
 ) -> None:
-    choice = TopicChoice(log.topics, filters)
+    choice = TopicMask(log.topics, filters)
     current = dict.fromkeys(filters)
     for change in changes:
         added = [one for one in change if one not in current]
@@ -122,12 +123,12 @@ def test_a_choice_matches_as_a_new_one_when_filters_are_added_and_removed(
         assert [choice.wants(one) for one in ids.tolist()] == expected
 
 
-def test_a_choice_looks_up_new_topics_only_when_many_names_are_missing(tmp_path: Path) -> None:
+def test_mask_looks_up_only_new_topics_when_many_names_are_missing(tmp_path: Path) -> None:
     """Thousands of filters wait for topics that come one by one."""
     names = [f"d/{number}" for number in range(500)]
     with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
         log = store.log("a")
-        choice = TopicChoice(log.topics, names)
+        choice = TopicMask(log.topics, names)
         looked_up = 0
 
         def note(frame: FrameType, event: str, argument: object) -> None:
@@ -147,7 +148,7 @@ def test_a_choice_looks_up_new_topics_only_when_many_names_are_missing(tmp_path:
         assert looked_up <= len(names)
 
 
-def test_a_choice_tries_no_filter_one_by_one_when_many_have_wildcards(tmp_path: Path) -> None:
+def test_mask_tries_no_filter_one_by_one_when_many_have_wildcards(tmp_path: Path) -> None:
     calls: list[int] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -157,7 +158,7 @@ def test_a_choice_tries_no_filter_one_by_one_when_many_have_wildcards(tmp_path: 
         log = store.log("a")
         topic_id = log.topic_id("d/3/x")
         for count in (20, 2000):
-            choice = TopicChoice(log.topics, [f"d/{number}/+" for number in range(count)])
+            choice = TopicMask(log.topics, [f"d/{number}/+" for number in range(count)])
             calls.append(0)
             sys.setprofile(note)
             try:

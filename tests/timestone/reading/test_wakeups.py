@@ -1,4 +1,4 @@
-"""Who is woken by an append: those whose topics it carries, once each, with the first offset that concerns them."""
+"""An append wakes the readers whose topics it carries, once each, with the first offset that concerns them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,12 +42,12 @@ def wakeups(quick_directory: Path) -> Iterator[Wakeups]:
 
 
 def publish(wakeups: Wakeups, first_offset: int, topics: list[str | None]) -> dict[str, int]:
-    """Publish records of these topics; who was woken, with which offset."""
+    """Publish records of these topics; return the woken readers, with their offsets."""
     ids = [NO_TOPIC if name is None else NAMES.index(name) for name in topics]
     with wakeups.lock:
         woken = wakeups.published(first_offset, ids[0] if len(ids) == 1 else np.array(ids, dtype=np.uint32))
     found = {waiter.name: offset for waiter, offset in woken if isinstance(waiter, Sleeper)}
-    assert len(found) == len(woken), "nobody is woken twice"
+    assert len(found) == len(woken), "no reader is woken twice"
     return found
 
 
@@ -59,7 +59,7 @@ def parked(wakeups: Wakeups, name: str, filters: list[str] | None) -> Sleeper:
     return sleeper
 
 
-def test_append_wakes_whom_it_concerns_with_the_first_such_offset(wakeups: Wakeups) -> None:
+def test_append_wakes_matching_readers_with_the_first_matching_offset(wakeups: Wakeups) -> None:
     parked(wakeups, "all", None)
     parked(wakeups, "one", ["d/b"])
     parked(wakeups, "wild", ["+/b"])
@@ -69,13 +69,13 @@ def test_append_wakes_whom_it_concerns_with_the_first_such_offset(wakeups: Wakeu
     assert publish(wakeups, 105, ["e"]) == {"other": 105}
 
 
-def test_who_was_woken_is_parked_no_more(wakeups: Wakeups) -> None:
+def test_woken_reader_is_no_longer_parked(wakeups: Wakeups) -> None:
     parked(wakeups, "all", None)
     assert publish(wakeups, 0, ["a"]) == {"all": 0}
     assert publish(wakeups, 1, ["a"]) == {}
 
 
-def test_who_was_taken_out_is_not_woken(wakeups: Wakeups) -> None:
+def test_removed_reader_is_not_woken(wakeups: Wakeups) -> None:
     gone, unparked = parked(wakeups, "gone", ["a"]), parked(wakeups, "unparked", None)
     wakeups.unregister(gone)
     wakeups.unpark(unparked)
@@ -83,7 +83,7 @@ def test_who_was_taken_out_is_not_woken(wakeups: Wakeups) -> None:
     assert not wakeups.parked
 
 
-def test_new_filters_count_from_the_next_park_on(wakeups: Wakeups) -> None:
+def test_new_filters_apply_from_the_next_park_on(wakeups: Wakeups) -> None:
     sleeper = parked(wakeups, "sleeper", ["a"])
     assert publish(wakeups, 0, ["a"]) == {"sleeper": 0}
     wakeups.register(sleeper, ["e"])
@@ -93,7 +93,7 @@ def test_new_filters_count_from_the_next_park_on(wakeups: Wakeups) -> None:
     assert publish(wakeups, 2, ["a", "e"]) == {"sleeper": 3}
 
 
-def test_topic_that_was_looked_at_before_a_reader_came_is_looked_at_again(wakeups: Wakeups) -> None:
+def test_topic_is_matched_again_when_a_reader_parks_later(wakeups: Wakeups) -> None:
     parked(wakeups, "first", ["a"])
     assert publish(wakeups, 0, ["a", "e"]) == {"first": 0}
     parked(wakeups, "second", ["e"])
@@ -101,7 +101,7 @@ def test_topic_that_was_looked_at_before_a_reader_came_is_looked_at_again(wakeup
     assert publish(wakeups, 5, ["e"]) == {"second": 5, "third": 5}
 
 
-def test_everybody_is_woken_when_the_log_closes(wakeups: Wakeups) -> None:
+def test_all_readers_are_woken_when_the_log_closes(wakeups: Wakeups) -> None:
     parked(wakeups, "all", None)
     parked(wakeups, "one", ["a"])
     assert sorted(
@@ -130,7 +130,7 @@ STEPS = st.lists(
 
 @settings(suppress_health_check=list(HealthCheck))
 @given(steps=STEPS)
-def test_it_agrees_with_asking_each_reader_about_each_record(
+def test_wakeups_agree_with_matching_each_record_for_each_reader(
     wakeups: Wakeups, steps: list[tuple[str, int, list[Any]]]
 ) -> None:
     sleepers: dict[int, tuple[Sleeper, list[str] | None]] = {}
@@ -161,7 +161,7 @@ def _wants(filters: list[str] | None, topic: str | None) -> bool:
     return filters is None or (topic is not None and any(topic_matches(one, topic) for one in filters))
 
 
-def test_a_waiter_that_takes_the_place_of_another_is_woken_for_the_filters_of_now(wakeups: Wakeups) -> None:
+def test_replacing_waiter_is_woken_for_the_current_filters(wakeups: Wakeups) -> None:
     old, new = parked(wakeups, "old", ["a", "e"]), Sleeper("new")
     assert publish(wakeups, 0, ["a/b"]) == {}
     assert wakeups.replace(old, new, ["e", "+/b"], added=["+/b"], removed=["a"])
@@ -174,6 +174,6 @@ def test_a_waiter_that_takes_the_place_of_another_is_woken_for_the_filters_of_no
     assert publish(wakeups, 8, ["a", "a/b", "e"]) == {}
 
 
-def test_nothing_is_replaced_when_the_waiter_is_not_registered(wakeups: Wakeups) -> None:
+def test_replace_does_nothing_when_the_waiter_is_not_registered(wakeups: Wakeups) -> None:
     assert not wakeups.replace(Sleeper("old"), Sleeper("new"), ["a"], added=["a"], removed=[])
     assert publish(wakeups, 0, ["a"]) == {}

@@ -1,4 +1,4 @@
-"""What a dead owner has left is served at once and made durable later, before anything comes to lie behind it."""
+"""Segments of a dead owner are served at once and made durable before anything is written behind them."""
 
 import errno
 import shutil
@@ -18,17 +18,17 @@ from timestone.config import StoreConfig
 from timestone.errors import LogFailed
 from timestone.index import Checkpoint
 from timestone.log import Log
-from timestone.recovery.deferred_seals import Leftovers, may_wait
-from timestone.recovery.segment_report import Finding, State
+from timestone.recovery.deferred_seals import DeferredSeals, may_wait
+from timestone.recovery.segment_report import SegmentScan, State
 from timestone.store import Store
 from timestone.writing.segment_writer import RESERVE_OFFSETS
 
 COUNT, SYNCED = 8, 5
-WHOLE = Finding(100, State.UNCLOSED, count=10, segment_bytes=500, segment_file_bytes=500)
+WHOLE = SegmentScan(100, State.UNCLOSED, count=10, segment_bytes=500, segment_file_bytes=500)
 
 
 class Held(FaultyFiles):
-    """A disk on which no segment is flushed until it is told: so that what waits continues waiting."""
+    """A disk that flushes no segment until it is released, so that deferred seals stay deferred."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,11 +65,11 @@ def _files(root: Path) -> dict[Path, bytes]:
     return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_records_count_as_durable_up_to_the_checkpoint_of_the_first_that_waits() -> None:
+def test_durable_records_end_at_the_checkpoint_of_the_first_deferred_segment() -> None:
     first = replace(WHOLE, checkpoint=Checkpoint(2, 7, 350, 2000))
     second = replace(WHOLE, base_offset=110, checkpoint=Checkpoint(2, 10, 500, 2000))
-    assert Leftovers([first, second], lambda: None).synced_offset == 107
-    assert Leftovers([WHOLE, second], lambda: None).synced_offset == 100
+    assert DeferredSeals([first, second], lambda: None).synced_offset == 107
+    assert DeferredSeals([WHOLE, second], lambda: None).synced_offset == 100
 
 
 @pytest.mark.parametrize(
@@ -86,26 +86,28 @@ def test_records_count_as_durable_up_to_the_checkpoint_of_the_first_that_waits()
     ],
     ids=str,
 )
-def test_only_a_whole_segment_may_wait(change: dict[str, object]) -> None:
+def test_only_a_whole_segment_is_deferred(change: dict[str, object]) -> None:
     assert may_wait(WHOLE)
     assert not may_wait(replace(WHOLE, **change))  # type: ignore[arg-type]
 
 
-def test_what_waits_is_served_and_not_called_durable(specimen: Specimen, quick_directory: Path) -> None:
+def test_deferred_segment_is_served_and_not_reported_as_durable(
+    specimen: Specimen, quick_directory: Path
+) -> None:
     specimen.write(root := quick_directory / "store")
     files = Held()
     with opened(root, files) as (store, log):
         assert [str(recovered) for recovered in store.recoveries]
         assert {record.offset: record for record in log.reader("earliest")} == specimen.records
         assert (log.synced_offset, log.end_offset) == (SYNCED, COUNT)
-        waited = log.has_leftovers
+        waited = log.has_deferred_seals
         files.go_on.set()
         assert log.sync() == COUNT
-        assert (waited, log.has_leftovers) == (True, False)
-        assert log.history.segments[0].trailer is not None
+        assert (waited, log.has_deferred_seals) == (True, False)
+        assert log.segment_list.segments[0].trailer is not None
 
 
-def test_first_append_comes_after_the_seal_of_what_waited(specimen: Specimen, quick_directory: Path) -> None:
+def test_first_append_happens_after_the_deferred_seal(specimen: Specimen, quick_directory: Path) -> None:
     specimen.write(root := quick_directory / "store")
     files = FaultyFiles()
     with opened(root, files) as (_, log):
@@ -124,7 +126,7 @@ def test_only_so_many_logs_are_sealed_before_the_store_is_open(quick_directory: 
         store.log(name).append(b"x", ack="written")
     kill_store(store, files)
     with Store(root, StoreConfig(min_free_bytes=0, sealed_at_open=1)) as store:
-        assert not store.log("a").has_leftovers
+        assert not store.log("a").has_deferred_seals
         assert len(store.recoveries) == 3
         for name in "abc":
             assert [record.payload for record in store.log(name).reader("earliest")] == [b"x"]
@@ -132,11 +134,11 @@ def test_only_so_many_logs_are_sealed_before_the_store_is_open(quick_directory: 
         assert store.recoveries == (), "closing has sealed the rest"
 
 
-def test_flush_of_what_waited_that_fails_fails_the_log_and_loses_nothing(
+def test_failed_flush_of_a_deferred_segment_fails_the_log_and_loses_nothing(
     specimen: Specimen, quick_directory: Path
 ) -> None:
-    """The records are the dead owner's, so nobody has them in memory: the log takes nothing behind them, and the next
-    owner finds the mark and copies them."""
+    """The records were written by the dead owner, so this process does not have them in memory: the log accepts no
+    append behind them, and the next owner finds the marker and copies them."""
     specimen.write(root := quick_directory / "store")
     files = FaultyFiles()
     files.fail("fdatasync", errno.EIO, path=SEGMENT.name)
@@ -154,7 +156,7 @@ def test_flush_of_what_waited_that_fails_fails_the_log_and_loses_nothing(
         assert not (left / FOLDER / "failed-flush").exists()
 
 
-def test_disk_too_full_to_seal_takes_appends_behind_what_was_flushed(
+def test_appends_continue_behind_flushed_segments_when_the_disk_is_too_full_to_seal(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     specimen.write(root := quick_directory / "store")
@@ -167,10 +169,10 @@ def test_disk_too_full_to_seal_takes_appends_behind_what_was_flushed(
         assert log.synced_offset == COUNT + 1
 
 
-def test_jump_after_a_reboot_is_the_same_however_often_it_is_cut_short(
+def test_jump_after_a_reboot_is_the_same_after_any_number_of_interruptions(
     specimen: Specimen, quick_directory: Path
 ) -> None:
-    """The next offset is told before anything is written of it, so the next process must come to the same one."""
+    """The next offset is reported before anything with it is written, so the next process must compute the same one."""
     for life in range(3):
         specimen.write(root := quick_directory / f"store {life}")
         files = Held()
@@ -188,7 +190,7 @@ def test_jump_after_a_reboot_is_the_same_however_often_it_is_cut_short(
         assert {record.offset for record in log.reader("earliest")} == {*range(COUNT), RESERVE_OFFSETS}
 
 
-def test_settings_changed_meanwhile_are_not_set_back(specimen: Specimen, quick_directory: Path) -> None:
+def test_settings_changed_before_the_seal_are_kept(specimen: Specimen, quick_directory: Path) -> None:
     """The jump after a reboot is noted in the catalogue beside the log's settings, as they are by then."""
     specimen.write(root := quick_directory / "store")
     with opened(root, FaultyFiles(), NEXT_BOOT_ID) as (_, log):

@@ -1,4 +1,4 @@
-"""Opening a store says how far it is, once that is worth saying."""
+"""Opening a store reports its progress when it takes long."""
 
 import logging
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def info(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]
         yield caplog
 
 
-def test_nothing_is_said_for_a_second_then_the_caller_is_told_each_time(
+def test_progress_is_reported_to_the_caller_each_time_after_one_second(
     info: pytest.LogCaptureFixture,
 ) -> None:
     told: list[tuple[str, int, int]] = []
@@ -47,20 +47,20 @@ def test_log_has_a_line_every_few_seconds(info: pytest.LogCaptureFixture) -> Non
     for done in range(1, 14):
         progress("a-0", done, 20)
     assert info.messages == [
-        "opening data: a-0, 2 of 20 segments looked at, 1 s so far",
-        "opening data: a-0, 12 of 20 segments looked at, 6 s so far",
+        "opening data: a-0, 2 of 20 segments scanned in 1 s",
+        "opening data: a-0, 12 of 20 segments scanned in 6 s",
     ]
 
 
-def test_line_says_how_many_logs_there_are_when_there_are_many(info: pytest.LogCaptureFixture) -> None:
+def test_line_has_the_number_of_logs_when_there_are_many(info: pytest.LogCaptureFixture) -> None:
     progress = OpeningProgress(Path("data"), None, Clock())
     for number in range(1, 4):
         progress.begin(number, 3)
         progress(f"log{number}-0", 1, 1)
-    assert info.messages == ["opening data: log 2 of 3, log2-0, 1 of 1 segments looked at, 1 s so far"]
+    assert info.messages == ["opening data: log 2 of 3, log2-0, 1 of 1 segments scanned in 1 s"]
 
 
-def test_store_tells_of_every_log_and_of_repairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_reports_every_log_and_each_repair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for log, count in (("a", 30), ("b", 5)):
         fill(tmp_path / "data", count, log=log, segment_entries=10)
     files = FaultyFiles()

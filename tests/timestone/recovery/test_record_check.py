@@ -1,4 +1,4 @@
-"""Each record is judged alone, however its neighbours lie."""
+"""Each record is verified by itself, independent of its neighbours."""
 
 import numpy as np
 import pytest
@@ -26,19 +26,19 @@ def read(position: int, length: int) -> bytes:
 PLACES = [(0, 10), (10, 0), (10, 300), (5000, 7), (40, 20), (10_200, 40), (100, 1)]
 
 
-def test_all_hold_whatever_their_order() -> None:
+def test_all_records_hold_in_any_order() -> None:
     assert holding(entries_of(PLACES), read).all()
     assert len(holding(entries_of([]), read)) == 0
 
 
 @pytest.mark.parametrize("number", range(len(PLACES)))
-def test_one_that_does_not_hold_leaves_its_neighbours(number: int) -> None:
+def test_damaged_record_does_not_affect_its_neighbours(number: int) -> None:
     entries = entries_of(PLACES)
     entries["data_crc"][number] ^= 1
     assert np.flatnonzero(~holding(entries, read)).tolist() == [number]
 
 
-def test_bytes_that_are_not_there_prove_nothing() -> None:
+def test_records_without_bytes_are_not_verified() -> None:
     entries = entries_of([(0, 100), (100, 100), (200, 100)])
     assert holding(entries, lambda position, length: DATA[:250][position : position + length]).tolist() == [
         True,

@@ -1,4 +1,4 @@
-"""Proof of single records: by an entry that holds and bytes that hold, and by nothing else."""
+"""Verification of single records: by a valid entry and matching bytes, and by nothing else."""
 
 import errno
 from pathlib import Path
@@ -54,7 +54,7 @@ def pair(tmp_path: Path) -> Pair:
     return Pair(tmp_path)
 
 
-def test_whole_files_prove_everything_and_the_room_behind_nothing(pair: Pair) -> None:
+def test_whole_files_verify_all_records_and_none_in_reserved_space(pair: Pair) -> None:
     found = pair.proofs()
     assert [(one.first, one.end) for one in found.proven] == [(100, 400)]
     assert [(one.first, one.end) for one in found.unproven] == [(400, 500)]
@@ -65,18 +65,18 @@ def test_whole_files_prove_everything_and_the_room_behind_nothing(pair: Pair) ->
     assert copied == [(100, 300, b"".join(PAYLOADS))]
 
 
-def test_damage_takes_the_damaged_record_alone(pair: Pair) -> None:
+def test_damage_costs_only_the_damaged_record(pair: Pair) -> None:
     pair.flip(pair.index, HEADER_BYTES + 32 * 50 + 3)
     pair.flip(pair.segment, sum(map(len, PAYLOADS[:150])) - 2 - len(PAYLOADS[149]) - len(PAYLOADS[148]))
     found = pair.proofs()
     assert [(one.first, one.end) for one in found.proven] == [(100, 150), (151, 247), (248, 400)]
     assert [(one.first, one.reason) for one in found.unproven[:2]] == [
-        (150, "the index entry does not hold"),
-        (247, "the bytes do not hold"),
+        (150, "the index entry does not match its checksum"),
+        (247, "the bytes do not match their checksum"),
     ]
 
 
-def test_bytes_may_be_in_a_piece_that_began_elsewhere(pair: Pair) -> None:
+def test_records_are_verified_in_a_fragment_with_another_start(pair: Pair) -> None:
     cut = sum(map(len, PAYLOADS[:200]))
     pair.segment.write_bytes(b"".join(PAYLOADS)[cut:])
     found = pair.proofs(0, cut, 17)
@@ -85,20 +85,20 @@ def test_bytes_may_be_in_a_piece_that_began_elsewhere(pair: Pair) -> None:
     assert b"".join(data for _, _, data, _ in taken.records()) == b"".join(PAYLOADS[200:])
 
 
-def test_wrong_bytes_prove_nothing_but_empty_records(pair: Pair) -> None:
+def test_wrong_bytes_verify_only_empty_records(pair: Pair) -> None:
     pair.segment.write_bytes(bytes(pair.segment.stat().st_size))
     found = pair.proofs()
     proven = [offset - 100 for one in found.proven for offset in range(one.first, one.end)]
     assert proven == [number for number, payload in enumerate(PAYLOADS) if not payload]
 
 
-def test_entries_of_another_segment_prove_nothing(pair: Pair) -> None:
+def test_entries_of_another_segment_verify_no_record(pair: Pair) -> None:
     source = EntrySource(pair.raw(pair.index), EntrySeal(7, 101), 101, 0, HEADER_BYTES, 0, 300, False)
     found = Proofs(source, [ByteSource(pair.raw(pair.segment), 0)])
     assert (found.proven, found.end_offset) == ([], 101)
 
 
-def test_pages_that_the_disk_will_not_read_cost_their_own_records(tmp_path: Path) -> None:
+def test_unreadable_pages_cost_only_their_records(tmp_path: Path) -> None:
     files = FaultyFiles()
     pair = Pair(tmp_path, files)
     big = [b"%04d" % number * 1000 for number in range(10)]
@@ -136,12 +136,12 @@ def test_other_errors_of_the_disk_are_not_damage(tmp_path: Path) -> None:
         pair.proofs()
 
 
-def test_file_that_changes_between_proof_and_copy_is_noticed(pair: Pair) -> None:
+def test_file_changed_between_verification_and_copy_is_detected(pair: Pair) -> None:
     (whole,) = pair.proofs().proven
     pair.flip(pair.segment, 50)
-    with pytest.raises(CorruptLog, match="salvage from a copy"):
+    with pytest.raises(CorruptLog, match="run it on a copy"):
         list(whole.records())
     pair.flip(pair.segment, 50)
     pair.flip(pair.index, HEADER_BYTES + 32 * 9)
-    with pytest.raises(CorruptLog, match="salvage from a copy"):
+    with pytest.raises(CorruptLog, match="run it on a copy"):
         list(whole.records())

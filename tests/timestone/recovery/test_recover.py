@@ -1,4 +1,4 @@
-"""What recovery does with each finding: it keeps what is proven, moves aside what is not, and says so."""
+"""The actions of recovery: it keeps verified data, puts the rest aside, and reports both."""
 
 import errno
 import os
@@ -35,7 +35,7 @@ def names(root: Path) -> set[str]:
     return {path.name for path in (root / FOLDER).iterdir()}
 
 
-def test_whole_log_goes_on_after_a_kill_as_if_nothing_had_been(
+def test_whole_log_continues_at_the_next_offset_after_a_kill(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     found = specimen.look(quick_directory / "again")
@@ -48,14 +48,14 @@ def test_whole_log_goes_on_after_a_kill_as_if_nothing_had_been(
 def test_another_boot_jumps_to_the_ceiling_and_into_the_next_epoch(
     specimen: Specimen, quick_directory: Path
 ) -> None:
-    """After a power loss nobody knows which offsets were shown to readers and are gone."""
+    """After a power loss it is not known which of the lost offsets readers have seen."""
     root = quick_directory / "again"
     found = specimen.look(root, boot_id=NEXT_BOOT_ID)
     assert found.records == specimen.records
     assert found.next_offset == RESERVE_OFFSETS
 
 
-def test_offsets_are_given_out_once_however_often_the_store_is_opened(
+def test_offsets_are_assigned_once_when_the_store_is_opened_many_times(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     root = quick_directory / "again"
@@ -77,7 +77,7 @@ def test_torn_tail_is_cut_and_kept(specimen: Specimen, quick_directory: Path) ->
     assert f"{SEGMENT.name}.lost" in found.files
 
 
-def test_bytes_put_aside_are_the_bytes_that_were_cut(specimen: Specimen, quick_directory: Path) -> None:
+def test_quarantined_bytes_are_the_bytes_that_were_cut(specimen: Specimen, quick_directory: Path) -> None:
     root = quick_directory / "again"
     specimen.changed(SEGMENT, lambda data: data + b"half of a record").write(root)
     look(root)
@@ -85,7 +85,7 @@ def test_bytes_put_aside_are_the_bytes_that_were_cut(specimen: Specimen, quick_d
     shutil.rmtree(root)
 
 
-def test_second_loss_does_not_overwrite_what_the_first_put_aside(
+def test_second_loss_does_not_overwrite_the_quarantine_of_the_first(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     lost = FOLDER / f"{SEGMENT.name}.lost"
@@ -98,7 +98,7 @@ def test_second_loss_does_not_overwrite_what_the_first_put_aside(
     shutil.rmtree(root)
 
 
-def test_damaged_record_is_served_as_corrupt_and_no_offset_is_given_out_twice(
+def test_damaged_record_is_served_as_corrupt_and_no_offset_is_assigned_twice(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     def damage(data: bytes) -> bytes:
@@ -132,7 +132,7 @@ def test_unfinished_copy_is_removed(specimen: Specimen, quick_directory: Path, l
     assert leftover not in found.files
 
 
-def test_strict_mode_refuses_everything_that_is_not_clean_and_touches_nothing(
+def test_strict_mode_refuses_any_repair_and_changes_nothing(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     root = quick_directory / "again"
@@ -144,7 +144,7 @@ def test_strict_mode_refuses_everything_that_is_not_clean_and_touches_nothing(
     shutil.rmtree(root)
 
 
-def test_strict_mode_refuses_what_a_failed_flush_put_in_doubt_and_leaves_the_mark(
+def test_strict_mode_refuses_after_a_failed_flush_and_keeps_the_marker(
     quick_directory: Path,
 ) -> None:
     root = quick_directory / "again"
@@ -157,7 +157,7 @@ def test_strict_mode_refuses_what_a_failed_flush_put_in_doubt_and_leaves_the_mar
     shutil.rmtree(root)
 
 
-def test_strict_mode_opens_what_was_closed(quick_directory: Path) -> None:
+def test_strict_mode_opens_a_closed_store(quick_directory: Path) -> None:
     closed = make_specimen(quick_directory / "store", closed=True)
     found = closed.look(quick_directory / "again", recovery=Recovery.STRICT)
     assert found.records == closed.records
@@ -167,7 +167,7 @@ def test_strict_mode_opens_what_was_closed(quick_directory: Path) -> None:
 @pytest.mark.parametrize(
     "operation", ["create", "pwrite", "fdatasync", "rename", "sync_directory", "truncate"]
 )
-def test_recovery_that_cannot_write_serves_what_is_proven_or_says_why_not(
+def test_recovery_serves_verified_records_or_reports_the_reason_when_it_cannot_write(
     specimen: Specimen, quick_directory: Path, operation: str
 ) -> None:
     root = quick_directory / "again"
@@ -203,7 +203,7 @@ def test_torn_name_at_the_end_of_the_dictionary_is_cut_and_kept(
     shutil.rmtree(root)
 
 
-def test_damaged_header_of_the_dictionary_is_mended_from_the_index(
+def test_damaged_header_of_the_dictionary_is_rewritten_from_the_index(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     root = quick_directory / "again"
@@ -214,7 +214,7 @@ def test_damaged_header_of_the_dictionary_is_mended_from_the_index(
     shutil.rmtree(root)
 
 
-def test_doubtful_folder_is_copied_into_new_files_before_anything_is_called_durable(
+def test_folder_with_a_failed_fsync_is_copied_before_it_counts_as_durable(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     """An fsync failed and the process ended; in the same boot, asking the same pages again would prove nothing."""
@@ -229,11 +229,11 @@ def test_doubtful_folder_is_copied_into_new_files_before_anything_is_called_dura
     shutil.rmtree(root)
 
 
-def test_what_is_in_doubt_and_cannot_be_copied_is_served_and_not_called_durable(
+def test_records_of_a_failed_fsync_are_served_but_not_durable_when_they_cannot_be_copied(
     specimen: Specimen, quick_directory: Path
 ) -> None:
-    """A flush failed, the owner died, and the next one found no room to copy what was in doubt: it flushed the same
-    pages with success, said that all was synced, and a power loss took it. Now it waits, and so do appends."""
+    """A flush failed, the owner died, and the next one had no room to copy the records concerned: it flushed the same
+    pages successfully, reported all as synced, and a power loss took them. Now it waits, and so do appends."""
     root = quick_directory / "again"
     specimen.with_file(FOLDER / "failed-flush", b"").write(root)
     files = FaultyFiles()
@@ -253,7 +253,7 @@ def test_what_is_in_doubt_and_cannot_be_copied_is_served_and_not_called_durable(
     shutil.rmtree(root)
 
 
-def test_flush_that_fails_during_recovery_is_not_forgotten_by_the_next_one(
+def test_failed_flush_of_a_recovery_is_remembered_by_the_next_one(
     specimen: Specimen, quick_directory: Path
 ) -> None:
     root = quick_directory / "again"
@@ -270,7 +270,7 @@ def test_flush_that_fails_during_recovery_is_not_forgotten_by_the_next_one(
 
 
 @pytest.mark.parametrize("path", [".segment", ".index", "topics"])
-def test_flush_that_fails_during_recovery_is_not_tried_again_where_that_cannot_be_noted(
+def test_failed_flush_of_a_recovery_is_not_repeated_when_it_cannot_be_marked(
     specimen: Specimen, quick_directory: Path, path: str
 ) -> None:
     """As a file system does that becomes read-only with its first error: the second flush, of pages that the kernel
@@ -287,15 +287,15 @@ def test_flush_that_fails_during_recovery_is_not_tried_again_where_that_cannot_b
 
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("refusing", ["folder", "catalogue"])
-def test_nothing_comes_behind_what_was_never_durable_and_cannot_be_put_aside(
+def test_appends_are_refused_when_a_torn_tail_cannot_be_put_aside(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch, refusing: str, dies: bool
 ) -> None:
-    """The torn segment in front was sealed, or another followed that was durable, and with the next open what had gone
-    came back behind a hole, or took with it what was durable."""
+    """The torn segment before it was sealed, or a durable segment followed, and at the next open the missing records
+    came back behind a hole, or took durable ones with them."""
     work = Workload(quick_directory / "store", crash_config(segment_entries=2))
     work.start()
     with monkeypatch.context() as patch:
-        patch.setattr(work.store.sealer, "expect", lambda log: None)  # it flushes
+        patch.setattr(work.store.sealer, "put", lambda log: None)  # it flushes
         for _ in range(3):
             work.append_many(Ack.WRITTEN, 2)
     kill_store(work.store, work.files)
@@ -331,10 +331,10 @@ def refuse(*_: object) -> None:
     raise OSError(errno.EIO, "refused")
 
 
-def test_half_a_pair_that_was_never_finished_stays_no_damage_while_it_cannot_be_put_aside(
+def test_an_unfinished_half_of_a_pair_is_not_damage_while_it_cannot_be_quarantined(
     specimen: Specimen, quick_directory: Path
 ) -> None:
-    """What said so was removed, and the next open told readers that its offsets are lost."""
+    """The evidence was removed, and the next open reported its offsets as lost."""
     root = quick_directory / "again"
     half = specimen.with_file(FOLDER / f"{COUNT:020d}.segment", b"its index has no name yet")
     half.with_file(FOLDER / f"{COUNT:020d}.index.tmp", b"").write(root)
@@ -348,7 +348,7 @@ def test_half_a_pair_that_was_never_finished_stays_no_damage_while_it_cannot_be_
     shutil.rmtree(root)
 
 
-def test_recovery_is_told_in_one_sentence_for_each_thing(specimen: Specimen, quick_directory: Path) -> None:
+def test_recovery_logs_one_sentence_for_each_action(specimen: Specimen, quick_directory: Path) -> None:
     root = quick_directory / "again"
     specimen.changed(SEGMENT, lambda data: data + b"torn").write(root)
     with timestone.open(root, min_free_bytes=0, clock=StepClock()) as store:
@@ -360,7 +360,7 @@ def test_recovery_is_told_in_one_sentence_for_each_thing(specimen: Specimen, qui
     shutil.rmtree(root)
 
 
-def test_opening_after_a_kill_reads_what_was_not_synced_and_not_the_whole_log(quick_directory: Path) -> None:
+def test_open_after_a_kill_reads_only_unsynced_records(quick_directory: Path) -> None:
     root = quick_directory / "big"
 
     def run(pipe: int) -> None:
@@ -387,7 +387,7 @@ def test_opening_after_a_kill_reads_what_was_not_synced_and_not_the_whole_log(qu
     assert read < 20 * 2**20, "of 40 MB"
 
 
-def test_lost_index_of_a_large_segment_does_not_give_its_offsets_out_again(
+def test_offsets_of_a_lost_index_of_a_large_segment_are_not_reused(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next offset was the base offset and the usual reserve; this segment had more records than that, and a
@@ -403,11 +403,11 @@ def test_lost_index_of_a_large_segment_does_not_give_its_offsets_out_again(
 
 
 @pytest.mark.parametrize("operation", ["create", "rename"])
-def test_what_is_served_unsealed_was_flushed_because_it_counts_as_durable(
+def test_segment_served_unsealed_was_flushed_and_counts_as_durable(
     specimen: Specimen, quick_directory: Path, operation: str
 ) -> None:
-    """On a disk too full for the new index the store opened with the index that the dead owner had not flushed, said
-    that all of it was synced, and a power loss took it."""
+    """On a disk too full for the new index the store opened with the index that the dead owner had not flushed,
+    reported all of it as synced, and a power loss took it."""
     root = quick_directory / "again"
     specimen.write(root)
     files = FaultyFiles()
@@ -415,12 +415,12 @@ def test_what_is_served_unsealed_was_flushed_because_it_counts_as_durable(
     with timestone.open(root, files=files, min_free_bytes=0, clock=StepClock()) as store:
         log = store.log("telemetry")
         assert log.synced_offset == log.end_offset == COUNT
-        assert log.history.segments[0].trailer is None
+        assert log.segment_list.segments[0].trailer is None
         flushed = [Path(path).name for operation, path in files.calls if operation == "fdatasync"]
         assert {INDEX.name, SEGMENT.name} <= set(flushed)
 
 
-def test_compressed_segment_whose_trailer_is_damaged_is_served_where_nothing_can_be_written(
+def test_compressed_segment_with_a_damaged_trailer_is_served_when_nothing_can_be_written(
     quick_directory: Path,
 ) -> None:
     """Without the trailer, the records were looked for in the file that compression has replaced."""
@@ -448,11 +448,11 @@ def test_compressed_segment_whose_trailer_is_damaged_is_served_where_nothing_can
         assert log.record(4).payload == b"4" * 50
     with timestone.open(root, min_free_bytes=0) as store:
         assert len(list(store.log("a").reader("earliest"))) == 6
-        assert all(segment.trailer is not None for segment in store.log("a").history.segments)
+        assert all(segment.trailer is not None for segment in store.log("a").segment_list.segments)
         assert store.recoveries, "it was sealed again"
 
 
-def test_what_cannot_be_flushed_is_not_served_as_durable(specimen: Specimen, quick_directory: Path) -> None:
+def test_segment_that_cannot_be_flushed_is_not_durable(specimen: Specimen, quick_directory: Path) -> None:
     root = quick_directory / "again"
     specimen.write(root)
     files = FaultyFiles()

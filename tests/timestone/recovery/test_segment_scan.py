@@ -1,4 +1,4 @@
-"""What the files of a segment prove about themselves; looking changes nothing."""
+"""What the files of a segment prove about themselves; a scan changes nothing."""
 
 import struct
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from timestone.errors import UnsupportedFormat
 from timestone.index import SLOT_BYTES, SLOT_POSITIONS, IndexHeader
 from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES, entry_position
-from timestone.recovery.segment_report import Finding, State
+from timestone.recovery.segment_report import SegmentScan, State
 from timestone.recovery.segment_scan import examine
 from timestone.writing.segment_writer import SegmentWriter
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 LOG_ID, BASE = 77, 1000
 HEADER = IndexHeader(LOG_ID, BASE, 5, 2, bytes(range(1, 17)))
@@ -26,10 +26,10 @@ def make(folder: Path, *, sealed: bool = False, topic: int = 3) -> SegmentWriter
     """Six records of ten bytes, four of them flushed and noted as such."""
     writer = SegmentWriter(Files(), folder, HEADER)
     for number in range(COUNT):
-        draft = Draft([b"record %03d" % number], topic)
+        write_batch = WriteBatch([b"record %03d" % number], topic)
         writer.write(
-            draft.stored,
-            draft.entries(writer.seal, ordinal=number, position=10 * number, timestamp_us=number + 1),
+            write_batch.stored,
+            write_batch.entries(writer.seal, ordinal=number, position=10 * number, timestamp_us=number + 1),
         )
         if number + 1 == SYNCED:
             writer.flush(SYNCED)
@@ -40,11 +40,11 @@ def make(folder: Path, *, sealed: bool = False, topic: int = 3) -> SegmentWriter
     return writer
 
 
-def look(folder: Path, **how: int | bool) -> Finding:
+def look(folder: Path, **how: int | bool) -> SegmentScan:
     files = FaultyFiles()
-    finding = examine(files, folder, BASE, LOG_ID, topic_count=int(how.pop("topic_count", 10)), **how)  # type: ignore[arg-type]
+    scan = examine(files, folder, BASE, LOG_ID, topic_count=int(how.pop("topic_count", 10)), **how)  # type: ignore[arg-type]
     assert files.calls == [], "looking changes nothing"
-    return finding
+    return scan
 
 
 def change(path: Path, position: int, data: bytes) -> None:
@@ -53,30 +53,30 @@ def change(path: Path, position: int, data: bytes) -> None:
     path.write_bytes(raw)
 
 
-def test_whole_unclosed_segment_is_no_loss(quick_directory: Path) -> None:
+def test_whole_unclosed_segment_has_no_loss(quick_directory: Path) -> None:
     make(quick_directory)
-    finding = look(quick_directory)
-    assert (finding.state, finding.count, finding.watermark) == (State.UNCLOSED, COUNT, SYNCED)
-    assert (finding.segment_bytes, finding.end_offset, finding.topic_count) == (60, BASE + COUNT, 4)
-    assert (finding.first_timestamp_us, finding.last_timestamp_us) == (1, COUNT)
-    assert not finding.loss_proven
-    assert finding.header == HEADER
+    scan = look(quick_directory)
+    assert (scan.state, scan.count, scan.watermark) == (State.UNCLOSED, COUNT, SYNCED)
+    assert (scan.segment_bytes, scan.end_offset, scan.topic_count) == (60, BASE + COUNT, 4)
+    assert (scan.first_timestamp_us, scan.last_timestamp_us) == (1, COUNT)
+    assert not scan.loss_proven
+    assert scan.header == HEADER
 
 
-def test_sealed_segment_is_trusted_and_checked_when_asked(quick_directory: Path) -> None:
+def test_sealed_segment_is_trusted_and_verified_on_request(quick_directory: Path) -> None:
     writer = make(quick_directory, sealed=True)
     assert look(quick_directory, deep=True).state is State.SEALED
     change(writer.segment_path, 15, b"?")
     assert look(quick_directory).state is State.SEALED
-    finding = look(quick_directory, deep=True)
-    assert (finding.state, finding.damaged, finding.count) == (State.DAMAGED, [1], COUNT)
-    assert "offset 1001" in finding.reason
+    scan = look(quick_directory, deep=True)
+    assert (scan.state, scan.damaged, scan.count) == (State.DAMAGED, [1], COUNT)
+    assert "offset 1001" in scan.reason
 
 
 def test_segment_without_a_record_is_unclosed_and_empty(quick_directory: Path) -> None:
     SegmentWriter(Files(), quick_directory, HEADER).close()
-    finding = look(quick_directory)
-    assert (finding.state, finding.count, finding.unborn, finding.loss_proven) == (
+    scan = look(quick_directory)
+    assert (scan.state, scan.count, scan.unborn, scan.loss_proven) == (
         State.UNCLOSED,
         0,
         False,
@@ -94,22 +94,22 @@ def test_first_bad_record_above_the_checkpoint_is_the_torn_tail(
         change(writer.index_path, entry_position(ordinal) + 3, b"?")
     else:
         change(writer.segment_path, ordinal * 10, b"?")
-    finding = look(quick_directory)
-    assert (finding.state, finding.count, finding.damaged) == (State.TORN, ordinal, [])
-    assert finding.lost_bytes == 10 * (COUNT - ordinal)
+    scan = look(quick_directory)
+    assert (scan.state, scan.count, scan.damaged) == (State.TORN, ordinal, [])
+    assert scan.lost_bytes == 10 * (COUNT - ordinal)
 
 
 @pytest.mark.parametrize("ordinal", range(SYNCED))
 def test_bad_entry_below_the_checkpoint_is_damage_to_one_record(quick_directory: Path, ordinal: int) -> None:
     writer = make(quick_directory)
     change(writer.index_path, entry_position(ordinal) + 3, b"?")
-    finding = look(quick_directory)
-    assert (finding.state, finding.count, finding.damaged) == (State.DAMAGED, COUNT, [ordinal])
-    assert finding.loss_proven
+    scan = look(quick_directory)
+    assert (scan.state, scan.count, scan.damaged) == (State.DAMAGED, COUNT, [ordinal])
+    assert scan.loss_proven
 
 
-def test_only_what_lies_above_the_checkpoint_is_read_unless_asked(quick_directory: Path) -> None:
-    """The time to open after a crash depends on what was not synced, not on the size of the log."""
+def test_only_records_above_the_checkpoint_are_read_by_default(quick_directory: Path) -> None:
+    """The time to open after a crash depends on the unsynced part, not on the size of the log."""
     writer = make(quick_directory)
     change(writer.segment_path, 5, b"?")
     assert look(quick_directory).state is State.UNCLOSED
@@ -119,35 +119,35 @@ def test_only_what_lies_above_the_checkpoint_is_read_unless_asked(quick_director
 def test_bytes_behind_the_last_record_are_a_torn_append(quick_directory: Path) -> None:
     writer = make(quick_directory)
     writer.segment_path.write_bytes(writer.segment_path.read_bytes() + b"half a rec")
-    finding = look(quick_directory)
-    assert (finding.state, finding.count, finding.lost_bytes, finding.lost_count) == (
+    scan = look(quick_directory)
+    assert (scan.state, scan.count, scan.lost_bytes, scan.lost_count) == (
         State.TORN,
         COUNT,
         10,
         0,
     )
-    assert not finding.loss_proven, "a killed process leaves just that"
+    assert not scan.loss_proven, "a killed process leaves just that"
 
 
 def test_record_of_an_unknown_topic_was_not_durable(quick_directory: Path) -> None:
     """Names are flushed before the records that use them."""
     make(quick_directory)
-    finding = look(quick_directory, topic_count=3)
-    assert finding.count == SYNCED
+    scan = look(quick_directory, topic_count=3)
+    assert scan.count == SYNCED
 
 
-def test_what_a_later_durable_segment_follows_must_be_there(quick_directory: Path) -> None:
+def test_segment_before_a_durable_one_must_have_all_its_records(quick_directory: Path) -> None:
     writer = make(quick_directory)
     change(writer.index_path, entry_position(5) + 3, b"?")
-    finding = look(quick_directory, expected_count=COUNT)
-    assert (finding.state, finding.count, finding.damaged) == (State.DAMAGED, COUNT, [5])
+    scan = look(quick_directory, expected_count=COUNT)
+    assert (scan.state, scan.count, scan.damaged) == (State.DAMAGED, COUNT, [5])
     assert look(quick_directory).count == 5, "without the later segment it is a torn tail"
 
 
-def test_what_was_written_again_elsewhere_counts_no_more(quick_directory: Path) -> None:
+def test_records_rewritten_in_another_segment_are_not_served(quick_directory: Path) -> None:
     make(quick_directory)
-    finding = look(quick_directory, most_count=5)
-    assert (finding.state, finding.count, finding.lost_count, finding.loss_proven) == (
+    scan = look(quick_directory, most_count=5)
+    assert (scan.state, scan.count, scan.lost_count, scan.loss_proven) == (
         State.UNCLOSED,
         5,
         0,
@@ -176,13 +176,13 @@ ORPHANS: dict[str, Callable[[SegmentWriter], None]] = {
 
 
 @pytest.mark.parametrize("damage", ORPHANS.values(), ids=ORPHANS)
-def test_half_a_pair_serves_nothing_and_is_a_loss(
+def test_half_a_pair_serves_no_record_and_is_a_loss(
     quick_directory: Path, damage: Callable[[SegmentWriter], None]
 ) -> None:
     damage(make(quick_directory))
-    finding = look(quick_directory)
-    assert (finding.state, finding.count, finding.loss_proven) == (State.ORPHAN, 0, True)
-    assert finding.reason
+    scan = look(quick_directory)
+    assert (scan.state, scan.count, scan.loss_proven) == (State.ORPHAN, 0, True)
+    assert scan.reason
 
 
 def _empty_segment_alone(folder: Path) -> None:
@@ -204,28 +204,28 @@ def _reserved_index_alone(folder: Path) -> None:
 
 
 def _index_alone_with_a_torn_entry(folder: Path) -> None:
-    """Recovery removes a segment whose only entry does not hold; the power fails again, and of the two files it is the
-    segment that is gone."""
+    """Recovery removes a segment whose only entry is not valid; the power fails again, and of the two files only the
+    segment is gone."""
     writer = SegmentWriter(Files(), folder, HEADER)
     writer.close()
     change(writer.index_path, HEADER_BYTES, bytes(range(ENTRY_BYTES)))
     writer.segment_path.unlink()
 
 
-def test_index_whose_first_entry_holds_had_records(quick_directory: Path) -> None:
+def test_index_with_a_valid_first_entry_had_records(quick_directory: Path) -> None:
     writer = SegmentWriter(Files(), quick_directory, HEADER)
-    writer.write_draft(Draft([b"x"]), 9)
+    writer.write_batch_at(WriteBatch([b"x"]), 9)
     writer.close()
     writer.segment_path.unlink()
-    finding = look(quick_directory)
-    assert (finding.state, finding.unborn, finding.loss_proven) == (State.ORPHAN, False, True)
+    scan = look(quick_directory)
+    assert (scan.state, scan.unborn, scan.loss_proven) == (State.ORPHAN, False, True)
 
 
 def test_empty_file_of_a_rewritten_segment_had_records(quick_directory: Path) -> None:
     """Its index gone and its file emptied, a compressed segment was called one that had never held a record."""
     (quick_directory / f"{BASE:020d}.1.segment").write_bytes(b"")
-    finding = look(quick_directory)
-    assert (finding.state, finding.unborn, finding.loss_proven) == (State.ORPHAN, False, True)
+    scan = look(quick_directory)
+    assert (scan.state, scan.unborn, scan.loss_proven) == (State.ORPHAN, False, True)
 
 
 UNBORN = {
@@ -238,11 +238,11 @@ UNBORN = {
 
 
 @pytest.mark.parametrize("leave", UNBORN.values(), ids=UNBORN)
-def test_creation_that_was_cut_short_is_no_loss(quick_directory: Path, leave: Callable[[Path], None]) -> None:
+def test_interrupted_creation_is_not_a_loss(quick_directory: Path, leave: Callable[[Path], None]) -> None:
     leave(quick_directory)
-    finding = look(quick_directory)
-    assert finding.unborn
-    assert (finding.state, finding.count, finding.loss_proven, finding.reason) == (
+    scan = look(quick_directory)
+    assert scan.unborn
+    assert (scan.state, scan.count, scan.loss_proven, scan.reason) == (
         State.UNCLOSED,
         0,
         False,
@@ -250,26 +250,26 @@ def test_creation_that_was_cut_short_is_no_loss(quick_directory: Path, leave: Ca
     )
 
 
-def test_headless_index_still_serves_its_records(quick_directory: Path) -> None:
+def test_index_without_a_header_still_serves_its_records(quick_directory: Path) -> None:
     writer = make(quick_directory)
     change(writer.index_path, 20, b"?")
-    finding = look(quick_directory)
-    assert (finding.state, finding.count) == (State.DAMAGED, COUNT)
-    assert finding.header is not None
+    scan = look(quick_directory)
+    assert (scan.state, scan.count) == (State.DAMAGED, COUNT)
+    assert scan.header is not None
 
 
-def test_lost_checkpoints_are_told_and_everything_is_checked(quick_directory: Path) -> None:
+def test_lost_checkpoints_are_reported_and_all_records_are_verified(quick_directory: Path) -> None:
     writer = make(quick_directory)
     for position in SLOT_POSITIONS:
         change(writer.index_path, position, bytes(SLOT_BYTES))
     change(writer.segment_path, 15, b"?")
-    finding = look(quick_directory)
-    assert (finding.watermark, finding.count) == (0, 1)
-    assert finding.loss_proven
+    scan = look(quick_directory)
+    assert (scan.watermark, scan.count) == (0, 1)
+    assert scan.loss_proven
 
 
 @pytest.mark.parametrize("version", [2, 2**32 - 1])
-def test_newer_format_is_its_own_error(quick_directory: Path, version: int) -> None:
+def test_newer_format_raises_unsupported_format(quick_directory: Path, version: int) -> None:
     writer = make(quick_directory)
     page = bytearray(writer.index_path.read_bytes()[:68])
     struct.pack_into("<I", page, 8, version)
@@ -280,7 +280,7 @@ def test_newer_format_is_its_own_error(quick_directory: Path, version: int) -> N
     assert (caught.value.path, caught.value.found) == (writer.index_path, version)
 
 
-def test_length_that_points_nowhere_allocates_nothing(quick_directory: Path) -> None:
+def test_length_beyond_the_file_allocates_nothing(quick_directory: Path) -> None:
     """An entry with a valid crc and an absurd length: what its writer meant is not there."""
     writer = make(quick_directory)
     for number, (position, length) in enumerate([(0xFFFFFFFF, 0xFFFFFFFF), (0, 2**31), (2**31, 1)]):
@@ -291,9 +291,9 @@ def test_length_that_points_nowhere_allocates_nothing(quick_directory: Path) -> 
         assert look(quick_directory).count <= ordinal
 
 
-def test_room_is_what_the_index_file_has(quick_directory: Path) -> None:
+def test_room_is_the_reserved_space_of_the_index_file(quick_directory: Path) -> None:
     writer = make(quick_directory)
     writer.index_path.write_bytes(writer.index_path.read_bytes()[: HEADER_BYTES + 2 * ENTRY_BYTES + 7])
-    finding = look(quick_directory)
-    assert (finding.count, finding.loss_proven) == (2, True)
-    assert "room for 2" in finding.reason
+    scan = look(quick_directory)
+    assert (scan.count, scan.loss_proven) == (2, True)
+    assert "room for 2" in scan.reason

@@ -1,4 +1,4 @@
-"""What `inspect` finds, without changing, locking or needing anything but the files."""
+"""The findings of `inspect`, which needs only the files, takes no lock and changes nothing."""
 
 import os
 import shutil
@@ -87,7 +87,7 @@ def test_torn_tail_has_its_own_exit_code(unclosed: Specimen, quick_directory: Pa
     assert report.logs[0].segments[0].lost_bytes == 4
 
 
-def test_segment_in_the_middle_that_lost_its_index_is_corruption_also_after_it_was_put_aside(
+def test_segment_without_its_index_is_corruption_also_after_it_was_put_aside(
     quick_directory: Path,
 ) -> None:
     """A thousand synced records without their index were called a torn tail, never acknowledged; and once they were in
@@ -116,13 +116,14 @@ def test_damage_has_its_own_exit_code_and_names_the_offsets(
     assert report.logs[0].segments[0].damaged_offsets == (1,)
 
 
-def test_topics_of_a_segment_are_those_that_have_a_name(quick_directory: Path) -> None:
-    """A segment without any topic was said to have one: records without a topic have a row in the summary, too."""
+def test_topics_of_a_segment_are_those_with_a_name(quick_directory: Path) -> None:
+    """A segment without any topic was reported to have one: records without a topic have a row in the summary, too."""
     with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
         log = store.log("a")
         log.append(b"x")
         log.roll()
         log.append_many([b"x", b"y"], topics=["t", "u"])
+        log.roll()
     (found,) = inspect_store(quick_directory / "data").logs
     assert [segment.topics for segment in found.segments] == [0, 2]
 
@@ -134,16 +135,14 @@ def test_half_a_pair_is_corruption(sealed: Specimen, quick_directory: Path, miss
     assert report.logs[0].segments[0].state == "orphan"
 
 
-def test_log_that_cannot_be_read_is_in_the_report_and_the_others_are_too(
-    sealed: Specimen, quick_directory: Path
-) -> None:
+def test_unreadable_log_is_reported_with_the_others(sealed: Specimen, quick_directory: Path) -> None:
     damaged = sealed.with_file(Path("other-0/topics"), b"junk")
     report = inspect(damaged, quick_directory / "data")
     assert report.exit_code == EXIT_UNREADABLE
     assert [bool(log.error) for log in report.logs] == [True, False]
 
 
-def test_log_whose_making_was_cut_short_is_no_fault(sealed: Specimen, quick_directory: Path) -> None:
+def test_interrupted_creation_of_a_log_is_not_a_fault(sealed: Specimen, quick_directory: Path) -> None:
     """Killed between the log's folder and its topic dictionary, a sound store was called unreadable: "No such file"."""
     sealed.write(quick_directory / "data")
     (quick_directory / "data" / "other-0").mkdir()
@@ -155,9 +154,7 @@ def test_log_whose_making_was_cut_short_is_no_fault(sealed: Specimen, quick_dire
     ]
 
 
-def test_log_that_has_lost_all_its_files_is_not_taken_for_a_new_one(
-    sealed: Specimen, quick_directory: Path
-) -> None:
+def test_log_without_files_is_not_taken_for_a_new_one(sealed: Specimen, quick_directory: Path) -> None:
     for path in [path for path in sealed.files if path.parent == FOLDER]:
         sealed = sealed.without(path)
     sealed.write(quick_directory / "data")
@@ -165,7 +162,7 @@ def test_log_that_has_lost_all_its_files_is_not_taken_for_a_new_one(
     assert inspect_store(quick_directory / "data").exit_code == EXIT_UNREADABLE
 
 
-def test_strangers_and_what_was_put_aside_are_listed(sealed: Specimen, quick_directory: Path) -> None:
+def test_foreign_and_quarantined_files_are_listed(sealed: Specimen, quick_directory: Path) -> None:
     more = sealed.with_file(FOLDER / "notes.txt", b"").with_file(FOLDER / f"{SEGMENT.name}.lost", b"x")
     (log,) = inspect(more, quick_directory / "data").logs
     assert log.strangers == ("notes.txt",)
@@ -179,7 +176,7 @@ def test_neither_lock_nor_catalogue_is_needed(sealed: Specimen, quick_directory:
     assert report.notes[0].startswith("catalog.db is missing: it has the settings of the logs")
 
 
-def test_damaged_catalogue_is_told_with_the_next_step(sealed: Specimen, quick_directory: Path) -> None:
+def test_damaged_catalogue_is_reported_with_the_next_step(sealed: Specimen, quick_directory: Path) -> None:
     catalogue = Path("catalog.db")
     page = 4096
     broken = sealed.changed(catalogue, lambda data: data[:page] + b"\xee" * page + data[2 * page :])
@@ -195,7 +192,18 @@ def test_live_store_names_its_owner(quick_directory: Path) -> None:
         store.log("a").append(b"x")
         report = inspect_store(quick_directory / "data", deep=True)
         assert report.owner_pid is not None
-        assert report.exit_code == EXIT_UNCLOSED
+        assert report.logs[0].segments[0].state == "unclosed"
+        assert report.exit_code == EXIT_CLEAN
+
+
+def test_bytes_that_an_owner_is_writing_are_not_a_torn_tail(quick_directory: Path) -> None:
+    with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
+        log = store.log("a")
+        log.append(b"x")
+        with next(log.folder.glob("*.segment")).open("ab") as segment:
+            segment.write(b"half")
+        report = inspect_store(quick_directory / "data")
+        assert (report.logs[0].segments[0].state, report.exit_code) == ("torn", EXIT_CLEAN)
 
 
 def test_one_log_can_be_chosen(quick_directory: Path) -> None:
@@ -209,7 +217,7 @@ def test_one_log_can_be_chosen(quick_directory: Path) -> None:
         inspect_store(root, log="c")
 
 
-def test_progress_is_told_segment_by_segment(sealed: Specimen, quick_directory: Path) -> None:
+def test_progress_is_reported_segment_by_segment(sealed: Specimen, quick_directory: Path) -> None:
     sealed.write(quick_directory / "data")
     told: list[tuple[str, int, int]] = []
     inspect_store(quick_directory / "data", progress=lambda *step: told.append(step))
@@ -217,14 +225,14 @@ def test_progress_is_told_segment_by_segment(sealed: Specimen, quick_directory: 
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "file"])
-def test_what_is_no_store_is_refused(quick_directory: Path, what: str) -> None:
+def test_path_is_refused_when_it_is_not_a_store(quick_directory: Path, what: str) -> None:
     (quick_directory / "empty").mkdir()
     (quick_directory / "file").write_bytes(b"")
     with pytest.raises(NotAStore):
         inspect_store(quick_directory / what)
 
 
-def test_log_whose_folder_is_gone_is_told_by_everybody(tmp_path: Path) -> None:
+def test_missing_folder_of_a_log_is_reported_by_owner_view_and_inspection(tmp_path: Path) -> None:
     """The store could not be opened, and `inspect` called it clean, `salvage` saved."""
     root = tmp_path / "data"
     with timestone.open(root, min_free_bytes=0) as store:
@@ -250,7 +258,7 @@ def test_log_whose_folder_is_gone_is_told_by_everybody(tmp_path: Path) -> None:
         assert store.log("b", create=False).append(b"3") == 2
 
 
-def test_inspect_knows_what_retention_has_left(place: ExpiringStore) -> None:
+def test_inspection_accepts_a_log_shortened_by_retention(place: ExpiringStore) -> None:
     log = place.log(retention_ms=HOUR_MS)
     place.fill(log, 6)
     log.reader(name="slow").commit(1)
@@ -265,7 +273,7 @@ def test_inspect_knows_what_retention_has_left(place: ExpiringStore) -> None:
     assert (report.readers[0].missed, report.readers[0].lag) == (5, 0)
 
 
-def test_inspect_does_not_mind_segments_that_vanish_while_it_looks(place: ExpiringStore) -> None:
+def test_inspection_ignores_segments_deleted_during_it(place: ExpiringStore) -> None:
     log = place.log(retention_bytes=1)
     place.fill(log, 13)
 
@@ -274,11 +282,11 @@ def test_inspect_does_not_mind_segments_that_vanish_while_it_looks(place: Expiri
         place.store.deleted_files.unlink_all()
 
     report = inspect_store(place.path, deep=True, progress=delete)
-    assert report.exit_code == EXIT_UNCLOSED
+    assert report.exit_code == EXIT_CLEAN
     assert [segment.base_offset for segment in report.logs[0].segments] == [12]
 
 
-def test_segments_that_only_the_clock_calls_old_are_counted(place: ExpiringStore) -> None:
+def test_segments_that_are_old_only_by_their_timestamps_are_counted(place: ExpiringStore) -> None:
     log = place.log(retention_ms=HOUR_MS)
     place.fill(log, 9)
     place.clock.advance(HOUR_MS // 2)

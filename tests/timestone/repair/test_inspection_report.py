@@ -22,7 +22,7 @@ def test_report_is_plain_json(report: StoreReport) -> None:
     assert log["id"] == f"{report.logs[0].id:016x}", "a u64 is no number to those who read JSON with 53 bits"
 
 
-def test_lost_of_a_segment_is_what_was_durable_and_is_not_there(report: StoreReport) -> None:
+def test_lost_records_of_a_segment_are_the_durable_ones_that_are_missing(report: StoreReport) -> None:
     (segment,) = report.logs[0].segments
     assert (segment.checkpoint, segment.lost_durable) == (8, 0)
     assert replace(segment, next_offset=5).lost_durable == 3

@@ -1,4 +1,4 @@
-"""A log written again: offsets, times, topics stay, and a gap ends a segment."""
+"""A newly written copy of a log keeps offsets, times and topics; a gap ends a segment."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def copy(tmp_path: Path) -> LogCopy:
     return LogCopy(Files(), tmp_path / "a-0", IDENTITY, now_us=100, boot_id=bytes(16))
 
 
-def test_records_keep_what_they_have(copy: LogCopy, tmp_path: Path) -> None:
+def test_copied_records_keep_their_fields(copy: LogCopy, tmp_path: Path) -> None:
     copy.write_topics(["x", None, "y"])
     copy.add(
         10,
@@ -68,7 +68,7 @@ def test_records_keep_what_they_have(copy: LogCopy, tmp_path: Path) -> None:
     assert not [one for one in report.logs[0].segments if one.damaged_offsets or one.lost_bytes]
 
 
-def test_bytes_between_records_are_left_out(copy: LogCopy, tmp_path: Path) -> None:
+def test_bytes_between_records_are_not_copied(copy: LogCopy, tmp_path: Path) -> None:
     copy.add(
         0, columns([b"one", b"two"], [10, 20], [1, 1], [NO_TOPIC] * 2), b"one.......two....", 10, epoch=0
     )
@@ -85,7 +85,7 @@ def test_times_never_decrease(copy: LogCopy, tmp_path: Path) -> None:
         assert [record.timestamp_us for record in view.log("a").reader()] == [9, 9, 9, 10]
 
 
-def test_name_that_comes_twice_keeps_the_other_ids(copy: LogCopy, tmp_path: Path) -> None:
+def test_repeated_topic_name_keeps_the_ids_of_the_others(copy: LogCopy, tmp_path: Path) -> None:
     copy.write_topics(["x", "x", "y"])
     copy.finish()
     with timestone.view(tmp_path) as view:

@@ -30,19 +30,19 @@ def look(
     return LogInspection(Files(), store, ("telemetry", 0), row, False, progress).report()
 
 
-def test_a_log_is_reported_with_its_segments_and_says_how_far_it_is(store: Path) -> None:
+def test_log_is_reported_with_its_segments_and_progress(store: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     report = look(store, seen=seen)
     assert (report.start_offset, report.end_offset, report.records, report.topics) == (0, 11, 11, 2)
     assert [(one.base_offset, one.next_offset, one.state) for one in report.segments] == [
         (0, 8, "sealed"),
-        (8, 11, "sealed"),
+        (8, 11, "closed"),
     ]
     assert seen == [("telemetry-0", 1, 2), ("telemetry-0", 2, 2)]
     assert (report.error, report.missing, report.unborn) == ("", (), False)
 
 
-def test_what_cannot_be_read_is_an_error_in_the_report(store: Path) -> None:
+def test_unreadable_file_is_an_error_in_the_report(store: Path) -> None:
     for path in (store / "telemetry-0").iterdir():
         path.unlink()
     row = CatalogRow(LogConfig(), next_offset=11, epoch=1)
@@ -50,7 +50,7 @@ def test_what_cannot_be_read_is_an_error_in_the_report(store: Path) -> None:
     assert look(store).unborn, "the catalogue does not know it: it is just being made"
 
 
-def test_a_log_without_segments_goes_on_where_the_catalogue_says(store: Path) -> None:
+def test_log_without_segments_continues_at_the_offset_of_the_catalogue(store: Path) -> None:
     for path in (store / "telemetry-0").iterdir():
         if path.suffix in (".index", ".segment"):
             path.unlink()

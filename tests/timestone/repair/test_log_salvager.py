@@ -1,4 +1,4 @@
-"""Which proof counts, what is missing, and where the copy continues."""
+"""Which records are saved, which are missing, and where the copy continues."""
 
 import errno
 import shutil
@@ -47,15 +47,15 @@ def test_records_written_again_after_a_failed_flush_are_saved_once(tmp_path: Pat
         assert view.log("a").segment_bounds() == [(0, 2), (2, 4)]
 
 
-def test_unclosed_log_goes_on_at_its_reserve_ceiling(tmp_path: Path) -> None:
+def test_salvaged_unclosed_log_continues_at_its_reserve_ceiling(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "a", ack="synced") as store:
         store.log("a").append(b"1")
         left = left_behind(store, tmp_path)
     found = salvaged(left, tmp_path / "b").report
-    assert (found.records, found.next_offset) == (1, RESERVE_OFFSETS)
+    assert (found.records, found.end_offset) == (1, RESERVE_OFFSETS)
 
 
-def test_lost_last_index_makes_the_copy_go_on_behind_whatever_it_may_have_had(tmp_path: Path) -> None:
+def test_salvaged_log_continues_behind_all_possible_offsets_of_a_lost_last_index(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "a", ack="synced") as store:
         log = store.log("a", config=LogConfig(segment_entries=2))
         for _ in range(5):
@@ -63,11 +63,11 @@ def test_lost_last_index_makes_the_copy_go_on_behind_whatever_it_may_have_had(tm
     names.index_path(tmp_path / "a" / "a-0", 4).unlink()
     found = salvaged(tmp_path / "a", tmp_path / "b").report
     assert found.saved == ((0, 4),)
-    assert found.next_offset > LogConfig().segment_entries
-    assert found.notes == ("segment 4 has no index: nothing tells its 1 bytes apart",)
+    assert found.end_offset > LogConfig().segment_entries
+    assert found.notes == ("segment 4 has no index: its 1 bytes cannot be separated into records",)
 
 
-def test_torn_tail_is_told_from_damage(tmp_path: Path) -> None:
+def test_torn_tail_is_distinguished_from_damage(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "a", ack="written", sync_interval_ms=10**9) as store:
         log = store.log("a")
         for number in range(10):
@@ -82,8 +82,8 @@ def test_torn_tail_is_told_from_damage(tmp_path: Path) -> None:
     segment.write_bytes(data)
     found = salvaged(left, tmp_path / "b").report
     assert [(loss.first, loss.end, loss.reason) for loss in found.lost] == [
-        (2, 3, "the bytes do not hold"),
-        (7, 8, "the bytes do not hold; never acknowledged as synced"),
+        (2, 3, "the bytes do not match their checksum"),
+        (7, 8, "the bytes do not match their checksum; never acknowledged as synced"),
     ]
     assert found.saved == ((0, 2), (3, 7), (8, 10))
 
@@ -100,7 +100,7 @@ def test_salvage_of_a_salvage_loses_nothing_more(tmp_path: Path) -> None:
     assert (second.saved, second.lost) == (first.saved, ())
 
 
-def test_emptied_log_goes_on_where_the_catalogue_says(tmp_path: Path) -> None:
+def test_salvaged_empty_log_continues_at_the_offset_of_the_catalogue(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "a", ack="written") as store:
         log = store.log("a")
         log.append(b"1")
@@ -109,4 +109,4 @@ def test_emptied_log_goes_on_where_the_catalogue_says(tmp_path: Path) -> None:
         path.unlink()
     (tmp_path / "b").mkdir()
     found = LogSalvager(Files(), Clock(), tmp_path / "a", tmp_path / "b", ("a", 0), row, None).run()
-    assert (found.report.next_offset, found.report.records, found.epoch) == (50, 0, 3)
+    assert (found.report.end_offset, found.report.records, found.epoch) == (50, 0, 3)

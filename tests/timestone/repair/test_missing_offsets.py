@@ -1,4 +1,4 @@
-"""What a log ought to have, and why some of it is not there."""
+"""The expected offsets of a log, and the reasons why some are missing."""
 
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -7,7 +7,7 @@ from timestone.index import Checkpoint, IndexHeader
 from timestone.recovery.record_verifier import Proofs, UnprovenRange
 from timestone.repair.missing_offsets import MissingOffsets
 from timestone.repair.offset_ranges import OffsetRanges
-from timestone.repair.segment_fragments import IndexPages, Remains
+from timestone.repair.segment_fragments import IndexPages, SegmentFragments
 
 
 @dataclass
@@ -24,8 +24,8 @@ class Heard:
 
 def segment(
     base: int, *, epoch: int | None = 0, durable: int = 0, index: bool = True, data: bool = True
-) -> Remains:
-    remains = Remains(base, 7)
+) -> SegmentFragments:
+    remains = SegmentFragments(base, 7)
     remains.has_index, remains.has_segment = index, data
     if index:
         header = None if epoch is None else IndexHeader(7, base, 1, epoch, bytes(16))
@@ -35,7 +35,7 @@ def segment(
 
 
 def losses(
-    remains: list[Remains], proven: list[tuple[int, int]], heard: dict[int, Heard] | None = None
+    remains: list[SegmentFragments], proven: list[tuple[int, int]], heard: dict[int, Heard] | None = None
 ) -> list[tuple[int, int, str]]:
     by_base = {one.base_offset: one for one in remains}
     proofs = {base: [cast(Proofs, heard[base])] if heard and base in heard else [] for base in by_base}
@@ -43,18 +43,18 @@ def losses(
     return [(loss.first, loss.end, loss.reason) for loss in found]
 
 
-def test_everything_is_there() -> None:
+def test_complete_log_has_no_missing_offsets() -> None:
     assert losses([segment(0, durable=10), segment(10, durable=5)], [(0, 15)]) == []
 
 
-def test_gap_between_segments_of_one_epoch_is_a_loss_and_after_a_rise_it_is_none() -> None:
+def test_gap_is_a_loss_within_an_epoch_and_not_between_epochs() -> None:
     assert losses([segment(0, durable=10), segment(20, durable=5)], [(0, 10), (20, 25)]) == [
         (10, 20, "it is in no file")
     ]
     assert losses([segment(0, durable=10), segment(20, epoch=1, durable=5)], [(0, 10), (20, 25)]) == []
 
 
-def test_epoch_that_is_not_known_lies_between_its_neighbours() -> None:
+def test_unknown_epoch_lies_between_its_neighbours() -> None:
     before, behind = segment(0, durable=10), segment(20, durable=5)
     unknown = segment(10, epoch=None)
     assert losses([before, unknown, behind], [(0, 10), (20, 25)]) == [(10, 20, "it is in no file")]
@@ -63,14 +63,14 @@ def test_epoch_that_is_not_known_lies_between_its_neighbours() -> None:
     assert losses([segment(0, epoch=None), segment(20)], [(20, 21)]) == [(0, 20, "it is in no file")]
 
 
-def test_missing_files_are_named() -> None:
+def test_missing_offsets_name_the_missing_files() -> None:
     lost_index = [segment(0, durable=10), segment(10, index=False), segment(20, durable=1)]
     assert losses(lost_index, [(0, 10), (20, 21)]) == [(10, 20, "the index is missing")]
     lost_data = [segment(0, durable=10, data=False), segment(10, durable=1)]
     assert losses(lost_data, [(10, 11)]) == [(0, 10, "the segment file is missing")]
 
 
-def test_reason_changes_where_the_damage_does_and_where_durability_ends() -> None:
+def test_ranges_are_split_where_the_damage_changes_and_where_durability_ends() -> None:
     heard = {
         0: Heard(12, [UnprovenRange(2, 4, "one"), UnprovenRange(4, 5, "other"), UnprovenRange(7, 10, "one")])
     }
@@ -82,9 +82,9 @@ def test_reason_changes_where_the_damage_does_and_where_durability_ends() -> Non
     ]
 
 
-def test_index_that_ends_too_soon() -> None:
+def test_records_behind_the_end_of_a_short_index_are_missing() -> None:
     assert losses([segment(0, durable=9)], [(0, 5)], {0: Heard(5)}) == [(5, 9, "behind the end of the index")]
 
 
-def test_what_was_only_put_aside_is_not_expected() -> None:
+def test_quarantined_segments_are_not_expected() -> None:
     assert losses([segment(0, index=False, data=False), segment(10, durable=1)], [(10, 11)]) == []

@@ -1,4 +1,4 @@
-"""Ranges of offsets against a plain set."""
+"""Ranges of offsets compared with a plain set."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted).
 
 
 @given(RANGES, st.integers(0, 40), st.integers(0, 40))
-def test_ranges_are_what_a_set_would_be(ranges: list[tuple[int, int]], first: int, end: int) -> None:
+def test_ranges_equal_a_set_of_offsets(ranges: list[tuple[int, int]], first: int, end: int) -> None:
     found = OffsetRanges(ranges)
     offsets = {offset for low, high in ranges for offset in range(low, high)}
     assert {offset for low, high in found for offset in range(low, high)} == offsets

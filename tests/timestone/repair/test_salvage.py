@@ -1,5 +1,5 @@
-"""Salvage: everything that can be proved comes along with its offset, time, topic and headers; nothing is invented; the
-original is not touched."""
+"""Salvage copies every verified record with offset, time, topic and headers, invents none, and does not change the
+original."""
 
 import errno
 import json
@@ -79,21 +79,21 @@ def test_sound_store_is_copied_whole(patient: Patient, closed: bool) -> None:
     assert log.saved == ((0, 40),)
     assert patient.report.exit_code == EXIT_WHOLE
     if closed:
-        assert log.next_offset == 40
+        assert log.end_offset == 40
     with timestone.open(patient.target) as store:
         assert store.recoveries == ()
-        assert store.log(LOG_NAME).append(b"continues") == log.next_offset
+        assert store.log(LOG_NAME).append(b"continues") == log.end_offset
     with timestone.view(patient.source) as old, timestone.view(patient.target) as new:
         assert old.log(LOG_NAME).id == new.log(LOG_NAME).id
 
 
-def test_headers_come_along(patient: Patient) -> None:
+def test_headers_are_copied(patient: Patient) -> None:
     sound = specimen(patient.place)
     patient.salvage(sound)
     assert any(record.headers for record in records(patient.target).values())
 
 
-def test_settings_sessions_and_named_readers_come_along(quick_directory: Path) -> None:
+def test_settings_sessions_and_named_readers_are_copied(quick_directory: Path) -> None:
     with timestone.open(quick_directory / "a") as store:
         log = store.log("a", config=LogConfig(retention_bytes=12345))
         log.append_many([b"1", b"2", b"3"])
@@ -107,7 +107,7 @@ def test_settings_sessions_and_named_readers_come_along(quick_directory: Path) -
         assert store.documents.items("mqtt") == {"device": b"session"}
 
 
-def test_store_without_a_catalogue_loses_what_was_in_it_and_says_so(patient: Patient) -> None:
+def test_store_without_a_catalogue_loses_its_content_and_reports_it(patient: Patient) -> None:
     sound = specimen(patient.place).without(Path("catalog.db"))
     patient.salvage(sound)
     assert records(patient.target) == sound.records
@@ -139,7 +139,7 @@ def test_index_without_its_segment_saves_the_empty_records(patient: Patient) -> 
     assert log.lost[0].reason == "the segment file is missing"
 
 
-def test_pair_that_is_missing_between_two_is_lost(patient: Patient) -> None:
+def test_missing_pair_between_two_segments_is_reported_as_lost(patient: Patient) -> None:
     damaged = (
         specimen(patient.place).without(FOLDER / f"{10:020d}.segment").without(FOLDER / f"{10:020d}.index")
     )
@@ -149,7 +149,7 @@ def test_pair_that_is_missing_between_two_is_lost(patient: Patient) -> None:
     assert patient.report.exit_code == EXIT_LOSSES
 
 
-def test_offsets_that_a_power_loss_left_out_are_no_loss(quick_directory: Path) -> None:
+def test_offsets_left_out_by_a_power_loss_are_not_a_loss(quick_directory: Path) -> None:
     root = quick_directory / "a"
     for boot in (b"first boot......", b"second boot.....", b"third boot......"):
         store = timestone.open(root, ack="written", clock=StepClock(boot_id=boot))
@@ -164,7 +164,7 @@ def test_offsets_that_a_power_loss_left_out_are_no_loss(quick_directory: Path) -
     assert [end - first for first, end in report.logs[0].saved] == [2, 2, 2]
 
 
-def test_topic_names_are_lost_alone(patient: Patient) -> None:
+def test_lost_topic_names_cost_no_record(patient: Patient) -> None:
     sound = specimen(patient.place)
     log = patient.salvage(sound.without(FOLDER / "topics"))
     found = records(patient.target)
@@ -182,7 +182,7 @@ def test_dictionary_with_a_damaged_header_still_names_its_topics(patient: Patien
     assert "the header of the topic dictionary is damaged" in log.notes[0]
 
 
-def test_dictionary_of_another_log_is_not_believed(patient: Patient) -> None:
+def test_dictionary_of_another_log_is_rejected(patient: Patient) -> None:
     sound, other = specimen(patient.place), specimen(patient.place)
     log = patient.salvage(sound.with_file(FOLDER / "topics", other.files[FOLDER / "topics"]))
     assert {at: one.payload for at, one in records(patient.target).items()} == {
@@ -191,19 +191,19 @@ def test_dictionary_of_another_log_is_not_believed(patient: Patient) -> None:
     assert "another log's" in log.notes[0]
 
 
-def test_log_that_no_file_can_name_cannot_be_saved(patient: Patient) -> None:
+def test_log_is_not_saved_when_no_file_identifies_it(patient: Patient) -> None:
     damaged = specimen(patient.place)
     for path in damaged.files:
         if path.suffix == ".index" or path.name == "topics":
             damaged = damaged.changed(path, lambda data: bytes(len(data)))
     log = patient.salvage(damaged)
-    assert "no file says who the log is" in log.error
+    assert "no file has the identity of the log" in log.error
     assert patient.report.exit_code == EXIT_NOTHING
 
 
-def test_what_a_recovery_put_aside_comes_back_where_it_proves_itself(quick_directory: Path) -> None:
-    """A power loss took a page out of the middle of what was not yet durable: recovery cuts there, by its rules. The
-    records behind it are whole."""
+def test_quarantined_records_are_saved_when_they_verify(quick_directory: Path) -> None:
+    """A power loss took a page out of the middle of the data that was not yet durable: recovery cuts there, by its
+    rules. The records behind it are undamaged."""
     made = make_specimen(quick_directory / "made", closed=False, count=30, unsynced=20)
     segment = FOLDER / f"{0:020d}.segment"
     start = sum(len(one.payload) for at, one in made.records.items() if at < 15)
@@ -214,7 +214,7 @@ def test_what_a_recovery_put_aside_comes_back_where_it_proves_itself(quick_direc
     source = quick_directory / "source"
     made.changed(segment, tear).write(source)
     with timestone.open(source, clock=StepClock(boot_id=b"another boot....")) as store:
-        kept = store.log(LOG_NAME).history.segments[0].count
+        kept = store.log(LOG_NAME).segment_list.segments[0].count
         assert 10 < kept < 29
         after = store.log(LOG_NAME).append(b"appended since")
     assert list((source / FOLDER).glob("*.lost"))
@@ -225,10 +225,10 @@ def test_what_a_recovery_put_aside_comes_back_where_it_proves_itself(quick_direc
     assert found.pop(after).payload == b"appended since"
     assert found == {at: one for at, one in made.records.items() if at in found}
     assert 25 < len(found) < 30
-    assert log.next_offset > after
+    assert log.end_offset > after
 
 
-def test_record_appended_since_counts_before_one_put_aside_at_its_offset(quick_directory: Path) -> None:
+def test_newer_record_wins_over_a_quarantined_one_at_its_offset(quick_directory: Path) -> None:
     """After a mere kill -9 nothing that was shown is missing, so recovery gives the offsets of a torn tail again."""
     made = make_specimen(quick_directory / "made", closed=False, count=10)
     index = FOLDER / f"{0:020d}.index"
@@ -246,7 +246,7 @@ def test_record_appended_since_counts_before_one_put_aside_at_its_offset(quick_d
     (source / FOLDER / f"{0:020d}.segment.lost").write_bytes(data)
     report = salvage_store(source, quick_directory / "target")
     assert (report.logs[0].id, report.logs[0].records, report.logs[0].from_aside) == (log_id, 8, 0)
-    # A copy of the log's own files, put aside, proves what is in place already.
+    # A quarantined copy of the log's own files verifies records that are in place already.
     for suffix in ("index", "segment"):
         path = source / FOLDER / f"{0:020d}.{suffix}"
         shutil.copy(path, path.with_name(path.name + ".lost.2"))
@@ -254,7 +254,7 @@ def test_record_appended_since_counts_before_one_put_aside_at_its_offset(quick_d
     assert (report.logs[0].records, report.logs[0].from_aside, report.exit_code) == (8, 0, EXIT_WHOLE)
 
 
-def test_store_that_somebody_owns_is_refused(quick_directory: Path) -> None:
+def test_store_with_an_owner_is_refused(quick_directory: Path) -> None:
     with timestone.open(quick_directory / "a") as store:
         store.log("a").append(b"1")
         with pytest.raises(StoreLocked):
@@ -262,7 +262,7 @@ def test_store_that_somebody_owns_is_refused(quick_directory: Path) -> None:
     assert not (quick_directory / "b").exists()
 
 
-def test_target_must_be_elsewhere_and_not_yet_there(quick_directory: Path) -> None:
+def test_target_is_refused_when_it_exists_or_lies_inside_the_store(quick_directory: Path) -> None:
     with timestone.open(quick_directory / "a") as store:
         store.log("a").append(b"1")
     for inside in (
@@ -270,7 +270,7 @@ def test_target_must_be_elsewhere_and_not_yet_there(quick_directory: Path) -> No
         quick_directory / "a" / "b",
         quick_directory / "x" / ".." / "a" / "b",
     ):
-        with pytest.raises(ValueError, match="never changes what it reads"):
+        with pytest.raises(ValueError, match="expected a path outside of"):
             salvage_store(quick_directory / "a", inside)
     (quick_directory / "b").mkdir()
     with pytest.raises(FileExistsError):
@@ -308,7 +308,7 @@ def test_bad_sectors_are_named(quick_directory: Path) -> None:
     report = salvage_store(quick_directory / "a", quick_directory / "b", files=files)
     (log,) = report.logs
     assert lost_offsets(log) == {2, 3, 4}
-    assert "would not read 1 pages" in log.notes[-1]
+    assert "1 pages of 4 KiB could not be read" in log.notes[-1]
     assert report.exit_code == EXIT_LOSSES
 
 
@@ -373,9 +373,7 @@ def provable(sound: Specimen, bad: dict[Path, set[int]]) -> set[int]:
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_whatever_is_damaged_all_that_is_whole_is_saved_and_nothing_else(
-    patient: Patient, closed: bool
-) -> None:
+def test_all_undamaged_records_are_saved_and_no_others(patient: Patient, closed: bool) -> None:
     seed = run_seed(f"salvage {closed}")
     sound = specimen(patient.place, closed=closed)
     for number in range(ROUNDS):
@@ -399,7 +397,7 @@ def test_whatever_is_damaged_all_that_is_whole_is_saved_and_nothing_else(
             ends = [end for _, end in log.saved] + [loss.end for loss in log.lost]
             if set(found) != set(sound.records):
                 assert patient.report.exit_code == EXIT_LOSSES or max(ends, default=0) < 40
-            assert log.next_offset >= max(found, default=0)
+            assert log.end_offset >= max(found, default=0)
 
 
 # Compressed segments.
@@ -438,7 +436,7 @@ def test_compressed_segments_are_copied_whole(patient: Patient) -> None:
     assert records(patient.target) == sound.records
 
 
-def test_frames_are_found_without_their_table_and_without_what_the_index_says(patient: Patient) -> None:
+def test_frames_are_found_without_table_and_index(patient: Patient) -> None:
     sound = compressed_specimen(patient.place)
     damaged = sound.changed(FRAMED[0], lambda data: data[:-20])
     damaged = damaged.changed(FRAMED[1], flipped(-1, -10, -20))
@@ -448,7 +446,7 @@ def test_frames_are_found_without_their_table_and_without_what_the_index_says(pa
     assert records(patient.target) == sound.records
 
 
-def test_damaged_frame_costs_no_more_than_its_records(patient: Patient) -> None:
+def test_damaged_frame_costs_only_its_records(patient: Patient) -> None:
     sound = compressed_specimen(patient.place)
     log = patient.salvage(sound.changed(FRAMED[1], flipped(75)))
     assert lost_offsets(log)
@@ -457,7 +455,7 @@ def test_damaged_frame_costs_no_more_than_its_records(patient: Patient) -> None:
     assert saved == {offset: sound.records[offset] for offset in set(range(40)) - lost_offsets(log)}
 
 
-def test_compressed_files_that_were_put_aside_are_read_too(patient: Patient) -> None:
+def test_quarantined_compressed_files_are_read_too(patient: Patient) -> None:
     sound = compressed_specimen(patient.place)
     aside = sound
     for name in (FRAMED[1].name, f"{10:020d}.index"):
@@ -477,9 +475,9 @@ def test_missing_dictionary_is_named(patient: Patient) -> None:
     assert any("its dictionary, number 1, is missing" in note for note in log.notes)
 
 
-def test_segment_whose_index_was_emptied_is_not_called_saved(patient: Patient) -> None:
-    """Somebody had cut the index to nothing: salvage saved no record and said that everything was saved."""
+def test_segment_with_an_emptied_index_is_not_reported_as_saved(patient: Patient) -> None:
+    """The index had been truncated to nothing: salvage saved no record and reported that everything was saved."""
     specimen = make_specimen(patient.place / "made", closed=True, count=8)
     log = patient.salvage(specimen.with_file(INDEX, b""))
     assert (log.records, patient.report.exit_code) == (0, EXIT_LOSSES)
-    assert "nothing is left of the index of segment 0" in log.notes[0]
+    assert "segment 0 has no valid index entries" in log.notes[0]

@@ -1,4 +1,4 @@
-"""A salvage's report says with its exit code what was saved."""
+"""The exit code and the encoding of a salvage report."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ from timestone.repair.salvage_report import (
 
 WHOLE = LogSalvage("a", 0, 1, 0, 10, 10, 100, 2, 0, ((0, 10),), (), 0, 0, (), "")
 LOSSY = replace(WHOLE, records=9, lost=(Loss(4, 5, "why"),))
-GONE = LogSalvage("b", 0, 0, 0, 0, 0, 0, 0, 0, (), (), 0, 0, (), "no file says who the log is")
+GONE = LogSalvage("b", 0, 0, 0, 0, 0, 0, 0, 0, (), (), 0, 0, (), "no file has the identity of the log")
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,13 @@ GONE = LogSalvage("b", 0, 0, 0, 0, 0, 0, 0, 0, (), (), 0, 0, (), "no file says w
         ((replace(LOSSY, records=0),), (), EXIT_NOTHING),
     ],
 )
-def test_exit_code(logs: tuple[LogSalvage, ...], notes: tuple[str, ...], code: int) -> None:
+def test_exit_code_follows_the_result(
+    logs: tuple[LogSalvage, ...], notes: tuple[str, ...], code: int
+) -> None:
     assert SalvageReport("data", "out", logs, notes).exit_code == code
 
 
-def test_report_is_json() -> None:
+def test_report_is_encoded_as_json() -> None:
     found = json.loads(json.dumps(SalvageReport("data", "out", (LOSSY,), ()).to_json()))
     assert found["exit_code"] == EXIT_LOSSES
     assert found["logs"][0]["lost"] == [{"first": 4, "end": 5, "reason": "why"}]

@@ -1,4 +1,4 @@
-"""Whole files, cut-off pieces and where they belong."""
+"""Whole files and cut-off pieces of segments, and their positions."""
 
 from pathlib import Path
 
@@ -11,9 +11,9 @@ from timestone.kernel.crc import crc32c
 from timestone.kernel.entries import ENTRY_BYTES, HEADER_BYTES, NO_TOPIC
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.recovery.record_verifier import Proofs
-from timestone.repair.segment_fragments import Remains, log_ids, remains_of
+from timestone.repair.segment_fragments import SegmentFragments, fragments_of, log_ids
 from timestone.writing.segment_writer import SegmentWriter
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 LOG_ID = 77
 PAYLOADS = [b"record %d" % number for number in range(20)]
@@ -22,8 +22,11 @@ PAYLOADS = [b"record %d" % number for number in range(20)]
 def write_pair(folder: Path, base: int, *, epoch: int = 0, seal: bool = True, log_id: int = LOG_ID) -> None:
     header = IndexHeader(log_id, base, 1, epoch, bytes(16))
     writer = SegmentWriter(Files(), folder, header)
-    draft = Draft(PAYLOADS, NO_TOPIC)
-    writer.write(draft.stored, draft.entries(EntrySeal(log_id, base), ordinal=0, position=0, timestamp_us=5))
+    write_batch = WriteBatch(PAYLOADS, NO_TOPIC)
+    writer.write(
+        write_batch.stored,
+        write_batch.entries(EntrySeal(log_id, base), ordinal=0, position=0, timestamp_us=5),
+    )
     writer.flush(writer.count)
     writer.note_synced(writer.count, writer.size_bytes)
     if seal:
@@ -31,11 +34,11 @@ def write_pair(folder: Path, base: int, *, epoch: int = 0, seal: bool = True, lo
     writer.close()
 
 
-def remains(folder: Path) -> dict[int, Remains]:
-    return remains_of(Files(), folder, LOG_ID, lambda count: None)
+def remains(folder: Path) -> dict[int, SegmentFragments]:
+    return fragments_of(Files(), folder, LOG_ID, lambda count: None)
 
 
-def proven(one: Remains) -> list[tuple[int, int]]:
+def proven(one: SegmentFragments) -> list[tuple[int, int]]:
     sources = one.entry_sources()
     byte_sources = one.byte_sources(sources)
     found = [(two.first, two.end) for source in sources for two in Proofs(source, byte_sources).proven]
@@ -48,7 +51,7 @@ def paths(folder: Path, base: int = 0) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("seal", [True, False])
-def test_pair_in_place(tmp_path: Path, seal: bool) -> None:
+def test_fragments_have_the_pair_in_place(tmp_path: Path, seal: bool) -> None:
     write_pair(tmp_path, 100, epoch=3, seal=seal)
     one = remains(tmp_path)[100]
     assert proven(one) == [(100, 120)]
@@ -60,7 +63,7 @@ def test_pair_in_place(tmp_path: Path, seal: bool) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".lost", ".lost.3", ".tmp"])
-def test_whole_files_put_aside(tmp_path: Path, suffix: str) -> None:
+def test_fragments_have_quarantined_files(tmp_path: Path, suffix: str) -> None:
     write_pair(tmp_path, 0)
     for path in paths(tmp_path):
         path.rename(path.with_name(path.name + suffix))
@@ -81,26 +84,29 @@ def cut_aside(folder: Path, count: int, *, keep_trailer: bool) -> None:
     if keep_trailer:
         header = IndexHeader(LOG_ID, 0, 1, 0, bytes(16))
         writer = SegmentWriter(Files(), folder, header)
-        draft = Draft(PAYLOADS[:count], NO_TOPIC)
-        writer.write(draft.stored, draft.entries(EntrySeal(LOG_ID, 0), ordinal=0, position=0, timestamp_us=5))
+        write_batch = WriteBatch(PAYLOADS[:count], NO_TOPIC)
+        writer.write(
+            write_batch.stored,
+            write_batch.entries(EntrySeal(LOG_ID, 0), ordinal=0, position=0, timestamp_us=5),
+        )
         writer.seal_files(6)
         writer.close()
 
 
-def test_tail_lies_where_the_sealed_segment_was_cut(tmp_path: Path) -> None:
+def test_quarantined_tail_begins_where_the_segment_was_cut(tmp_path: Path) -> None:
     write_pair(tmp_path, 0, seal=False)
     cut_aside(tmp_path, 13, keep_trailer=True)
     assert sorted(proven(remains(tmp_path)[0])) == [(0, 13), (13, 20)]
 
 
-def test_place_of_a_tail_is_found_by_trying(tmp_path: Path) -> None:
-    """The sealed segment that it was cut from is gone."""
+def test_position_of_a_quarantined_tail_is_found_by_trying(tmp_path: Path) -> None:
+    """The sealed segment that it was cut from does not exist any more."""
     write_pair(tmp_path, 0, seal=False)
     cut_aside(tmp_path, 13, keep_trailer=False)
     assert proven(remains(tmp_path)[0]) == [(13, 20)]
 
 
-def test_tail_whose_first_entries_are_torn(tmp_path: Path) -> None:
+def test_quarantined_tail_is_located_when_its_first_entries_are_torn(tmp_path: Path) -> None:
     write_pair(tmp_path, 0, seal=False)
     cut_aside(tmp_path, 13, keep_trailer=True)
     aside = tmp_path / f"{0:020d}.index.lost"
@@ -108,14 +114,14 @@ def test_tail_whose_first_entries_are_torn(tmp_path: Path) -> None:
     assert sorted(proven(remains(tmp_path)[0])) == [(0, 13), (15, 20)]
 
 
-def test_tail_of_nothing_is_no_source(tmp_path: Path) -> None:
+def test_empty_tail_is_not_a_fragment(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.index.lost").write_bytes(bytes(6400))
     (tmp_path / f"{0:020d}.segment.lost").write_bytes(b"garbage")
     one = remains(tmp_path)[0]
     assert one.entry_sources() == []
 
 
-def test_what_retention_has_deleted_is_not_looked_at(tmp_path: Path) -> None:
+def test_deleted_segments_have_no_fragments(tmp_path: Path) -> None:
     for base in (0, 20, 40):
         write_pair(tmp_path, base)
     index, _ = paths(tmp_path, 20)
@@ -123,7 +129,7 @@ def test_what_retention_has_deleted_is_not_looked_at(tmp_path: Path) -> None:
     assert list(remains(tmp_path)) == [40]
 
 
-def test_file_of_a_newer_version_is_named_not_guessed_at(tmp_path: Path) -> None:
+def test_file_of_a_newer_version_is_reported_and_not_read(tmp_path: Path) -> None:
     write_pair(tmp_path, 0)
     index, _ = paths(tmp_path)
     page = bytearray(index.read_bytes())
@@ -135,7 +141,7 @@ def test_file_of_a_newer_version_is_named_not_guessed_at(tmp_path: Path) -> None
     assert "format version 9" in one.notes[0]
 
 
-def test_log_id_is_told_by_header_checkpoints_or_trailer(tmp_path: Path) -> None:
+def test_log_id_is_found_in_header_checkpoints_or_trailer(tmp_path: Path) -> None:
     write_pair(tmp_path, 0)
     write_pair(tmp_path, 20, seal=False)
     write_pair(tmp_path, 40, log_id=5)

@@ -1,4 +1,4 @@
-"""Taking postings: once, in order, whole, and whatever moment the owner dies at."""
+"""Postings are appended once, in order and completely, when the owner dies at any moment."""
 
 import os
 import random
@@ -17,7 +17,7 @@ from tests.support.faulty_files import FaultyFiles, kill_process
 from tests.support.postings import LOG, frame, staged
 from tests.support.seeds import rounds, run_seed, told_on_failure
 from timestone.spool.consumer import LEFT_OVER_S, POSTED_SUFFIX, SPACE
-from timestone.spool.producer import Poster
+from timestone.spool.producer import SpoolProducer
 
 WANTED = [b"a" * 5000, b"b", b"c", b"d" * 9000, b"e", b"f"]
 KILLS = rounds(8, "TIMESTONE_CRASH_ROUNDS")
@@ -37,7 +37,7 @@ def payloads(path: Path) -> list[bytes]:
 
 @pytest.fixture
 def store(quick_directory: Path) -> Path:
-    """A store with a record of its own, and a posting that waits."""
+    """A store with one record, and a waiting posting."""
     path = quick_directory / "data"
     with timestone.open(path) as opened:
         opened.log(LOG).append(b"before", topic="devices/1/cmd")
@@ -59,13 +59,15 @@ def killed_at(store: Path, number: int, moment: str) -> bool:
 
 
 @pytest.mark.crash
-def test_each_record_is_there_once_whatever_the_owner_dies_at(store: Path, quick_directory: Path) -> None:
+def test_each_record_is_appended_once_when_the_owner_dies_at_any_operation(
+    store: Path, quick_directory: Path
+) -> None:
     number, dying = 0, True
     while dying:
         number += 1
         copy = quick_directory / str(number)
         shutil.copytree(store, copy)
-        # Half of what is written, and of other operations nothing: which is where the one before is over.
+        # Half of each write, and nothing of other operations, which equals the end of the one before.
         dying = killed_at(copy, number, "middle")
         with timestone.open(copy) as opened:
             opened.log(LOG).append(b"after")
@@ -75,7 +77,7 @@ def test_each_record_is_there_once_whatever_the_owner_dies_at(store: Path, quick
 
 
 @pytest.mark.crash
-def test_and_also_when_its_successors_die_too(store: Path, quick_directory: Path) -> None:
+def test_each_record_is_appended_once_when_successors_die_too(store: Path, quick_directory: Path) -> None:
     seed = run_seed("postings")
     dice = random.Random(seed)
     for turn in range(KILLS):
@@ -90,7 +92,7 @@ def test_and_also_when_its_successors_die_too(store: Path, quick_directory: Path
             assert payloads(copy) == [b"before", *WANTED]
 
 
-def test_postings_that_waited_are_taken_in_order_of_their_numbers(tmp_path: Path) -> None:
+def test_waiting_postings_are_appended_in_order_of_their_numbers(tmp_path: Path) -> None:
     with timestone.open(tmp_path):
         pass
     for number in (2, 0, 1):
@@ -101,22 +103,21 @@ def test_postings_that_waited_are_taken_in_order_of_their_numbers(tmp_path: Path
     assert payloads(tmp_path) == [b"0", b"1", b"2"]
 
 
-def test_a_posting_waits_while_the_disk_refuses_and_is_appended_later(
+def test_posting_waits_while_the_disk_refuses_and_is_appended_later(
     store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = FaultyFiles()
     fault = files.fail("pwrite", forever=True, path=".segment")
     with timestone.open(store, files=files) as opened:
-        assert "a posting has to wait" in caplog.text
+        assert "the posting cannot be appended now" in caplog.text
         fault.lift()
         opened.accept_postings()
-        Poster(store, timestone.open).post(staged(store, [[frame([b"next"])]], number=1))
+        SpoolProducer(store, timestone.open).post(staged(store, [[frame([b"next"])]], number=1))
     assert payloads(store) == [b"before", *WANTED, b"next"]
 
 
-def test_a_posting_that_has_to_wait_holds_up_its_log_and_no_other(store: Path) -> None:
-    """It held up all that came behind it, whatever log it was for: until the store was opened again, if its log had
-    failed."""
+def test_waiting_posting_delays_only_its_own_log(store: Path) -> None:
+    """It delayed all later postings of every log: until the store was opened again, if its log had failed."""
     for number, log in enumerate((LOG, "other"), 1):
         posting = replace(staged(store, [[frame([log.encode()])]], number=number), log=log)
         (store / "inbox" / (posting.id.stem + POSTED_SUFFIX)).write_bytes(posting.encode())
@@ -130,7 +131,7 @@ def test_a_posting_that_has_to_wait_holds_up_its_log_and_no_other(store: Path) -
     assert payloads(store) == [b"before", *WANTED, LOG.encode()]
 
 
-def test_a_posting_under_a_wrong_name_or_without_its_parts_is_refused(
+def test_posting_is_refused_with_a_wrong_name_or_without_its_parts(
     store: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.rmtree(store / "inbox" / "staging")
@@ -139,17 +140,17 @@ def test_a_posting_under_a_wrong_name_or_without_its_parts_is_refused(
         pass
     assert payloads(store) == [b"before"]
     assert "a part of the posting is missing" in caplog.text
-    assert "it is no posting" in caplog.text
+    assert "the file is not a posting" in caplog.text
 
 
 @pytest.mark.parametrize("document", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
-def test_a_posting_that_cannot_be_read_is_refused_and_no_other(
+def test_unreadable_posting_is_refused_and_others_are_appended(
     store: Path, document: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (store / "inbox" / f"{0:020}-0{POSTED_SUFFIX}").write_bytes(document)
     timestone.open(store).close()
     assert payloads(store) == [b"before", *WANTED]
-    assert len(caplog.messages) == 1 and f"{0:020}-0.taken: it is no posting" in caplog.text
+    assert len(caplog.messages) == 1 and f"{0:020}-0.taken: the file is not a posting" in caplog.text
 
 
 _WRONG_PROGRESS = [
@@ -162,7 +163,7 @@ _WRONG_PROGRESS = [
 
 
 @pytest.mark.parametrize("document", [*_WRONG_PROGRESS, *DAMAGED_JSON.values()])
-def test_what_a_producer_has_posted_is_not_guessed_at(
+def test_postings_are_not_appended_when_the_progress_of_their_producer_is_damaged(
     tmp_path: Path, document: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "data"
@@ -175,12 +176,10 @@ def test_what_a_producer_has_posted_is_not_guessed_at(
     assert len(caplog.messages) == 1 and f"producer '{LOG}-0/producer'" in caplog.text
 
 
-def test_parts_that_nobody_posts_are_removed_after_a_day(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_abandoned_parts_are_removed_after_a_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with timestone.open(tmp_path):
         pass
-    poster = Poster(tmp_path, timestone.open)
+    poster = SpoolProducer(tmp_path, timestone.open)
     for group in ("old", "new"):
         poster.stage(group, [frame([b"a"])])
     old_s = time.time() - LEFT_OVER_S - 60
@@ -196,4 +195,4 @@ def test_parts_that_nobody_posts_are_removed_after_a_day(
         pass
     assert sorted(path.name for path in staging.iterdir() if not path.is_symlink()) == ["new"]
     assert sorted(path.name for path in inbox.iterdir()) == ["2-b.0.ready", "staging"]
-    assert "a posting has to wait" not in caplog.text
+    assert "the posting cannot be appended now" not in caplog.text

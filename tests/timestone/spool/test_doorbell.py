@@ -1,60 +1,60 @@
-"""Ringing between processes: heard by who listens, and told to who rings for nobody."""
+"""Doorbells between processes: a listener is woken, and ringing without a listener is reported."""
 
 import os
 import threading
 from pathlib import Path
 
 from tests.support.waiting import TIMEOUT_S, wait_for
-from timestone.spool.doorbell import Bell, ring
+from timestone.spool.doorbell import Doorbell, ring
 
 
-def test_a_bell_answers_at_once_and_when_it_is_rung(tmp_path: Path) -> None:
+def test_doorbell_calls_back_at_the_start_and_when_it_is_rung(tmp_path: Path) -> None:
     answered = threading.Semaphore(0)
-    bell = Bell(tmp_path / "bell", answered.release, name="test-bell")
+    doorbell = Doorbell(tmp_path / "bell", answered.release, name="test-bell")
     assert answered.acquire(timeout=TIMEOUT_S)
     for _ in range(3):
         assert ring(tmp_path / "bell")
         assert answered.acquire(timeout=TIMEOUT_S)
-    bell.close()
+    doorbell.close()
 
 
-def test_a_bell_that_nobody_hears_says_so(tmp_path: Path) -> None:
+def test_ring_returns_false_without_a_listener(tmp_path: Path) -> None:
     path = tmp_path / "bell"
     assert not ring(path)
-    Bell(path, lambda: None, name="test-bell").close()
+    Doorbell(path, lambda: None, name="test-bell").close()
     assert not ring(path)
     assert not path.exists()
     os.mkfifo(path)  # of a process that was killed
     assert not ring(path)
 
 
-def test_ringing_never_waits_for_a_listener_that_is_busy(tmp_path: Path) -> None:
+def test_ring_never_waits_for_a_busy_listener(tmp_path: Path) -> None:
     busy, go_on = threading.Event(), threading.Event()
 
     def answer() -> None:
         busy.set()
         go_on.wait()
 
-    bell = Bell(tmp_path / "bell", answer, name="test-bell")
+    doorbell = Doorbell(tmp_path / "bell", answer, name="test-bell")
     assert busy.wait(TIMEOUT_S)
     try:
         assert all(ring(tmp_path / "bell") for _ in range(70_000))
     finally:
         go_on.set()
-        bell.close()
+        doorbell.close()
 
 
-def test_a_forked_child_does_not_keep_the_bell(tmp_path: Path) -> None:
+def test_forked_child_does_not_keep_the_doorbell_open(tmp_path: Path) -> None:
     path = tmp_path / "bell"
-    bell = Bell(path, lambda: None, name="test-bell")
+    doorbell = Doorbell(path, lambda: None, name="test-bell")
     may_end, ended = os.pipe()
     child = os.fork()
     if child == 0:
-        bell.abandon()
+        doorbell.abandon()
         os.close(ended)
         os.read(may_end, 1)
         os._exit(0)
-    bell.close()
+    doorbell.close()
     try:
         # The child lives, but does not listen; it takes a moment to let go.
         wait_for(lambda: not ring(path))

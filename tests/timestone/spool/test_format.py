@@ -1,4 +1,4 @@
-"""The formats of postings: what was written comes back, and no bytes of a stranger get further than here."""
+"""The formats of the spool: written bytes are decoded to their input, and invalid bytes are refused."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def read(path: Path, data: bytes) -> list[Frame]:
     return list(read_frames(Files(), path))
 
 
-def test_frames_come_back_as_they_were(tmp_path: Path) -> None:
+def test_frames_are_decoded_to_their_input(tmp_path: Path) -> None:
     frames = [frame([b"one", b"", b"three"]), frame([b"x" * 1000], topic=None), frame([b""], "a/ü")]
     found = read(tmp_path / "part", b"".join(one.encode() for one in frames))
     for before, after in zip(frames, found, strict=True):
@@ -42,7 +42,7 @@ def test_a_frame_has_the_bytes_that_the_format_page_shows() -> None:
 
 
 @given(data=st.data())
-def test_no_changed_byte_is_taken_for_a_frame(
+def test_frame_with_any_changed_byte_is_damage(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     whole = bytearray(frame([b"one", b"two"]).encode())
@@ -52,27 +52,27 @@ def test_no_changed_byte_is_taken_for_a_frame(
         read(tmp_path_factory.mktemp("part") / "part", bytes(whole))
 
 
-def test_a_part_that_was_cut_is_damage(tmp_path: Path) -> None:
+def test_truncated_part_is_damage(tmp_path: Path) -> None:
     whole = frame([b"one", b"two"]).encode()
     for length in range(1, len(whole)):
         with pytest.raises(CorruptLog):
             read(tmp_path / "part", whole[:length])
 
 
-def test_a_draft_begins_with_the_mark_wherever_it_begins() -> None:
+def test_batch_begins_with_the_mark_at_any_record_of_the_frame() -> None:
     one = frame([b"a", b"bb", b"ccc"])
     ids = np.array([5, NO_TOPIC], dtype=np.uint32)
     mark = ID.mark(3, 0)
     assert len(mark) == MARK_BYTES
-    whole = one.draft(ids, mark, 0)
+    whole = one.write_batch(ids, mark, 0)
     assert (b"".join(whole.stored.pieces), whole.count) == (mark + b"abbccc", 3)
     assert list(np.asarray(whole.header_lengths)) == [MARK_BYTES, 0, 0]
-    rest = one.draft(ids, ID.mark(3, 2), 2)
+    rest = one.write_batch(ids, ID.mark(3, 2), 2)
     assert (b"".join(rest.stored.pieces), rest.count) == (ID.mark(3, 2) + b"ccc", 1)
     assert list(np.asarray(rest.topic_ids)) == [5]
 
 
-def test_a_mark_is_known_only_by_its_own_posting() -> None:
+def test_mark_is_recognised_only_by_its_own_posting() -> None:
     (mark,) = decode_headers(ID.mark(3, 2))
     assert ID.marked(mark) == (3, 2)
     for other in (ID._replace(number=8), ID._replace(producer="other"), ID._replace(log="other")):
@@ -94,11 +94,11 @@ def test_header_blocks_have_to_be_whole_and_leave_room_for_the_mark() -> None:
         with_block(b"\0\1").check_headers()
     room = HEADERS_BYTES_MAX - 7
     with_block(encode_headers([Header(HeaderKind.USER, "", b"v" * room)])).check_headers()
-    with pytest.raises(ValueError, match="is over"):
+    with pytest.raises(ValueError, match="invalid header block: expected at most"):
         with_block(encode_headers([Header(HeaderKind.USER, "", b"v" * (room + 1))])).check_headers()
 
 
-def test_a_posting_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_posting_is_decoded_to_its_input(tmp_path: Path) -> None:
     posting = Posting("commands", 2, "query", 7, ("staging/g/1", "staging/g/2"), True)
     assert Posting.decode(posting.encode(), tmp_path) == posting
 
@@ -125,7 +125,7 @@ def test_a_posting_comes_back_as_it_was(tmp_path: Path) -> None:
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_a_document_that_is_no_posting_is_refused(
+def test_document_is_refused_when_it_is_not_a_posting(
     change: dict[str, object], error: type[Exception], tmp_path: Path
 ) -> None:
     document = json.loads(Posting("commands", 0, "query", 7, (), True).encode())
@@ -134,8 +134,8 @@ def test_a_document_that_is_no_posting_is_refused(
 
 
 @pytest.mark.parametrize("document", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
-def test_what_is_no_document_at_all_is_damage_with_the_path(document: bytes, tmp_path: Path) -> None:
-    with pytest.raises(CorruptLog, match=f"{tmp_path}: it is no posting"):
+def test_unreadable_document_is_damage_with_the_path(document: bytes, tmp_path: Path) -> None:
+    with pytest.raises(CorruptLog, match=f"{tmp_path}: the file is not a posting"):
         Posting.decode(document, tmp_path)
 
 

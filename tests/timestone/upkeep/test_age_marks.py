@@ -1,4 +1,4 @@
-"""What is known of the age of records never makes one older than it is, and is known closely enough."""
+"""Age marks never make a record older than it is, and are precise enough."""
 
 import random
 
@@ -26,14 +26,14 @@ def test_mark_is_not_added_when_nothing_was_appended() -> None:
     assert marks.appended_by_us(5) == 10
 
 
-def test_marks_of_one_moment_are_one() -> None:
+def test_marks_of_one_moment_are_merged() -> None:
     marks = AgeMarks()
     marks.add(10, 5)
     marks.add(10, 7)
     assert (len(marks), marks.appended_by_us(7)) == (1, 10)
 
 
-def test_marks_go_with_their_records() -> None:
+def test_marks_are_removed_with_their_records() -> None:
     marks = AgeMarks([(10, 5), (20, 9)])
     assert not marks.forget_below(4)
     assert marks.forget_below(5)

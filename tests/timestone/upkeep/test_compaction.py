@@ -1,4 +1,4 @@
-"""Of each topic the last record stays; everything else about a log is as before."""
+"""Compaction keeps the last record of each topic and changes nothing else about a log."""
 
 import json
 import random
@@ -13,7 +13,7 @@ import timestone
 from tests.support.compacted import Appended, append, check, shown
 from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.expiring_store import HOUR_MS, ExpiringStore
-from timestone import CorruptRecord, Draft, Log, OffsetOutOfRange
+from timestone import CorruptRecord, Log, OffsetOutOfRange, WriteBatch
 from timestone.kernel.entries import ENTRY, entry_position
 from timestone.record import FLAG_REMOVED, FLAG_RETAIN, FLAG_TOMBSTONE
 from timestone.repair.inspection import EXIT_CLEAN, inspect_store
@@ -21,7 +21,7 @@ from timestone.upkeep.compaction import SPACE, LatestOffsets, Progress
 
 
 class Place(ExpiringStore):
-    """And it remembers what was appended."""
+    """A store that remembers the appended records."""
 
     def __init__(self, path: Path) -> None:
         # The background gets no further than a slice until it is stopped.
@@ -64,11 +64,11 @@ def test_last_record_of_each_topic_stays_at_its_offset(place: Place) -> None:
     assert place.store.scrub() == []
 
 
-def test_segment_that_is_compacted_while_its_compression_is_weighed_keeps_its_new_files(place: Place) -> None:
+def test_segment_compacted_during_a_compression_estimate_keeps_its_new_files(place: Place) -> None:
     log = place.log()
     place.append(log, ("a", b"1" * 900), ("b", b"2" * 900), ("a", b"3" * 900), ("c", b"4" * 900))
     place.seal(log)
-    (segment,) = log.history.sealed()
+    (segment,) = log.segment_list.sealed()
     compressing = log.compression._compress(segment)
     next(compressing)
     assert log.apply_compaction() == 1
@@ -81,7 +81,7 @@ def test_segment_that_is_compacted_while_its_compression_is_weighed_keeps_its_ne
     assert place.store.scrub() == []
 
 
-def test_what_is_not_sealed_neither_goes_nor_lets_go(place: Place) -> None:
+def test_unsealed_records_are_not_removed_and_remove_no_others(place: Place) -> None:
     """The growing segment may not survive a power loss; then the older record is all there is."""
     log = place.log()
     place.append(log, ("a", b"1"), ("b", b"2"), ("a", b"3"), ("b", b"4"), ("a", b"5"), ("a", b"6"))
@@ -91,7 +91,7 @@ def test_what_is_not_sealed_neither_goes_nor_lets_go(place: Place) -> None:
     assert topics(log) == [(3, "b"), (5, "a"), (6, "a"), (7, "a"), (8, "b")]
 
 
-def test_log_without_the_setting_keeps_everything(place: Place) -> None:
+def test_log_without_the_setting_keeps_all_records(place: Place) -> None:
     log = place.log(compact=False)
     place.append(log, *[("a", b"x")] * 9)
     place.seal(log)
@@ -101,7 +101,7 @@ def test_log_without_the_setting_keeps_everything(place: Place) -> None:
     assert log.apply_compaction() == 8
 
 
-def test_reads_of_every_kind_cope_with_gaps(place: Place) -> None:
+def test_all_reads_skip_gaps(place: Place) -> None:
     log = place.log(segment_entries=6)
     for number in range(60):
         place.append(log, (f"t/{number % 3 if number < 50 else number}", b"%d" % number))
@@ -111,7 +111,7 @@ def test_reads_of_every_kind_cope_with_gaps(place: Place) -> None:
     found = check(log, place.appended)
     offsets = [47, 48, 49, *range(50, 60)]
     assert list(found) == offsets
-    # By offset: at a gap, the next record that is there; a record that is gone is not another one.
+    # By offset: at a gap, the next remaining record; a removed record is not replaced by another one.
     for start in (0, 5, 6, 46, 47, 48):
         batch = log.read(start, max_records=1)
         assert batch.offsets.tolist() == [next(one for one in offsets if one >= start)]
@@ -119,7 +119,7 @@ def test_reads_of_every_kind_cope_with_gaps(place: Place) -> None:
     with pytest.raises(OffsetOutOfRange):
         log.record(46)
     assert log.record(47).payload == b"47"
-    # By time: of a record that is gone, the place; reading continues behind it.
+    # By time: for a removed record, its offset; reading continues behind it.
     moment = log.record(50).timestamp_us
     assert log.offset_at(moment) == 50
     assert log.offset_at(0) == 0
@@ -148,7 +148,7 @@ def test_segment_that_lost_all_its_records_is_a_gap(place: Place) -> None:
     place.seal(log)
     log = place.reopen()
     assert log.apply_compaction() == 12
-    assert [segment.segment_path.stat().st_size for segment in log.history.segments] == [0, 0, 0, 4]
+    assert [segment.segment_path.stat().st_size for segment in log.segment_list.segments] == [0, 0, 0, 4]
     batch = log.read(0)
     assert (batch.offsets.tolist(), batch.payloads()) == ([12], [b"last"])
     assert [record.offset for record in log.reader(topics="a")] == [12]
@@ -156,7 +156,7 @@ def test_segment_that_lost_all_its_records_is_a_gap(place: Place) -> None:
     assert topics(log) == [(12, "a"), (13, "a")]
 
 
-def test_view_reads_on_while_a_pass_replaces_files(place: Place) -> None:
+def test_view_continues_reading_while_a_pass_replaces_files(place: Place) -> None:
     log = place.log()
     place.append(log, *[(f"t{number % 5}", b"%d" % number) for number in range(40)])
     place.seal(log)
@@ -174,7 +174,7 @@ def test_view_reads_on_while_a_pass_replaces_files(place: Place) -> None:
 # Tombstones.
 
 
-def test_tombstone_stays_for_its_time_after_the_older_records_are_gone(place: Place) -> None:
+def test_tombstone_is_kept_for_its_time_after_the_older_records(place: Place) -> None:
     log = place.log()
     place.append(log, ("a", b"1"), ("b", b"2"), ("a", b""), ("b", b"3"))
     place.seal(log)
@@ -192,7 +192,7 @@ def test_tombstone_stays_for_its_time_after_the_older_records_are_gone(place: Pl
     check(log, place.appended)
 
 
-def test_retained_record_goes_only_for_a_newer_retained_one(place: Place) -> None:
+def test_retained_record_is_removed_only_for_a_newer_retained_one(place: Place) -> None:
     """The MQTT front finds out by reading the log which messages are retained, also after a kill; a record that is not
     to be retained replaces none that is."""
     log = place.log(tombstone_ms=0)
@@ -218,7 +218,7 @@ def test_retained_record_goes_only_for_a_newer_retained_one(place: Place) -> Non
     assert topics(log) == []
 
 
-def test_flag_makes_a_tombstone_and_a_header_block_is_no_payload(place: Place) -> None:
+def test_tombstone_is_a_flag_or_an_empty_payload_without_headers(place: Place) -> None:
     log = place.log(tombstone_ms=0)
     log.append(b"", topic="a", headers=[("unit", b"C")])
     log.append(b"data", topic="b", flags=FLAG_TOMBSTONE)
@@ -237,7 +237,7 @@ def test_tombstone_stays_while_a_damaged_segment_keeps_the_older_record(place: P
     place.append(log, ("a", b""), ("b", b"5"), ("c", b"6"), ("d", b"7"))
     place.seal(log)
     log = place.reopen()
-    path = log.history.segments[0].segment_path
+    path = log.segment_list.segments[0].segment_path
     whole = path.read_bytes()
     path.write_bytes(whole[:3] + b"X")  # the second record of c
     log.configure(compact=True)
@@ -251,19 +251,19 @@ def test_tombstone_stays_while_a_damaged_segment_keeps_the_older_record(place: P
     assert topics(log) == [(5, "b"), (6, "c"), (7, "d")]
 
 
-def test_record_whose_bytes_do_not_hold_lets_nothing_older_go(place: Place) -> None:
+def test_damaged_record_removes_no_older_one(place: Place) -> None:
     log = place.log(compact=False)
     place.append(log, ("a", b"1"), ("b", b"2"), ("c", b"3"), ("c", b"4"))
     place.append(log, ("a", b"5"), ("b", b"6"))
     place.seal(log)
     log = place.reopen()
-    log.history.segments[1].segment_path.write_bytes(b"X6")
+    log.segment_list.segments[1].segment_path.write_bytes(b"X6")
     log.configure(compact=True)
     assert log.apply_compaction() == 2
     assert [record.offset for record in log.read(0)] == [0, 3]
 
 
-def test_segment_with_a_damaged_header_page_waits_for_the_next_open_and_the_others_do_not_wait_for_it(
+def test_segment_with_a_damaged_header_page_is_skipped_until_the_next_open(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every pass ended there with an error that is recovery's own, and nothing of the log was compacted any more."""
@@ -271,7 +271,7 @@ def test_segment_with_a_damaged_header_page_waits_for_the_next_open_and_the_othe
     for payload in (b"1", b"2", b"3"):
         place.append(log, ("a", payload), ("b", payload))
         place.seal(log)
-    with log.history.segments[0].index_path.open("r+b") as index:
+    with log.segment_list.segments[0].index_path.open("r+b") as index:
         index.seek(40)
         index.write(b"X")
     assert log.apply_compaction() == 2
@@ -285,7 +285,7 @@ def test_segment_with_a_damaged_header_page_waits_for_the_next_open_and_the_othe
 # Passes.
 
 
-def test_background_begins_when_half_is_new_and_goes_on_a_slice_at_a_time(place: Place) -> None:
+def test_background_pass_begins_when_half_is_new_and_runs_in_slices(place: Place) -> None:
     log = place.log()
 
     def until_done() -> int:
@@ -309,8 +309,8 @@ def test_background_begins_when_half_is_new_and_goes_on_a_slice_at_a_time(place:
     assert len(check(log, place.appended)) == 10
 
 
-def test_damaged_record_that_looks_removed_is_an_error_and_no_gap(place: Place) -> None:
-    """A single bit makes an entry say that its record was removed; its checksum says otherwise."""
+def test_damaged_record_that_looks_removed_raises_an_error(place: Place) -> None:
+    """A single bit makes an entry claim that its record was removed; its checksum proves the opposite."""
     log = place.log()
     place.append(log, ("a", b"1"), ("a", b"2"), ("b", b"3"), ("a", b"4"))
     place.seal(log)
@@ -328,7 +328,7 @@ def test_damaged_record_that_looks_removed_is_an_error_and_no_gap(place: Place) 
     assert log.read(3).offsets.tolist() == [3]
 
 
-def test_pass_that_is_broken_off_leaves_no_trace(place: Place) -> None:
+def test_interrupted_pass_leaves_no_files(place: Place) -> None:
     log = place.log()
     place.append(log, *[("a", b"x")] * 9)
     place.seal(log)
@@ -342,11 +342,11 @@ def test_pass_that_is_broken_off_leaves_no_trace(place: Place) -> None:
     assert log.apply_compaction() == 8
 
 
-def test_segment_that_somebody_else_rewrites_is_left_for_later(place: Place) -> None:
+def test_segment_under_another_rewrite_is_skipped(place: Place) -> None:
     log = place.log()
     place.append(log, *[("a", b"x")] * 8)
     place.seal(log)
-    first = log.history.segments[0]
+    first = log.segment_list.segments[0]
     with log.rewrites.claim(first) as free:
         assert free
         with log.rewrites.claim(first) as second:
@@ -355,7 +355,7 @@ def test_segment_that_somebody_else_rewrites_is_left_for_later(place: Place) -> 
     assert log.apply_compaction() == 4
 
 
-def test_full_disk_ends_a_pass_and_the_next_makes_up_for_it(place: Place) -> None:
+def test_full_disk_ends_a_pass_and_the_next_one_completes_it(place: Place) -> None:
     log = place.log()
     place.append(log, *[("a", b"x")] * 9)
     place.seal(log)
@@ -394,7 +394,7 @@ def test_random_histories_keep_their_last_states(quick_directory: Path) -> None:
         place.store.close()
 
 
-def test_progress_that_makes_no_sense_counts_for_nothing(place: Place) -> None:
+def test_invalid_progress_is_ignored(place: Place) -> None:
     assert Progress.decode(None) == Progress()
     wrong = (b'{"clean_to": "y"}', b'{"clean_to": -1}', b'{"sweeps": [1]}', b'{"sweeps": 5}')
     for document in (*wrong, *DAMAGED_JSON.values()):
@@ -409,7 +409,7 @@ def test_progress_that_makes_no_sense_counts_for_nothing(place: Place) -> None:
     assert json.loads(place.store.documents.items(SPACE)["a-0"])["clean_to"] == 4
 
 
-def test_passes_are_remembered_in_bounded_number(place: Place) -> None:
+def test_number_of_remembered_passes_is_bounded(place: Place) -> None:
     progress = Progress()
     for number in range(1000):
         progress = progress.swept(number * 10, number, 100)
@@ -417,19 +417,19 @@ def test_passes_are_remembered_in_bounded_number(place: Place) -> None:
     assert progress.clean_to == 999
 
 
-def test_topics_that_nobody_has_heard_of_are_kept() -> None:
+def test_latest_offsets_of_an_empty_list_of_topics_are_empty() -> None:
     latest = LatestOffsets(0)
     assert latest.of(np.empty(0, dtype=ENTRY)).tolist() == []
 
 
-def test_nobody_appends_what_would_not_be_shown(place: Place) -> None:
+def test_append_refuses_records_marked_as_removed(place: Place) -> None:
     with pytest.raises(ValueError, match="removed"):
         place.log().append(b"x", flags=FLAG_REMOVED)
     with pytest.raises(ValueError, match="removed"):
-        Draft([b"x", b"y"], flags=[0, FLAG_REMOVED])
+        WriteBatch([b"x", b"y"], flags=[0, FLAG_REMOVED])
 
 
-def test_inspect_counts_what_is_shown_and_says_that_the_rest_was_compacted(place: Place) -> None:
+def test_inspection_counts_visible_and_compacted_records(place: Place) -> None:
     log = place.log()
     place.append(log, *[("a", bytes(100))] * 8)
     place.seal(log)

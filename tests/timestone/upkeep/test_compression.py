@@ -1,4 +1,4 @@
-"""What is compressed, when, and with which dictionary; that nobody who reads can tell."""
+"""Which segments are compressed, when, and with which dictionary; readers do not notice."""
 
 import errno
 import gc
@@ -37,11 +37,11 @@ from timestone.segment import Segment
 
 
 def compressed(log: Log) -> list[bool]:
-    return [bool(segment.trailer and segment.trailer.frames) for segment in log.history.segments]
+    return [bool(segment.trailer and segment.trailer.frames) for segment in log.segment_list.segments]
 
 
 def dictionaries(log: Log) -> list[int]:
-    trailers = [segment.trailer for segment in log.history.segments]
+    trailers = [segment.trailer for segment in log.segment_list.segments]
     return [trailer.frames.dictionary if trailer and trailer.frames else 0 for trailer in trailers]
 
 
@@ -75,6 +75,7 @@ def test_sealed_segments_are_compressed_and_the_growing_one_is_not(quick_directo
         forget_tail(store)
         assert read_all(log) == expected(0, 250)
         store.deleted_files.unlink_due()
+        log.roll()
     with open_compressed(quick_directory / "store") as store:
         assert store.recoveries == ()
         assert store.log("a").apply_compression() == 1
@@ -82,7 +83,7 @@ def test_sealed_segments_are_compressed_and_the_growing_one_is_not(quick_directo
         assert damage_of(store, store.log("a")) == []
 
 
-def test_it_happens_in_the_background_and_by_default_not_at_all(tmp_path: Path) -> None:
+def test_compression_runs_in_the_background_and_is_off_by_default(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "store", min_free_bytes=0, log=LogConfig(segment_entries=50)) as store:
         log = store.log("a")
         fill(log, 101)
@@ -91,6 +92,7 @@ def test_it_happens_in_the_background_and_by_default_not_at_all(tmp_path: Path) 
         wait_for(lambda: compressed(log) == [True, True, False])
         fill(log, 50)
         wait_for(lambda: compressed(log) == [True, True, True, False])
+        log.roll()
     with timestone.open(tmp_path / "store") as store:
         wait_for(lambda: all(compressed(store.log("a"))))
         assert read_all(store.log("a")) == expected(0, 151)
@@ -105,7 +107,7 @@ def test_settings_are_kept_in_the_catalogue(tmp_path: Path) -> None:
     assert (config.compression, config.compression_level) == (timestone.Compression.ZSTD, 7)
 
 
-def test_what_does_not_get_smaller_stays_as_it_is(quick_directory: Path) -> None:
+def test_segment_stays_raw_when_compression_saves_too_little(quick_directory: Path) -> None:
     rng = random.Random(1)
     with open_compressed(quick_directory / "store", segment_entries=4) as store:
         log = store.log("a")
@@ -117,7 +119,7 @@ def test_what_does_not_get_smaller_stays_as_it_is(quick_directory: Path) -> None
         assert sorted(path.name for path in log.folder.iterdir()) == before
 
 
-def test_segments_of_empty_records_have_nothing_to_compress(quick_directory: Path) -> None:
+def test_segments_of_empty_records_are_not_compressed(quick_directory: Path) -> None:
     with open_compressed(quick_directory / "store", segment_entries=4) as store:
         log = store.log("a")
         for _ in range(9):
@@ -126,7 +128,7 @@ def test_segments_of_empty_records_have_nothing_to_compress(quick_directory: Pat
         assert log.apply_compression() == 0
 
 
-def test_full_disk_leaves_the_segment_and_is_tried_again(quick_directory: Path) -> None:
+def test_compression_keeps_the_segment_and_retries_when_the_disk_is_full(quick_directory: Path) -> None:
     files = FaultyFiles()
     with open_compressed(quick_directory / "store", files) as store:
         log = store.log("a")
@@ -141,7 +143,7 @@ def test_full_disk_leaves_the_segment_and_is_tried_again(quick_directory: Path) 
         assert read_all(log) == expected(0, 101)
 
 
-def test_it_does_not_take_the_space_that_appends_need(
+def test_compression_leaves_the_space_that_appends_need(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = FaultyFiles()
@@ -149,7 +151,7 @@ def test_it_does_not_take_the_space_that_appends_need(
         log = store.log("a")
         fill(log, 101)
         monkeypatch.setattr(files, "free_bytes", lambda path: 100)
-        with pytest.raises(OSError, match="rewriting wants"):
+        with pytest.raises(OSError, match="rewriting needs"):
             log.apply_compression()
         assert compressed(log) == [False, False]
 
@@ -158,7 +160,7 @@ def test_damaged_segment_keeps_its_files(quick_directory: Path, caplog: pytest.L
     with open_compressed(quick_directory / "store") as store:
         log = store.log("a")
         fill(log, 201)
-        flip(log.history.segments[0].segment_path, 500)
+        flip(log.segment_list.segments[0].segment_path, 500)
         with caplog.at_level(logging.ERROR):
             assert log.apply_compression() == 1
         assert compressed(log) == [False, True, False]
@@ -166,7 +168,7 @@ def test_damaged_segment_keeps_its_files(quick_directory: Path, caplog: pytest.L
         assert log.apply_compression() == 0
 
 
-def test_interrupted_by_the_end_of_the_store_it_leaves_no_trace(quick_directory: Path) -> None:
+def test_compression_leaves_no_files_when_the_store_is_closed_during_it(quick_directory: Path) -> None:
     root = quick_directory / "store"
     with open_compressed(root) as store:
         log = store.log("a")
@@ -178,11 +180,11 @@ def test_interrupted_by_the_end_of_the_store_it_leaves_no_trace(quick_directory:
     assert {path.name for path in (root / "a-0").iterdir()} == before
 
 
-def test_retention_counts_what_is_stored(quick_directory: Path) -> None:
+def test_retention_counts_compressed_bytes(quick_directory: Path) -> None:
     with open_compressed(quick_directory / "store") as store:
         log = store.log("a")
         fill(log, 401)
-        raw = sum(segment.trailer.segment_bytes for segment in log.history.segments if segment.trailer)
+        raw = sum(segment.trailer.segment_bytes for segment in log.segment_list.segments if segment.trailer)
         log.apply_compression()
         log.configure(retention_bytes=raw)
         assert log.apply_retention() == 0, "raw it would be more than that, stored it is less"
@@ -199,12 +201,12 @@ def test_decoded_frames_are_counted_in_the_memory_budget(quick_directory: Path) 
     with open_compressed(quick_directory / "store") as store:
         assert store.tail_budget.used_bytes == 0
         store.log("a").record(51)
-        trailer = store.log("a").history.segments[0].trailer
+        trailer = store.log("a").segment_list.segments[0].trailer
         assert trailer is not None
         assert store.tail_budget.used_bytes == trailer.segment_bytes, "one frame, which is all of it"
 
 
-def test_segment_that_cannot_be_read_does_not_hold_up_the_others(quick_directory: Path) -> None:
+def test_unreadable_segment_does_not_stop_compression_of_others(quick_directory: Path) -> None:
     files = FaultyFiles()
     with open_compressed(quick_directory / "store", files) as store:
         log = store.log("a")
@@ -215,7 +217,7 @@ def test_segment_that_cannot_be_read_does_not_hold_up_the_others(quick_directory
         assert compressed(log) == [False, True, False]
 
 
-def test_end_of_the_store_does_not_wait_for_all_that_is_left_to_do(
+def test_close_does_not_wait_for_pending_compression(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_compressed(quick_directory / "store") as store:
@@ -224,7 +226,7 @@ def test_end_of_the_store_does_not_wait_for_all_that_is_left_to_do(
         replace, replaced = log.rewrites.replace, threading.Event()
 
         def replace_and_wait(*what: Any) -> bool:
-            """Whoever closes comes after the first segment, however slow it is."""
+            """The thread that closes comes after the first segment, however slow it is."""
             found = replace(*what)
             replaced.set()
             wait_for(lambda: log.compression._passes._closed)
@@ -252,7 +254,7 @@ def test_dictionary_is_trained_when_there_is_enough_and_used_where_it_helps(quic
         assert log.apply_compression() == 12
         assert dictionaries(log).count(1) > 6, "where it helps"
         assert (log.folder / "1.dictionary").exists()
-        stored = sum(segment.trailer.stored_bytes for segment in log.history.segments if segment.trailer)
+        stored = sum(segment.trailer.stored_bytes for segment in log.segment_list.segments if segment.trailer)
     with open_compressed(root, compression_dictionary=False) as store:
         forget_tail(store)
         assert read_all(store.log("a")) == expected(0, 481), "read long after the setting has changed"
@@ -261,7 +263,7 @@ def test_dictionary_is_trained_when_there_is_enough_and_used_where_it_helps(quic
         log = store.log("a")
         fill(log, 481)
         log.apply_compression()
-        plain = sum(segment.trailer.stored_bytes for segment in log.history.segments if segment.trailer)
+        plain = sum(segment.trailer.stored_bytes for segment in log.segment_list.segments if segment.trailer)
     assert stored < plain
 
 
@@ -278,7 +280,7 @@ def test_next_dictionary_is_trained_after_many_segments_and_the_old_one_stays(
         assert read_all(log) == expected(0, 401)
 
 
-def test_too_little_data_is_compressed_without_one(quick_directory: Path) -> None:
+def test_too_little_data_is_compressed_without_a_dictionary(quick_directory: Path) -> None:
     with open_compressed(quick_directory / "store", segment_entries=20, compression_dictionary=True) as store:
         log = store.log("a")
         for offset in range(21):
@@ -289,13 +291,13 @@ def test_too_little_data_is_compressed_without_one(quick_directory: Path) -> Non
         assert not list(log.folder.glob("*.dictionary"))
 
 
-def test_without_its_dictionary_every_record_says_so(quick_directory: Path) -> None:
+def test_reads_of_a_segment_name_its_missing_dictionary(quick_directory: Path) -> None:
     root = quick_directory / "store"
     with open_compressed(root, segment_entries=40, compression_dictionary=True) as store:
         fill(store.log("a"), 481)
         store.log("a").apply_compression()
         number = dictionaries(store.log("a")).index(1)
-        segment = store.log("a").history.segments[number]
+        segment = store.log("a").segment_list.segments[number]
     (root / "a-0" / "1.dictionary").unlink()
     with timestone.view(root) as view:
         with pytest.raises(CorruptRecord, match="its dictionary is missing or damaged"):
@@ -315,7 +317,7 @@ def test_damage_to_one_frame_costs_the_records_in_it_and_no_other(quick_director
         log = store.log("a")
         fill(log, 4001, batch=500)
         log.apply_compression()
-        segment = log.history.segments[0]
+        segment = log.segment_list.segments[0]
         path, start = segment.segment_path, frame_start(segment, 1)
         entries = segment.read_entries(0, 4000)
         ends = entries["position"].astype(int) + entries["length"]
@@ -349,7 +351,7 @@ def test_deep_inspection_and_scrubber_find_every_flipped_bit_of_a_compressed_fil
         store.log("a").roll()
         fill(store.log("a"), 1)
         assert store.log("a").apply_compression() == 1
-        path = store.log("a").history.segments[0].segment_path
+        path = store.log("a").segment_list.segments[0].segment_path
         size = path.stat().st_size
         assert inspect_store(root, deep=True).logs[0].segments[0].state == "sealed"
         whole = path.read_bytes()
@@ -368,19 +370,19 @@ def test_deep_inspection_and_scrubber_find_every_flipped_bit_of_a_compressed_fil
         assert damage_of(store, store.log("a")) == []
 
 
-def test_damaged_trailer_is_made_again_from_the_frames(quick_directory: Path) -> None:
+def test_damaged_trailer_is_rebuilt_from_the_frames(quick_directory: Path) -> None:
     root = quick_directory / "store"
     with open_compressed(root, segment_entries=40, compression_dictionary=True) as store:
         fill(store.log("a"), 481)
         store.log("a").apply_compression()
-        before = store.log("a").history.segments[3].trailer
+        before = store.log("a").segment_list.segments[3].trailer
     assert before is not None
     flip(names.index_path(root / "a-0", before.base_offset), before.file_bytes - 30)
     for _ in range(2):
         with open_compressed(root) as store:
             forget_tail(store)
             assert read_all(store.log("a")) == expected(0, 481)
-            after = store.log("a").history.segments[3].trailer
+            after = store.log("a").segment_list.segments[3].trailer
             assert after is not None
             assert after.recovered
             assert (after.frames, after.generation) == (before.frames, before.generation)
@@ -395,7 +397,7 @@ def test_first_tag_and_trailer_may_both_be_damaged(quick_directory: Path) -> Non
     with open_compressed(root, segment_entries=4000) as store:
         fill(store.log("a"), 4001, batch=500)
         store.log("a").apply_compression()
-        segment = store.log("a").history.segments[0]
+        segment = store.log("a").segment_list.segments[0]
     assert segment.trailer is not None
     flip(segment.segment_path, 20)
     flip(segment.index_path, segment.trailer.file_bytes - 30)
@@ -404,7 +406,7 @@ def test_first_tag_and_trailer_may_both_be_damaged(quick_directory: Path) -> Non
         assert read_all(store.log("a")) == expected(0, 4001), "the table finds what the tag does not name"
 
 
-# Nobody can tell.
+# No difference can be observed.
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A log is deleted in one durable step, and whatever cuts the rest short, it does not come back."""
+"""A log is deleted in one durable step, and does not come back after any interruption."""
 
 import errno
 import logging
@@ -11,8 +11,18 @@ import pytest
 
 import timestone
 from tests.support.faulty_files import FaultyFiles, SimulatedKill
-from tests.support.waiting import wait_for
-from timestone import Draft, Log, LogConfig, ReaderId, Store, StoreClosed, StoreConfig, Submission, UnknownLog
+from tests.support.waiting import wait_for, wait_for_seals
+from timestone import (
+    Log,
+    LogConfig,
+    ReaderId,
+    Store,
+    StoreClosed,
+    StoreConfig,
+    Submission,
+    UnknownLog,
+    WriteBatch,
+)
 
 CONFIG = StoreConfig(min_free_bytes=0, delete_delay_ms=0, log=LogConfig(segment_entries=7))
 READER = ReaderId("telemetry", 0, "billing")
@@ -38,7 +48,7 @@ def payloads(log: Log) -> list[bytes]:
     return [record.payload for record in log.reader()]
 
 
-def test_deleted_log_is_gone_with_its_readers_and_nothing_else_is(root: Path) -> None:
+def test_delete_removes_the_log_and_its_readers_only(root: Path) -> None:
     with timestone.open(root, config=CONFIG) as store:
         store.delete_log("telemetry")
         assert store.log_names() == [("telemetry-0", 0)]
@@ -53,7 +63,7 @@ def test_deleted_log_is_gone_with_its_readers_and_nothing_else_is(root: Path) ->
         assert payloads(store.log("telemetry-0", create=False)) == RECORDS
 
 
-def test_log_of_the_same_name_is_another_one(root: Path) -> None:
+def test_new_log_of_the_same_name_is_distinct(root: Path) -> None:
     with timestone.open(root, config=CONFIG) as store:
         old = store.log("telemetry")
         store.delete_log("telemetry")
@@ -80,7 +90,7 @@ def test_files_stay_for_other_processes_until_the_delay_is_over(root: Path) -> N
 
 USES: dict[str, Callable[[Log], object]] = {
     "append": lambda log: log.append(b"x"),
-    "submit": lambda log: log.submit(Draft([b"x"], 0), ack="synced"),
+    "submit": lambda log: log.submit(WriteBatch([b"x"], 0), ack="synced"),
     "read": lambda log: log.read(0),
     "record": lambda log: log.record(3),
     "reader": lambda log: log.reader().read(),
@@ -91,7 +101,7 @@ USES: dict[str, Callable[[Log], object]] = {
 }
 
 
-def test_whoever_still_uses_it_is_told(root: Path) -> None:
+def test_calls_on_a_deleted_log_raise(root: Path) -> None:
     with timestone.open(root, config=CONFIG) as store:
         log = store.log("telemetry")
         log.append(b"in a growing segment")
@@ -107,7 +117,7 @@ def test_whoever_still_uses_it_is_told(root: Path) -> None:
     assert folders(root) == ["telemetry-0-0"]
 
 
-def test_parked_reader_is_told(root: Path) -> None:
+def test_parked_reader_of_a_deleted_log_is_woken_with_an_error(root: Path) -> None:
     told: list[str] = []
     with timestone.open(root, config=CONFIG) as store:
         log = store.log("telemetry")
@@ -130,12 +140,12 @@ def test_parked_reader_is_told(root: Path) -> None:
     assert told == ["log telemetry-0 was deleted"]
 
 
-def test_submission_is_answered_whichever_comes_first(root: Path) -> None:
+def test_submission_is_resolved_when_it_races_with_the_deletion(root: Path) -> None:
     done: list[Submission] = []
     with timestone.open(root, config=CONFIG) as store:
         log = store.log("telemetry")
         with log._commit.sync_lock:  # a flush that takes its time
-            log.submit(Draft([b"x"], 0), ack="synced", done=done.append)
+            log.submit(WriteBatch([b"x"], 0), ack="synced", done=done.append)
             wait_for(lambda: log._commit.awaited)
             deleting = threading.Thread(target=lambda: store.delete_log("telemetry"))
             deleting.start()
@@ -158,7 +168,7 @@ def test_log_that_failed_can_be_deleted(root: Path) -> None:
         assert store.log("telemetry").append(b"y", ack="synced") == 0
 
 
-def test_catalogue_that_does_not_take_it_leaves_the_log_as_it_is(root: Path) -> None:
+def test_delete_changes_nothing_when_the_catalogue_cannot_be_written(root: Path) -> None:
     with timestone.open(root, config=CONFIG) as store:
         log = store.log("telemetry")
         store._catalog._connection.execute("PRAGMA query_only = 1")
@@ -171,7 +181,7 @@ def test_catalogue_that_does_not_take_it_leaves_the_log_as_it_is(root: Path) -> 
         assert payloads(store.log("telemetry")) == [*RECORDS, b"more"]
 
 
-def test_folder_that_cannot_be_renamed_keeps_its_name_from_a_new_log(
+def test_new_log_is_refused_while_the_deleted_folder_keeps_its_name(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = FaultyFiles()
@@ -190,7 +200,7 @@ def test_folder_that_cannot_be_renamed_keeps_its_name_from_a_new_log(
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_process_that_dies_leaves_the_log_whole_or_gone(root: Path, moment: str) -> None:
+def test_killed_delete_leaves_the_log_complete_or_deleted(root: Path, moment: str) -> None:
     """At every operation on the disk; also as after a power loss, which may undo a rename that was not synced."""
     died = deaths = 0
     while died == deaths:
@@ -199,6 +209,7 @@ def test_process_that_dies_leaves_the_log_whole_or_gone(root: Path, moment: str)
         store = Store(root, CONFIG, files=files)
         store.maintenance.stop()
         store.log("telemetry").append_many(RECORDS)
+        wait_for_seals(store.log("telemetry"))
         files.kill(number, moment)
         try:
             store.delete_log("telemetry")
@@ -220,8 +231,8 @@ def test_process_that_dies_leaves_the_log_whole_or_gone(root: Path, moment: str)
     assert deaths > 2
 
 
-def test_note_of_a_deletion_stays_until_the_new_name_of_the_folder_is_durable(root: Path) -> None:
-    """Whoever renamed the folder may have died before that was durable; a power loss brings it back then."""
+def test_deletion_document_is_kept_until_the_renamed_folder_is_durable(root: Path) -> None:
+    """The process that renamed the folder may have died before the rename was durable; a power loss then reverts it."""
     for _ in range(2):
         files = FaultyFiles()
         files.fail("sync_directory", path=str(root), forever=True)

@@ -1,4 +1,4 @@
-"""Tasks run when they are due, on a thread that is there only when there is something to do."""
+"""Tasks run when they are due, on a thread that exists only when there is work."""
 
 import threading
 
@@ -29,7 +29,7 @@ class Counter:
         assert self.called.acquire(timeout=TIMEOUT_S)
 
 
-def test_no_thread_until_the_first_task() -> None:
+def test_maintenance_has_no_thread_before_the_first_task() -> None:
     before = thread_count()
     maintenance = Maintenance()
     assert thread_count() == before
@@ -40,7 +40,7 @@ def test_no_thread_until_the_first_task() -> None:
     Maintenance().stop()
 
 
-def test_task_runs_now_and_again_as_long_as_it_says_so() -> None:
+def test_task_runs_again_as_long_as_it_requests_it() -> None:
     maintenance, task = Maintenance(), Counter(0.001, 0.001, None)
     maintenance.expect(task.run)
     for _ in range(3):
@@ -61,7 +61,7 @@ def test_task_expected_twice_runs_once_at_the_sooner_time() -> None:
     assert task.calls == 1
 
 
-def test_error_of_one_task_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_of_a_task_is_logged_and_other_tasks_continue(caplog: pytest.LogCaptureFixture) -> None:
     def failing() -> float | None:
         raise OSError(5, "no luck")
 

@@ -1,4 +1,4 @@
-"""Retention: what goes, what stays, who is told, and what a clock that jumps may not do."""
+"""Retention: which segments are deleted and kept, the errors of readers, and the effect of clock jumps."""
 
 import errno
 import logging
@@ -41,13 +41,11 @@ def place(tmp_path: Path) -> Iterator[ExpiringStore]:
         ([100, 1, 1], 0, 2, 1),
     ],
 )
-def test_by_size_what_is_left_is_at_least_the_limit(
-    sizes: list[int], more: int, limit: int, count: int
-) -> None:
+def test_remaining_size_is_at_least_the_limit(sizes: list[int], more: int, limit: int, count: int) -> None:
     assert too_many(sizes, more, limit) == count
 
 
-def test_without_limits_nothing_ever_goes(place: ExpiringStore) -> None:
+def test_segments_are_never_deleted_without_limits(place: ExpiringStore) -> None:
     log = place.log()
     place.fill(log, 20)
     place.clock.advance(100 * YEAR_MS)
@@ -55,7 +53,7 @@ def test_without_limits_nothing_ever_goes(place: ExpiringStore) -> None:
     assert log.start_offset == 0
 
 
-def test_segments_go_once_their_last_record_is_old_enough(place: ExpiringStore) -> None:
+def test_segments_are_deleted_when_their_last_record_is_old_enough(place: ExpiringStore) -> None:
     log = place.log(retention_ms=HOUR_MS)
     place.fill(log, 4)
     assert log.apply_retention() == 0, "as the background does every ten minutes"
@@ -71,7 +69,7 @@ def test_segments_go_once_their_last_record_is_old_enough(place: ExpiringStore) 
     assert log.record(4).payload == bytes(100)
 
 
-def test_newest_segments_that_reach_the_size_stay(place: ExpiringStore) -> None:
+def test_newest_segments_that_reach_the_size_are_kept(place: ExpiringStore) -> None:
     log = place.log(retention_bytes=40_000)
     place.fill(log, 40, size=2000)
     assert log.apply_retention() > 0
@@ -81,13 +79,15 @@ def test_newest_segments_that_reach_the_size_stay(place: ExpiringStore) -> None:
     assert 40_000 <= kept < 40_000 + largest
 
 
-def test_growing_segment_of_a_silent_log_is_sealed_and_goes_too(place: ExpiringStore) -> None:
+def test_growing_segment_of_a_silent_log_is_sealed_and_deleted(place: ExpiringStore) -> None:
     log = place.log(retention_ms=HOUR_MS)
     place.fill(log, 2)
     log.apply_retention()
     place.clock.advance(HOUR_MS + 1)
     assert log.apply_retention() == 0
-    wait_for(lambda: log.growing_base is None and all(segment.trailer for segment in log.history.segments))
+    wait_for(
+        lambda: log.growing_base is None and all(segment.trailer for segment in log.segment_list.segments)
+    )
     assert log.apply_retention() == 1
     assert (log.start_offset, log.end_offset, bases(log)) == (2, 2, [])
     assert log.append(b"next") == 2
@@ -118,8 +118,8 @@ def test_emptied_log_keeps_its_next_offset_over_restart_and_kill(place: Expiring
     assert (log.start_offset, log.end_offset) == (6, 7)
 
 
-def test_catalogue_older_than_the_files_does_not_take_offsets_back(place: ExpiringStore) -> None:
-    """The row of a log is written when the log is made, and not again while segments tell more."""
+def test_older_catalogue_does_not_lower_the_start_offset(place: ExpiringStore) -> None:
+    """The row of a log is written when the log is created, and not again while segments give a later offset."""
     log = place.log(retention_bytes=1)
     place.fill(log, 11)
     assert log.apply_retention() == 2
@@ -128,7 +128,7 @@ def test_catalogue_older_than_the_files_does_not_take_offsets_back(place: Expiri
     assert (log.start_offset, log.end_offset) == (8, 11)
 
 
-def test_last_segment_stays_while_the_catalogue_cannot_be_written(
+def test_last_segment_is_kept_while_the_catalogue_cannot_be_written(
     place: ExpiringStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = place.log(retention_ms=HOUR_MS)
@@ -151,7 +151,7 @@ def test_last_segment_stays_while_the_catalogue_cannot_be_written(
 def test_reader_with_open_files_keeps_them(place: ExpiringStore) -> None:
     log = place.log(retention_bytes=1)
     place.fill(log, 9)
-    segment = log.history.segments[0]
+    segment = log.segment_list.segments[0]
     pair = segment.pair()
     assert log.apply_retention() == 2
     place.store.deleted_files.unlink_all()
@@ -160,7 +160,7 @@ def test_reader_with_open_files_keeps_them(place: ExpiringStore) -> None:
     assert len(segment.mapped_entries(pair, 0, 4)) == 4
 
 
-def test_reader_behind_retention_is_told_and_can_go_on(place: ExpiringStore) -> None:
+def test_reader_behind_retention_gets_an_error_and_can_continue(place: ExpiringStore) -> None:
     log = place.log(retention_bytes=1)
     plain, filtered = log.reader(), log.reader(topics="#")
     for number in range(9):
@@ -175,14 +175,14 @@ def test_reader_behind_retention_is_told_and_can_go_on(place: ExpiringStore) -> 
         assert [record.payload for record in reader] == [b"8"]
 
 
-def test_deletion_between_the_look_at_the_start_and_the_read_is_no_silent_jump(
+def test_deletion_between_the_range_check_and_the_read_raises(
     place: ExpiringStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = place.log(retention_bytes=1)
     for _ in range(9):
         log.append(bytes(1000), topic="t")
     wait_for_seals(log)
-    monkeypatch.setattr(log, "_in_tail", lambda offset: None)
+    monkeypatch.setattr(log, "_gathered", lambda offset, records, size: None)
     check = log._check
 
     def check_and_delete(offset: int, end: int) -> None:
@@ -196,14 +196,14 @@ def test_deletion_between_the_look_at_the_start_and_the_read_is_no_silent_jump(
                 read()
 
 
-def test_whole_log_deleted_in_the_middle_of_a_read_is_no_silent_jump_either(
+def test_deletion_of_all_segments_during_a_read_raises(
     place: ExpiringStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = place.log(retention_ms=HOUR_MS)
     place.fill(log, 8)
     place.seal(log)
     place.clock.advance(2 * HOUR_MS)
-    monkeypatch.setattr(log, "_in_tail", lambda offset: None)
+    monkeypatch.setattr(log, "_gathered", lambda offset, records, size: None)
     check = log._check
 
     def check_and_delete(offset: int, end: int) -> None:
@@ -215,19 +215,21 @@ def test_whole_log_deleted_in_the_middle_of_a_read_is_no_silent_jump_either(
         log.read(2)
 
 
-def test_search_by_time_goes_on_when_segments_vanish(
+def test_search_by_time_continues_when_segments_are_deleted(
     place: ExpiringStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = place.log(retention_bytes=1)
     place.fill(log, 9)
-    history = log.history
+    segment_list = log.segment_list
     log.apply_retention()
-    stale = iter([history])
-    monkeypatch.setattr(type(log), "history", property(lambda self: next(stale, self._appender.history)))
+    stale = iter([segment_list])
+    monkeypatch.setattr(
+        type(log), "segment_list", property(lambda self: next(stale, self._active_segment.segment_list))
+    )
     assert log.offset_at(1) == 8
 
 
-def test_files_go_after_the_delay_or_when_the_store_closes(tmp_path: Path) -> None:
+def test_files_are_unlinked_after_the_delay_or_at_close(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data", ack="written", delete_delay_ms=0, min_free_bytes=0) as store:
         log = store.log("a", config=LogConfig(segment_entries=2, retention_bytes=1))
         for _ in range(9):
@@ -243,7 +245,7 @@ def test_files_go_after_the_delay_or_when_the_store_closes(tmp_path: Path) -> No
     assert not list(log.folder.glob("*.deleted"))
 
 
-def test_background_deletes_by_age_without_being_asked(tmp_path: Path) -> None:
+def test_background_deletes_by_age(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data", ack="written", min_free_bytes=0) as store:
         log = store.log("a", config=LogConfig(retention_ms=50))
         log.append(b"x")
@@ -252,7 +254,7 @@ def test_background_deletes_by_age_without_being_asked(tmp_path: Path) -> None:
         wait_for(lambda: log.start_offset == 2)
 
 
-def test_store_without_limits_and_scrubber_has_no_thread_for_them(tmp_path: Path) -> None:
+def test_store_without_limits_and_scrubber_has_no_maintenance_thread(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with timestone.open(tmp_path / "data", ack="written", min_free_bytes=0, scrub_bytes_per_s=0) as store:
         log = store.log("a", config=LogConfig(segment_entries=2))
@@ -277,7 +279,7 @@ def test_settings_can_be_changed_and_are_kept(place: ExpiringStore) -> None:
     assert log.start_offset == 8
 
 
-def test_rename_that_fails_leaves_the_segment_and_is_tried_again(place: ExpiringStore) -> None:
+def test_failed_rename_keeps_the_segment_and_is_repeated(place: ExpiringStore) -> None:
     log = place.log(retention_bytes=1)
     place.fill(log, 13)
     place.files.fail("rename", errno.EIO, path="00000004.index.deleted")
@@ -289,7 +291,7 @@ def test_rename_that_fails_leaves_the_segment_and_is_tried_again(place: Expiring
     assert log.start_offset == 12
 
 
-def test_second_rename_of_a_pair_that_fails_leaves_the_rest_to_the_next_open(place: ExpiringStore) -> None:
+def test_failed_second_rename_of_a_pair_is_finished_by_the_next_open(place: ExpiringStore) -> None:
     log = place.log(retention_bytes=1)
     place.fill(log, 9)
     place.files.fail("rename", errno.EIO, path="00000004.segment.deleted")
@@ -305,7 +307,7 @@ def test_second_rename_of_a_pair_that_fails_leaves_the_rest_to_the_next_open(pla
     ]
 
 
-def test_directory_sync_that_fails_is_reported_and_nobody_reads_what_is_gone(place: ExpiringStore) -> None:
+def test_failed_directory_sync_is_reported_and_deleted_records_are_not_read(place: ExpiringStore) -> None:
     log = place.log(retention_bytes=1)
     place.fill(log, 9)
     place.files.fail("sync_directory", errno.EIO)
@@ -316,7 +318,7 @@ def test_directory_sync_that_fails_is_reported_and_nobody_reads_what_is_gone(pla
     assert (log.folder / f"{4:020d}.index.deleted").exists(), "the proof, should the power fail now"
 
 
-def test_failed_log_is_left_as_it_is(place: ExpiringStore) -> None:
+def test_failed_log_is_not_changed(place: ExpiringStore) -> None:
     log = place.log(retention_bytes=1)
     place.fill(log, 9)
     place.files.fail("fdatasync", errno.EIO, forever=True)
@@ -330,7 +332,7 @@ def test_failed_log_is_left_as_it_is(place: ExpiringStore) -> None:
 # Clocks that jump: storage.md would call it test 20.
 
 
-def test_clock_far_ahead_for_a_while_wipes_nothing(place: ExpiringStore) -> None:
+def test_retention_deletes_nothing_when_the_clock_is_far_ahead_for_a_while(place: ExpiringStore) -> None:
     log = place.log(retention_ms=DAY_MS)
     place.fill(log, 9)
     place.clock.step(20 * YEAR_MS)
@@ -343,7 +345,9 @@ def test_clock_far_ahead_for_a_while_wipes_nothing(place: ExpiringStore) -> None
     assert log.apply_retention() > 0
 
 
-def test_machine_that_comes_up_with_a_clock_far_ahead_wipes_nothing(place: ExpiringStore) -> None:
+def test_retention_deletes_nothing_when_the_machine_boots_with_a_clock_far_ahead(
+    place: ExpiringStore,
+) -> None:
     log = place.log(retention_ms=DAY_MS)
     place.fill(log, 9)
     place.clock.step(20 * YEAR_MS)
@@ -433,7 +437,7 @@ def test_retention_counts_what_has_passed_when_the_process_was_killed(place: Exp
     assert log.start_offset == 5
 
 
-def test_time_is_noted_while_the_store_runs_for_the_case_that_the_power_fails(place: ExpiringStore) -> None:
+def test_time_is_stored_periodically_so_that_it_survives_a_power_loss(place: ExpiringStore) -> None:
     log = place.log(retention_ms=DAY_MS)
     place.fill(log, 5)
     for number in range(24 * 7):
@@ -445,7 +449,7 @@ def test_time_is_noted_while_the_store_runs_for_the_case_that_the_power_fails(pl
     assert log.start_offset >= 4, "each power loss costs ten minutes at most"
 
 
-def test_age_is_not_known_for_records_of_an_older_version(place: ExpiringStore) -> None:
+def test_age_is_unknown_for_records_of_an_older_version(place: ExpiringStore) -> None:
     log = place.log(retention_ms=DAY_MS)
     place.fill(log, 5)
     place.clock.advance(2 * DAY_MS)
@@ -464,7 +468,7 @@ def test_age_is_not_known_for_records_of_an_older_version(place: ExpiringStore) 
     [b"", b"\xff", b"{}", b"[]", b'{"timeline": 1}', b'{"timeline": "x", "marks": 5}'],
 )
 @pytest.mark.parametrize("key", ["a-0", CLOCK_KEY])
-def test_retention_keeps_what_a_damaged_document_does_not_tell_the_age_of(
+def test_retention_keeps_records_when_their_age_document_is_damaged(
     place: ExpiringStore, caplog: pytest.LogCaptureFixture, key: str, document: bytes
 ) -> None:
     log = place.log(retention_ms=DAY_MS)
@@ -474,13 +478,13 @@ def test_retention_keeps_what_a_damaged_document_does_not_tell_the_age_of(
         catalog.put_many(SPACE, {key: document})
     with caplog.at_level(logging.WARNING):
         log = place.opened_again()
-    assert "not known" in caplog.text
+    assert "unknown" in caplog.text
     assert log.apply_retention() == 0
     place.clock.advance(DAY_MS)
     assert log.apply_retention() == 2
 
 
-def test_marks_of_another_log_of_the_name_count_for_nothing(place: ExpiringStore) -> None:
+def test_marks_of_another_log_of_the_same_name_are_ignored(place: ExpiringStore) -> None:
     """A process that died while the log was deleted, or files that were brought back from a copy."""
     log = place.log(retention_ms=DAY_MS)
     place.fill(log, 9)
@@ -496,7 +500,7 @@ def test_marks_of_another_log_of_the_name_count_for_nothing(place: ExpiringStore
     assert log.apply_retention() == 0
 
 
-def test_program_that_runs_for_a_moment_each_day_deletes_all_the_same(place: ExpiringStore) -> None:
+def test_retention_deletes_in_a_program_that_runs_briefly_each_day(place: ExpiringStore) -> None:
     log = place.log(retention_ms=2 * DAY_MS)
     for _ in range(10):
         place.fill(log, 1)
@@ -506,7 +510,7 @@ def test_program_that_runs_for_a_moment_each_day_deletes_all_the_same(place: Exp
     assert log.start_offset >= 6
 
 
-def test_clock_set_back_pins_nothing(place: ExpiringStore) -> None:
+def test_retention_deletes_as_usual_when_the_clock_is_set_back(place: ExpiringStore) -> None:
     """Records written while the clock was twenty years ahead would not be old for twenty years."""
     log = place.log(retention_ms=DAY_MS)
     place.clock.step(20 * YEAR_MS)
@@ -521,7 +525,7 @@ def test_clock_set_back_pins_nothing(place: ExpiringStore) -> None:
     assert log.apply_retention() == 3
 
 
-def test_clock_set_back_wipes_nothing(place: ExpiringStore) -> None:
+def test_retention_deletes_nothing_young_when_the_clock_is_set_back(place: ExpiringStore) -> None:
     log = place.log(retention_ms=DAY_MS)
     place.fill(log, 5)
     place.clock.step(-20 * YEAR_MS)
@@ -555,7 +559,7 @@ def read_on(
                 assert announced[0] == offset < announced[1] <= announced[2]
                 continue
             for record in batch:
-                assert record.offset == offset, "a gap that nobody announced"
+                assert record.offset == offset, "a gap that was not announced"
                 assert record.payload == b"%d" % record.offset
                 offset += 1
             if not count and batch:
@@ -567,7 +571,7 @@ def read_on(
         found.append(f"{type(log).__name__} {error!r}")
 
 
-def test_readers_here_and_elsewhere_see_no_gap_while_segments_go(quick_directory: Path) -> None:
+def test_readers_of_any_process_see_no_gap_while_segments_are_deleted(quick_directory: Path) -> None:
     config = LogConfig(segment_entries=5, retention_bytes=20_000)
     with ExitStack() as stack:
         store = stack.enter_context(

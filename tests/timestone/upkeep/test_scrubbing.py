@@ -1,4 +1,4 @@
-"""The scrubber finds damage in sealed segments, says so, and remembers how far it is."""
+"""The scrubber finds damage in sealed segments, reports it, and stores its progress."""
 
 import errno
 import json
@@ -39,6 +39,8 @@ class Place:
             there.append(b"%05d" % number)
 
     def reopen(self) -> Store:
+        for name in self.store.log_names():
+            self.store.log(*name).roll()
         self.store.close()
         self.store = self._opened()
         return self.store
@@ -70,12 +72,12 @@ def finish(scrubber: Scrubber) -> list[float]:
     return waits
 
 
-def test_sound_store_is_found_sound(place: Place) -> None:
+def test_scrubber_finds_no_damage_in_an_undamaged_store(place: Place) -> None:
     assert place.store.scrub() == []
     assert place.store.damage() == []
 
 
-def test_log_that_is_deleted_during_a_pass_is_left_out(place: Place) -> None:
+def test_log_deleted_during_a_pass_is_skipped(place: Place) -> None:
     scrubber = Scrubber(place.store)
     assert scrubber.run() is not None
     place.store.delete_log("b")
@@ -83,7 +85,7 @@ def test_log_that_is_deleted_during_a_pass_is_left_out(place: Place) -> None:
     assert place.store.damage() == []
 
 
-def test_damage_is_logged_remembered_and_told_by_inspect(
+def test_damage_is_logged_stored_and_reported_by_inspection(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.flip("a", 10, 5 * 3)
@@ -93,7 +95,7 @@ def test_damage_is_logged_remembered_and_told_by_inspect(
         ("a", 10, 13, 14),
         ("b", 0, 7, 8),
     ]
-    assert "damaged: a-0, segment 10: offset 13: the bytes do not hold" in caplog.text
+    assert "damaged: a-0, segment 10: offset 13: the bytes do not match their checksum" in caplog.text
     with pytest.raises(CorruptRecord):
         place.store.log("a").record(13)
     assert place.store.log("a").record(14).payload == b"00014"
@@ -106,7 +108,7 @@ def test_damage_is_logged_remembered_and_told_by_inspect(
     assert (deep.exit_code, deep.damage) == (EXIT_CORRUPT, ())
 
 
-def test_segment_that_is_sound_again_is_taken_off_the_record(
+def test_stored_damage_is_removed_when_the_segment_verifies_again(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.flip("a", 10, 5)
@@ -117,7 +119,7 @@ def test_segment_that_is_sound_again_is_taken_off_the_record(
     assert inspect_store(place.path).exit_code in (EXIT_CLEAN, EXIT_UNCLOSED)
 
 
-def test_damage_of_a_deleted_segment_is_forgotten(place: Place) -> None:
+def test_stored_damage_of_a_deleted_segment_is_removed(place: Place) -> None:
     place.flip("a", 0, 5)
     place.store.scrub()
     log = place.store.log("a")
@@ -134,7 +136,7 @@ def test_missing_files_are_damage(place: Place) -> None:
     assert (found.first, found.end, found.reason) == (10, 20, "its files are missing")
 
 
-def test_pass_in_the_background_reads_no_faster_than_told(quick_directory: Path) -> None:
+def test_background_pass_reads_at_most_at_the_configured_rate(quick_directory: Path) -> None:
     place = Place(quick_directory / "data", scrub_bytes_per_s=10_000, scrub_interval_ms=DAY_MS)
     place.fill("a", 25)
     place.reopen()
@@ -148,15 +150,15 @@ def test_pass_in_the_background_reads_no_faster_than_told(quick_directory: Path)
     place.store.close()
 
 
-def test_growing_segments_are_left_alone(place: Place) -> None:
+def test_growing_segments_are_not_scrubbed(place: Place) -> None:
     place.fill("a", 3)
-    growing = place.store.log("a").history.segments[-1]
+    growing = place.store.log("a").segment_list.segments[-1]
     assert growing.trailer is None
     place.flip("a", growing.base_offset, 4096, "index")
     assert place.store.scrub() == []
 
 
-def test_pass_goes_on_where_the_last_process_stopped(place: Place) -> None:
+def test_pass_continues_where_the_last_process_stopped(place: Place) -> None:
     scrubber = Scrubber(place.store)
     while scrubber._at is None or scrubber._at[2] != 10:
         scrubber.run()
@@ -186,7 +188,7 @@ def test_next_pass_waits_for_its_time_over_restarts(place: Place, monkeypatch: p
 @pytest.mark.parametrize(
     "document", [b"rubbish", b"[]", b'{"at": 5}', b'{"at": ["a", "b", "c"]}', b'{"ended_us": "x"}']
 )
-def test_state_that_makes_no_sense_begins_at_the_front(place: Place, document: bytes) -> None:
+def test_pass_begins_at_the_start_when_its_state_is_not_valid(place: Place, document: bytes) -> None:
     place.store.documents.put_many(SPACE, {"pass": document})
     place.flip("a", 0, 5)
     scrubber = Scrubber(place.store)
@@ -195,13 +197,13 @@ def test_state_that_makes_no_sense_begins_at_the_front(place: Place, document: b
     assert [one.base_offset for one in place.store.damage()] == [0]
 
 
-def test_zero_is_off(quick_directory: Path) -> None:
+def test_interval_of_zero_disables_the_scrubber(quick_directory: Path) -> None:
     place = Place(quick_directory / "data", scrub_bytes_per_s=0)
     assert place.store.maintenance._due == {}
     place.store.close()
 
 
-def test_background_runs_by_itself(quick_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_background_pass_runs_without_a_call(quick_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("timestone.upkeep.scrubbing._FIRST_S", 0.01)
     place = Place(quick_directory / "data", scrub_bytes_per_s=0)  # or its pass is over before there is damage
     place.fill("a", 25)
@@ -213,7 +215,7 @@ def test_background_runs_by_itself(quick_directory: Path, monkeypatch: pytest.Mo
     place.store.close()
 
 
-def test_segment_that_cannot_be_opened_now_is_no_damage(
+def test_segment_that_cannot_be_opened_temporarily_is_not_damage(
     quick_directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = FaultyFiles()
@@ -239,10 +241,10 @@ def test_catalogue_that_cannot_be_written_does_not_end_the_pass(
     finish(Scrubber(place.store))
     assert "a-0, segment 0: offset 1" in caplog.text
     assert "b-0, segment 0: offset 1" in caplog.text
-    assert "could not be noted" in caplog.text
+    assert "the findings of the scrubber could not be stored" in caplog.text
 
 
-def test_what_a_full_disk_did_not_let_it_note_is_returned_and_noted_later(
+def test_damage_is_returned_and_stored_later_when_the_disk_is_full(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.flip("a", 0, 5)

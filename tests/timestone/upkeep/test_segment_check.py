@@ -1,4 +1,4 @@
-"""The check of a sealed segment finds every bit that is not as it was written."""
+"""The check of a sealed segment finds every changed bit."""
 
 import errno
 from pathlib import Path
@@ -21,7 +21,7 @@ def segment(quick_directory: Path) -> Segment:
         store.log("a").append_many([b"%05d" % number for number in range(COUNT)], topic="t")
         store.log("a").roll()
     view = timestone.view(quick_directory / "a")
-    (segment,) = view.log("a").history.segments
+    (segment,) = view.log("a").segment_list.segments
     view.open_segments.clear()
     view.close()
     return segment
@@ -41,7 +41,7 @@ def flip(path: Path, position: int, bit: int = 0) -> None:
     path.write_bytes(data)
 
 
-def test_sound_segment(segment: Segment) -> None:
+def test_undamaged_segment_has_no_findings(segment: Segment) -> None:
     assert checked(segment) == []
     assert checked(segment, slice_bytes=1) == []
     assert checked(segment, slice_bytes=10**6) == []
@@ -54,7 +54,7 @@ def test_each_flipped_bit_of_a_record_costs_that_record(segment: Segment, slice_
     for position in range(0, 5 * COUNT, 7):
         flip(segment.segment_path, position, position % 8)
         assert checked(segment, slice_bytes=slice_bytes) == [
-            (position // 5, position // 5 + 1, "the bytes do not hold")
+            (position // 5, position // 5 + 1, "the bytes do not match their checksum")
         ]
         flip(segment.segment_path, position, position % 8)
 
@@ -66,19 +66,19 @@ def test_each_flipped_bit_of_an_index_is_found(segment: Segment) -> None:
         found = checked(segment)
         if HEADER_BYTES <= position < HEADER_BYTES + 32 * COUNT:
             ordinal = (position - HEADER_BYTES) // 32
-            assert found == [(ordinal, ordinal + 1, "the index entry does not hold")]
+            assert found == [(ordinal, ordinal + 1, "the index entry does not match its checksum")]
         else:
             assert [(first, end) for first, end, _ in found] == [(0, 0)], position
         flip(segment.index_path, position, position % 8)
 
 
-def test_neighbours_that_are_damaged_are_one_run(segment: Segment) -> None:
+def test_damaged_neighbours_are_one_range(segment: Segment) -> None:
     for number in (3, 4, 5, 9):
         flip(segment.segment_path, 5 * number)
     assert [(first, end) for first, end, _ in checked(segment, slice_bytes=10**6)] == [(3, 6), (9, 10)]
 
 
-def test_files_cut_short(segment: Segment) -> None:
+def test_truncated_files_are_damage(segment: Segment) -> None:
     whole = segment.index_path.read_bytes()
     segment.index_path.write_bytes(whole[: HEADER_BYTES + 32 * 20])
     assert (20, COUNT, "the index file ends before them") in checked(segment)
@@ -87,7 +87,7 @@ def test_files_cut_short(segment: Segment) -> None:
     assert [(first, end) for first, end, _ in checked(segment, slice_bytes=10**6)] == [(20, COUNT)]
 
 
-def test_page_that_the_disk_will_not_read_is_damage_not_the_end(segment: Segment) -> None:
+def test_unreadable_page_is_damage_and_the_check_continues(segment: Segment) -> None:
     files = FaultyFiles()
     files.fail("pread", errno.EIO, path=".segment", forever=True)
     found = checked(segment, files, slice_bytes=10**6)
@@ -95,7 +95,7 @@ def test_page_that_the_disk_will_not_read_is_damage_not_the_end(segment: Segment
     assert found[-1][2].startswith("the disk will not read 1 pages of")
 
 
-def test_nothing_stays_open(segment: Segment) -> None:
+def test_check_closes_all_files(segment: Segment) -> None:
     files = FaultyFiles()
     check = SegmentCheck(files, segment)
     slices = check.slices(10)
@@ -106,7 +106,7 @@ def test_nothing_stays_open(segment: Segment) -> None:
     assert files._paths == {}
 
 
-def test_segment_that_is_gone(segment: Segment) -> None:
+def test_missing_segment_is_reported(segment: Segment) -> None:
     segment.segment_path.unlink()
     with pytest.raises(FileNotFoundError):
         SegmentCheck(Files(), segment)

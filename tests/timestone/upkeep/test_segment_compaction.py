@@ -1,4 +1,4 @@
-"""The compacted form of a segment: which bytes stay, and what becomes of the entries."""
+"""The compacted form of a segment: which bytes stay, and what the entries become."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from timestone.disk.files import Files
 from timestone.errors import CorruptRecord
 from timestone.index import COMPACTED_VERSION, TRAILER_BYTES, Trailer
 from timestone.kernel.entries import NO_TOPIC
-from timestone.reading.segment_cache import OpenSegments
+from timestone.reading.segment_cache import SegmentCache
 from timestone.record import FLAG_REMOVED
 from timestone.segment import Segment
 from timestone.upkeep.segment_compaction import CompactedCopy
@@ -28,14 +28,14 @@ def compacted(folder: Path, segment: Segment, removed: list[int]) -> Segment:
     copy.replacement.commit()
     copy.close()
     return Segment(
-        Files(), folder, segment.base_offset, copy.trailer.log_id, OpenSegments(8), trailer=copy.trailer
+        Files(), folder, segment.base_offset, copy.trailer.log_id, SegmentCache(8), trailer=copy.trailer
     )
 
 
 @pytest.mark.parametrize(
     "removed", [[], [0], [5], [1], [2, 3], [0, 2, 4], [1, 3, 5], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5]]
 )
-def test_bytes_of_the_others_stay_back_to_back_and_entries_in_their_places(
+def test_remaining_bytes_are_contiguous_and_entries_keep_their_ordinals(
     quick_directory: Path, removed: list[int]
 ) -> None:
     old = make_segment(quick_directory, PAYLOADS, topics=TOPICS, base_offset=100)
@@ -59,7 +59,7 @@ def test_bytes_of_the_others_stay_back_to_back_and_entries_in_their_places(
     new.release()
 
 
-def test_compacted_once_more_what_was_removed_stays_removed(quick_directory: Path) -> None:
+def test_removed_records_stay_removed_in_a_second_compaction(quick_directory: Path) -> None:
     old = make_segment(quick_directory, PAYLOADS, topics=TOPICS)
     once = compacted(quick_directory, old, [0, 2])
     twice = compacted(quick_directory, once, [0, 2, 3])
@@ -80,7 +80,7 @@ def test_damaged_record_keeps_the_old_files(quick_directory: Path) -> None:
     old.release()
 
 
-def test_copy_that_does_not_read_back_is_not_prepared(
+def test_compaction_is_refused_when_the_copy_does_not_verify(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = make_segment(quick_directory, PAYLOADS, topics=TOPICS)

@@ -1,4 +1,4 @@
-"""The compressed copy of a segment is proven record by record before it may take the segment's place."""
+"""The compressed copy of a segment is verified record by record before it replaces the segment."""
 
 import contextlib
 import errno
@@ -34,7 +34,7 @@ def present(store: Store) -> set[str]:
 
 def test_copy_has_the_same_records_in_fewer_bytes(store: Store, files: FaultyFiles) -> None:
     log = store.log("a")
-    segment = log.history.segments[0]
+    segment = log.segment_list.segments[0]
     old = segment.trailer
     assert old is not None
     assert old.segment_bytes > FRAME_BYTES, "the test wants more than one frame"
@@ -43,33 +43,35 @@ def test_copy_has_the_same_records_in_fewer_bytes(store: Store, files: FaultyFil
     assert sum(done[: -(-old.segment_bytes // FRAME_BYTES) // 4 + 1]) >= old.segment_bytes
     assert log.rewrites.replace(segment, copy.replacement, copy.trailer)
     copy.close()
-    new = log.history.segments[0].trailer
+    new = log.segment_list.segments[0].trailer
     assert new is not None
     assert new == copy.trailer
     assert new.frames is not None
     assert (new.generation, new.segment_bytes, new.frames.frame_bytes) == (1, old.segment_bytes, FRAME_BYTES)
-    assert new.stored_bytes == log.history.segments[0].segment_path.stat().st_size < old.segment_bytes / 5
+    assert (
+        new.stored_bytes == log.segment_list.segments[0].segment_path.stat().st_size < old.segment_bytes / 5
+    )
     assert read_all(log) == expected(0, 4010)
 
 
-def test_damaged_record_in_the_source_keeps_the_segment_as_it_is(store: Store, files: FaultyFiles) -> None:
-    segment = store.log("a").history.segments[0]
+def test_segment_is_not_compressed_when_a_record_is_damaged(store: Store, files: FaultyFiles) -> None:
+    segment = store.log("a").segment_list.segments[0]
     content = bytearray(segment.segment_path.read_bytes())
     content[1000] ^= 1
     segment.segment_path.write_bytes(content)
     before = present(store)
     copy = CompressedCopy(files, segment, FrameEncoder(3))
-    with pytest.raises(NotProven, match="the bytes do not hold"):
+    with pytest.raises(NotProven, match="the bytes do not match their checksum"):
         list(copy.slices())
     copy.close()
     assert present(store) == before
     assert segment.segment_path.read_bytes() == content
 
 
-def test_bit_that_flips_on_the_way_to_the_disk_is_found(
+def test_compression_detects_a_bit_flipped_while_writing(
     store: Store, files: FaultyFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    segment, write = store.log("a").history.segments[0], files.pwrite
+    segment, write = store.log("a").segment_list.segments[0], files.pwrite
 
     def write_damaged(fd: int, data: bytes, position: int) -> int:
         damaged = bytearray(data)
@@ -86,10 +88,10 @@ def test_bit_that_flips_on_the_way_to_the_disk_is_found(
 
 
 @pytest.mark.parametrize("operation", ["create", "pwrite", "fdatasync", "sync_directory", "open"])
-def test_refused_by_the_disk_it_leaves_the_segment_and_no_garbage(
+def test_compression_leaves_the_segment_and_no_other_files_when_the_disk_refuses(
     store: Store, files: FaultyFiles, operation: str
 ) -> None:
-    segment, before = store.log("a").history.segments[0], present(store)
+    segment, before = store.log("a").segment_list.segments[0], present(store)
     for nth in (1, 2):
         fault = files.fail(operation, errno.ENOSPC, nth=nth)
         with (

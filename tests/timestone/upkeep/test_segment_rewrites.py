@@ -1,4 +1,4 @@
-"""One rewriter a segment, and readers that wait while files are renamed."""
+"""One rewriter for a segment, and readers that wait while files are renamed."""
 
 import threading
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ def log(quick_directory: Path) -> Iterator[Log]:
         yield log
 
 
-def test_a_segment_is_claimed_by_one_at_a_time_and_free_again_afterwards(log: Log) -> None:
-    first, second = log.history.segments
+def test_segment_has_one_claim_at_a_time_and_is_free_afterwards(log: Log) -> None:
+    first, second = log.segment_list.segments
     with log.rewrites.claim(first) as free:
         assert free
         assert log.rewrites.is_claimed(first)
@@ -40,18 +40,18 @@ def test_a_segment_is_claimed_by_one_at_a_time_and_free_again_afterwards(log: Lo
     assert not log.rewrites.is_claimed(first)
 
 
-def test_a_segment_that_is_no_longer_the_logs_is_free_for_nobody(log: Log) -> None:
-    first = log.history.segments[0]
+def test_segment_that_left_the_log_cannot_be_claimed(log: Log) -> None:
+    first = log.segment_list.segments[0]
     log.configure(retention_bytes=1)
     log.apply_retention()  # or the background did
-    assert first not in log.history.segments
+    assert first not in log.segment_list.segments
     with log.rewrites.claim(first) as free:
         assert not free
     assert not log.rewrites.is_claimed(first)
 
 
-def test_a_claim_ends_when_the_rewriting_fails(log: Log) -> None:
-    first = log.history.segments[0]
+def test_claim_ends_when_the_rewrite_fails(log: Log) -> None:
+    first = log.segment_list.segments[0]
     with pytest.raises(OSError, match="the disk"), log.rewrites.claim(first):
         raise OSError("the disk")
     assert not log.rewrites.is_claimed(first)
@@ -73,12 +73,12 @@ def test_settling_waits_until_the_files_have_been_renamed(log: Log) -> None:
 
 
 @pytest.mark.parametrize("who", ["compaction", "scrub"])
-def test_who_finds_new_files_an_instant_before_the_log_does_waits_for_it(
+def test_reader_that_sees_new_files_before_the_log_waits_for_the_swap(
     log: Log, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
-    """The renamed index says that the segment file is another one; that is no damage."""
+    """The renamed index names another segment file; that is not damage."""
     log.configure(compact=True)
-    store, first = log._store, log.history.segments[0]
+    store, first = log._store, log.segment_list.segments[0]
     assert isinstance(store, Store)
     renamed, waited_for = threading.Event(), threading.Event()
     exchange, settle = log.exchange, log.rewrites.settle
@@ -105,5 +105,5 @@ def test_who_finds_new_files_an_instant_before_the_log_does_waits_for_it(
     finally:
         waited_for.set()
         replacing.join(60)
-    assert log.history.segments[0] is not first
+    assert log.segment_list.segments[0] is not first
     assert [record.payload for record in log.reader()] == [b"0", b"1", b"2", b"3"]

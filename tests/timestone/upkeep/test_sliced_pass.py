@@ -1,4 +1,4 @@
-"""A pass goes slice by slice, from whichever thread, and leaves nothing behind when it is given up."""
+"""A pass runs slice by slice, on any thread, and leaves nothing behind when it is abandoned."""
 
 import threading
 
@@ -26,7 +26,7 @@ class Passes:
             self.seen.append("is cleaned up")
 
 
-def test_a_pass_takes_as_many_steps_as_it_has_slices_and_then_the_next_begins() -> None:
+def test_pass_takes_one_step_per_slice_and_then_the_next_begins() -> None:
     made = Passes()
     passes = SlicedPass(made.begin)
     assert [passes.step() for _ in range(5)] == [1, 2, 3, None, 1]
@@ -34,7 +34,7 @@ def test_a_pass_takes_as_many_steps_as_it_has_slices_and_then_the_next_begins() 
     assert passes.begun
 
 
-def test_a_pass_that_fails_is_over_and_the_next_step_begins_another() -> None:
+def test_failed_pass_ends_and_the_next_step_begins_another() -> None:
     made = Passes()
     passes = SlicedPass(made.begin)
     passes.step()
@@ -46,7 +46,7 @@ def test_a_pass_that_fails_is_over_and_the_next_step_begins_another() -> None:
     assert passes.step() == 1
 
 
-def test_finishing_goes_to_the_end_of_what_was_begun_or_of_what_is_given_instead() -> None:
+def test_finish_completes_the_running_pass_or_the_given_one() -> None:
     made = Passes()
     passes = SlicedPass(made.begin)
     passes.step()
@@ -58,7 +58,7 @@ def test_finishing_goes_to_the_end_of_what_was_begun_or_of_what_is_given_instead
     assert made.seen == ["is cleaned up", "another begins", "ends", "is cleaned up"]
 
 
-def test_closing_cleans_up_and_nothing_begins_any_more() -> None:
+def test_close_cleans_up_and_no_pass_begins_afterwards() -> None:
     made = Passes()
     passes = SlicedPass(made.begin)
     passes.step()
@@ -70,7 +70,7 @@ def test_closing_cleans_up_and_nothing_begins_any_more() -> None:
     assert len(made.seen) == 2
 
 
-def test_closing_waits_for_the_slice_that_another_thread_is_in() -> None:
+def test_close_waits_for_the_slice_of_another_thread() -> None:
     inside, go_on, seen = threading.Event(), threading.Event(), []
 
     def slow() -> Slices:

@@ -1,4 +1,4 @@
-"""A failed fsync: what it covered is written again elsewhere, or its offsets are named."""
+"""A failed fsync: the records concerned are rewritten elsewhere, or their offsets are named."""
 
 import errno
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_unsynced_records_survive_a_failed_flush_in_a_new_segment(tmp_path: Path
     view = timestone.view(tmp_path / "data").log("a")
     assert payloads(view) == [b"1", b"2", b"3", b"4"]
     assert view.epoch == log.epoch == 1
-    wait_for(lambda: [segment.end_offset for segment in log.history.sealed()] == [2])
+    wait_for(lambda: [segment.end_offset for segment in log.segment_list.sealed()] == [2])
     assert payloads(view) == [b"1", b"2", b"3", b"4"]
     log.append(b"5")
     store.close()
@@ -46,7 +46,7 @@ def test_unsynced_records_survive_a_failed_flush_in_a_new_segment(tmp_path: Path
         assert again.log("a").append(b"6") == 5
 
 
-def test_names_are_durable_before_the_records_that_use_them_are_written_again(tmp_path: Path) -> None:
+def test_topic_names_are_durable_before_the_records_are_rewritten(tmp_path: Path) -> None:
     """A write that could not be taken back made records durable whose topics were not."""
     files = FaultyFiles()
     with timestone.open(tmp_path / "data", files=files, ack="written", sync_interval_ms=10**6) as store:
@@ -76,7 +76,7 @@ class InterruptedFiles(Files):
 
 
 @pytest.mark.parametrize("unsynced", [0, 4])
-def test_what_an_interrupted_append_cuts_off_is_sealed(tmp_path: Path, unsynced: int) -> None:
+def test_segment_cut_by_an_interrupted_append_is_sealed(tmp_path: Path, unsynced: int) -> None:
     """It stayed unsealed: nothing behind it was deleted or compressed, and strict recovery refused a store that was
     closed."""
     files = InterruptedFiles()
@@ -87,7 +87,7 @@ def test_what_an_interrupted_append_cuts_off_is_sealed(tmp_path: Path, unsynced:
         files.interrupts = True
         with pytest.raises(KeyboardInterrupt):
             log.append_many([b"interrupted"] * 3)
-        wait_for(lambda: [segment.end_offset for segment in log.history.sealed()] == [5])
+        wait_for(lambda: [segment.end_offset for segment in log.segment_list.sealed()] == [5])
         log.append(b"later")
     kept = [b"durable"] * 5 + [b"written"] * unsynced + [b"later"]
     with timestone.open(tmp_path / "data", recovery="strict") as store:
@@ -96,7 +96,7 @@ def test_what_an_interrupted_append_cuts_off_is_sealed(tmp_path: Path, unsynced:
     assert inspect_store(tmp_path / "data", deep=True).exit_code == EXIT_CLEAN
 
 
-def test_first_flush_that_fails_moves_the_whole_segment(tmp_path: Path) -> None:
+def test_failed_first_flush_moves_the_whole_segment(tmp_path: Path) -> None:
     store, files = opened(tmp_path / "data")
     log = store.log("a")
     log.append(b"1")
@@ -128,7 +128,7 @@ def test_waiting_submissions_learn_of_the_failure(tmp_path: Path) -> None:
     log = store.log("a")
     log.append(b"1", ack="synced")
     files.fail("fdatasync", errno.EIO, forever=True)
-    submission = log.submit(timestone.Draft([b"2"]), ack="synced")
+    submission = log.submit(timestone.WriteBatch([b"2"]), ack="synced")
     with pytest.raises(LogFailed):
         submission.wait(10)
     store.close()

@@ -1,4 +1,4 @@
-"""The end of a log without anybody that waits: what it writes, and when it refuses."""
+"""The end of a log without waiting callers: what it writes, and when it refuses."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import timestone
 from timestone.errors import LogFailed, StorageFull, StoreClosed
 from timestone.log import Log
 from timestone.writing.log_end import LogEnd
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 @pytest.fixture
@@ -27,15 +27,15 @@ def end(log: Log) -> LogEnd:
 
 def test_written_records_are_published(log: Log, end: LogEnd) -> None:
     with end.lock:
-        assert end.write_locked(Draft([b"second", b"third"])) == 1
+        assert end.write_locked(WriteBatch([b"second", b"third"])) == 1
     assert end.end_offset == log.end_offset == 3
     assert log.record(2).payload == b"third"
 
 
-def test_empty_batch_is_at_the_end_and_writes_nothing(end: LogEnd) -> None:
+def test_empty_batch_gets_the_end_offset_and_writes_nothing(end: LogEnd) -> None:
     with end.lock:
-        assert end.write_locked(Draft([])) == 1
-        assert end.write_inline_locked(Draft([])) == 1
+        assert end.write_locked(WriteBatch([])) == 1
+        assert end.write_inline_locked(WriteBatch([])) == 1
 
 
 def test_write_is_refused_before_it_begins_when_space_is_short(
@@ -46,22 +46,22 @@ def test_write_is_refused_before_it_begins_when_space_is_short(
         log.append(b"x")
         monkeypatch.setattr(store.files, "free_bytes", lambda path: 1 << 20)
         with log._end.lock, pytest.raises(StorageFull, match="1048576"):
-            log._end.write_locked(Draft([b"x" * (1 << 20)]))
+            log._end.write_locked(WriteBatch([b"x" * (1 << 20)]))
         assert log.end_offset == 1
 
 
-def test_end_takes_nothing_more_when_it_is_closed(end: LogEnd) -> None:
+def test_closed_log_end_refuses_writes(end: LogEnd) -> None:
     with end.lock:
         end.close_locked(StoreClosed("log a-0 is closed"))
-        assert end.write_inline_locked(Draft([b"x"])) is None
+        assert end.write_inline_locked(WriteBatch([b"x"])) is None
         with pytest.raises(StoreClosed, match="log a-0 is closed"):
-            end.write_locked(Draft([b"x"]))
+            end.write_locked(WriteBatch([b"x"]))
     assert end.has_ended
 
 
-def test_end_takes_nothing_more_after_a_failure(log: Log, end: LogEnd) -> None:
+def test_failed_log_end_refuses_writes(log: Log, end: LogEnd) -> None:
     with end.lock:
         assert isinstance(end.fail_locked(OSError("no such luck")), LogFailed)
         with pytest.raises(LogFailed, match="no such luck"):
-            end.write_locked(Draft([b"x"]))
+            end.write_locked(WriteBatch([b"x"]))
     assert log.failure is end.failure

@@ -1,4 +1,4 @@
-"""A growing index becomes a sealed one, whole or not at all."""
+"""A growing index becomes a sealed one, completely or not at all."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ from timestone.recovery.segment_report import State
 from timestone.recovery.segment_scan import examine
 from timestone.writing.sealing import read_entries, seal_in_place, seal_index
 from timestone.writing.segment_writer import SegmentWriter
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 LOG_ID, BASE = 77, 1000
 HEADER = IndexHeader(LOG_ID, BASE, 5, 2, bytes(range(16)))
@@ -31,8 +31,8 @@ TOPICS = [3, NO_TOPIC, 3, 1]
 @pytest.fixture
 def writer(quick_directory: Path) -> Iterator[SegmentWriter]:
     writer = SegmentWriter(Files(), quick_directory, HEADER)
-    draft = Draft([b"one", b"", b"three", b"4"], TOPICS, header_lengths=[1, 0, 0, 0])
-    writer.write(draft.stored, draft.entries(writer.seal, ordinal=0, position=0, timestamp_us=9))
+    write_batch = WriteBatch([b"one", b"", b"three", b"4"], TOPICS, header_lengths=[1, 0, 0, 0])
+    writer.write(write_batch.stored, write_batch.entries(writer.seal, ordinal=0, position=0, timestamp_us=9))
     writer.flush(4)
     yield writer
     writer.close()
@@ -79,7 +79,7 @@ def test_sealed_index_has_the_same_entries_a_summary_and_a_trailer(
     assert examine(Files(), quick_directory, BASE, LOG_ID, deep=True).state is State.SEALED
 
 
-def test_sealed_index_carries_the_checkpoint_and_the_ceiling_on(
+def test_sealed_index_keeps_the_checkpoint_and_the_ceiling(
     writer: SegmentWriter, quick_directory: Path
 ) -> None:
     ceiling = writer.checkpoint.ceiling
@@ -89,7 +89,7 @@ def test_sealed_index_carries_the_checkpoint_and_the_ceiling_on(
     assert (checkpoint.entry_count, checkpoint.segment_bytes, checkpoint.ceiling) == (4, 9, ceiling)
 
 
-def test_order_is_flush_then_rename_then_flush_of_the_folder(
+def test_seal_flushes_then_renames_then_flushes_the_folder(
     writer: SegmentWriter, quick_directory: Path
 ) -> None:
     files = FaultyFiles()
@@ -107,28 +107,29 @@ def test_index_that_is_sealed_in_place_is_cut_once_its_trailer_is_durable(
 
 @pytest.mark.parametrize("count", [1900, 1919, 1920])
 def test_trailer_never_ends_a_file_that_is_not_sealed(quick_directory: Path, count: int) -> None:
-    """An index has room for 1,920 entries at first: whatever is left of it, more is made before the trailer comes."""
+    """An index has room for 1,920 entries at first: for any number of free places, room is made before the trailer is
+    written."""
     files = FaultyFiles()
     writer = SegmentWriter(files, quick_directory, HEADER)
-    draft = Draft([b""] * count, 0)
-    writer.write(draft.stored, draft.entries(writer.seal, ordinal=0, position=0, timestamp_us=9))
+    write_batch = WriteBatch([b""] * count, 0)
+    writer.write(write_batch.stored, write_batch.entries(writer.seal, ordinal=0, position=0, timestamp_us=9))
     files.fail("truncate", errno.EIO, path=".index")
     with pytest.raises(OSError, match="Input/output"):
         writer.seal_files(50)
     raw = writer.index_path.read_bytes()
     assert raw.rstrip(b"\0").find(TRAILER_MAGIC) > 0
     assert raw[-TRAILER_BYTES:] == bytes(TRAILER_BYTES)
-    finding = examine(Files(), quick_directory, BASE, LOG_ID, topic_count=1, deep=True)
-    assert (finding.state, finding.count, finding.reason) == (State.UNCLOSED, count, "")
+    scan = examine(Files(), quick_directory, BASE, LOG_ID, topic_count=1, deep=True)
+    assert (scan.state, scan.count, scan.reason) == (State.UNCLOSED, count, "")
     writer.seal_files(50)
     writer.close()
-    finding = examine(Files(), quick_directory, BASE, LOG_ID, topic_count=1, deep=True)
-    assert (finding.state, finding.count, finding.reason) == (State.SEALED, count, "")
+    scan = examine(Files(), quick_directory, BASE, LOG_ID, topic_count=1, deep=True)
+    assert (scan.state, scan.count, scan.reason) == (State.SEALED, count, "")
 
 
 @pytest.mark.parametrize(("operation", "nth"), [("pwrite", 1), ("fdatasync", 1), ("truncate", 1)])
 @pytest.mark.parametrize("written_bytes", [None, 20])
-def test_seal_in_place_that_fails_leaves_a_growing_index_and_can_be_tried_again(
+def test_failed_seal_in_place_leaves_a_growing_index_and_can_be_repeated(
     writer: SegmentWriter, quick_directory: Path, operation: str, nth: int, written_bytes: int | None
 ) -> None:
     growing = writer.index_path.read_bytes()
@@ -139,13 +140,13 @@ def test_seal_in_place_that_fails_leaves_a_growing_index_and_can_be_tried_again(
     with pytest.raises(OSError, match="No space"):
         seal_where_it_is(writer, quick_directory, files)
     assert writer.index_path.read_bytes()[: entry_position(4)] == growing[: entry_position(4)]
-    finding = examine(Files(), quick_directory, BASE, LOG_ID, topic_count=4, deep=True)
-    assert (finding.state, finding.count, finding.reason) == (State.UNCLOSED, 4, "")
+    scan = examine(Files(), quick_directory, BASE, LOG_ID, topic_count=4, deep=True)
+    assert (scan.state, scan.count, scan.reason) == (State.UNCLOSED, 4, "")
     seal_where_it_is(writer, quick_directory, files)
     assert examine(Files(), quick_directory, BASE, LOG_ID, deep=True).state is State.SEALED
 
 
-def test_seal_in_place_whose_last_flush_failed_can_be_tried_again(
+def test_seal_in_place_can_be_repeated_when_its_last_flush_failed(
     writer: SegmentWriter, quick_directory: Path
 ) -> None:
     files = FaultyFiles()
@@ -157,16 +158,16 @@ def test_seal_in_place_whose_last_flush_failed_can_be_tried_again(
     assert examine(Files(), quick_directory, BASE, LOG_ID, deep=True).state is State.SEALED
 
 
-def test_index_that_lost_its_end_is_not_sealed_in_place(writer: SegmentWriter, quick_directory: Path) -> None:
+def test_truncated_index_is_not_sealed_in_place(writer: SegmentWriter, quick_directory: Path) -> None:
     with opened(writer.index_path, Files()) as fd:
         os.ftruncate(fd, entry_position(3))
-    with pytest.raises(OSError, match="ends behind 3 of its 4 entries"):
+    with pytest.raises(OSError, match="ends after 3 of its 4 entries"):
         seal_where_it_is(writer, quick_directory)
     assert writer.index_path.stat().st_size == entry_position(3)
 
 
-def test_reader_of_a_growing_index_goes_on_reading_when_it_is_sealed_under_it(quick_directory: Path) -> None:
-    """Its mapping continues behind the end that the file has then; touching that would end the program."""
+def test_reader_of_a_growing_index_continues_when_the_index_is_sealed(quick_directory: Path) -> None:
+    """Its mapping continues behind the new end of the file; an access there would end the program."""
     with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
         log = store.log("a")
         log.append_many([b"%d" % number for number in range(1000)], ack="synced")
@@ -183,7 +184,7 @@ def test_reader_of_a_growing_index_goes_on_reading_when_it_is_sealed_under_it(qu
 
 
 @pytest.mark.parametrize("operation", ["create", "pwrite", "fdatasync", "rename"])
-def test_seal_that_fails_leaves_the_growing_index_and_can_be_tried_again(
+def test_failed_seal_leaves_the_growing_index_and_can_be_repeated(
     writer: SegmentWriter, quick_directory: Path, operation: str
 ) -> None:
     growing = writer.index_path.read_bytes()
@@ -197,7 +198,7 @@ def test_seal_that_fails_leaves_the_growing_index_and_can_be_tried_again(
     assert examine(Files(), quick_directory, BASE, LOG_ID, deep=True).state is State.SEALED
 
 
-def test_seal_that_fails_and_cannot_be_undone_can_be_tried_again_too(
+def test_failed_seal_that_cannot_be_undone_can_be_repeated(
     writer: SegmentWriter, quick_directory: Path
 ) -> None:
     files = FaultyFiles()
@@ -218,7 +219,7 @@ def test_entries_are_read_in_chunks_and_stop_where_the_file_ends(writer: Segment
     files.close(fd)
 
 
-def test_damaged_entries_stay_in_their_place_and_out_of_the_summary(
+def test_damaged_entries_keep_their_ordinal_and_are_not_in_the_summary(
     writer: SegmentWriter, quick_directory: Path
 ) -> None:
     raw = bytearray(writer.index_path.read_bytes())

@@ -1,4 +1,4 @@
-"""A rewritten pair takes the place of a sealed one whole or not at all, and no reader notices."""
+"""A rewritten pair replaces a sealed one completely or not at all, and no reader notices."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from timestone.index import TRAILER_BYTES, Trailer
 from timestone.log import Log
 from timestone.segment import Segment
 from timestone.store import Store
-from timestone.writing.segment_swap import Replacement, remove_replaced
+from timestone.writing.segment_swap import SegmentSwap, remove_replaced
 
 PAYLOADS = [b"zero", b"one", b"two", b"three", b"four"]
 
@@ -51,7 +51,7 @@ def copied(files: Files, log: Log, segment: Segment) -> bool:
     """Replace a segment by a copy of itself."""
     trailer = segment.trailer
     assert trailer is not None
-    replacement = Replacement(files, log.folder, trailer)
+    replacement = SegmentSwap(files, log.folder, trailer)
     try:
         files.write_all(replacement.segment_fd, segment.segment_path.read_bytes(), 0)
         prepared = replacement.prepare(index_writer(files, segment, replacement.generation))
@@ -84,13 +84,13 @@ def store(root: Path) -> Iterator[Store]:
         yield store
 
 
-def test_replaced_segment_serves_the_same_records_from_other_files(store: Store, root: Path) -> None:
+def test_replaced_segment_serves_the_same_records(store: Store, root: Path) -> None:
     log = store.log("a")
     for generation in (1, 2):
-        assert copied(store.files, log, log.history.segments[0])
+        assert copied(store.files, log, log.segment_list.segments[0])
         store.deleted_files.unlink_due()
         assert payloads(log) == PAYLOADS
-        assert log.history.segments[0].segment_path == names.segment_path(log.folder, 0, generation)
+        assert log.segment_list.segments[0].segment_path == names.segment_path(log.folder, 0, generation)
     assert segment_names(root) == [".2.segment", ".index", "2.index", "2.segment", "4.index", "4.segment"]
     store.close()
     with opened(root) as again:
@@ -98,49 +98,49 @@ def test_replaced_segment_serves_the_same_records_from_other_files(store: Store,
         assert payloads(again.log("a")) == PAYLOADS
 
 
-def test_whoever_reads_meanwhile_keeps_what_it_reads_from(store: Store) -> None:
+def test_reader_keeps_the_old_files_during_a_swap(store: Store) -> None:
     log = store.log("a")
-    old = log.history.segments[0]
-    history, pair = log.history, old.pair()
+    old = log.segment_list.segments[0]
+    segment_list, pair = log.segment_list, old.pair()
     copied(store.files, log, old)
     store.deleted_files.unlink_due()
     assert not old.segment_path.exists()
     assert pair.read(0, 7) == b"zeroone"
     with pytest.raises(FileNotFoundError):
-        history.read(0, 5, max_records=1, max_bytes=1)  # it was released; the log knows what to do then
+        segment_list.read(0, 5, max_records=1, max_bytes=1)  # it was released; the log knows what to do then
     assert log.record(0).payload == b"zero"
 
 
-def test_view_that_has_not_seen_it_looks_again(store: Store, root: Path) -> None:
+def test_view_refreshes_when_it_meets_a_swap(store: Store, root: Path) -> None:
     log = store.log("a")
     with timestone.view(root) as view:
         before = view.log("a")
-        copied(store.files, log, log.history.segments[0])
+        copied(store.files, log, log.segment_list.segments[0])
         assert payloads(before) == PAYLOADS, "the old segment file is still there, but its index is not"
-        copied(store.files, log, log.history.segments[1])
+        copied(store.files, log, log.segment_list.segments[1])
         store.deleted_files.unlink_due()
         assert payloads(before) == PAYLOADS
         before.refresh()
-        known = before.history.segments[:2]
+        known = before.segment_list.segments[:2]
         before.refresh()
-        assert before.history.segments[:2] == known, "what has not changed is not read again"
+        assert before.segment_list.segments[:2] == known, "what has not changed is not read again"
 
 
-def test_view_is_not_misled_by_a_file_that_does_not_count_yet(store: Store, root: Path) -> None:
+def test_view_ignores_a_new_file_before_the_index_names_it(store: Store, root: Path) -> None:
     with timestone.view(root) as view:
         log = view.log("a")
-        known = log.history.segments[0]
+        known = log.segment_list.segments[0]
         names.segment_path(log.folder, 0, 1).write_bytes(b"half of a new gen")
         log.refresh()
-        assert log.history.segments[0] is known
+        assert log.segment_list.segments[0] is known
         assert payloads(log) == PAYLOADS
 
 
-def test_deleted_meanwhile_it_is_not_put_back(store: Store) -> None:
+def test_segment_deleted_during_a_swap_stays_deleted(store: Store) -> None:
     log = store.log("a")
-    first = log.history.segments[0]
+    first = log.segment_list.segments[0]
     assert first.trailer is not None
-    replacement = Replacement(store.files, log.folder, first.trailer)
+    replacement = SegmentSwap(store.files, log.folder, first.trailer)
     prepared = replacement.prepare(index_writer(store.files, first, replacement.generation))
     log.configure(retention_bytes=1)
     assert log.apply_retention() == 2
@@ -150,12 +150,12 @@ def test_deleted_meanwhile_it_is_not_put_back(store: Store) -> None:
     assert not list(log.folder.glob(f"{0:020d}.*"))
 
 
-def test_forked_child_that_ends_removes_nothing_of_its_parents(store: Store) -> None:
+def test_forked_child_removes_no_file_of_its_parent(store: Store) -> None:
     """A child has a copy of what its parent was making, and would unlink at its end what counts since."""
     log = store.log("a")
-    first = log.history.segments[0]
+    first = log.segment_list.segments[0]
     assert first.trailer is not None
-    replacement = Replacement(store.files, log.folder, first.trailer)
+    replacement = SegmentSwap(store.files, log.folder, first.trailer)
     store.files.write_all(replacement.segment_fd, first.segment_path.read_bytes(), 0)
     prepared = replacement.prepare(index_writer(store.files, first, replacement.generation))
     pid = os.fork()
@@ -167,16 +167,16 @@ def test_forked_child_that_ends_removes_nothing_of_its_parents(store: Store) -> 
     assert payloads(log) == PAYLOADS
 
 
-def test_deletion_takes_every_generation_along(store: Store, root: Path) -> None:
+def test_deletion_removes_every_generation(store: Store, root: Path) -> None:
     log = store.log("a")
-    copied(store.files, log, log.history.segments[0])
+    copied(store.files, log, log.segment_list.segments[0])
     log.configure(retention_bytes=1)
     assert log.apply_retention() == 2
     store.deleted_files.unlink_due()
     assert segment_names(root) == ["4.index", "4.segment"]
 
 
-def test_killed_at_each_operation_it_leaves_the_old_pair_or_the_new_one(quick_directory: Path) -> None:
+def test_swap_killed_at_any_operation_leaves_the_old_pair_or_the_new_one(quick_directory: Path) -> None:
     number, done, outcomes = 0, False, set()
     while not done:
         number += 1
@@ -185,7 +185,7 @@ def test_killed_at_each_operation_it_leaves_the_old_pair_or_the_new_one(quick_di
         log = store.log("a")
         files.kill(number)
         try:
-            copied(files, log, log.history.segments[0])
+            copied(files, log, log.segment_list.segments[0])
             store.deleted_files.unlink_due()
         except SimulatedKill:
             pass
@@ -197,7 +197,7 @@ def test_killed_at_each_operation_it_leaves_the_old_pair_or_the_new_one(quick_di
             assert payloads(view.log("a")) == PAYLOADS
         with opened(root) as again:
             assert payloads(again.log("a")) == PAYLOADS
-            trailer = again.log("a").history.segments[0].trailer
+            trailer = again.log("a").segment_list.segments[0].trailer
             assert trailer is not None
             outcomes.add(trailer.generation)
         own = f"{'.1' if trailer.generation else ''}.segment"
@@ -207,25 +207,25 @@ def test_killed_at_each_operation_it_leaves_the_old_pair_or_the_new_one(quick_di
 
 
 @pytest.mark.parametrize("operation", ["create", "pwrite", "fdatasync", "rename", "sync_directory"])
-def test_refused_by_the_disk_it_leaves_no_garbage(root: Path, operation: str) -> None:
+def test_swap_refused_by_the_disk_leaves_no_files(root: Path, operation: str) -> None:
     files = FaultyFiles()
     with opened(root, files) as store:
         log = store.log("a")
         fault = files.fail(operation, errno.ENOSPC)
         with pytest.raises(OSError):
-            copied(files, log, log.history.segments[0])
+            copied(files, log, log.segment_list.segments[0])
         assert fault.hits == 1
         assert segment_names(root) == [".index", ".segment", "2.index", "2.segment", "4.index", "4.segment"]
         assert payloads(log) == PAYLOADS
-        assert copied(files, log, log.history.segments[0]), "the next try is like the first"
+        assert copied(files, log, log.segment_list.segments[0]), "the next try is like the first"
 
 
-def test_old_file_stays_while_a_power_loss_could_bring_its_index_back(root: Path) -> None:
+def test_old_file_is_kept_while_a_power_loss_could_restore_its_index(root: Path) -> None:
     files = FaultyFiles()
     with opened(root, files) as store:
         log = store.log("a")
         files.fail("sync_directory", nth=2)
-        assert copied(files, log, log.history.segments[0])
+        assert copied(files, log, log.segment_list.segments[0])
         store.deleted_files.unlink_due()
         assert ".segment" in segment_names(root)
         assert payloads(log) == PAYLOADS
@@ -236,11 +236,11 @@ def test_old_file_stays_while_a_power_loss_could_bring_its_index_back(root: Path
     assert calls[:2] == ["sync_directory", "unlink"], "first the rename is durable, then the file goes"
 
 
-def test_only_files_that_no_index_means_are_removed(store: Store, root: Path) -> None:
+def test_only_files_that_no_index_names_are_removed(store: Store, root: Path) -> None:
     log = store.log("a")
     for base, generation in ((0, 1), (0, 7), (2, 1), (4, 3)):
         names.segment_path(log.folder, base, generation).write_bytes(b"x")
-    sealed = [segment.trailer for segment in log.history.segments if segment.trailer]
+    sealed = [segment.trailer for segment in log.segment_list.segments if segment.trailer]
     assert remove_replaced(store.files, log.folder, sealed) == 3
     assert segment_names(root) == [
         ".index",
@@ -255,9 +255,9 @@ def test_only_files_that_no_index_means_are_removed(store: Store, root: Path) ->
     names.segment_path(log.folder, 4, 3).unlink()
 
 
-def test_damaged_trailer_of_a_rewritten_segment_is_made_again(store: Store, root: Path) -> None:
+def test_damaged_trailer_of_a_rewritten_segment_is_rebuilt(store: Store, root: Path) -> None:
     log = store.log("a")
-    copied(store.files, log, log.history.segments[0])
+    copied(store.files, log, log.segment_list.segments[0])
     store.close()
     index = names.index_path(log.folder, 0)
     content = bytearray(index.read_bytes())
@@ -266,6 +266,6 @@ def test_damaged_trailer_of_a_rewritten_segment_is_made_again(store: Store, root
     for _ in range(2):
         with opened(root) as again:
             assert payloads(again.log("a")) == PAYLOADS
-            trailer = again.log("a").history.segments[0].trailer
+            trailer = again.log("a").segment_list.segments[0].trailer
             assert trailer is not None
             assert (trailer.generation, trailer.recovered) == (1, True)

@@ -1,6 +1,7 @@
-"""An append is all or nothing, regardless of the disk does in the middle of it."""
+"""An append takes effect completely or not at all, for any error of the disk during it."""
 
 import errno
+import gc
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from timestone.recovery.segment_report import State
 from timestone.recovery.segment_scan import examine
 from timestone.writing import segment_writer
 from timestone.writing.segment_writer import RESERVE_OFFSETS, FailedFlush, HalfWritten, SegmentWriter
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 LOG_ID, BASE = 77, 1000
 HEADER = IndexHeader(LOG_ID, BASE, 5, 2, bytes(range(16)))
@@ -43,13 +45,13 @@ def writer(files: FaultyFiles, quick_directory: Path) -> Iterator[SegmentWriter]
 
 
 def append(writer: SegmentWriter, payloads: list[bytes]) -> None:
-    writer.write_draft(Draft(payloads), 9)
+    writer.write_batch_at(WriteBatch(payloads), 9)
 
 
 def found_count(folder: Path) -> int:
-    finding = examine(Files(), folder, BASE, LOG_ID)
-    assert not finding.damaged
-    return finding.count
+    scan = examine(Files(), folder, BASE, LOG_ID)
+    assert not scan.damaged
+    return scan.count
 
 
 def latest(folder: Path) -> Checkpoint:
@@ -68,14 +70,14 @@ def test_new_segment_is_empty_and_durable(
     assert found_count(quick_directory) == 0
 
 
-def test_segment_holds_the_records_and_nothing_else(writer: SegmentWriter) -> None:
+def test_segment_has_only_the_bytes_of_the_records(writer: SegmentWriter) -> None:
     append(writer, [b"one", b"", b"three"])
     append(writer, [b"four"])
     assert writer.segment_path.read_bytes() == b"onethreefour"
     assert (writer.count, writer.end_offset) == (4, BASE + 4)
 
 
-def test_append_is_two_system_calls_whatever_its_size(files: FaultyFiles, writer: SegmentWriter) -> None:
+def test_append_is_two_system_calls_for_any_size(files: FaultyFiles, writer: SegmentWriter) -> None:
     before = len(files.calls)
     append(writer, [b"x"] * 1000)
     assert [operation for operation, _ in files.calls[before:]] == ["pwrite", "pwrite"]
@@ -99,7 +101,7 @@ def test_index_space_is_written_once_before_entries_need_it(
     assert found_count(quick_directory) == SECOND_STEP
 
 
-def test_append_that_finds_no_index_space_counts_for_nothing(
+def test_append_has_no_effect_without_index_space(
     files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
 ) -> None:
     for operation in ("reserve", "pwrite"):
@@ -122,7 +124,7 @@ def allocations(files: FaultyFiles) -> int:
     return [operation for operation, _ in files.calls].count("allocate_ahead")
 
 
-def test_large_segment_gets_its_next_blocks_ahead_and_gives_back_what_it_does_not_use(
+def test_large_segment_allocates_blocks_ahead_and_frees_unused_ones(
     files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
 ) -> None:
     append(writer, [bytes(MIB)])
@@ -138,9 +140,7 @@ def test_large_segment_gets_its_next_blocks_ahead_and_gives_back_what_it_does_no
     assert found_count(quick_directory) == 3
 
 
-def test_index_space_for_what_comes_during_a_flush_is_there_before_it_begins(
-    files: FaultyFiles, writer: SegmentWriter
-) -> None:
+def test_index_space_is_reserved_before_a_flush_begins(files: FaultyFiles, writer: SegmentWriter) -> None:
     """A reservation during a flush waits for it, and the append with it; zeros do not wait."""
     append(writer, [b"x"] * SECOND_STEP)
     writer.prepare_flush()
@@ -153,7 +153,7 @@ def test_index_space_for_what_comes_during_a_flush_is_there_before_it_begins(
     assert files.counts["reserve"] == reserved, "there is enough"
 
 
-def test_full_disk_is_no_news_to_a_flush(
+def test_flush_does_not_fail_when_space_cannot_be_reserved(
     files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
 ) -> None:
     append(writer, [b"x"] * SECOND_STEP)
@@ -184,9 +184,9 @@ def test_blocks_are_allocated_when_a_flush_begins_and_not_during_one(quick_direc
     writer.close()
 
 
-def test_append_that_would_ask_for_space_is_not_prepared_for(writer: SegmentWriter) -> None:
+def test_append_is_not_prepared_when_it_would_reserve_space(writer: SegmentWriter) -> None:
     def is_prepared_for(payloads: list[bytes]) -> bool:
-        return writer.write_prepared(Draft(payloads), 9) is not None
+        return writer.write_prepared(WriteBatch(payloads), 9) is not None
 
     assert is_prepared_for([bytes(10)] * 100)
     assert not is_prepared_for([b""] * SECOND_STEP)
@@ -229,7 +229,7 @@ def full_disk_instead_of(path: Path) -> Iterator[None]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors have names in /proc on Linux")
-def test_plain_files_that_take_nothing_fail_like_any_others(quick_directory: Path) -> None:
+def test_failed_write_of_plain_files_raises_like_any_other(quick_directory: Path) -> None:
     writer = SegmentWriter(Files(), quick_directory, HEADER)
     append(writer, [b"first"])
     with full_disk_instead_of(writer.segment_path), pytest.raises(OSError, match="No space left"):
@@ -243,10 +243,10 @@ def test_plain_files_that_take_nothing_fail_like_any_others(quick_directory: Pat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="descriptors have names in /proc on Linux")
-def test_entries_that_lie_there_already_are_taken_back_when_their_records_cannot_be_written_again(
+def test_entries_are_cleared_when_their_records_cannot_be_rewritten(
     quick_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caller was told that nothing was appended, and the next recovery found it."""
+    """The caller got an error, as if nothing had been appended, and the next recovery found the records."""
     writer = SegmentWriter(Files(), quick_directory, HEADER)
     append(writer, [b"first"])
     write_records = loops.write_records
@@ -265,7 +265,7 @@ def test_entries_that_lie_there_already_are_taken_back_when_their_records_cannot
 
 
 @pytest.mark.parametrize("errors", [errno.ENOSPC, errno.EOPNOTSUPP])
-def test_disk_that_allocates_nothing_ahead_is_not_asked_again(
+def test_preallocation_is_not_repeated_when_the_disk_does_not_support_it(
     files: FaultyFiles, quick_directory: Path, writer: SegmentWriter, errors: int
 ) -> None:
     files.fail("allocate_ahead", errors)
@@ -275,7 +275,7 @@ def test_disk_that_allocates_nothing_ahead_is_not_asked_again(
     assert found_count(quick_directory) == 5
 
 
-def test_disk_that_is_nearly_full_is_left_to_others(quick_directory: Path) -> None:
+def test_preallocation_stops_when_the_disk_is_nearly_full(quick_directory: Path) -> None:
     class Full(FaultyFiles):
         def free_bytes(self, path: Path) -> int:
             return 15 * MIB
@@ -290,7 +290,7 @@ def test_disk_that_is_nearly_full_is_left_to_others(quick_directory: Path) -> No
 
 @pytest.mark.parametrize("count", [1, 10])
 @pytest.mark.parametrize("written_bytes", [0, 1, 31, 32, 33, 100, 319])
-def test_entries_that_could_not_all_be_written_are_taken_back(
+def test_partly_written_entries_are_cleared(
     files: FaultyFiles, quick_directory: Path, writer: SegmentWriter, count: int, written_bytes: int
 ) -> None:
     """Ten entries of which three are on the disk: those three are valid, and a recovery would believe them."""
@@ -308,7 +308,7 @@ def test_entries_that_could_not_all_be_written_are_taken_back(
 
 
 @pytest.mark.parametrize("written_bytes", range(0, 20, 3))
-def test_records_that_could_not_all_be_written_count_for_nothing(
+def test_partly_written_records_have_no_effect(
     files: FaultyFiles, quick_directory: Path, writer: SegmentWriter, written_bytes: int
 ) -> None:
     append(writer, [b"before"])
@@ -320,16 +320,14 @@ def test_records_that_could_not_all_be_written_count_for_nothing(
     assert writer.segment_path.read_bytes()[: writer.size_bytes] == b"beforeafter"
 
 
-def test_entries_that_cannot_be_taken_back_are_said_to_be_so(
-    files: FaultyFiles, writer: SegmentWriter
-) -> None:
+def test_failure_to_clear_entries_is_reported(files: FaultyFiles, writer: SegmentWriter) -> None:
     files.fail("pwrite", errno.EIO, path=".index", forever=True)
     with pytest.raises(HalfWritten, match="1000") as caught:
         append(writer, [b"x"] * 3)
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_full_disk_is_noticed_before_a_byte_is_written(files: FaultyFiles, writer: SegmentWriter) -> None:
+def test_full_disk_is_detected_before_a_byte_is_written(files: FaultyFiles, writer: SegmentWriter) -> None:
     files.fail("reserve", errno.ENOSPC)
     room = (64 * 1024 - HEADER_BYTES) // ENTRY_BYTES
     with pytest.raises(OSError, match="No space"):
@@ -347,7 +345,7 @@ def test_index_is_always_reserved_ahead_of_its_entries(files: FaultyFiles, write
 
 
 @pytest.mark.parametrize("operation", ["reserve", "pwrite", "fdatasync", "sync_directory"])
-def test_segment_that_cannot_be_made_leaves_nothing(
+def test_failed_creation_of_a_segment_leaves_no_files(
     files: FaultyFiles, quick_directory: Path, operation: str
 ) -> None:
     files.fail(operation, errno.EIO)
@@ -357,7 +355,7 @@ def test_segment_that_cannot_be_made_leaves_nothing(
     SegmentWriter(files, quick_directory, HEADER).close()
 
 
-def test_segment_is_made_in_spite_of_what_a_failed_try_has_left(
+def test_segment_is_created_over_the_files_of_a_failed_attempt(
     files: FaultyFiles, quick_directory: Path
 ) -> None:
     failing = [files.fail("reserve", errno.EIO), files.fail("unlink", errno.EIO, forever=True)]
@@ -371,7 +369,7 @@ def test_segment_is_made_in_spite_of_what_a_failed_try_has_left(
     writer.close()
 
 
-def test_checkpoint_follows_what_was_flushed(quick_directory: Path, writer: SegmentWriter) -> None:
+def test_checkpoint_covers_flushed_records(quick_directory: Path, writer: SegmentWriter) -> None:
     append(writer, [b"one", b"two"])
     assert latest(quick_directory).entry_count == 0
     writer.flush(2)
@@ -405,7 +403,7 @@ def test_ceiling_is_raised_durably_before_offsets_above_it_are_shown(
     assert latest(quick_directory).ceiling == BASE + 2 * RESERVE_OFFSETS + 1
 
 
-def test_flush_that_happens_anyway_carries_a_higher_ceiling_along(
+def test_next_flush_makes_a_higher_ceiling_durable(
     files: FaultyFiles, quick_directory: Path, writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer.prepare_flush()
@@ -420,7 +418,7 @@ def test_flush_that_happens_anyway_carries_a_higher_ceiling_along(
     assert len(files.calls) == before
 
 
-def test_ceiling_that_a_flush_has_not_made_durable_is_none(
+def test_ceiling_is_used_only_after_a_flush(
     files: FaultyFiles, writer: SegmentWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment_writer, "_CEILING_LOW_OFFSETS", RESERVE_OFFSETS + 1)
@@ -432,7 +430,7 @@ def test_ceiling_that_a_flush_has_not_made_durable_is_none(
 
 
 @pytest.mark.parametrize("operation", ["pwrite", "fdatasync"])
-def test_ceiling_that_could_not_be_raised_is_no_error_to_try_again(
+def test_failed_raise_of_the_ceiling_can_be_repeated(
     files: FaultyFiles, writer: SegmentWriter, operation: str
 ) -> None:
     """In memory it is raised already: a second try would believe itself, and offsets could be given out twice."""
@@ -441,7 +439,7 @@ def test_ceiling_that_could_not_be_raised_is_no_error_to_try_again(
         writer.raise_ceiling(BASE + RESERVE_OFFSETS + 1)
 
 
-def test_sealing_drops_what_a_failed_append_left_behind_the_last_record(
+def test_seal_truncates_bytes_of_a_failed_append(
     files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
 ) -> None:
     append(writer, [b"kept"])
@@ -454,14 +452,14 @@ def test_sealing_drops_what_a_failed_append_left_behind_the_last_record(
     assert examine(Files(), quick_directory, BASE, LOG_ID, deep=True).state is State.SEALED
 
 
-def test_empty_segment_is_removed_whole(
+def test_both_files_of_an_empty_segment_are_removed(
     files: FaultyFiles, quick_directory: Path, writer: SegmentWriter
 ) -> None:
     writer.remove_empty()
     assert files.names(quick_directory) == []
 
 
-def test_segment_under_another_name_is_found_by_nobody_until_it_takes_its_own(
+def test_segment_under_a_temporary_name_is_not_listed_until_it_is_renamed(
     files: FaultyFiles, quick_directory: Path
 ) -> None:
     writer = SegmentWriter(files, quick_directory, HEADER, suffix=".tmp")
@@ -499,3 +497,44 @@ def test_power_loss_never_leaves_a_new_index_with_the_segment_that_it_did_not_re
             if names.index_path(image, BASE).exists():
                 assert not examine(Files(), image, BASE, LOG_ID).damaged, (operation, seed)
             shutil.rmtree(image)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The interrupt of this test: a real one ends the test run."""
+
+
+def interrupted_at(point: int, folder: Path) -> Interrupted | None:
+    """Return what interrupts the creation of a segment at the n-th call or return of a function; None if it has fewer
+    of them."""
+    left = point
+
+    def look(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal left
+        left -= event in ("call", "return", "c_return")
+        if left == 0:
+            sys.setprofile(None)
+            raise Interrupted
+
+    sys.setprofile(look)
+    try:
+        writer = SegmentWriter(Files(), folder, HEADER)
+        sys.setprofile(None)
+    except Interrupted as error:
+        return error
+    writer.close()
+    return None
+
+
+def test_interrupted_creation_removes_no_file_of_a_later_writer(tmp_path: Path) -> None:
+    """The files of the writer that came after it were gone once the exception was forgotten."""
+    point, error = 1, interrupted_at(1, tmp_path)
+    while error is not None:
+        later = SegmentWriter(Files(), tmp_path, HEADER)
+        error = None
+        gc.collect()
+        assert later.segment_path.exists() and later.index_path.exists(), f"interrupted at point {point}"
+        later.close()
+        segment_writer.remove_unborn(Files(), later.index_path, later.segment_path)
+        point += 1
+        error = interrupted_at(point, tmp_path)
+    assert point > 50

@@ -9,33 +9,54 @@ from timestone.kernel.entries import ENTRY, ENTRY_BYTES, NO_TOPIC, Entries
 from timestone.kernel.entry_checksum import EntrySeal
 from timestone.reading.tail_cache import SingleRecord
 from timestone.record import FLAG_REMOVED
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 SEAL = EntrySeal(5, 1000)
 
 
-def entries_of(draft: Draft, ordinal: int = 3, position: int = 70) -> Entries:
-    raw = draft.entries(SEAL, ordinal=ordinal, position=position, timestamp_us=99)
-    assert len(raw) == draft.count * ENTRY_BYTES
+def entries_of(write_batch: WriteBatch, ordinal: int = 3, position: int = 70) -> Entries:
+    raw = write_batch.entries(SEAL, ordinal=ordinal, position=position, timestamp_us=99)
+    assert len(raw) == write_batch.count * ENTRY_BYTES
     return np.frombuffer(raw, dtype=ENTRY)
 
 
-def test_the_record_of_a_draft_of_one_is_known_without_reading_it() -> None:
-    assert Draft.single(b"abc", 7, 2).single_at(5) == SingleRecord(5, 7, 2, 0, b"abc")
-    assert Draft([b"a", b"b"], 7).single_at(5) is None
-    assert Draft([b"a"], [7]).single_at(5) is None
-    assert Draft([b"ha"], 7, header_lengths=1).single_at(5) is None
+def test_record_of_a_single_batch_is_known_without_reading_it() -> None:
+    assert WriteBatch.single(b"abc", 7, 2).single_at(5) == SingleRecord(5, 7, 2, 0, b"abc")
+    assert WriteBatch([b"a", b"b"], 7).single_at(5) is None
+    assert WriteBatch([b"a"], [7]).single_at(5) is None
+    assert WriteBatch([b"ha"], 7, header_lengths=1).single_at(5) is None
 
 
-def test_draft_says_how_much_it_is() -> None:
-    assert repr(Draft([b"abc", b""])) == "<Draft: 2 records, 3 bytes>"
+def test_batch_repr_has_its_count_and_size() -> None:
+    assert repr(WriteBatch([b"abc", b""])) == "<WriteBatch: 2 records, 3 bytes>"
 
 
-def test_entries_describe_the_records_back_to_back() -> None:
-    draft = Draft([b"abc", b"", b"de"], [1, NO_TOPIC, 2], flags=[1, 0, 8], header_lengths=[2, 0, 0])
-    entries = entries_of(draft)
-    assert draft.stored.joined() == b"abcde"
-    assert (draft.count, draft.size_bytes) == (3, 5)
+@pytest.mark.parametrize("size", [3, 1000], ids=["small", "large"])
+def test_bytes_like_payloads_are_copied(size: int) -> None:
+    """Small ones are joined on the way; a large one is kept as it is handed in, so it has to be a copy."""
+    changing = bytearray(b"a" * size)
+    write_batch = WriteBatch([changing, b"b", memoryview(changing)[:2]])
+    changing[:] = b"z" * size
+    assert write_batch.stored.joined() == b"a" * size + b"b" + b"aa"
+    assert entries_of(write_batch)["length"].tolist() == [size, 1, 2]
+
+
+@pytest.mark.parametrize("payload", ["text", 5, None])
+def test_payload_that_is_not_bytes_like_is_refused(payload: object) -> None:
+    kind = type(payload).__name__
+    with pytest.raises(
+        TypeError, match=f"invalid payload: expected bytes, bytearray or memoryview, got {kind}"
+    ):
+        WriteBatch([b"a", payload])  # type: ignore[list-item]
+
+
+def test_entries_describe_contiguous_records() -> None:
+    write_batch = WriteBatch(
+        [b"abc", b"", b"de"], [1, NO_TOPIC, 2], flags=[1, 0, 8], header_lengths=[2, 0, 0]
+    )
+    entries = entries_of(write_batch)
+    assert write_batch.stored.joined() == b"abcde"
+    assert (write_batch.count, write_batch.size_bytes) == (3, 5)
     assert entries["position"].tolist() == [70, 73, 73]
     assert entries["length"].tolist() == [3, 0, 2]
     assert entries["timestamp_us"].tolist() == [99, 99, 99]
@@ -54,42 +75,42 @@ def test_one_value_for_all_equals_the_same_value_for_each(
     payloads: list[bytes], ordinal: int, position: int
 ) -> None:
     count = len(payloads)
-    once = Draft(payloads, 7, flags=5)
-    each = Draft(payloads, [7] * count, flags=[5] * count, header_lengths=[0] * count)
+    once = WriteBatch(payloads, 7, flags=5)
+    each = WriteBatch(payloads, [7] * count, flags=[5] * count, header_lengths=[0] * count)
     assert entries_of(once, ordinal, position).tobytes() == entries_of(each, ordinal, position).tobytes()
 
 
 @given(PAYLOADS)
-def test_records_one_by_one_have_the_entries_they_have_in_a_batch(payloads: list[bytes]) -> None:
-    """A draft of one record takes a path of its own, for speed; the bytes on the disk must be the same."""
-    batch = entries_of(Draft(payloads, 3, flags=1), 10, 500).tobytes()
+def test_records_appended_one_by_one_have_the_entries_of_a_batch(payloads: list[bytes]) -> None:
+    """A batch of one record takes a faster path; the bytes on the disk must be the same."""
+    batch = entries_of(WriteBatch(payloads, 3, flags=1), 10, 500).tobytes()
     position, singles = 500, b""
     for number, payload in enumerate(payloads):
-        one = Draft([payload], 3, flags=1)
+        one = WriteBatch([payload], 3, flags=1)
         singles += one.entries(SEAL, ordinal=10 + number, position=position, timestamp_us=99)
-        assert Draft.single(payload, 3, 1).entries(
+        assert WriteBatch.single(payload, 3, 1).entries(
             SEAL, ordinal=10 + number, position=position, timestamp_us=99
         ) == one.entries(SEAL, ordinal=10 + number, position=position, timestamp_us=99)
         position += len(payload)
     assert singles == batch
 
 
-def test_a_single_record_has_to_fit_an_entry_like_any_other() -> None:
-    joined = Draft.joined([Draft.single(b"abc", 7, 2), Draft([b"d"], 8)])
+def test_single_record_is_refused_when_it_does_not_fit_an_entry() -> None:
+    joined = WriteBatch.joined([WriteBatch.single(b"abc", 7, 2), WriteBatch([b"d"], 8)])
     assert (joined.count, joined.stored.joined()) == (2, b"abcd")
     assert entries_of(joined)["topic"].tolist() == [7, 8]
     for topic_id, flags in ((-1, 0), (1 << 32, 0), (0, -1), (0, 1 << 16)):
         with pytest.raises(OverflowError):
-            Draft.single(b"", topic_id, flags)
+            WriteBatch.single(b"", topic_id, flags)
     with pytest.raises(ValueError, match="removed"):
-        Draft.single(b"", 0, FLAG_REMOVED)
+        WriteBatch.single(b"", 0, FLAG_REMOVED)
 
 
 @given(st.lists(PAYLOADS, min_size=1, max_size=5))
-def test_joined_drafts_equal_one_draft_of_all(parts: list[list[bytes]]) -> None:
-    drafts = [Draft(part, number, flags=number * 2) for number, part in enumerate(parts)]
-    joined = Draft.joined(drafts)
-    together = Draft(
+def test_joined_batches_equal_one_batch_of_all_records(parts: list[list[bytes]]) -> None:
+    write_batches = [WriteBatch(part, number, flags=number * 2) for number, part in enumerate(parts)]
+    joined = WriteBatch.joined(write_batches)
+    together = WriteBatch(
         [payload for part in parts for payload in part],
         [number for number, part in enumerate(parts) for _ in part],
         flags=[number * 2 for number, part in enumerate(parts) for _ in part],
@@ -100,21 +121,23 @@ def test_joined_drafts_equal_one_draft_of_all(parts: list[list[bytes]]) -> None:
 
 
 def test_columns_may_be_numpy_arrays() -> None:
-    draft = Draft([b"a", b"b"], np.array([1, 2], dtype=np.uint32), flags=np.array([3, 4], dtype=np.uint16))
-    assert entries_of(draft)["topic"].tolist() == [1, 2]
-    single = Draft([b"a"], np.array([1], dtype=np.uint32), flags=np.array([3], dtype=np.uint16))
+    write_batch = WriteBatch(
+        [b"a", b"b"], np.array([1, 2], dtype=np.uint32), flags=np.array([3, 4], dtype=np.uint16)
+    )
+    assert entries_of(write_batch)["topic"].tolist() == [1, 2]
+    single = WriteBatch([b"a"], np.array([1], dtype=np.uint32), flags=np.array([3], dtype=np.uint16))
     assert entries_of(single)["flags"].tolist() == [3]
 
 
 def test_record_over_the_limit_is_refused_with_its_size() -> None:
     with pytest.raises(RecordTooLarge) as caught:
-        Draft([b"a", b"x" * 11, b"b"]).check(10, 0)
+        WriteBatch([b"a", b"x" * 11, b"b"]).check(10, 0)
     assert (caught.value.size, caught.value.limit) == (11, 10)
 
 
-def test_records_at_the_limit_are_fine_however_many() -> None:
-    Draft([b"x" * 10] * 5).check(10, 0)
-    Draft([]).check(10, 0)
+def test_any_number_of_records_at_the_limit_is_accepted() -> None:
+    WriteBatch([b"x" * 10] * 5).check(10, 0)
+    WriteBatch([]).check(10, 0)
 
 
 BAD_COLUMNS = {
@@ -137,30 +160,32 @@ BAD_COLUMNS = {
 
 
 @pytest.mark.parametrize("columns", BAD_COLUMNS.values(), ids=BAD_COLUMNS.keys())
-def test_columns_that_fit_no_entry_are_refused_before_anything_is_queued(columns: dict[str, object]) -> None:
+def test_columns_are_refused_before_queueing_when_they_do_not_fit_an_entry(
+    columns: dict[str, object],
+) -> None:
     """They would fail on the committer's thread instead, in a batch with the drafts of others."""
     with pytest.raises((ValueError, OverflowError, TypeError)):
-        Draft([b"a", b"b"], **columns).check(1000, 99)  # type: ignore[arg-type]
+        WriteBatch([b"a", b"b"], **columns).check(1000, 99)  # type: ignore[arg-type]
 
 
-def test_topics_of_the_log_and_none_are_fine() -> None:
-    Draft([b"a"]).check(10, 0)
-    Draft([b"a", b"b", b"c"], [0, NO_TOPIC, 4]).check(10, 5)
-    Draft([]).check(10, 0)
+def test_topics_of_the_log_and_none_are_accepted() -> None:
+    WriteBatch([b"a"]).check(10, 0)
+    WriteBatch([b"a", b"b", b"c"], [0, NO_TOPIC, 4]).check(10, 5)
+    WriteBatch([]).check(10, 0)
 
 
-def test_draft_keeps_no_view_of_the_list_it_was_given() -> None:
+def test_batch_keeps_no_reference_to_the_given_list() -> None:
     payloads = [b"a", b"b"]
-    draft = Draft(payloads)
+    write_batch = WriteBatch(payloads)
     payloads.clear()
-    assert draft.stored.joined() == b"ab"
+    assert write_batch.stored.joined() == b"ab"
 
 
-def test_draft_of_columns_equals_the_draft_of_the_same_records() -> None:
+def test_batch_of_columns_equals_the_batch_of_the_same_records() -> None:
     payloads = [b"abc", b"", b"de"]
     lengths = np.array([3, 0, 2], dtype=np.uint32).tobytes()
-    made = Draft.from_columns(b"abcde", lengths, [1, 2, 3], flags=4, header_lengths=[1, 0, 0])
-    same = Draft(payloads, [1, 2, 3], flags=4, header_lengths=[1, 0, 0])
+    made = WriteBatch.from_columns(b"abcde", lengths, [1, 2, 3], flags=4, header_lengths=[1, 0, 0])
+    same = WriteBatch(payloads, [1, 2, 3], flags=4, header_lengths=[1, 0, 0])
     assert (made.count, made.size_bytes, made.stored.joined()) == (
         same.count,
         same.size_bytes,
@@ -168,7 +193,8 @@ def test_draft_of_columns_equals_the_draft_of_the_same_records() -> None:
     )
     assert entries_of(made).tobytes() == entries_of(same).tobytes()
     assert (
-        entries_of(Draft.joined([made, same])).tobytes() == entries_of(Draft.joined([same, made])).tobytes()
+        entries_of(WriteBatch.joined([made, same])).tobytes()
+        == entries_of(WriteBatch.joined([same, made])).tobytes()
     )
 
 
@@ -181,25 +207,25 @@ BAD_LENGTHS = {
 
 
 @pytest.mark.parametrize(("data", "lengths"), BAD_LENGTHS.values(), ids=BAD_LENGTHS.keys())
-def test_lengths_that_do_not_add_up_are_refused(data: bytes, lengths: list[int]) -> None:
+def test_lengths_are_refused_when_their_sum_differs_from_the_data(data: bytes, lengths: list[int]) -> None:
     with pytest.raises(ValueError):
-        Draft.from_columns(data, np.array(lengths, dtype=np.uint32).tobytes())
+        WriteBatch.from_columns(data, np.array(lengths, dtype=np.uint32).tobytes())
 
 
-def test_lengths_that_are_cut_off_are_refused() -> None:
+def test_truncated_lengths_are_refused() -> None:
     with pytest.raises(ValueError):
-        Draft.from_columns(b"a", b"\1\0\0\0\0")
+        WriteBatch.from_columns(b"a", b"\1\0\0\0\0")
 
 
-def test_draft_of_no_columns_is_empty() -> None:
-    draft = Draft.from_columns(b"", b"")
-    assert (draft.count, draft.size_bytes) == (0, 0)
-    assert draft.entries(SEAL, ordinal=0, position=0, timestamp_us=1) == b""
+def test_batch_of_empty_columns_is_empty() -> None:
+    write_batch = WriteBatch.from_columns(b"", b"")
+    assert (write_batch.count, write_batch.size_bytes) == (0, 0)
+    assert write_batch.entries(SEAL, ordinal=0, position=0, timestamp_us=1) == b""
 
 
 def test_single_record_is_not_copied() -> None:
     payload = b"x" * 1000
-    assert Draft([payload]).stored.joined() is payload
+    assert WriteBatch([payload]).stored.joined() is payload
 
 
 class Text(bytes):
@@ -208,26 +234,26 @@ class Text(bytes):
 
 def test_payloads_may_be_any_iterable_of_bytes() -> None:
     payloads: list[bytes] = [b"a", Text(b"bc")]
-    for draft in (Draft(iter(payloads)), Draft(payloads)):  # type: ignore[arg-type]
-        assert (draft.count, draft.stored.joined()) == (2, b"abc")
+    for write_batch in (WriteBatch(iter(payloads)), WriteBatch(payloads)):  # type: ignore[arg-type]
+        assert (write_batch.count, write_batch.stored.joined()) == (2, b"abc")
 
 
-def test_large_payloads_stay_in_their_pieces_and_small_ones_are_copied_together() -> None:
+def test_large_payloads_stay_separate_and_small_ones_are_joined() -> None:
     large = [bytes([number]) * 2000 for number in range(3)]
-    assert Draft(large).stored.pieces == tuple(large)
-    assert Draft([b"ab", b"c"]).stored.pieces == (b"abc",)
-    together = Draft.joined([Draft(large), Draft([b"ab", b"c"])])
+    assert WriteBatch(large).stored.pieces == tuple(large)
+    assert WriteBatch([b"ab", b"c"]).stored.pieces == (b"abc",)
+    together = WriteBatch.joined([WriteBatch(large), WriteBatch([b"ab", b"c"])])
     assert together.stored.pieces == (b"".join(large) + b"abc",)
     huge = [bytes(100_000), bytes([1]) * 100_000]
-    assert Draft.joined([Draft(huge[:1]), Draft(huge[1:])]).stored.pieces == tuple(huge)
+    assert WriteBatch.joined([WriteBatch(huge[:1]), WriteBatch(huge[1:])]).stored.pieces == tuple(huge)
 
 
 @given(st.lists(st.binary(max_size=2000), min_size=1, max_size=20), st.integers(1, 19))
 def test_entries_do_not_depend_on_the_pieces(payloads: list[bytes], cut: int) -> None:
-    whole = Draft.from_columns(
+    whole = WriteBatch.from_columns(
         b"".join(payloads), np.array([len(one) for one in payloads], dtype="<u4").tobytes()
     )
     parts = [part for part in (payloads[:cut], payloads[cut:]) if part]
-    for draft in (Draft(payloads), Draft.joined([Draft(part) for part in parts])):
-        assert entries_of(draft).tobytes() == entries_of(whole).tobytes()
-        assert draft.stored.joined() == whole.stored.joined()
+    for write_batch in (WriteBatch(payloads), WriteBatch.joined([WriteBatch(part) for part in parts])):
+        assert entries_of(write_batch).tobytes() == entries_of(whole).tobytes()
+        assert write_batch.stored.joined() == whole.stored.joined()

@@ -2,8 +2,8 @@ import threading
 from pathlib import Path
 
 import timestone
+from timestone.commit.background import LogThread
 from timestone.commit.log_commit import LogCommit
-from timestone.commit.log_thread import LogThread
 
 
 def test_logs_are_served_in_order_by_one_thread_until_it_is_stopped(quick_directory: Path) -> None:
@@ -24,7 +24,7 @@ def test_logs_are_served_in_order_by_one_thread_until_it_is_stopped(quick_direct
     assert served == [("b-0", "the-one"), ("a-0", "the-one"), ("b-0", "the-one")]
 
 
-def test_whoever_settles_has_waited_for_what_came_before(quick_directory: Path) -> None:
+def test_settle_waits_for_all_earlier_work(quick_directory: Path) -> None:
     served: list[str] = []
     with timestone.open(quick_directory / "data", min_free_bytes=0) as store:
         thread = LogThread("the-one", lambda log: served.append(log.log))

@@ -1,0 +1,31 @@
+"""Metric: name, kind, help and samples, as a part of a server passes it to the page of `timestone serve`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from timestone.metrics.histogram import Histogram
+
+Kind = Literal["counter", "gauge", "histogram", "info", "unknown"]
+
+
+class Metric(NamedTuple):
+    """One metric with all its samples, without the prefix `timestone_<part>_` and without the suffix `_total`.
+
+    Its unit is the end of its name: `_bytes` or `_seconds`."""
+
+    name: str
+    kind: Kind
+    help: str
+    """One line for people."""
+    samples: Sequence[tuple[Mapping[str, str], float | Histogram]]
+    """Labels and value. Labels never hold a client id, a topic or other text of a client."""
+
+
+def metric(name: str, kind: Kind, help_: str, value: float | Histogram) -> Metric:
+    """Return a metric with one sample without labels."""
+    return Metric(name, kind, help_, [({}, value)])
+
+
+def by_label(name: str, help_: str, label: str, values: Mapping[str, int]) -> Metric:
+    """Return a counter with a sample for each value of one label."""
+    return Metric(name, "counter", help_, [({label: key}, value) for key, value in values.items()])
