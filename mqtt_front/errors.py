@@ -1,16 +1,14 @@
-"""The two errors that protocol code raises. Both carry the reason code to answer with; nothing else escapes
-from it."""
+"""Errors of protocol code. Both carry the reason code of the answer; no other exception leaves protocol code."""
 
 from mqtt_front.reasons import Reason
 
 
 class MqttError(Exception):
-    """The base of both: the client broke the protocol, the connection ends. Never raised itself.
+    """Base class: the client violated the protocol and the connection ends. Never raised itself.
 
-    `reason` is what a MQTT 5 client is told in CONNACK or DISCONNECT; older clients are closed without a
-    word, except for a refused CONNECT. The message is for the server's log and never contains payloads or
-    secrets. `limit` is the setting that was exceeded, if that is what happened: it is counted.
-    """
+    reason: reason code for MQTT 5 in CONNACK or DISCONNECT; older clients are disconnected without one, except for a
+    refused CONNECT. The message is for the log of the server and never contains payloads or secrets. limit: name of
+    the setting that was exceeded, if any; it is counted."""
 
     def __init__(self, message: str, reason: Reason, limit: str | None = None) -> None:
         super().__init__(message)
@@ -19,7 +17,7 @@ class MqttError(Exception):
 
 
 class MalformedPacket(MqttError):
-    """Bytes that are not an MQTT packet."""
+    """Bytes that are not a valid MQTT packet."""
 
     def __init__(
         self, message: str, reason: Reason = Reason.MALFORMED_PACKET, limit: str | None = None
@@ -28,7 +26,7 @@ class MalformedPacket(MqttError):
 
 
 class ProtocolViolation(MqttError):
-    """A well-formed packet that may not be sent, or not now, or not by this client."""
+    """A well-formed packet that is not permitted, not permitted now, or not permitted for this client."""
 
     def __init__(
         self, message: str, reason: Reason = Reason.PROTOCOL_ERROR, limit: str | None = None

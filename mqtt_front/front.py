@@ -1,36 +1,40 @@
-"""The MQTT front as `timestone serve` runs it: opens the logs, starts the parts, stops them in order."""
+"""MQTT front as `timestone serve` runs it: opens the logs, starts the parts, stops them in order."""
 
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
+from mqtt_front import client_list
 from mqtt_front.broker import Broker
 from mqtt_front.ingest.routing import Router
-from mqtt_front.listener import Listener
+from mqtt_front.listener import Listener, websocket_adapter
 from mqtt_front.listener_settings import ListenerSettings
-from mqtt_front.metrics import GAUGES, counters
+from mqtt_front.metrics import counters, metrics
 from mqtt_front.net.descriptor_limit import allow_open_files
 from mqtt_front.net.tls_context import tls_context
 from mqtt_front.runtime.shares import Shares
 from mqtt_front.security.guard import Guard
-from mqtt_front.security.sources import Sources
+from mqtt_front.security.sources import Sources, read_sources
 from mqtt_front.settings import MqttSettings
 from timestone.address import shown_address
-from timestone.config import Ack
+from timestone.config import Ack, LogConfig, StoreConfig
+from timestone.metrics.metric import Metric
 from timestone.record import HEADER_BLOCK_BYTES_MAX
 from timestone.store import Store
 
 _SETTLE_S = 5.0
+_UNSETTLED_S = 5.0
+"""A publish that waits longer for the disk makes the front unready."""
 _LINGER_S = 0.05
-"""How long the server stays when all that is left is to let clients read why it goes."""
+"""Time for clients to read the reason, when nothing else is left to do at a stop."""
 _OTHER_FILES = 1000
-"""Beside those that are connected: connections that are refused or ending, segments, the catalogue."""
+"""Open files besides those of clients: refused or closing connections, segments, the catalogue."""
 _READ_THREADS = 2
 _LOGIN_THREADS = 2
-"""Passwords that are checked at a time: each takes a processor and 19 MiB for some tens of milliseconds."""
+"""Concurrent password checks: each takes a processor and 19 MiB for some tens of milliseconds."""
 _POLL_S = 0.005
 
 
@@ -38,15 +42,25 @@ class MqttFront:
     """MQTT 3.1, 3.1.1 and 5 over TCP in front of the logs of a store. Runs in any asyncio event loop."""
 
     name: ClassVar[str] = "mqtt"
-    gauges: ClassVar[frozenset[str]] = GAUGES
 
     @classmethod
     def settings(cls) -> type[MqttSettings]:
-        """The class of its settings."""
+        """Return the class of its settings."""
         return MqttSettings
 
+    @classmethod
+    def check(cls, settings: MqttSettings, config: StoreConfig, existing: Mapping[str, LogConfig]) -> None:
+        """Read every file that the settings name, and compare packet limits with those of the logs. Creates nothing.
+        Raises ValueError."""
+        for name in settings.logs:
+            _check_room(settings, name, existing.get(name, config.log))
+        if any(listener.websocket for listener in settings.all_listeners):
+            websocket_adapter()
+        # Warnings about the files are logged when they are read for use.
+        _read_security(settings, logging.Logger("check", logging.CRITICAL))
+
     def __init__(self, store: Store, settings: MqttSettings, *, log: logging.Logger) -> None:
-        """Raises ValueError when the settings do not fit the store."""
+        """Raises ValueError if the settings do not fit the store."""
         self._store = store
         self._settings = settings
         self._log = log
@@ -54,17 +68,19 @@ class MqttFront:
         self._save_executor = ThreadPoolExecutor(1, "mqtt-sessions")
         self._login_executor = ThreadPoolExecutor(_LOGIN_THREADS, "mqtt-logins")
         self._read_executor = ThreadPoolExecutor(_READ_THREADS, "mqtt-catch-up")
+        # A bucket that does not answer holds up nothing that is read from the disk.
+        self._remote_executor = ThreadPoolExecutor(_READ_THREADS, "mqtt-bucket")
         self._broker: Broker | None = None
         self._listeners: list[Listener] = []
         self._saving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open the logs, load the sessions, listen. Clients can connect when it returns. A front starts once: not
-        again after it was stopped, nor after it could not listen. Raises OSError, ValueError."""
+        """Open the logs, load the sessions, and listen. On return, clients can connect. A front starts once: not
+        again after `stop` or a failed start. Raises OSError, ValueError."""
         loop = asyncio.get_running_loop()
         router = await loop.run_in_executor(None, self._open_logs)
         guard = Guard(self._settings, loop, self._login_executor, log=self._log)
-        sources, contexts = await loop.run_in_executor(None, self._read_security, guard)
+        sources, contexts = await loop.run_in_executor(None, _read_security, self._settings, self._log)
         guard.use(sources)
         broker = self._broker = Broker(
             router,
@@ -75,20 +91,21 @@ class MqttFront:
             guard=guard,
             save_executor=self._save_executor,
             read_executor=self._read_executor,
+            remote_executor=self._remote_executor,
             steady=self._store.steady_clock,
             log=self._log,
         )
         broker.poll(loop)
-        await loop.run_in_executor(self._save_executor, broker.load)
+        await loop.run_in_executor(self._save_executor, broker.state.load)
         broker.wills.publish_due()
-        await self._until(lambda: broker.wills.saved)  # who connects from now on has missed them
+        await self._until(lambda: broker.wills.saved)  # clients that connect from now on have missed them
         broker.deadlines.start()
         self._saving = loop.create_task(self._save_now_and_then(broker))
         self._allow_connections()
         try:
             await self._listen(broker, contexts)
         except BaseException:
-            # Nobody stops what has not started; the loop of a program that continues would keep all of it running.
+            # Otherwise all of it would keep running in a program that continues.
             await self.stop()
             raise
 
@@ -113,41 +130,26 @@ class MqttFront:
                     "passwords cross the network in clear text on %s: give it a certificate", settings.address
                 )
 
-    def _read_security(self, guard: Guard) -> tuple[Sources, list[ssl.SSLContext | None]]:
-        """Users, rules and keys, and the certificates of each listener. Touches the disk. Raises ValueError."""
-        try:
-            contexts = [
-                None if listener.certificate is None else tls_context(listener)
-                for listener in self._settings.all_listeners
-            ]
-            return guard.read(), contexts
-        except OSError as error:
-            raise ValueError(f"{error.filename}: {error.strerror}") from error
-
     async def reload(self) -> None:
-        """Read passwords, access rules, keys and certificates again and apply them, also to connected clients. Raises
-        ValueError for what cannot be used; then everything stays as it was."""
+        """Read passwords, access rules, keys and certificates again and apply them, also to connected clients.
+        Raises ValueError without a change if one is invalid."""
         broker = self._broker
         if broker is None:
             return
         loop = asyncio.get_running_loop()
-        sources, contexts = await loop.run_in_executor(None, self._read_security, broker.guard)
+        sources, contexts = await loop.run_in_executor(None, _read_security, self._settings, self._log)
         broker.guard.use(sources)
         for listener, context in zip(self._listeners, contexts, strict=True):
             listener.tls = context
         broker.judge_anew()
 
     def _open_logs(self) -> Router:
-        """Each log that topics are routed to; made when it is missing. Touches the disk."""
+        """Open each log that topics are routed to, creating missing ones. Touches the disk."""
         settings = self._settings
-        names = list(dict.fromkeys([settings.default_log, *(route.log for route in settings.routes)]))
+        names = settings.logs
         logs = [self._store.log(name) for name in names]
         for log in logs:
-            if log.config.record_bytes < settings.packet_bytes + HEADER_BLOCK_BYTES_MAX:
-                raise ValueError(
-                    f"packet_bytes is {settings.packet_bytes}, but log {log.name} takes records of "
-                    f"{log.config.record_bytes} bytes, of which up to {HEADER_BLOCK_BYTES_MAX} may be headers"
-                )
+            _check_room(settings, log.name, log.config)
         routes = [(route.filter, names.index(route.log)) for route in settings.routes]
         shares = Shares(settings.user_share_percent, users=settings.knows_users)
         return Router(
@@ -162,11 +164,11 @@ class MqttFront:
     async def _save_now_and_then(self, broker: Broker) -> None:
         while True:
             await asyncio.sleep(self._settings.session_save_ms / 1000)
-            broker.save()
+            broker.state.save()
 
     async def stop(self) -> None:
-        """Accept nobody, settle and acknowledge what came, close connections, publish wills that have no delay, save
-        sessions and the other wills."""
+        """Stop accepting, settle and acknowledge publishes, close connections, publish wills without a delay, and
+        save sessions and the other wills."""
         broker = self._broker
         if broker is None:
             return
@@ -175,14 +177,14 @@ class MqttFront:
             listener.stop()
         if self._saving is not None:
             self._saving.cancel()
-        for link in list(broker.links):
+        for link in list(broker.connections.links):
             link.hold()
         await self._until(lambda: broker.ingest.settled)
-        for link in list(broker.links):
+        for link in list(broker.connections.links):
             link.end(broker.goodbye, "the server stops")
         await self._until(lambda: broker.idle and not broker.linked_count)
-        await self._until(lambda: not broker.links, _LINGER_S)
-        for link in list(broker.links):
+        await self._until(lambda: not broker.connections.links, _LINGER_S)
+        for link in list(broker.connections.links):
             link.abort()
         broker.deadlines.stop()
         if broker.poller is not None:
@@ -192,19 +194,20 @@ class MqttFront:
         except OSError as error:
             self._log.error("retention waits for retained messages that are saved: %s", error)
         self._read_executor.shutdown(wait=False, cancel_futures=True)
+        self._remote_executor.shutdown(wait=False, cancel_futures=True)
         self._save_executor.shutdown(wait=False)
         self._login_executor.shutdown(wait=False, cancel_futures=True)
         self._broker = None
 
     async def _until(self, done: Callable[[], bool], within_s: float = _SETTLE_S) -> None:
-        """Wait for what other callbacks bring about, but not without end: a stop ends within seconds."""
+        """Wait for what other callbacks bring about, up to a limit: a stop ends within seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
         while not done() and loop.time() < deadline:
             await asyncio.sleep(_POLL_S)
 
     def describe(self) -> list[str]:
-        """Lines for people: where it listens, and what its acknowledgements mean."""
+        """Return lines for the start message: addresses and the meaning of acknowledgements."""
         settings = self._settings
         lines = [
             f"mqtt on {address}{_layers(listener)}, MQTT 3.1, 3.1.1 and 5, ack {self._ack.value}, {self._who(listener)}"
@@ -215,7 +218,7 @@ class MqttFront:
         return [*lines, f"mqtt {others} to log {settings.default_log}"]
 
     def status(self) -> dict[str, Any]:
-        """Addresses, ack level and counters, for machines."""
+        """Return addresses, ack level and counters."""
         counts = counters(self._broker) if self._broker is not None else {}
         addresses = self._addresses()
         listeners = [
@@ -224,13 +227,43 @@ class MqttFront:
         ]
         return {"address": addresses[0], "listeners": listeners, "ack": self._ack.value, **counts}
 
+    def metrics(self) -> Sequence[Metric]:
+        """Return the metrics of the front; none while it does not run."""
+        return [] if self._broker is None else metrics(self._broker)
+
+    def clients(self, after: int, limit: int) -> Sequence[Mapping[str, Any]]:
+        """Return facts and figures of connected clients by connection number, those above `after`."""
+        return [] if self._broker is None else client_list.rows(self._broker, after, limit)
+
+    def disconnect(self, client: str, user: str | None) -> Sequence[Mapping[str, Any]]:
+        """End the connections with a client id, of one user if `user` is given, with reason 0x98 at MQTT 5. Return
+        their rows."""
+        return [] if self._broker is None else client_list.disconnect(self._broker, client, user)
+
+    def checks(self) -> Mapping[str, str | None]:
+        """Return whether clients can connect, and whether their publishes reach the disk in time."""
+        broker = self._broker
+        if broker is None or broker.stopping or not self._listeners:
+            return {"listening": "it does not run", "settling": None}
+        closed = [
+            one.address
+            for one, socket in zip(self._settings.all_listeners, self._listeners, strict=False)
+            if not socket.listening
+        ]
+        old_s = broker.ingest.oldest_s
+        slow = f"the oldest publish has waited {old_s:.1f} s for the disk, limit {_UNSETTLED_S:g} s"
+        return {
+            "listening": f"not listening on {', '.join(closed)}" if closed else None,
+            "settling": slow if old_s > _UNSETTLED_S else None,
+        }
+
     def _addresses(self) -> list[str]:
-        """Where each listener listens, with the port it got; as it was asked for while it does not."""
+        """Return the addresses of the listeners with the actual ports, or as configured while they do not listen."""
         listening = [shown_address(*one.address) for one in self._listeners if one.listening]
         return listening or [one.address for one in self._settings.all_listeners]
 
     def _who(self, listener: ListenerSettings) -> str:
-        """Who may come in there, for people."""
+        """Return who may connect to a listener, for the start message."""
         settings = self._settings
         ways = {
             "client certificates": listener.user_from != "login",
@@ -240,6 +273,28 @@ class MqttFront:
             "anonymous": settings.lets_anonymous_in(listener),
         }
         return ", ".join(name for name, possible in ways.items() if possible)
+
+
+def _check_room(settings: MqttSettings, log: str, config: LogConfig) -> None:
+    if config.record_bytes < settings.packet_bytes + HEADER_BLOCK_BYTES_MAX:
+        raise ValueError(
+            f"packet_bytes is {settings.packet_bytes}, but log {log} takes records of "
+            f"{config.record_bytes} bytes, of which up to {HEADER_BLOCK_BYTES_MAX} may be headers"
+        )
+
+
+def _read_security(
+    settings: MqttSettings, log: logging.Logger
+) -> tuple[Sources, list[ssl.SSLContext | None]]:
+    """Read users, rules and keys, and the certificates of each listener. Raises ValueError."""
+    try:
+        contexts = [
+            None if listener.certificate is None else tls_context(listener)
+            for listener in settings.all_listeners
+        ]
+        return read_sources(settings, log), contexts
+    except OSError as error:
+        raise ValueError(f"{error.filename}: {error.strerror}") from error
 
 
 def _layers(listener: ListenerSettings) -> str:

@@ -1,10 +1,8 @@
-"""The listening socket: accepts connections and makes links of them, with the layers in between that its settings
-ask for. The one module besides `front` that knows asyncio.
+"""Listening socket: accepts connections and creates client protocols with the stream adapters of its settings. Besides
+`front`, the only module that depends on asyncio.
 
-The accept loop is ours and not the event loop's: it survives running out of file descriptors, refuses more
-than a bounded number of connections, and lets the links that exist have their turn between two bursts of new
-ones.
-"""
+The accept loop is ours: unlike that of the event loop it survives a lack of file descriptors, refuses connections
+over a limit, and gives existing clients their turn between two bursts of new ones."""
 
 import asyncio
 import errno
@@ -16,23 +14,29 @@ from typing import Any
 
 from mqtt_front.broker import Broker
 from mqtt_front.listener_settings import ListenerSettings
-from mqtt_front.net.client_protocol import Link
-from mqtt_front.net.tls import TlsLayer
+from mqtt_front.net.client_protocol import ClientProtocol
+from mqtt_front.net.tls import TlsAdapter
 from mqtt_front.runtime.optional import load
 
 _BACKLOG = 1024
 _ACCEPTS_A_TURN = 64
 _PAUSE_S = 0.5
 _REFUSED_AT_A_TIME = 256
-"""Connections beyond the limit that are kept long enough to be told why; beyond these they are just
-closed."""
+"""Connections over the limit that stay open long enough to receive the reason; further ones are closed at once."""
 _OVERLOAD = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 @functools.cache
 def _as_protocol(kind: type) -> Any:
-    """A link or layer as asyncio wants it: derived from its own class, and typed more loosely there than here."""
+    """Return a class derived from asyncio's, typed more loosely than ours."""
     return type(f"{kind.__name__}Protocol", (kind, asyncio.BufferedProtocol), {"__slots__": ()})
+
+
+def websocket_adapter() -> type:
+    """Return the adapter of WebSocket listeners. Raises MissingExtra."""
+    module = load("mqtt_front.net.websocket", extra="websocket", what="a WebSocket listener")
+    found: type = module.WebSocketAdapter
+    return found
 
 
 class Listener:
@@ -46,19 +50,17 @@ class Listener:
         *,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls` is for the connections to come and may be replaced at any time. Raises MissingExtra."""
+        """tls: context for new connections, which may be replaced at any time. Raises MissingExtra."""
         self._broker = broker
         self._log = log
         self.settings = settings
         self.tls = tls
         self._allow_anonymous = broker.settings.lets_anonymous_in(settings)
-        self._websocket: type | None = None
-        if settings.websocket:
-            self._websocket = load(
-                "mqtt_front.net.websocket", extra="websocket", what="a WebSocket listener"
-            ).WebSocketLayer
+        self._websocket = websocket_adapter() if settings.websocket else None
         self._socket: socket.socket | None = None
         self._accepting: set[asyncio.Task[None]] = set()
+        self._without_protocol = 0
+        """Accepted sockets that the connections of the broker do not include yet."""
         self._paused = False
 
     @property
@@ -67,13 +69,13 @@ class Listener:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens, with the port it got."""
+        """Return the address with the actual port."""
         assert self._socket is not None
         host, port = self._socket.getsockname()[:2]
         return host, port
 
     async def start(self) -> None:
-        """Listen. Raises OSError when the address cannot be had."""
+        """Listen. Raises OSError if the address is not available."""
         host, port = self.settings.host_and_port
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -91,7 +93,7 @@ class Listener:
         loop.add_reader(listening, self._accept)
 
     def stop(self) -> None:
-        """Accept nobody any more. What is accepted stays."""
+        """Stop accepting. Accepted connections stay."""
         if self._socket is None:
             return
         asyncio.get_running_loop().remove_reader(self._socket)
@@ -112,16 +114,17 @@ class Listener:
                 if error.errno in _OVERLOAD:
                     self._pause(error)
                     return
-                continue  # that connection is gone already (ECONNABORTED, EPROTO): the next one
+                continue  # that connection has gone already (ECONNABORTED, EPROTO): take the next one
             limit = self._broker.settings.connection_count + _REFUSED_AT_A_TIME
-            if self._broker.linked_count + len(self._accepting) >= limit:
-                self._broker.counts.refused += 1
-                self._broker.complaints.warn(
+            if self._broker.linked_count + self._without_protocol >= limit:
+                self._broker.counts.refused["connection_count"] += 1
+                self._broker.throttled_log.warn(
                     "connections", f"more than {limit} connections at a time: closed"
                 )
                 client.close()
                 continue
             client.setblocking(False)
+            self._without_protocol += 1
             task = asyncio.get_running_loop().create_task(self._link(client))
             self._accepting.add(task)
             task.add_done_callback(self._accepting.discard)
@@ -131,31 +134,35 @@ class Listener:
         try:
             await loop.connect_accepted_socket(lambda: self._protocol(loop, client.fileno()), client)
         except OSError:
-            client.close()  # it went while we looked at it
+            client.close()  # closed by the client in between
 
     def _protocol(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> asyncio.BufferedProtocol:
-        """A link, with its layers below it; the lowest of them is what the socket talks to."""
+        """Return a client protocol with its adapters below it; the lowest receives from the socket."""
+        self._without_protocol -= 1  # the event loop announces it to the broker in its next turn
         settings, broker = self.settings, self._broker
         if self._websocket is not None or self.tls is not None:
             descriptor = -1
-        protocol = link = _as_protocol(Link)(
-            broker, allow_anonymous=self._allow_anonymous, descriptor=descriptor
+        protocol = link = _as_protocol(ClientProtocol)(
+            broker,
+            allow_anonymous=self._allow_anonymous,
+            descriptor=descriptor,
         )
+        link.protocol = settings.protocol
         if self._websocket is not None:
-            # A page of another origin that runs in a browser on this machine is not a local client.
+            # A page of another origin in a browser on this machine is not a local client.
             origins = settings.origins if settings.origins or self._allow_anonymous else None
             protocol = _as_protocol(self._websocket)(
                 link, packet_bytes=broker.settings.packet_bytes, origins=origins
             )
         if self.tls is not None:
             name_kind = None if settings.user_from == "login" else settings.user_from
-            protocol = _as_protocol(TlsLayer)(protocol, link, self.tls, loop.call_soon, name_kind=name_kind)
+            protocol = _as_protocol(TlsAdapter)(protocol, link, self.tls, loop.call_soon, name_kind=name_kind)
         lowest: asyncio.BufferedProtocol = protocol
         return lowest
 
     def _pause(self, error: OSError) -> None:
-        """No descriptors left: the ones in the backlog wait a moment instead of making the loop spin."""
-        self._broker.complaints.warn("accept", f"cannot accept connections: {error.strerror}; trying on")
+        """Pause after running out of descriptors: connections in the backlog wait, so that the loop does not spin."""
+        self._broker.throttled_log.warn("accept", f"cannot accept connections: {error.strerror}; trying on")
         if self._socket is None or self._paused:
             return
         self._paused = True

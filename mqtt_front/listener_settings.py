@@ -1,4 +1,4 @@
-"""The settings of one listener: where it listens, what is spoken there, and how much it trusts who comes."""
+"""Settings of one listener: its address, its protocols, and its admission of clients."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,7 @@ from timestone.address import is_loopback, parse_address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerSettings:
-    """One table of `[[mqtt.listeners]]`. Raises ValueError when its settings contradict each other."""
+    """Table of `[[mqtt.listeners]]`. Raises ValueError for contradicting settings."""
 
     address: str = field(metadata={"help": "HOST:PORT; port 0 takes a free one"})
     allow_anonymous: bool | None = field(
@@ -68,17 +68,17 @@ class ListenerSettings:
 
     @property
     def host_and_port(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Return host and port."""
         return parse_address(self.address, setting="address")
 
     @property
     def is_local(self) -> bool:
-        """Can only this machine reach it?"""
+        """Return whether only this machine can reach it."""
         return is_loopback(self.host_and_port[0])
 
     @property
     def protocol(self) -> str:
-        """What is spoken there, for people."""
+        """Return its protocols, for the start message."""
         if self.websocket:
             return "WebSocket over TLS" if self.certificate else "WebSocket"
         return "TLS" if self.certificate else "TCP"
@@ -93,4 +93,4 @@ _NEEDS = {
     "require_certificate": "client_ca",
     "user_from": "client_ca",
 }
-"""Settings that mean nothing without another one."""
+"""Settings that require another one."""

@@ -1,43 +1,81 @@
-"""What a front has counted, for whoever monitors it: each figure from the part that counts it, under one name."""
+"""Counters of a front under their names, each from the part that counts it."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mqtt_front.delivery.delivery import Delivery
 from mqtt_front.ingest.ingest import Ingest
 from mqtt_front.ingest.routing import Router
-from mqtt_front.net.outbound_limit import Unsent
+from mqtt_front.net.outbound_limit import OutboundLimit
 from mqtt_front.retained.keeper import Retaining
 from mqtt_front.security.guard import Guard
 from mqtt_front.sessions.session_store import Sessions
+from mqtt_front.wills.wills import Wills
+from timestone.metrics.metric import Kind, Metric, by_label, metric
 
 RATES = ("client_publishes_per_s", "client_bytes_per_s")
-"""The settings of the two allowances to publish, in their order."""
+"""Settings of the two rate limits of publishing, in order."""
 
 LIMITS = (
-    "connection_count", "connects_per_s", "connect_timeout_ms", "connect_bytes", "session_count", "packet_bytes",
+    "connection_count", "connects_per_s", "connect_timeout_ms", "connect_bytes", "session_count",
+    "session_bytes", "will_bytes", "packet_bytes",
     "receive_maximum", *RATES, "client_requests_per_s", "packet_filter_count", "client_topic_count",
     "topic_count", "topic_levels", "topic_bytes", "topic_alias_maximum", "subscription_count", "shared_count",
     "unsent_bytes", "total_unsent_bytes", "user_share_percent",
 )  # fmt: skip
-"""The settings that a client can come up against; each is counted. `topic_count` is one of the log."""
+"""Limits that a client can exceed; each is counted. `topic_count` is a limit of the log."""
 
-GAUGES = frozenset({
-    "connections", "sessions", "sessions_connected", "sessions_connected_maximum", "sessions_away",
-    "bytes_submitted", "bytes_unsent", "shared_subscriptions", "retained", "retained_bytes",
-})  # fmt: skip
-"""What is there now. All others say how often something has happened since the start, and only grow."""
+HELP: dict[str, tuple[Kind, str]] = {
+    "connections": ("gauge", "Open connections."),
+    "connections_accepted": ("counter", "Connections accepted."),
+    "connections_refused": (
+        "counter",
+        "Connections that ended before the client was let in, by either side.",
+    ),
+    "sessions": ("gauge", "Sessions, with and without a connection."),
+    "sessions_connected": ("gauge", "Sessions with a connection."),
+    "sessions_connected_maximum": ("gauge", "Most sessions that were connected at a time since the start."),
+    "sessions_away": ("gauge", "Sessions without a connection."),
+    "session_bytes": ("gauge", "Bytes of sessions."),
+    "will_bytes": ("gauge", "Bytes of wills."),
+    "sessions_expired": ("counter", "Sessions that expired."),
+    "publishes_received": ("counter", "Publishes from clients."),
+    "publishes_dropped": ("counter", "Publishes that were refused or could not be stored."),
+    "publishes_forbidden": ("counter", "Publishes to topics to which the client may not publish."),
+    "logins_refused": ("counter", "Clients that failed to authenticate."),
+    "logins_locked_out": ("counter", "Clients of these that were locked out after earlier failures."),
+    "bytes_submitted": ("gauge", "Bytes of publishes that wait for the disk."),
+    "bytes_unsent": ("gauge", "Bytes of deliveries that wait in memory for slow clients."),
+    "shared_subscriptions": ("gauge", "Shared subscriptions and queues, each once for each log."),
+    "retained": ("gauge", "Retained messages."),
+    "retained_bytes": ("gauge", "Bytes of retained messages."),
+    "retained_refused": ("counter", "Publishes that could not be retained, because of a limit."),
+    "deliveries_sent": ("counter", "Messages sent to subscribers."),
+    "deliveries_oversize": ("counter", "Messages skipped because they exceed what the client accepts."),
+    "deliveries_expired": ("counter", "Messages skipped because their expiry interval has passed."),
+    "offsets_lost_to_retention": ("counter", "Offsets that retention deleted before sessions received them."),
+    "records_corrupt": ("counter", "Damaged records that deliveries skipped."),
+    "packets_received": ("counter", "MQTT packets received."),
+    "packets_sent": ("counter", "MQTT packets sent."),
+    "bytes_received": ("counter", "Bytes of MQTT received."),
+    "bytes_sent": ("counter", "Bytes of MQTT sent."),
+    **{f"over_{limit}": ("counter", f"Times that a client reached the limit {limit}.") for limit in LIMITS},
+}
+"""Kind and meaning of each counter of `counters`."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What happened to connections."""
+    """Counters of connections."""
 
     accepted: int = 0
-    refused: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    """Connections that ended before the client was let in, by reason."""
+    ended: Counter[str] = field(default_factory=Counter)
+    """Connections of connected clients that ended, by reason."""
     forbidden: int = 0
-    """Publishes to topics where their client may not publish."""
+    """Publishes to topics that the client may not write."""
     packets_received: int = 0
     packets_sent: int = 0
     """Without deliveries, which are counted where they are made."""
@@ -46,7 +84,7 @@ class Counts:
 
 
 class Counted(Protocol):
-    """The parts of a server that count. Implemented by `mqtt_front.broker.Broker`."""
+    """The counting parts of a server. Implemented by `mqtt_front.broker.Broker`."""
 
     counts: Counts
     delivery: Delivery
@@ -55,7 +93,8 @@ class Counted(Protocol):
     retaining: Retaining
     router: Router
     sessions: Sessions
-    unsent: Unsent
+    unsent: OutboundLimit
+    wills: Wills
     over: Counter[str]
 
     @property
@@ -63,16 +102,18 @@ class Counted(Protocol):
 
 
 def counters(broker: Counted) -> dict[str, int]:
-    """The counters of a front, by name."""
+    """Return the counters of a front by name."""
     counts = broker.delivery.counts
     return {
         "connections": broker.linked_count,
         "connections_accepted": broker.counts.accepted,
-        "connections_refused": broker.counts.refused,
+        "connections_refused": broker.counts.refused.total(),
         "sessions": len(broker.sessions),
         "sessions_connected": len(broker.sessions.connected),
         "sessions_connected_maximum": broker.sessions.connected_maximum,
         "sessions_away": len(broker.sessions) - len(broker.sessions.connected),
+        "session_bytes": broker.sessions.use.sizes.total,
+        "will_bytes": broker.wills.sizes.total,
         "sessions_expired": broker.sessions.expired_count,
         "publishes_received": broker.ingest.received_count,
         "publishes_dropped": broker.ingest.dropped_count,
@@ -98,8 +139,26 @@ def counters(broker: Counted) -> dict[str, int]:
     }
 
 
+def metrics(broker: Counted) -> list[Metric]:
+    """Return the metrics of a front."""
+    counts, deliveries = broker.counts, broker.delivery.counts
+    return [
+        *(metric(name, *HELP[name], value) for name, value in counters(broker).items()),
+        by_label("refused_connections", "Refused connections, by reason.", "reason", counts.refused),
+        by_label("ended_connections", "Ended connections of clients, by reason.", "reason", counts.ended),
+        by_label("dropped_publishes", "Dropped publishes, by reason.", "reason", broker.ingest.dropped),
+        by_label("log_deliveries", "Messages sent to subscribers, by log.", "log", deliveries.by_log),
+        metric("acknowledge_seconds", "histogram", _ACKNOWLEDGE, broker.ingest.answer_times),
+        metric("deliver_seconds", "histogram", _DELIVER, deliveries.latency),
+    ]
+
+
+_ACKNOWLEDGE = "From the submission of a publish at QoS 1 or 2 until its answer is passed to the socket."
+_DELIVER = "From when a message could be sent to a subscriber until it is passed to the socket."
+
+
 def system_counters(broker: Counted) -> dict[str, int]:
-    """The same, and those that cost a look at every session."""
+    """Return the counters with those that require a look at every session."""
     connected = broker.sessions.connected.values()
     return counters(broker) | {
         "subscriptions": sum(len(session.subscriptions) for session in connected),

@@ -1,11 +1,10 @@
-"""Reason codes of MQTT 5 (section 2.4) and what CONNACK says instead to MQTT 3 clients."""
+"""Reason codes of MQTT 5 (section 2.4) and the return codes of CONNACK for MQTT 3."""
 
 import enum
 
 
 class Reason(enum.IntEnum):
-    """A reason code. Below 0x80 success, from 0x80 failure; some values have a second name in another
-    packet."""
+    """Reason code. Below 0x80 success, from 0x80 on failure; some values have a second name in another packet."""
 
     SUCCESS = 0x00
     GRANTED_QOS_1 = 0x01
@@ -56,7 +55,7 @@ class Reason(enum.IntEnum):
         return self >= 0x80
 
 
-# Which reasons each packet may carry (sections 3.2.2.2 to 3.15.2.1).
+# Permitted reasons of each packet (sections 3.2.2.2 to 3.15.2.1).
 PUBLISH_REASONS = frozenset((0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
 CONNACK_REASONS = frozenset((0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, *range(0x99, 0x9E), 0x9F))
 RELEASE_REASONS = frozenset((0x00, 0x92))
@@ -65,7 +64,7 @@ DISCONNECT_REASONS = frozenset(
     (0x00, 0x04, *range(0x80, 0x84), 0x87, 0x89, 0x8B, 0x8D, 0x8E, 0x8F, 0x90, *range(0x93, 0xA3))
 )
 SUBACK_FAILURE = 0x80
-"""The one failure code of a MQTT 3.1.1 SUBACK."""
+"""The only failure code of a SUBACK of MQTT 3.1.1."""
 
 _CONNACK_3 = {
     Reason.SUCCESS: 0,
@@ -91,10 +90,10 @@ _CONNACK_INSTEAD = {
 
 
 def connack_reason(reason: Reason) -> Reason:
-    """What CONNACK says of a reason that has no place in it: a connection may end for any before it is answered."""
+    """Return the reason to send in CONNACK: a connection may end for any reason before it is answered."""
     return reason if reason in CONNACK_REASONS else _CONNACK_INSTEAD.get(reason, Reason.UNSPECIFIED_ERROR)
 
 
 def connack_code_3(reason: int) -> int | None:
-    """The CONNACK return code of MQTT 3 for a reason; None when such a client is closed without CONNACK."""
+    """Return the CONNACK return code of MQTT 3 for a reason; None if such a client is disconnected without CONNACK."""
     return _CONNACK_3.get(Reason(reason))

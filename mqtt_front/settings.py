@@ -1,5 +1,4 @@
-"""The settings of the MQTT front: frozen values with units, ranges and the reason for each limit. Nothing is
-read here."""
+"""Settings of the MQTT front: frozen values with units, ranges and the reason for each limit. Reads nothing."""
 
 from dataclasses import dataclass, field
 
@@ -14,208 +13,217 @@ from timestone.format.names import validate_log_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Which log takes the topics that match a filter."""
+    """Log of the topics that match a filter."""
 
     filter: str = field(metadata={"help": "MQTT topic filter"})
     log: str = field(metadata={"help": "name of the log"})
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a filter or name that can never be right."""
+        """Raises ValueError for an invalid filter or name."""
         validate_filter(self.filter)
         validate_log_name(self.log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MqttSettings(SecuritySettings):
-    """Settings of the MQTT listeners and what stands behind them. Raises ValueError when they contradict each
-    other.
+    """Settings of the MQTT listeners and all behind them. Raises ValueError for contradicting settings.
 
-    Each limit says what it protects; over a limit the client gets the reason code of MQTT 5 or, before MQTT
-    5, a closed connection, and the server one log line.
-    """
+    Each limit states what it protects. Over a limit, the client gets the reason code of MQTT 5 or, before MQTT 5, a
+    closed connection, and the server logs one line."""
 
     # Behaviour.
     listen: str | None = field(
         default="127.0.0.1:1883",
         metadata={
-            "help": "address of plain TCP; port 0 takes a free one; none: only `listeners`",
+            "help": "address of plain TCP; port 0 selects a free port; none: only `listeners`",
             "heading": "listeners, topics and sessions",
             "metavar": "HOST:PORT",
         },
     )
     listeners: tuple[ListenerSettings, ...] = field(
-        default=(), metadata={"help": "tables of more listeners: TLS, WebSocket, other rules"}
+        default=(), metadata={"help": "tables of further listeners, for TLS, WebSocket or other rules"}
     )
     allow_anonymous_remote: bool = field(
-        default=False, metadata={"help": "listen beyond loopback although no client has to say who it is"}
+        default=False, metadata={"help": "listen beyond loopback although clients need no credentials"}
     )
     ack: Ack | None = field(
         default=None,
-        metadata={"help": "what a PUBACK means: memory, written or synced; none: the store's ack"},
+        metadata={
+            "help": "level at which a PUBACK is sent: memory, written or synced; none: the store's ack"
+        },
     )
     default_log: str = field(
-        default="mqtt", metadata={"help": "the log of topics that no route takes", "metavar": "LOG"}
+        default="mqtt", metadata={"help": "log of the topics that match no route", "metavar": "LOG"}
     )
     routes: tuple[Route, ...] = field(
         default=(),
-        metadata={"help": "tables of filter and log; the first filter that matches a topic decides"},
+        metadata={"help": "tables of filter and log; the first filter that matches a topic applies"},
     )
     session_expiry_max_s: int = setting(
         0xFFFFFFFF,
-        "the longest that a session outlives its connection; sessions of MQTT 3 without clean session live as long; "
-        "4294967295: without end",
+        "maximum time that a session outlives its connection, also that of sessions of MQTT 3 without clean session; "
+        "4294967295: it never expires",
         low=0,
         high=0xFFFFFFFF,
     )
     server_reference: str | None = field(
         default=None,
         metadata={
-            "help": "another server: where MQTT 5 clients are sent that are too many here, or when this "
-            "one stops; none: nowhere",
+            "help": "server that MQTT 5 clients are redirected to when this one has too many or stops; none: no "
+            "redirection",
             "metavar": "HOST:PORT",
         },
     )
     redirect: bool = field(
-        default=False, metadata={"help": "let nobody in and send all clients to server_reference for good"}
+        default=False, metadata={"help": "admit no client and redirect all permanently to server_reference"}
     )
     response_topic_prefix: str | None = field(
         default=None,
         metadata={
-            "help": "an MQTT 5 client that asks for response information is told this with its client id behind it; "
-            "none: nobody is told anything"
+            "help": "response information for MQTT 5 clients that ask for it: this prefix and their client id; "
+            "none: no response information"
         },
     )
     deliver_missed_qos0: bool = field(
         default=False,
-        metadata={
-            "help": "a session that returns also gets what it would have got at QoS 0 while it was away"
-        },
+        metadata={"help": "also deliver QoS 0 messages that a session missed while it was disconnected"},
     )
 
     queue_expiry_s: int = setting(
         2_592_000,
-        "30 days: how long a queue outlives the last session that has subscribed to it; 4294967295: without end",
+        "time that a queue outlives its last subscribed session (30 days); 4294967295: it never expires",
         low=0,
         high=0xFFFFFFFF,
     )
 
-    # Limits: of the server.
+    # Limits of the server.
     user_share_percent: int = setting(
         50,
-        "the part of connection_count, session_count, shared_count and other limits of the server that one user may "
-        "have, in percent; without logins, one client id; 100: all of it",
+        "share of connection_count, session_count, retained_count and other limits of the server for one user, in "
+        "percent; without logins, for one client id; 100: all of it",
         low=1,
         high=100,
     )
     connection_count: int = setting(
         10_000,
-        "clients at a time; each takes a file descriptor and some KiB",
+        "connected clients; each takes a file descriptor and some KiB",
         low=1,
         heading="limits of the server",
     )
     connects_per_s: int = setting(
         1000,
-        "clients let in each second in the long run, ten seconds' worth at once: a fleet may come back, and clients "
-        "that connect again and again do not keep others out; 0: any number",
+        "clients admitted a second on average, with bursts of ten seconds' worth; room for a fleet that reconnects, "
+        "and a limit for clients that connect again and again; 0: no limit",
         low=0,
     )
     connect_timeout_ms: int = setting(
         10_000,
-        "until a new connection has shaken hands and sent CONNECT; protects against those that never do",
+        "time for the handshake and CONNECT of a new connection; protects against idle ones",
         low=100,
     )
     connect_bytes: int = setting(
         128 * KIB,
-        "the largest packet of a client that is not let in yet: anybody could make the server hold one",
+        "maximum packet size before a client is admitted; any client could make the server buffer one",
         low=KIB,
         high=256 * MIB,
     )
     submitted_bytes: int = setting(
         64 * MIB,
-        "publishes of all clients that the disk has not settled yet; above it publishers are not read from",
+        "unsettled publishes of all clients; above it publishers are not read from",
         low=KIB,
     )
     total_unsent_bytes: int = setting(
         256 * MIB,
-        "deliveries waiting in memory for all slow clients together; above it those that have not read for the longest "
-        "time are disconnected, and their sessions continue from where they are when they are back",
+        "unsent deliveries in memory, for all slow clients together; above it those that have not read for the longest "
+        "time are disconnected, and their sessions continue at the same place after reconnecting",
         low=KIB,
     )
     session_count: int = setting(
         1_000_000, "sessions, connected or not; about 1 KiB of memory each while not connected", low=1
     )
+    session_bytes: int = setting(
+        1024 * MIB,
+        "size of all sessions, mainly their topic filters; kept in memory, and in the catalogue if they outlive their "
+        "connections",
+        low=KIB,
+    )
+    will_bytes: int = setting(
+        64 * MIB, "topics, properties and payloads of all wills, which are kept in memory", low=KIB
+    )
 
     retained_count: int = setting(
-        100_000, "topics with a retained message; they are found by every new subscription", low=0
+        100_000, "topics with a retained message; every new subscription searches them", low=0
     )
     retained_bytes: int = setting(
         64 * MIB, "topics, properties and payloads of all retained messages, which are kept in memory", low=0
     )
 
     shared_count: int = setting(
-        10_000, "shared subscriptions and queues, each counted once a log; they are saved together", low=0
+        10_000,
+        "shared subscriptions and queues, each counted once for each log; they are saved together",
+        low=0,
     )
 
-    # Limits: of one client.
+    # Limits of one client.
     packet_bytes: int = setting(
         MIB,
-        "the largest packet a client may send; an incomplete one is held in memory",
+        "maximum size of a received packet; an incomplete one is held in memory",
         low=128,
         high=256 * MIB,
         heading="limits of one client",
     )
     client_submitted_bytes: int = setting(
         256 * KIB,
-        "publishes of one client that the disk has not settled yet; above it the client is not read from; what others "
-        "publish waits behind it, and a disk that flushes slowly takes more from a client that may have more",
+        "unsettled publishes of one client; above it the client is not read from; a higher limit delays other "
+        "publishers, and increases the throughput of one client on a disk that flushes slowly",
         low=KIB,
     )
     client_share_bytes_per_s: int = setting(
         4 * MIB,
-        "what a client that publishes faster than it is settled gets at least while others publish, too; one of few "
-        "gets more, one among its like as much as the disk takes",
+        "minimum rate of a client that publishes faster than the disk settles, beside other publishers; among few such "
+        "clients the rate is higher",
         low=64 * KIB,
     )
     receive_maximum: int = setting(
         4096,
-        "publishes of one MQTT 5 client that are not acknowledged, at QoS 2 not completed; more is a protocol error",
+        "unacknowledged publishes of one MQTT 5 client, at QoS 2 incomplete ones; more is a protocol error",
         low=1,
         high=65_535,
     )
     inflight_count: int = setting(
         1024,
-        "unacknowledged deliveries to one client; an MQTT 5 client may ask for fewer",
+        "unacknowledged deliveries to one client; an MQTT 5 client may request fewer",
         low=1,
         high=65_535,
     )
     unsent_bytes: int = setting(
         256 * KIB,
-        "deliveries waiting in memory for a slow client; above it nothing more is read for it",
+        "unsent deliveries in memory for a slow client; above it reading for it pauses",
         low=KIB,
         high=1024 * MIB,
     )
     client_publishes_per_s: int = setting(
         0,
-        "publishes of one client each second in the long run, ten seconds' worth at once; 0: as many as the disk "
-        "takes, which slows the client down by TCP",
+        "publishes of one client a second on average, with bursts of ten seconds' worth; 0: limited only by the disk, "
+        "through TCP",
         low=0,
     )
-    client_bytes_per_s: int = setting(0, "the same for the bytes of its publishes", low=0)
+    client_bytes_per_s: int = setting(0, "the same for bytes of publishes", low=0)
     client_requests_per_s: int = setting(
         4000,
-        "PINGREQ, AUTH and topic filters in SUBSCRIBE and UNSUBSCRIBE of one client each second in the long run, ten "
-        "seconds' worth at once: each is answered one by one; 0: any number",
+        "PINGREQ, AUTH and topic filters in SUBSCRIBE and UNSUBSCRIBE of one client a second on average, with bursts "
+        "of ten seconds' worth; each is answered individually; 0: no limit",
         low=0,
     )
     packet_filter_count: int = setting(
         10_000,
-        "topic filters in one SUBSCRIBE or UNSUBSCRIBE, which is answered once all of them are served",
+        "topic filters in one SUBSCRIBE or UNSUBSCRIBE, which is answered once all of them are processed",
         low=1,
     )
     client_topic_count: int = setting(
         100_000,
-        "new topics that one user may bring into a log, which keeps them without end, in all its connections together; "
-        "without logins, one client id",
+        "new topics in a log by one user over all its connections; a log keeps them permanently; without logins, by "
+        "one client id",
         low=0,
     )
     subscription_count: int = setting(1000, "subscriptions of one client; each filters what it reads", low=1)
@@ -224,47 +232,50 @@ class MqttSettings(SecuritySettings):
     )
     delivery_alias_maximum: int = setting(
         128,
-        "topic aliases for deliveries to one client, which may ask for fewer; about 200 bytes of memory each",
+        "topic aliases for deliveries to one client, which may request fewer; about 200 bytes of memory each",
         low=0,
         high=65_535,
     )
     topic_levels: int = setting(
         128,
-        "levels of a topic or filter; deep ones cost time to match and mean a mistake",
+        "levels of a topic or filter; deep ones take time to match and indicate a mistake",
         low=1,
         high=65_536,
     )
     topic_bytes: int = setting(
-        4096, "the longest topic or filter; logs and subscriptions keep them in memory", low=1, high=65_535
+        4096,
+        "maximum size of a topic or filter; logs and subscriptions keep them in memory",
+        low=1,
+        high=65_535,
     )
     keep_alive_max_s: int = setting(
         0,
-        "the longest keep alive that is accepted, also for clients that ask for none; MQTT 5 clients are told; "
-        "0: whatever they ask for",
+        "maximum keep alive, also for clients that request none; sent to MQTT 5 clients as the server keep alive; "
+        "0: as requested",
         low=0,
         high=65_535,
     )
 
     system_interval_s: int = setting(
-        10, "how often subscribers of $SYS are told what has changed; 0: there is nothing under $SYS", low=0
+        10, "interval of publishing changed values under $SYS; 0: no topics under $SYS", low=0
     )
 
     # Performance.
     receive_bytes: int = setting(
         256 * KIB,
-        "the receive buffer, one for all connections",
+        "receive buffer, shared by all connections",
         low=4 * KIB,
         high=64 * MIB,
         heading="performance",
     )
     session_save_ms: int = setting(
         1000,
-        "how often the offsets of sessions are saved; what was acknowledged since is sent again after a kill",
+        "interval of saving the offsets of sessions; deliveries acknowledged since are sent again after a kill",
         low=10,
     )
 
     def __post_init__(self) -> None:
-        # Strings are welcome where an enum is meant.
+        # Strings are accepted for enumerations.
         if self.ack is not None:
             object.__setattr__(self, "ack", Ack(self.ack))
         Declared.__post_init__(self)
@@ -274,32 +285,43 @@ class MqttSettings(SecuritySettings):
         if self.device_topics is not None:
             validate_filter(self.device_topics)
             if not {"%c", "%u"} & set(self.device_topics.split("/")):
-                raise ValueError(f"device_topics is {self.device_topics}; expected a level %c or %u")
+                raise ValueError(
+                    f"invalid device_topics: expected a level %c or %u, got {self.device_topics!r}"
+                )
         if self.redirect and self.server_reference is None:
-            raise ValueError("redirect needs server_reference: the server that clients are sent to")
+            raise ValueError(
+                "invalid redirect: expected server_reference, the server that clients are redirected to"
+            )
         if not self.all_listeners:
-            raise ValueError("listen is none and there are no listeners: no client could connect")
+            raise ValueError(
+                "invalid listen: expected an address or `listeners`, got none: no client could connect"
+            )
         for listener in self.all_listeners:
             self._check(listener)
 
     @property
+    def logs(self) -> list[str]:
+        """Return the logs that topics go to, each once; the default log first."""
+        return list(dict.fromkeys([self.default_log, *(route.log for route in self.routes)]))
+
+    @property
     def all_listeners(self) -> tuple[ListenerSettings, ...]:
-        """The plain one of `listen`, if there is one, then the tables."""
+        """Return the plain listener of `listen`, if there is one, then those of the tables."""
         plain = () if self.listen is None else (ListenerSettings(address=self.listen),)
         return plain + self.listeners
 
     @property
     def knows_users(self) -> bool:
-        """Can clients prove who they are, on any listener?"""
+        """Return whether clients can authenticate on any listener."""
         return self.authenticates or any(one.user_from != "login" for one in self.all_listeners)
 
     def lets_anonymous_in(self, listener: ListenerSettings) -> bool:
-        """May clients that do not say who they are come in there?"""
+        """Return whether a listener admits clients without credentials."""
         return self.anonymous_by_default if listener.allow_anonymous is None else listener.allow_anonymous
 
     @property
     def lets_any_anonymous_in(self) -> bool:
-        """May clients that do not say who they are come in anywhere?"""
+        """Return whether any listener admits clients without credentials."""
         return any(
             self.lets_anonymous_in(one) and not (one.require_certificate and one.user_from != "login")
             for one in self.all_listeners
@@ -311,12 +333,12 @@ class MqttSettings(SecuritySettings):
             listener.is_local or listener.require_certificate or self.allow_anonymous_remote
         ):
             raise ValueError(
-                f"listening on {listener.address} lets anyone who can reach it publish and read everything, because "
-                "clients need not say who they are there; set allow_anonymous_remote = true if that is meant, give a "
-                "password_file, or listen on 127.0.0.1"
+                f"listening on {listener.address} without authentication would allow every client that reaches it to "
+                "publish and read everything: set a password_file, listen on 127.0.0.1, or set "
+                "allow_anonymous_remote = true if that is intended"
             )
         if not anonymous and not self.authenticates and listener.user_from == "login":
             raise ValueError(
                 f"no client could connect to {listener.address}: anonymous clients are refused, and there is no "
-                "password_file, no jwt and no authenticator that could tell others"
+                "password_file, no jwt and no authenticator to admit others"
             )

@@ -1,16 +1,14 @@
-"""One packet from its bytes, either direction, all versions. Strict: what section 2 and 3 forbid is refused
-here.
+"""Decoding of one packet, either direction, all versions.
 
-Wildcards in topic names and the form of topic filters are left to those who give them a meaning: a bad filter
-is answered in SUBACK and does not end the connection.
-"""
+Strict: what sections 2 and 3 forbid is refused here. Wildcards in topic names and malformed topic filters are
+checked by the handlers instead: an invalid filter is answered in SUBACK and does not end the connection."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.fields import Fields, read_varint, text
-from mqtt_front.codec.packets import BRIDGE_BIT, MQTT_5, PROTOCOL_NAMES, Packet, PacketType
+from mqtt_front.codec.packets import BRIDGE_BIT, MQTT_3_1, MQTT_5, PROTOCOL_NAMES, Packet, PacketType
 from mqtt_front.codec.properties import NO_PROPERTIES, Carrier, Properties, read_properties
 from mqtt_front.errors import MalformedPacket, ProtocolViolation
 from mqtt_front.reasons import (
@@ -36,10 +34,8 @@ _USER_NAME, _PASSWORD, _WILL_RETAIN, _WILL_QOS, _WILL, _CLEAN, _RESERVED = (
 
 
 def packet_end(data: bytes, at: int, end: int) -> tuple[int, int] | None:
-    """Where the body of the packet at `at` starts and ends; None while its fixed header is incomplete.
-
-    The end may lie behind `end`: then the packet is incomplete. Raises MalformedPacket for a bad length.
-    """
+    """Return start and end of the body of the packet at `at`; None while its fixed header is incomplete. If the end
+    lies after `end`, the packet is incomplete. Raises MalformedPacket for an invalid length."""
     found = read_varint(data, at + 1, end)
     if found is None:
         return None
@@ -48,16 +44,17 @@ def packet_end(data: bytes, at: int, end: int) -> tuple[int, int] | None:
 
 
 def decode_packet(first: int, body: bytes, level: int, filters_max: int = _ANY_NUMBER) -> Packet:
-    """The packet with first byte `first`. `level` is the protocol level of the connection; CONNECT carries
-    its own. `filters_max` is the most topic filters of a SUBSCRIBE or UNSUBSCRIBE.
+    """Decode the packet with first byte `first`.
 
-    Raises MalformedPacket or ProtocolViolation, nothing else.
-    """
+    level: protocol level of the connection; CONNECT has its own. filters_max: maximum number of topic filters in
+    SUBSCRIBE and UNSUBSCRIBE. Raises MalformedPacket and ProtocolViolation only.
+
+    MQTT 3.1 sets DUP in repeated packets (section 2.1) and leaves unused bits undefined; 3.1.1 reserved them all."""
     row = _DECODERS.get(first >> 4)
     if row is None:
         raise MalformedPacket(f"packet type {first >> 4}")
     flags, decode = row
-    if flags is not None and first & 0x0F != flags:
+    if flags is not None and first & 0x0F != flags and level != MQTT_3_1:
         raise MalformedPacket(f"{PacketType(first >> 4).name} with reserved flags {first & 0x0F:04b}")
     source = Fields(body)
     if decode is _subscribe:
@@ -68,15 +65,14 @@ def decode_packet(first: int, body: bytes, level: int, filters_max: int = _ANY_N
 
 
 def connect_level(body: bytes) -> int | None:
-    """The protocol level that a CONNECT claims, so that even a refusal is framed for it; None when it is not
-    MQTT."""
+    """Return the protocol level in a CONNECT, so that a refusal is encoded for it; None if the packet is not MQTT."""
     for name in {encoded for encoded in map(text, PROTOCOL_NAMES.values()) if body.startswith(encoded)}:
         return _without_bridge_bit(body[len(name)]) if len(body) > len(name) else None
     return None
 
 
 def _without_bridge_bit(claimed: int) -> int:
-    """The protocol level of a CONNECT, which may be a bridge's."""
+    """Return the protocol level of a CONNECT without the bit that marks a bridge."""
     level = claimed & ~BRIDGE_BIT
     return level if level < MQTT_5 else claimed
 
@@ -97,11 +93,13 @@ def _connect(flags: int, source: Fields, level: int) -> packets.Connect:
         raise ProtocolViolation("authentication data without an authentication method")
     client_id = source.text()
     will = _will(bits, source, level) if bits & _WILL else None
-    user_name = source.text() if bits & _USER_NAME else None
-    password = source.binary() if bits & _PASSWORD else None
+    # A client of MQTT 3.1 may set these bits and omit the fields, as older clients did (section 3.1).
+    required = level != MQTT_3_1
+    user_name = source.text() if bits & _USER_NAME and (source or required) else None
+    password = source.binary() if bits & _PASSWORD and (source or required) else None
     source.finish()
     clean = bool(bits & _CLEAN)
-    if not client_id and (level == packets.MQTT_3_1 or (level < MQTT_5 and not clean)):
+    if not client_id and (level == MQTT_3_1 or (level < MQTT_5 and not clean)):
         raise ProtocolViolation(
             "invalid client id: expected at least one character", Reason.CLIENT_IDENTIFIER_NOT_VALID
         )
@@ -111,6 +109,8 @@ def _connect(flags: int, source: Fields, level: int) -> packets.Connect:
 
 
 def _check_connect_bits(bits: int, level: int) -> None:
+    if level == MQTT_3_1:
+        bits &= ~_RESERVED if bits & _WILL else ~(_RESERVED | _WILL_QOS | _WILL_RETAIN)
     if bits & _RESERVED:
         raise MalformedPacket("the reserved CONNECT flag is set")
     if bits & _WILL_QOS == _WILL_QOS:
@@ -181,6 +181,8 @@ def _subscribe(
 
 
 def _request(topic_filter: str, options: int, level: int) -> packets.Request:
+    if level == MQTT_3_1:
+        options &= 3
     qos, retain_handling = options & 3, options >> 4 & 3
     if qos == 3 or retain_handling == 3 or options & (0xC0 if level == MQTT_5 else 0xFC):
         raise MalformedPacket(f"subscription options {options:08b}")
@@ -246,7 +248,7 @@ def _properties(source: Fields, carrier: Carrier, level: int) -> Properties:
 
 
 def _ending(source: Fields, level: int, carrier: Carrier, reasons: frozenset[int]) -> tuple[int, Properties]:
-    """Reason and properties at a packet's end; both may be left out, and before MQTT 5 they must be."""
+    """Decode reason and properties at the end of a packet. Both may be omitted, and before MQTT 5 they must be."""
     reason, properties = 0, NO_PROPERTIES
     if level == MQTT_5 and source:
         reason = source.u8()
@@ -257,7 +259,7 @@ def _ending(source: Fields, level: int, carrier: Carrier, reasons: frozenset[int
     return reason, properties
 
 
-# Packet type: the flags that its first byte must have (None: they mean something), and its decoder.
+# Packet type: required flags of its first byte (None: the flags have a meaning), and decoder.
 _DECODERS: dict[int, tuple[int | None, Callable[[int, Fields, int], Packet]]] = {
     PacketType.CONNECT: (0, _connect),
     PacketType.CONNACK: (0, _connack),

@@ -1,17 +1,16 @@
-"""One packet as bytes, either direction, all versions. Deliveries and PUBACKs in numbers go through `frame`
-instead."""
+"""Encoding of one packet, either direction, all versions. Batches of deliveries and PUBACKs go through `frame`."""
 
 from collections.abc import Callable
 from typing import Any
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.fields import binary, text, varint
-from mqtt_front.codec.packets import BRIDGE_BIT, MQTT_5, PROTOCOL_NAMES, Packet, PacketType
+from mqtt_front.codec.packets import BRIDGE_BIT, MQTT_3_1, MQTT_5, PROTOCOL_NAMES, Packet, PacketType
 from mqtt_front.codec.properties import NO_PROPERTIES, Properties, write_properties
 
 
 def encode_packet(packet: Packet, level: int) -> bytes:
-    """The bytes of `packet` for a connection of protocol `level`; CONNECT carries its own."""
+    """Return the bytes of `packet` for a connection of protocol `level`; CONNECT has its own."""
     packet_type, encode = _ENCODERS[type(packet)]
     flags, body = encode(packet, level)
     return bytes((packet_type << 4 | flags,)) + varint(len(body)) + body
@@ -37,7 +36,8 @@ def _connect(packet: packets.Connect, _: int) -> tuple[int, bytes]:
 
 
 def _connack(packet: packets.Connack, level: int) -> tuple[int, bytes]:
-    return 0, bytes((packet.session_present, packet.reason)) + _properties(packet.properties, level)
+    present = packet.session_present and level != MQTT_3_1  # which has no such flag
+    return 0, bytes((present, packet.reason)) + _properties(packet.properties, level)
 
 
 def _publish(packet: packets.Publish, level: int) -> tuple[int, bytes]:
@@ -93,7 +93,7 @@ def _properties(properties: Properties, level: int) -> bytes:
 
 
 def _ending(reason: int, properties: Properties, level: int) -> bytes:
-    """Reason and properties at a packet's end, where MQTT 5 leaves out what goes without saying."""
+    """Encode reason and properties at the end of a packet; MQTT 5 omits default values."""
     if level < MQTT_5 or (reason == 0 and properties == NO_PROPERTIES):
         return b""
     return bytes((reason,)) + (b"" if properties == NO_PROPERTIES else write_properties(properties))

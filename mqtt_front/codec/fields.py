@@ -1,7 +1,5 @@
-"""The primitive types of MQTT (section 1.5): integers, variable byte integers, strings, binary data.
-
-Reading goes through a cursor that checks every length before it is used and raises MalformedPacket.
-"""
+"""Primitive types of MQTT (section 1.5): integers, variable byte integers, strings, binary data. The read cursor
+checks every length before it is used and raises MalformedPacket."""
 
 import re
 
@@ -12,16 +10,14 @@ VARINT_MAX = 268_435_455
 LENGTH_MAX = 65_535
 
 _NON_CHARACTERS = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
-# What section 1.5.4 forbids (U+0000) and what it lets a receiver refuse: control characters and
-# non-characters. They are refused because topics and client ids appear in logs and terminals.
+# U+0000 is forbidden by section 1.5.4; control characters and non-characters may be refused. They are, because
+# topics and client ids appear in logs and terminals.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ufdd0-\ufdef" + _NON_CHARACTERS + "]")
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int] | None:
-    """The variable byte integer at `at` and the place behind it; None when it runs past `end`.
-
-    Raises MalformedPacket for a fifth byte or an encoding that is longer than necessary [MQTT-1.5.5-1].
-    """
+    """Return the variable byte integer at `at` and the position after it; None if it extends past `end`. Raises
+    MalformedPacket for a fifth byte or an encoding longer than necessary [MQTT-1.5.5-1]."""
     value = shift = 0
     for place in range(at, min(end, at + 4)):
         byte = data[place]
@@ -37,7 +33,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int] | None:
 
 
 def varint(value: int) -> bytes:
-    """`value` as a variable byte integer. The caller keeps it within VARINT_MAX."""
+    """Encode `value` as a variable byte integer. The caller ensures value <= VARINT_MAX."""
     if value < 128:
         return bytes((value,))
     encoded = bytearray()
@@ -49,22 +45,20 @@ def varint(value: int) -> bytes:
 
 
 def binary(value: bytes) -> bytes:
-    """`value` behind its two-byte length. Raises ValueError when it is too long for one."""
+    """Encode `value` with a two-byte length prefix. Raises ValueError if it is too long."""
     if len(value) > LENGTH_MAX:
         raise ValueError(f"{len(value)} bytes do not fit behind a two-byte length")
     return len(value).to_bytes(2, "big") + value
 
 
 def text(value: str) -> bytes:
-    """`value` as UTF-8 behind its two-byte length. Raises ValueError when it is too long for one."""
+    """Encode `value` as UTF-8 with a two-byte length prefix. Raises ValueError if it is too long."""
     return binary(value.encode())
 
 
 def decode_text(raw: bytes) -> str:
-    """A UTF-8 string as MQTT wants it: no surrogates, no overlong forms, no U+0000 [MQTT-1.5.4-1, -2], and
-    none of the control characters and non-characters that a receiver may refuse. A byte order mark is kept
-    [MQTT-1.5.4-3].
-    """
+    """Decode a UTF-8 string of MQTT: no surrogates, no overlong forms, no U+0000 [MQTT-1.5.4-1, -2], and no control
+    characters or non-characters, which a receiver may refuse. A byte order mark is kept [MQTT-1.5.4-3]."""
     try:
         value = raw.decode("utf-8", "strict")
     except UnicodeDecodeError as error:
@@ -75,7 +69,7 @@ def decode_text(raw: bytes) -> str:
 
 
 class Fields:
-    """A cursor over the fields of one packet, `data[at:end]`."""
+    """Cursor over the fields of one packet, `data[at:end]`."""
 
     __slots__ = ("at", "data", "end")
 
@@ -85,14 +79,14 @@ class Fields:
         self.end = len(data) if end is None else end
 
     def __bool__(self) -> bool:
-        """Is anything left?"""
+        """Return whether bytes remain."""
         return self.at < self.end
 
     def take(self, length: int) -> bytes:
-        """The next `length` bytes."""
+        """Return the next `length` bytes."""
         start, self.at = self.at, self.at + length
         if self.at > self.end:
-            raise MalformedPacket(f"a field ends {self.at - self.end} bytes behind its packet")
+            raise MalformedPacket(f"a field exceeds its packet by {self.at - self.end} bytes")
         return self.data[start : self.at]
 
     def u8(self) -> int:
@@ -107,7 +101,7 @@ class Fields:
     def varint(self) -> int:
         found = read_varint(self.data, self.at, self.end)
         if found is None:
-            raise MalformedPacket("a variable byte integer ends behind its packet")
+            raise MalformedPacket("a variable byte integer exceeds its packet")
         value, self.at = found
         return value
 
@@ -121,19 +115,19 @@ class Fields:
         return self.take(self.end - self.at)
 
     def sub(self, length: int) -> "Fields":
-        """A cursor over the next `length` bytes; this one continues behind them."""
+        """Return a cursor over the next `length` bytes and move this one after them."""
         start = self.at
         self.take(length)
         return Fields(self.data, start, self.at)
 
     def packet_id(self) -> int:
-        """A packet identifier, which is never zero [MQTT-2.2.1-3]."""
+        """Read a packet identifier, which is never zero [MQTT-2.2.1-3]."""
         value = self.u16()
         if value == 0:
             raise MalformedPacket("packet identifier 0", Reason.PROTOCOL_ERROR)
         return value
 
     def finish(self) -> None:
-        """Raise MalformedPacket when bytes are left over."""
+        """Raise MalformedPacket if bytes remain."""
         if self.at != self.end:
-            raise MalformedPacket(f"{self.end - self.at} bytes behind the last field of a packet")
+            raise MalformedPacket(f"{self.end - self.at} bytes follow the last field of a packet")

@@ -1,5 +1,5 @@
-"""The outbound hot path: deliveries and acknowledgements as one buffer for many. Pure functions, as in
-`scan`; `frame_record` and `frame_records` have compiled twins in `_kernel.pyx`."""
+"""Outbound hot path: encodes many deliveries or acknowledgements into one buffer. Pure functions, as in `scan`;
+`frame_record` and `frame_records` have compiled twins in `_kernel.pyx`."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,45 +13,45 @@ Buffer = bytes | memoryview
 
 
 class Records(NamedTuple):
-    """Plain records, which have no header block, as columns: what a batch read from a log is."""
+    """Columns of plain records, without header blocks, of a batch read from a log."""
 
     data: bytes
     offsets: npt.NDArray[np.int64]
     topic_ids: npt.NDArray[np.uint32]
     flags: npt.NDArray[np.uint16]
-    """Retain, and the QoS of the publish, at the bits where they stand in the first byte of a PUBLISH."""
+    """RETAIN and QoS of each publish, at their bit positions in the first byte of a PUBLISH."""
     starts: npt.NDArray[np.int64]
-    """Where each lies in `data`."""
+    """Position of each record in `data`."""
     lengths: npt.NDArray[np.uint32]
 
 
 class Form(NamedTuple):
-    """How plain records of one topic go out to one client."""
+    """Encoding of plain records of one topic for one client."""
 
     head: bytes
-    """The topic name behind its length."""
+    """Topic name with its length prefix."""
     block: bytes
-    """The property block with its length; empty for clients before MQTT 5."""
+    """Property block with its length; empty before MQTT 5."""
     qos: int
-    """The highest that was granted."""
+    """Maximum QoS granted."""
     retain: bool
-    """RETAIN goes out as it was published; else it is 0."""
+    """Whether RETAIN is sent as published; otherwise it is 0."""
     first_offset: int
-    """For records below this offset something else holds."""
+    """Records below this offset are encoded in another way."""
 
 
 class Framed(NamedTuple):
-    """The packets of a run of records."""
+    """Encoded packets of a run of records."""
 
     data: bytes
     end: int
-    """The place of the first record that was not looked at."""
+    """Index of the first record that was not encoded."""
     packet_count: int
-    """How many are in `data`."""
+    """Number of packets in `data`."""
     offsets: list[int]
-    """Of the packets that took a packet id, in order."""
+    """Offsets of the packets with a packet id, in order."""
     qos: bytes
-    """Of the same."""
+    """QoS of the same packets."""
 
 
 def frame_records(
@@ -62,15 +62,14 @@ def frame_records(
     qos0_from: int,
     size_limit: int,
 ) -> Framed:
-    """PUBLISH packets back to back for the records from place `first` on.
+    """Encode PUBLISH packets for the records from index `first` on.
 
-    forms: by topic id; None for a topic whose records do not go out. packet_ids: taken in order by packets
-    at QoS 1 and 2. qos0_from: what would go out at QoS 0 is left out below this offset. size_limit: the most
-    bytes of one packet.
+    forms: by topic id; None for a topic that is not delivered. packet_ids: assigned in order to packets at QoS 1 and 2.
+    qos0_from: deliveries at QoS 0 below this offset are left out. size_limit: maximum bytes of one packet.
 
-    Ends in front of a record whose topic is not in `forms`, that lies below its form's first offset, whose
-    packet would be too large, or for which no packet id is left: the caller knows what to do about it.
-    Raises ValueError when a record does not lie in `data`, or the columns are not of equal length."""
+    Stops before a record whose topic is missing in `forms`, that lies below the first offset of its form, whose
+    packet would be too large, or for which no packet id is left; the caller handles it. Raises ValueError for a
+    record outside `data` or for columns of unequal length."""
     data, end = records.data, _count(records)
     if not 0 <= first <= end:
         raise ValueError(f"from record {first} of {end} on")
@@ -78,7 +77,9 @@ def frame_records(
     offsets: list[int] = []
     levels = bytearray()
     packet_count = 0
-    fronts: dict[tuple[int, int, int, int], bytes | None] = {}  # those of like messages are made once
+    fronts: dict[
+        tuple[int, int, int, int], bytes | None
+    ] = {}  # those of messages of the same form are made once
     rows = zip(*(column[first:].tolist() for column in records[1:]), strict=True)
     for place, (offset, topic_id, flags, start, length) in enumerate(rows, first):
         form = forms.get(topic_id, _UNKNOWN)
@@ -109,16 +110,33 @@ def frame_records(
 def frame_record(
     form: Form, qos: int, retain: int, packet_id: int, payload: bytes, size_limit: int
 ) -> bytes | None:
-    """The PUBLISH packet of one record at `qos`, which its form grants; `retain` is 1 or 0, as it was published. None
-    when it would be larger than `size_limit`."""
+    """Encode the PUBLISH packet of one record at `qos`, which its form grants; retain is 1 or 0, as published.
+    Return None if it would exceed `size_limit`."""
     front = _front(form, qos, retain, len(payload), size_limit)
     if front is None:
         return None
     return b"".join((front, packet_id.to_bytes(2, "big") if qos else b"", form.block, payload))
 
 
+def with_duplicate_flag(data: bytes) -> bytes:
+    """PUBLISH packets back to back, with DUP in those at QoS 1."""
+    packets, at = bytearray(data), 0
+    while at < len(packets):
+        if packets[at] & 6 == 2:
+            packets[at] |= 8
+        length, shift = 0, 0
+        while True:
+            at += 1
+            length |= (packets[at] & 0x7F) << shift
+            if packets[at] < 0x80:
+                break
+            shift += 7
+        at += 1 + length
+    return bytes(packets)
+
+
 _UNKNOWN = Form(b"", b"", 0, False, 1 << 62)
-"""Stands in for a topic without a form: no record is at or above its first offset."""
+"""Form of an unknown topic: no record is at or above its first offset."""
 
 
 def _count(records: Records) -> int:
@@ -129,7 +147,7 @@ def _count(records: Records) -> int:
 
 
 def _front(form: Form, qos: int, retain: int, length: int, size_limit: int) -> bytes | None:
-    """Fixed header and topic; None when the packet would be too large."""
+    """Return fixed header and topic; None if the packet would be too large."""
     remaining = len(form.head) + (2 if qos else 0) + len(form.block) + length
     if not 0 <= form.qos <= 2:
         raise ValueError(f"no form: {form}")
@@ -146,16 +164,14 @@ def frame_publishes(
     properties: Sequence[bytes] | None,
     payloads: Sequence[Buffer],
 ) -> bytes:
-    """PUBLISH packets back to back, one for each payload.
+    """Encode one PUBLISH packet for each payload.
 
-    `heads` are topic names behind their two-byte lengths; `packet_ids` has 0 for each packet at QoS 0;
-    `properties` are property blocks with their length, or None for clients before MQTT 5. The caller has
-    checked sizes and ids.
-    """
+    heads: topic names with two-byte length prefix. packet_ids: 0 for packets at QoS 0. properties: property blocks
+    with their length; None before MQTT 5. The caller has checked sizes and ids."""
     parts: list[Buffer] = []
     fronts: dict[
         tuple[int, int, bytes], bytes
-    ] = {}  # the fixed header and topic of like messages are made once
+    ] = {}  # fixed header and topic of messages of the same form are made once
     for number, payload in enumerate(payloads):
         first, head, packet_id = first_bytes[number], heads[number], packet_ids[number]
         block = properties[number] if properties is not None else b""
@@ -172,17 +188,14 @@ def frame_publishes(
 
 
 def publish_size(head: bytes, block: bytes, payload_size: int, with_id: bool) -> int:
-    """Bytes of the whole packet that `frame_publishes` makes of one delivery; what Maximum Packet Size is
-    about."""
+    """Return the size of the packet that `frame_publishes` makes of one delivery, as limited by Maximum Packet Size."""
     remaining = len(head) + len(block) + payload_size + (2 if with_id else 0)
     return 1 + (1 if remaining < 128 else len(varint(remaining))) + remaining
 
 
 def frame_acknowledgements(first: int, packet_ids: Sequence[bytes], reason: int = 0) -> bytes:
-    """PUBACKs (or PUBRECs, …) back to back for two-byte packet ids, by one join.
-
-    A reason other than 0 makes the MQTT 5 form; the caller does not ask for it on older connections.
-    """
+    """Encode PUBACKs (or PUBRECs, …) for two-byte packet ids in one join. A reason other than 0 gives the MQTT 5
+    form, which the caller does not request before MQTT 5."""
     if not packet_ids:
         return b""
     if reason == 0:
@@ -193,7 +206,7 @@ def frame_acknowledgements(first: int, packet_ids: Sequence[bytes], reason: int 
 
 
 def with_reason(acknowledgements: bytes, reason: int) -> bytes:
-    """PUBACKs and PUBRECs of four bytes each in their MQTT 5 form with a reason."""
+    """Convert PUBACKs and PUBRECs of four bytes to their MQTT 5 form with a reason."""
     tail = bytes((reason,))
     return b"".join(
         acknowledgements[at : at + 1] + b"\x03" + acknowledgements[at + 2 : at + 4] + tail

@@ -1,9 +1,7 @@
-"""The control packets of MQTT 3.1, 3.1.1 and 5 as frozen values. Their bytes are the business of `decode` and
-`encode`.
+"""Control packets of MQTT 3.1, 3.1.1 and 5 as frozen values; `decode` and `encode` convert them from and to bytes.
 
-Fields that only MQTT 5 has keep their defaults for older clients. Payloads and passwords stay out of `repr`,
-so that no log line can ever show them.
-"""
+Fields of MQTT 5 keep their defaults for older clients. Payloads and passwords are left out of `repr`, so that no log
+line contains them."""
 
 import enum
 from dataclasses import dataclass, field
@@ -14,13 +12,14 @@ MQTT_3_1 = 3
 MQTT_3_1_1 = 4
 MQTT_5 = 5
 PROTOCOL_NAMES = {MQTT_3_1: "MQIsdp", MQTT_3_1_1: "MQTT", MQTT_5: "MQTT"}
-"""The protocol name that belongs to each protocol level."""
+"""Protocol name of each protocol level."""
 BRIDGE_BIT = 0x80
-"""In the protocol level of a bridge, before MQTT 5. It is in no specification, but in mosquitto (`try_private`)."""
+"""Bit in the protocol level that marks a bridge before MQTT 5. Not in the specification, but in mosquitto
+(`try_private`)."""
 
 
 class PacketType(enum.IntEnum):
-    """The high half of a packet's first byte."""
+    """High half of the first byte of a packet."""
 
     CONNECT = 1
     CONNACK = 2
@@ -41,7 +40,7 @@ class PacketType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Will:
-    """The message that the server publishes when the connection ends without a word."""
+    """Message that the server publishes when the connection ends without DISCONNECT."""
 
     topic: str
     payload: bytes = field(repr=False)
@@ -52,25 +51,25 @@ class Will:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """A client introduces itself."""
+    """CONNECT: the first packet of a client."""
 
     client_id: str = ""
     level: int = MQTT_3_1_1
     clean_start: bool = True
-    """Named "clean session" before MQTT 5, where it also means: forget everything at the end."""
+    """"Clean session" before MQTT 5, where it also means that the session ends with the connection."""
     keep_alive: int = 0
-    """Seconds; 0 for none."""
+    """Keep alive in seconds; 0 for none."""
     will: Will | None = None
     user_name: str | None = None
     password: bytes | None = field(default=None, repr=False)
     properties: Properties = NO_PROPERTIES
     bridge: bool = False
-    """Another server is the client: it wants nothing back that it has published, and what is retained marked so."""
+    """Whether the client is a bridge: it receives no message that it has published, and retained ones with RETAIN."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connack:
-    """`reason` is a reason code of MQTT 5, or the return code of MQTT 3, whichever the client speaks."""
+    """CONNACK. reason: a reason code of MQTT 5 or a return code of MQTT 3, by the level of the client."""
 
     session_present: bool = False
     reason: int = 0
@@ -79,7 +78,7 @@ class Connack:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """A message, in either direction."""
+    """PUBLISH: a message, in either direction."""
 
     topic: str
     payload: bytes = field(default=b"", repr=False)
@@ -87,13 +86,13 @@ class Publish:
     retain: bool = False
     duplicate: bool = False
     packet_id: int = 0
-    """0 at QoS 0, never otherwise."""
+    """0 at QoS 0, and only then."""
     properties: Properties = NO_PROPERTIES
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What PUBACK, PUBREC, PUBREL and PUBCOMP have in common."""
+    """Common fields of PUBACK, PUBREC, PUBREL and PUBCOMP."""
 
     packet_id: int
     reason: int = 0
@@ -101,32 +100,32 @@ class Acknowledgement:
 
 
 class Puback(Acknowledgement):
-    """Answers a PUBLISH at QoS 1."""
+    """PUBACK: answer to a PUBLISH at QoS 1."""
 
     __slots__ = ()
 
 
 class Pubrec(Acknowledgement):
-    """Answers a PUBLISH at QoS 2: received."""
+    """PUBREC: answer to a PUBLISH at QoS 2."""
 
     __slots__ = ()
 
 
 class Pubrel(Acknowledgement):
-    """Answers a PUBREC: the packet id may be forgotten."""
+    """PUBREL: answer to a PUBREC; the packet id may be released."""
 
     __slots__ = ()
 
 
 class Pubcomp(Acknowledgement):
-    """Answers a PUBREL: it was."""
+    """PUBCOMP: answer to a PUBREL; the packet id is released."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One topic filter of a SUBSCRIBE, with its options."""
+    """Topic filter of a SUBSCRIBE with its options."""
 
     topic_filter: str
     qos: int = 0
@@ -137,7 +136,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Asks for one or more subscriptions."""
+    """SUBSCRIBE: one or more topic filters."""
 
     packet_id: int
     requests: tuple[Request, ...]
@@ -146,7 +145,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Suback:
-    """One reason for each filter of the SUBSCRIBE, in order."""
+    """SUBACK: one reason for each filter, in order."""
 
     packet_id: int
     reasons: tuple[int, ...]
@@ -155,7 +154,7 @@ class Suback:
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe:
-    """Ends subscriptions."""
+    """UNSUBSCRIBE: one or more topic filters."""
 
     packet_id: int
     topic_filters: tuple[str, ...]
@@ -164,7 +163,7 @@ class Unsubscribe:
 
 @dataclass(frozen=True, slots=True)
 class Unsuback:
-    """One reason for each filter of the UNSUBSCRIBE; none of them is on the wire before MQTT 5."""
+    """UNSUBACK: one reason for each filter; not on the wire before MQTT 5."""
 
     packet_id: int
     reasons: tuple[int, ...] = ()
@@ -173,17 +172,17 @@ class Unsuback:
 
 @dataclass(frozen=True, slots=True)
 class Pingreq:
-    """Are you there?"""
+    """PINGREQ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pingresp:
-    """Yes."""
+    """PINGRESP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """The last word of a connection; before MQTT 5 only a client says it."""
+    """DISCONNECT: the last packet of a connection; before MQTT 5 only from the client."""
 
     reason: int = 0
     properties: Properties = NO_PROPERTIES
@@ -191,7 +190,7 @@ class Disconnect:
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """One step of an enhanced authentication."""
+    """AUTH: one step of an enhanced authentication."""
 
     reason: int = 0
     properties: Properties = NO_PROPERTIES

@@ -1,8 +1,7 @@
-"""MQTT 5 properties (section 2.2.2): one table of all of them, with the packets that may carry each.
+"""MQTT 5 properties (section 2.2.2): a table of all properties with the packets that may carry each.
 
-A block is read into a frozen `Properties`; absent ones are None. Anything the specification forbids is
-refused here: unknown identifiers, duplicates, properties of another packet, values out of range.
-"""
+A block is read into a frozen `Properties`; absent ones are None. What the specification forbids is refused here:
+unknown identifiers, duplicates, properties of another packet, values out of range."""
 
 import enum
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from mqtt_front.reasons import Reason
 
 
 class Carrier(enum.Flag):
-    """What a property may stand in: a packet, or the will inside CONNECT."""
+    """Carriers of properties: the packets, and the will in CONNECT."""
 
     CONNECT = enum.auto()
     WILL = enum.auto()
@@ -41,8 +40,7 @@ class Carrier(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The properties of one packet; None where the packet does not carry it. Pairs keep order and
-    duplicates."""
+    """Properties of one packet; None where absent. Pairs keep order and duplicates."""
 
     payload_format_indicator: int | None = None
     message_expiry_interval: int | None = None
@@ -77,7 +75,7 @@ NO_PROPERTIES = Properties()
 
 
 class _Kind(NamedTuple):
-    """How a data type of section 1.5 is read and written."""
+    """Reader and writer of a data type of section 1.5."""
 
     read: Callable[[Fields], Any]
     write: Callable[[Any], bytes]
@@ -117,7 +115,7 @@ def _no_wildcard(value: str) -> bool:
 
 
 class Property(NamedTuple):
-    """One row of the table in section 2.2.2.2."""
+    """Row of the table in section 2.2.2.2."""
 
     identifier: int
     name: str
@@ -125,9 +123,9 @@ class Property(NamedTuple):
     carriers: Carrier
     valid: Callable[[Any], bool] = _any
     repeats: Carrier = Carrier(0)
-    """Where it may stand more than once."""
+    """Carriers in which the property may occur more than once."""
     reason: Reason = Reason.PROTOCOL_ERROR
-    """What a value that is not valid is answered with."""
+    """Reason code for an invalid value."""
 
 
 _C = Carrier
@@ -166,24 +164,21 @@ assert {row.name for row in TABLE} == set(Properties.__slots__)
 
 
 def read_properties(source: Fields, carrier: Carrier) -> Properties:
-    """The property block at the cursor: its length, then that many bytes.
-
-    Raises MalformedPacket when the bytes cannot be read and ProtocolViolation when they say what they may
-    not.
-    """
+    """Read the property block at the cursor: its length, then that many bytes. Raises MalformedPacket for bytes that
+    cannot be read and ProtocolViolation for values that are not allowed."""
     length = source.varint()
     return read_block(source.sub(length), carrier) if length else NO_PROPERTIES
 
 
 def read_block(block: Fields, carrier: Carrier) -> Properties:
-    """The properties of a whole block, its length left out. Raises as `read_properties`."""
+    """Read a block without its length. Raises as `read_properties`."""
     found: dict[str, Any] = {}
     while block:
         identifier = block.varint()
         row = _BY_IDENTIFIER.get(identifier)
         if row is None:
             raise MalformedPacket(f"unknown property 0x{identifier:02X}")
-        # Read before it is judged: a property that is cut short is malformed wherever it stands.
+        # Read before the check: a truncated property is malformed in any carrier.
         _admit(row, row.kind.read(block), carrier, found)
     return Properties(**found)
 
@@ -195,16 +190,15 @@ def _admit(row: Property, value: Any, carrier: Carrier, found: dict[str, Any]) -
         raise ProtocolViolation(f"property {row.name} has a value that is not allowed", row.reason)
     if row.name in _PLURAL:
         if row.name in found and not row.repeats & carrier:
-            raise ProtocolViolation(f"property {row.name} stands twice in {carrier.name}")
+            raise ProtocolViolation(f"property {row.name} occurs twice in {carrier.name}")
         value = (*found.get(row.name, ()), value)
     elif row.name in found:
-        raise ProtocolViolation(f"property {row.name} stands twice in {carrier.name}")
+        raise ProtocolViolation(f"property {row.name} occurs twice in {carrier.name}")
     found[row.name] = value
 
 
 def write_properties(properties: Properties) -> bytes:
-    """The property block with its length in front. The caller puts into a packet only what that packet may
-    carry."""
+    """Encode the property block with its length. The caller sets only properties that the packet may carry."""
     if properties is NO_PROPERTIES:
         return b"\0"
     block = write_block(properties)
@@ -212,7 +206,7 @@ def write_properties(properties: Properties) -> bytes:
 
 
 def write_block(properties: Properties) -> bytes:
-    """The property block without its length."""
+    """Encode the property block without its length."""
     parts: list[bytes] = []
     for row in TABLE:
         value = getattr(properties, row.name)

@@ -1,60 +1,52 @@
-"""The inbound hot path: runs of PUBLISH packets, and of acknowledgements, taken from a receive buffer at
-once.
+"""Inbound hot path: takes runs of PUBLISH packets, or of acknowledgements, from a receive buffer.
 
-What belongs here is the per-message loop and nothing else: no validation of topics or properties (they are
-checked once per distinct value, by those who cache them), no state, no I/O. `scan_publishes` has a compiled
-twin in `_kernel.pyx`; `mqtt_front.kernel.loops` chooses.
-"""
+Contains the loop per message only: no validation of topics and properties (the caches check each distinct value
+once), no state, no I/O. `scan_publishes` has a compiled twin in `_kernel.pyx`; `mqtt_front.kernel.loops` chooses."""
 
 import struct
 from array import array
 from typing import NamedTuple
 
 RUN_PACKETS = 32_768
-"""The most packets of a run, so that one connection's run is no unbounded batch."""
+"""Maximum packets of a run, so that the batch of one connection is bounded."""
 RUN_TOPICS = 256
-"""The most different topics of a run: keeps looking one up cheap, whatever a client sends to make it dear."""
+"""Maximum distinct topics of a run: bounds the cost of a lookup."""
 
-# 1 for the first bytes that a well-formed PUBLISH may have: QoS 3 and DUP at QoS 0 are left to `decode`,
+# 1 for the first byte of a well-formed PUBLISH. QoS 3 and DUP at QoS 0 are left to `decode`,
 # which refuses them with the right reason.
 _PUBLISH_FIRST = bytes(first >> 4 == 3 and (first & 6) != 6 and (first & 14) != 8 for first in range(256))
 _PUBACK, _PUBREC = b"\x40\x02", b"\x50\x02"
 
 
 class PublishRun(NamedTuple):
-    """Consecutive PUBLISH packets as columns. All bytes are copies; none refers to the receive buffer.
-    Numbers in columns are as this machine has them."""
+    """Consecutive PUBLISH packets as columns. All bytes are copies, none refers to the receive buffer. Numbers are
+    in native byte order."""
 
     first_bytes: bytes
-    """Of each packet: type, DUP, QoS, RETAIN."""
+    """Type, DUP, QoS and RETAIN of each packet."""
     topics: list[bytes]
-    """The different topics in the order in which they first come: not checked, empty where an alias stands
-    for one."""
+    """Distinct topics in order of first occurrence: not validated, empty if an alias stands for the topic."""
     topic_numbers: bytes
-    """Of each packet: the place of its topic in `topics`, u16."""
+    """Index of the topic of each packet in `topics`, u16."""
     data: bytes
-    """The payloads, back to back."""
+    """Payloads, concatenated."""
     lengths: bytes
-    """Of each payload, u32."""
+    """Length of each payload, u32."""
     acknowledgements: bytes
-    """What to answer once the run is stored: PUBACK for each packet at QoS 1, PUBREC for each at QoS 2, four
-    bytes each, in order."""
+    """Acknowledgements to send when the run is stored: PUBACK for each packet at QoS 1, PUBREC for each at QoS 2,
+    four bytes each, in order."""
     properties: dict[int, bytes]
-    """The property block of each packet that has one, without its length, by the packet's place in the
-    run."""
+    """Property blocks without their length, by index of the packet; only of packets that have one."""
     position: int
-    """The first byte behind the run."""
+    """Position after the run."""
 
 
 def scan_publishes(data: bytes, position: int, end: int, level: int, size_limit: int) -> PublishRun:
-    """Take PUBLISH packets from `data[position:end]` until one is incomplete, too large or not well-formed,
-    another packet stands there, or the run is as long as runs get. `size_limit` is the most bytes of one
-    packet.
+    """Take PUBLISH packets from `data[position:end]` until one is incomplete, too large or malformed, another packet
+    type follows, or the run has its maximum length.
 
-    Whatever stops a run before its first packet is for `decode` to judge: it is either no PUBLISH, or not
-    complete, or one that `decode` refuses. Costs about 0.5 µs a message on the machine of docs/performance.md;
-    the bound methods and the nesting are what keep it there. Raises ValueError when the place is not in `data`.
-    """
+    size_limit: maximum bytes of one packet. A run that ends before its first packet is left to `decode`: that packet
+    is not a PUBLISH, is incomplete, or is refused. Raises ValueError for a position outside `data`."""
     if not 0 <= position <= end <= len(data):
         raise ValueError(f"bytes {position} to {end} of {len(data)}")
     first_bytes = bytearray()
@@ -63,10 +55,9 @@ def scan_publishes(data: bytes, position: int, end: int, level: int, size_limit:
     packet_ids: list[bytes] = []
     properties: dict[int, bytes] = {}
     payloads: list[bytes] = []
-    add_first, add_number, add_payload = first_bytes.append, numbers.append, payloads.append
-    wellformed, with_properties, number_of = _PUBLISH_FIRST, level == 5, topics.get
+    wellformed, with_properties = _PUBLISH_FIRST, level == 5
     limit = end - 4  # the shortest PUBLISH has five bytes, so one comparison guards the first lookups
-    while position < limit:
+    while position < limit and len(payloads) < RUN_PACKETS:
         first = data[position]
         if not wellformed[first]:
             break
@@ -82,47 +73,37 @@ def scan_publishes(data: bytes, position: int, end: int, level: int, size_limit:
             at += 2
         length = 0
         if with_properties:
-            if at >= stop:
-                break
-            length = data[at]
-            at += 1
-            if length:
-                if length > 127:
-                    length, at = _long_length(data, at - 1, stop)
-                at += length
-                if at > stop:
-                    break
-        elif at > stop:
+            length, at = _property_block(data, at, stop)
+        if at > stop:
             break
         if first & 6 and not data[topic_end] and not data[topic_end + 1]:
             break  # packet id 0
-        topic = data[body + 2 : topic_end]
-        number = number_of(topic)
-        if number is None:
-            number = len(topics)
-            if number == RUN_TOPICS:
-                break
-            topics[topic] = number
+        number = topics.setdefault(data[body + 2 : topic_end], len(topics))
+        if number == RUN_TOPICS:
+            topics.popitem()
+            break
         if length:
             properties[len(payloads)] = data[at - length : at]
         if first & 6:
             packet_ids.append(data[topic_end : topic_end + 2])
-        add_number(number)
-        add_first(first)
-        add_payload(data[at:stop])
+        numbers.append(number)
+        first_bytes.append(first)
+        payloads.append(data[at:stop])
         position = stop
-        if len(payloads) == RUN_PACKETS:
-            break
-    return PublishRun(
-        bytes(first_bytes),
-        list(topics),
-        array("H", numbers).tobytes(),
-        b"".join(payloads),
-        array("I", map(len, payloads)).tobytes(),
-        _acknowledgements(first_bytes, packet_ids),
-        properties,
-        position,
-    )
+    answers = _acknowledgements(first_bytes, packet_ids)
+    columns = array("H", numbers).tobytes(), b"".join(payloads), array("I", map(len, payloads)).tobytes()
+    return PublishRun(bytes(first_bytes), list(topics), *columns, answers, properties, position)
+
+
+def _property_block(data: bytes, at: int, stop: int) -> tuple[int, int]:
+    """Return the length of the property block whose own length is at `at`, and its end: beyond `stop` if invalid."""
+    if at >= stop:
+        return 0, stop + 1
+    length = data[at]
+    if length <= 127:
+        return length, at + 1 + length
+    length, at = _long_length(data, at, stop)
+    return length, at + length
 
 
 def _acknowledgements(first_bytes: bytearray, packet_ids: list[bytes]) -> bytes:
@@ -135,8 +116,8 @@ def _acknowledgements(first_bytes: bytearray, packet_ids: list[bytes]) -> bytes:
 
 
 def _long_length(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A variable byte integer of more than one byte and the place behind it; (a length past every end) if it
-    is bad."""
+    """Return a variable byte integer of more than one byte and the position after it; (a length beyond every end) if
+    invalid."""
     value = data[at] & 0x7F
     for shift in (7, 14, 21):
         at += 1
@@ -150,11 +131,11 @@ def _long_length(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def scan_acknowledgements(data: bytes, position: int, end: int) -> tuple[list[int], int]:
-    """Packet ids of the run of equal four-byte acknowledgements at `position`, and the place behind the run.
+    """Return the packet ids of the run of equal four-byte acknowledgements at `position`, and the position after the
+    run.
 
     Such a packet is its first byte, the length 2 and a packet id: PUBACK, PUBREC, PUBREL or PUBCOMP without a
-    reason. Ids of zero stop the run. Work per packet is done by slices, none of it in Python.
-    """
+    reason. An id of zero ends the run. Works by slices, without a Python loop over packets."""
     whole = (end - position) // 4 * 4
     heads = data[position : position + whole : 4], data[position + 1 : position + whole : 4]
     same = min(_leading(heads[0], data[position]), _leading(heads[1], 2))
@@ -165,12 +146,12 @@ def scan_acknowledgements(data: bytes, position: int, end: int) -> tuple[list[in
 
 
 def scan_pings(data: bytes, position: int, end: int) -> int:
-    """How many PINGREQs stand at `position`, one behind the other."""
+    """Return the number of consecutive PINGREQs at `position`."""
     whole = (end - position) // 2 * 2
     stop = position + whole
     return min(_leading(data[position:stop:2], 0xC0), _leading(data[position + 1 : stop : 2], 0))
 
 
 def _leading(column: bytes, value: int) -> int:
-    """How many bytes at the front of `column` are `value`."""
+    """Return the number of bytes equal to `value` at the front of `column`."""
     return len(column) - len(column.lstrip(bytes((value,))))

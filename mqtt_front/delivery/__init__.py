@@ -1,4 +1,4 @@
-"""From records to the packets of a subscriber: which sessions are served next, and how a run of records is packed.
+"""Delivery of records to subscribers: the order of service, and the packing of runs of records.
 
 Read `delivery` first.
 """

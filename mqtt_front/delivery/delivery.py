@@ -1,15 +1,15 @@
-"""The way out: feeds that have something to read are served in turn, a bounded step each.
+"""Outbound delivery: serves the feeds that have records to read, in turn, with a bounded step for each.
 
-A feed is served when an append woke it, its client acknowledged something, or its socket drained; never by a
-timer. What is in memory is read at once; what is only on the disk is read by a thread, because the event loop
-must not wait for a disk. A slow client's feed is blocked and costs nothing until the client moves.
-"""
+A feed is served when an append wakes it, when its client acknowledges a message, or when its socket drains; never by
+a timer. Records in memory are read at once. Records only on disk are read by a thread, because the event loop must
+not wait for a disk. The feed of a slow client is blocked, and costs nothing until the client reads."""
 
 import functools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from time import perf_counter_ns
 from typing import NamedTuple, Protocol
 
 from mqtt_front.codec.frame import frame_acknowledgements
@@ -18,90 +18,101 @@ from mqtt_front.feeds.feed import Cursor, Feed, FeedState, OnWake
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
-from mqtt_front.runtime.throttled_log import Complaints
+from mqtt_front.runtime.throttled_log import ThrottledLog
 from mqtt_front.sessions.session import Client, Session
 from timestone.errors import CorruptRecord, OffsetOutOfRange, OffsetsLost, StoreClosed
 from timestone.log import Log
+from timestone.metrics.histogram import Histogram
 from timestone.reader import Reader
 from timestone.reading.batch import Batch
 from timestone.reading.tail_cache import SingleRecord
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 _STEP_RECORDS = 1024
 _STEP_BYTES = 128 * 1024
-"""What one feed gets in one step: enough to be worth a write, little enough that ten thousand feeds take
-turns."""
+"""Maximum records of one step of a feed: worth a write, but short enough for ten thousand feeds to take turns."""
 _SCAN_RECORDS = 65_536
-"""Records of other topics that one step looks past."""
+"""Maximum records of other topics that one step skips."""
 _FEEDS_A_TURN = 64
 _RETRY_S = 1.0
 _PUBREL = 0x62
 _PARKED, _BLOCKED = FeedState.PARKED, FeedState.BLOCKED
-"""For what happens at each message: a look into an enumeration takes longer than one at a global name."""
+"""Used for each message: access to a global name is faster than access to a member of an enumeration."""
 
 
 @dataclass(slots=True)
 class DeliveryCounts:
-    """What happened to records on their way out."""
+    """Counters of outbound delivery."""
 
     delivered: int = 0
     oversize: int = 0
     expired: int = 0
     gap: int = 0
-    """Offsets that retention took before a session came to them."""
+    """Offsets that retention deleted before a session read them."""
     corrupt: int = 0
+    by_log: Counter[str] = field(default_factory=Counter)
+    """Messages sent from each log."""
+    latency: Histogram = field(default_factory=Histogram)
+    """Time from when a subscription could be served, because of a publish or because its client had made room, until
+    its messages were passed to the socket."""
 
 
 class Saver(Protocol):
-    """Keeps sessions: what `Sessions` does for deliveries."""
+    """Store of sessions, as delivery sees it. Implemented by `Sessions`."""
 
     def changed(self, session: Session) -> None:
-        """Offsets of the session moved."""
+        """Note that offsets of the session have moved."""
 
     def save(self, session: Session, then: Callable[[], None]) -> None:
-        """Call `then` once the session is durable as it is now; in the order of the calls."""
+        """Call `then` when the current state of the session is durable, in the order of the calls."""
 
 
 class _Step(NamedTuple):
-    """What one read was about, until it is dealt with."""
+    """Request of one read, until its result is handled."""
 
     feed: Feed
     reader: Cursor
     replay_end: int | None
-    """Where what was sent before the reconnect ends; None when that is over."""
+    """Offset after the last delivery before the reconnect; None when redelivery is over."""
     next_offset: int
 
 
 class Delivery:
-    """Serves the feeds of connected sessions. All methods but `wake` belong to the event loop's thread."""
+    """Delivery to connected sessions. All methods except `wake` run in the thread of the event loop."""
 
     def __init__(
-        self, loop: Loop, executor: Executor, complaints: Complaints, sessions: Saver, time: PassingTime
+        self,
+        loop: Loop,
+        executor: Executor,
+        throttled_log: ThrottledLog,
+        sessions: Saver,
+        time: PassingTime,
+        remote_executor: Executor | None = None,
     ) -> None:
-        """`executor` runs reads that touch the disk."""
+        """executor: runs reads of the disk. remote_executor: runs those that may wait for a bucket."""
         self._loop = loop
         self._executor = executor
-        self._complaints = complaints
+        self._remote_executor = remote_executor or executor
+        self._complaints = throttled_log
         self._sessions = sessions
         self._time = time
         self._ready: deque[Feed] = deque()
         self._scheduled = False
         self._wakes: Mailbox[tuple[Feed, Cursor]] = Mailbox(loop, self._woken)
         self.wake: OnWake = self._wakes.put
-        """An append concerns a parked feed. Called by the thread that appended."""
+        """Note that an append concerns a parked feed. Called by the appending thread."""
         self._reads: Mailbox[tuple[Feed, Cursor, Batch | Exception]] = Mailbox(loop, self._read)
         self.counts = DeliveryCounts()
 
     def start(self, session: Session) -> None:
-        """The session's client is connected, or its subscriptions changed: see to feeds that nobody looks
-        after."""
+        """Schedule feeds without a pending step, after a connect or a change of subscriptions."""
         for feed in session.feeds_in_order(FeedState.DETACHED):
-            if feed.reader is None:  # it is new: nothing was published while the client was away
+            if feed.reader is None:  # a new feed: no record was published while the client was away
                 feed.attach({}, self.wake, missed_qos0=True)
             self._make_ready(feed)
 
     def resume(self, session: Session) -> None:
-        """The client takes more."""
+        """Continue after the client has made room."""
         for feed in session.feeds.values():
             if feed.state is _BLOCKED:
                 break
@@ -111,42 +122,61 @@ class Delivery:
             self._make_ready(feed)
 
     def expect_woken(self) -> None:
-        """The loop's own thread is about to append something: `serve_woken` comes next."""
+        """Prepare for an append by the event loop itself; `serve_woken` follows."""
         self._wakes.attended = True
 
-    def serve_woken(self, log: Log | None = None, draft: Draft | None = None, offset: int = 0) -> None:
-        """Something was appended by the loop's own thread: serve whom it woke at once, not in a turn to come. If it was
-        one draft for one log, at this offset, then whoever waited for its only record need not read it."""
+    def serve_woken(
+        self,
+        log: Log | None = None,
+        write_batch: WriteBatch | None = None,
+        offset: int = 0,
+        began_ns: int = 0,
+    ) -> None:
+        """Serve the feeds that an append of the event loop has woken, at once. If the append was one batch for one
+        log at this offset, a feed that waited for its only record need not read it. began_ns: start of the append, by
+        `time.perf_counter_ns`."""
         wakes = self._wakes
         wakes.attended = False
         if not wakes.waiting:
             return
         woken = wakes.take()
-        if draft is not None and len(woken) <= _FEEDS_A_TURN and not self._ready:
-            record, left = draft.single_at(offset), []
+        if write_batch is not None and len(woken) <= _FEEDS_A_TURN and not self._ready:
+            record, left, sent = write_batch.single_at(offset), [], self.counts.delivered
             for feed, reader in woken:
                 if record is None or feed.log is not log or not self._sent_to(feed, reader, record):
                     left.append((feed, reader))
-            woken = left
+            woken, sent = left, self.counts.delivered - sent
+            if sent and log is not None:  # as `_sent`, which would be one call more for each message
+                self.counts.by_log[log.name] += sent
+                self.counts.latency.observe(perf_counter_ns() - (began_ns or perf_counter_ns()), sent)
         if woken:
             self._scheduled = True
-            self._woken(woken)
+            self._make_parked_ready(woken, began_ns)
             self._run()
 
     def _woken(self, woken: list[tuple[Feed, Cursor]]) -> None:
+        self._make_parked_ready(woken, self._wakes.rung_ns)
+
+    def _make_parked_ready(self, woken: list[tuple[Feed, Cursor]], ready_ns: int) -> None:
         for feed, reader in woken:
             if feed.reader is reader and feed.state is FeedState.PARKED:
-                self._make_ready(feed)
+                self._make_ready(feed, ready_ns)
 
-    def _make_ready(self, feed: Feed) -> None:
+    def _sent(self, log: Log, count: int, ready_ns: int) -> None:
+        """Count messages that were passed to sockets. Once for all messages of a step."""
+        self.counts.by_log[log.name] += count
+        self.counts.latency.observe(perf_counter_ns() - ready_ns, count)
+
+    def _make_ready(self, feed: Feed, ready_ns: int = 0) -> None:
         feed.state = FeedState.READY
+        feed.ready_ns = ready_ns or perf_counter_ns()
         self._ready.append(feed)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        """One step for each ready feed, up to so many that others get their turn."""
+        """Run one step for each ready feed, up to a limit, so that other work of the loop gets its turn."""
         self._scheduled = False
         for _ in range(min(len(self._ready), _FEEDS_A_TURN)):
             feed = self._ready.popleft()
@@ -182,13 +212,17 @@ class Delivery:
                 self._deliver(feed, reader, batch)
         else:
             feed.state = FeedState.READING
+            is_local = reader.offset >= feed.log.local_start_offset
             try:
-                self._executor.submit(self._read_from_disk, feed, reader, room)
-            except RuntimeError:  # the executor is shut down: the front is stopping
+                (self._executor if is_local else self._remote_executor).submit(
+                    self._read_from_disk, feed, reader, room
+                )
+            except RuntimeError:  # the executor is shut down because the front is stopping
                 feed.state = FeedState.DETACHED
 
     def _served_single(self, feed: Feed, reader: Cursor, client: Client) -> bool:
-        """Most appends to a log of devices are of one record: is it one that goes out like any other?"""
+        """Return whether the append is a single record without special handling, as most appends to a log of devices
+        are."""
         if not isinstance(reader, Reader):
             return False
         try:
@@ -196,11 +230,15 @@ class Delivery:
         except StoreClosed as error:
             self._failed(feed, reader, error)
             return True
-        return single is not None and self._sent_single(feed, reader, client, single)
+        ready_ns = feed.ready_ns
+        if single is None or not self._sent_single(feed, reader, client, single):
+            return False
+        self._sent(feed.log, 1, ready_ns)
+        return True
 
     def _sent_to(self, feed: Feed, reader: Cursor, record: SingleRecord) -> bool:
-        """A record was appended, and a feed of its log woken: send it, if that is what the feed was woken for and
-        nothing is in its way. False: nothing has happened."""
+        """Send a single record to the feed that its append woke, if nothing else is pending. Return False if nothing
+        happened."""
         session = feed.session
         client = session.client
         return (
@@ -217,7 +255,8 @@ class Delivery:
         )
 
     def _sent_single(self, feed: Feed, reader: Reader, client: Client, record: SingleRecord) -> bool:
-        """Send a record that goes out like any other; there is room in flight. False: nothing has happened."""
+        """Send a single record that needs no special handling; the window has room. Return False if nothing
+        happened."""
         session = feed.session
         if session.saving_count:
             return False
@@ -226,6 +265,7 @@ class Delivery:
             return False
         reader.offset = record.offset + 1
         self.counts.delivered += 1
+        client.delivery_count += 1
         client.deliver(data)
         if session.expiry_s:
             self._sessions.changed(session)
@@ -236,7 +276,7 @@ class Delivery:
         return True
 
     def _read_from_disk(self, feed: Feed, reader: Cursor, room: int) -> None:
-        """In a thread of the executor."""
+        """Read in a thread of the executor."""
         try:
             outcome: Batch | Exception = reader.read(
                 max_records=room, max_bytes=_STEP_BYTES, max_scan=16 * _SCAN_RECORDS
@@ -248,7 +288,7 @@ class Delivery:
     def _read(self, outcomes: list[tuple[Feed, Cursor, Batch | Exception]]) -> None:
         for feed, reader, outcome in outcomes:
             if feed.reader is not reader:
-                continue  # the client went, or subscribed to something else, while the disk was busy
+                continue  # the client disconnected or changed its subscriptions during the read
             if isinstance(outcome, Exception):
                 self._failed(feed, reader, outcome)
             else:
@@ -269,29 +309,33 @@ class Delivery:
         self._send(step, client, packed)
 
     def _send(self, step: _Step, client: Client, packed: Packed) -> None:
-        """Hand over what a step came to, at QoS 2 once the session is durable, and continue."""
+        """Send the result of a step, at QoS 2 when the session is durable, and continue."""
         feed, session = step.feed, step.feed.session
         self._count(feed, packed)
+        client.delivery_count += packed.delivered_count
         if not packed.exactly_once and not session.saving_count:
             if packed.data:
                 client.deliver(packed.data)
+                self._sent(feed.log, packed.delivered_count, feed.ready_ns)
             self._go_on(step)
             return
         feed.state = FeedState.SAVING
         session.saving_count += 1
-        self._sessions.save(session, functools.partial(self._saved, step, client, packed.data))
+        self._sessions.save(session, functools.partial(self._saved, step, client, packed))
 
-    def _saved(self, step: _Step, client: Client, data: bytes) -> None:
-        """The session is durable with the packet ids in `data`. Saves end in their order, so deliveries keep theirs."""
+    def _saved(self, step: _Step, client: Client, packed: Packed) -> None:
+        """Send when the session is durable with the packet ids in `packed`. Saves end in order, so deliveries keep
+        theirs."""
         session = step.feed.session
         session.saving_count -= 1
         if session.client is client:
-            client.deliver(data)
+            client.deliver(packed.data)
+            self._sent(step.feed.log, packed.delivered_count, step.feed.ready_ns)
         if step.feed.reader is step.reader and step.feed.state is FeedState.SAVING:
             self._go_on(step)
 
     def _go_on(self, step: _Step) -> None:
-        """A step is done: read on, or wait for more."""
+        """Finish a step: continue reading, or wait for more records."""
         feed = step.feed
         self._sessions.changed(feed.session)
         if step.replay_end is not None and (not feed.replaying or step.next_offset >= step.replay_end):
@@ -312,7 +356,7 @@ class Delivery:
             self._complaints.warn(f"oversize {client_id}", message)
 
     def _failed(self, feed: Feed, reader: Cursor, error: Exception) -> None:
-        """A read failed: continue behind what cannot be read, and say so."""
+        """Continue after records that cannot be read, and log them."""
         client_id, name = feed.session.client_id, feed.log.name
         feed.failed()
         if isinstance(error, StoreClosed):
@@ -347,11 +391,12 @@ class Delivery:
             self._end_replay(feed)
 
     def _end_replay(self, feed: Feed) -> None:
-        """What was in flight before the reconnect was sent again, as far as it is still there."""
+        """End the redelivery of messages that were in flight before the reconnect."""
         session = feed.session
         forgotten = session.give_up(feed)
         if forgotten and session.client is not None:
             raw = [packet_id.to_bytes(2, "big") for packet_id in forgotten]
-            session.client.deliver(frame_acknowledgements(_PUBREL, raw))
+            data = frame_acknowledgements(_PUBREL, raw)
+            self._sessions.save(session, functools.partial(session.client.deliver, data))
         feed.end_replay()
         self.resume(session)

@@ -1,8 +1,5 @@
-"""A run of records as the PUBLISH packets that one session gets of it.
-
-This is where a record meets a subscription: which QoS, which properties, whether at all. No I/O; the result is one
-buffer.
-"""
+"""Encoding of a run of records as PUBLISH packets for one session: QoS, properties, and records to leave out. No
+I/O; the result is one buffer."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mqtt_front.codec.fields import varint
-from mqtt_front.codec.frame import Form, Records, frame_publishes, publish_size
+from mqtt_front.codec.frame import Form, Records, frame_publishes, publish_size, with_duplicate_flag
 from mqtt_front.codec.packets import MQTT_5
-from mqtt_front.delivery.position_properties import Places, frame_placed
+from mqtt_front.delivery.position_properties import PositionProperties, frame_placed
 from mqtt_front.feeds.feed import Feed
 from mqtt_front.feeds.subscription import Grant
 from mqtt_front.kernel.loops import frame_record, frame_records
@@ -28,36 +25,40 @@ _MICROSECONDS = 1_000_000
 
 
 class Packed(NamedTuple):
-    """What became of a run of records."""
+    """Result of packing a run of records."""
 
     data: bytes
     delivered_count: int
     oversize_count: int
-    """Records that are too large for this client: they count as delivered."""
+    """Number of records that are too large for the client. They count as delivered."""
     expired_count: int
     exactly_once: bool = False
-    """Some are at QoS 2: the session has to be durable before they are sent, or a crash would send them again under
+    """Whether a record is sent at QoS 2: the session must be durable first, or a crash would send it again under
     another packet id."""
 
 
 def pack(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:
-    """The packets for the records of `batch`; the feed's window and the session's packet ids move on.
+    """Encode the records of `batch`, and advance the window of the feed and the packet ids of the session.
 
-    The caller has seen to it that the batch has no more records than there is room for in flight.
-    """
-    naming = _naming_count(feed, batch, target)
-    if not 0 < naming < len(batch):
-        return _pack(feed, batch, target, time)
-    after = np.arange(len(batch)) >= naming
-    named = _pack(feed, batch.select(~after), target, time)
-    return _joined(named, _pack(feed, batch.select(after), target, time))
+    The caller has limited the batch to the room in the window."""
+    replay_until = feed.window.seen if feed.replaying else 0
+    if not feed.sent_below or not len(batch) or batch.offsets[0] >= feed.sent_below:
+        packed = _pack(feed, batch, target, time, replay_until)
+    else:
+        below = batch.offsets < feed.sent_below
+        packed = _pack(feed, batch.select(below), target, time, replay_until)
+        packed = packed._replace(data=with_duplicate_flag(packed.data))
+        if not below.all():
+            packed = _joined(packed, _pack(feed, batch.select(~below), target, time, replay_until))
+    feed.window.seen = max(feed.window.seen, batch.next_offset)
+    return packed
 
 
 def pack_single(feed: Feed, record: SingleRecord, target: Target) -> bytes | None:
-    """As `pack` for one plain record that was appended by itself (`Feed.single`), at QoS 0 or 1: the same packet for a
-    fifth of the time. None when that would take a closer look; then nothing has changed.
+    """Encode one plain record that was appended alone (`Feed.single`), at QoS 0 or 1: the same packet as `pack` in a
+    fifth of the time. Return None, with nothing changed, for a record that needs more.
 
-    The caller has seen to it that there is room in flight."""
+    The caller has checked that the window has room."""
     form, offset = feed.forms.get(record.topic_id), record.offset
     if form is None or target.aliases is not None or offset < form.first_offset:
         return None
@@ -76,7 +77,7 @@ def pack_single(feed: Feed, record: SingleRecord, target: Target) -> bytes | Non
         return None
     window = feed.window
     if qos:
-        session.in_flight[packet_id] = tuple.__new__(InFlight, (feed, offset, qos))  # without a call for it
+        session.in_flight[packet_id] = tuple.__new__(InFlight, (feed, offset, qos))  # avoids a call
         window.sent((offset,))
         session.outstanding += 1
         session.packet_ids.last = packet_id
@@ -86,10 +87,13 @@ def pack_single(feed: Feed, record: SingleRecord, target: Target) -> bytes | Non
 
 
 def _naming_count(feed: Feed, batch: Batch, target: Target) -> int:
-    """Records at the front that tell the client the number of a topic, each of another one: what follows them can go
-    out without the names."""
+    """Return the number of records at the front that introduce a topic alias, each for another topic. The records
+    after them can be sent by alias."""
     named: set[int] = set()
     if target.aliases is not None and not target.aliases.settled:
+        topic_ids, counts = np.unique(batch.topic_ids, return_counts=True)
+        columns = zip(topic_ids.tolist(), counts.tolist(), strict=True)
+        _forget_forms(feed, [one for one, count in columns if target.aliases.expect(feed.head(one), count)])
         for topic_id in batch.topic_ids.tolist():
             if topic_id in named or not target.aliases.tells(feed.head(topic_id)):
                 break
@@ -107,28 +111,39 @@ def _joined(one: Packed, other: Packed) -> Packed:
     )
 
 
-def _pack(feed: Feed, batch: Batch, target: Target, time: PassingTime) -> Packed:
+def _pack(feed: Feed, batch: Batch, target: Target, time: PassingTime, replay_until: int) -> Packed:
+    """As `pack`. Records below `replay_until` were sent on an earlier connection, or were not to be sent."""
+    naming = _naming_count(feed, batch, target)
+    if not 0 < naming < len(batch):
+        return _pack_part(feed, batch, target, time, replay_until)
+    after = np.arange(len(batch)) >= naming
+    named = _pack_part(feed, batch.select(~after), target, time, replay_until)
+    return _joined(named, _pack_part(feed, batch.select(after), target, time, replay_until))
+
+
+def _pack_part(feed: Feed, batch: Batch, target: Target, time: PassingTime, replay_until: int) -> Packed:
     first, plain = 0, Packed(b"", 0, 0, 0)
-    places = Places(feed.log.name) if target.level == MQTT_5 and feed.tells_place else None
-    if batch.plain and not feed.replaying and feed.gap is None:
-        first, plain = _pack_plain(feed, batch, target, places)
+    positions = PositionProperties(feed.log.name) if target.level == MQTT_5 and feed.tells_place else None
+    if batch.plain and not replay_until and feed.gap is None:
+        first, plain = _pack_plain(feed, batch, target, positions)
     if first < len(batch):
         rest = batch.select(np.arange(len(batch)) >= first) if first else batch
-        plain = _joined(plain, _pack_each(feed, rest, target, time, places))
-    feed.window.seen = max(feed.window.seen, batch.next_offset)
+        plain = _joined(plain, _pack_each(feed, rest, target, time, replay_until, positions))
     return plain
 
 
-def _pack_plain(feed: Feed, batch: Batch, target: Target, places: Places | None) -> tuple[int, Packed]:
-    """Records without header blocks, nearly all of them, are framed as a run, up to the first that needs a closer look;
-    its place and the packets."""
+def _pack_plain(
+    feed: Feed, batch: Batch, target: Target, positions: PositionProperties | None
+) -> tuple[int, Packed]:
+    """Encode records without header blocks, nearly all of them, as a run, up to the first that needs special
+    handling. Return its position and the packets."""
     session, forms = feed.session, feed.forms
     records = Records(batch.data, batch.offsets, batch.topic_ids, batch.flags, batch.starts, batch.lengths)
     ids = session.packet_ids.next(len(batch), session.ids_in_use()) if feed.needs_packet_ids else []
-    if places is not None:
+    if positions is not None:
         _learn_forms(feed, batch, target, told=True)
         framed = frame_placed(
-            records, batch.timestamps_us, forms, ids, feed.qos0_from, target.packet_bytes, places
+            records, batch.timestamps_us, forms, ids, feed.qos0_from, target.packet_bytes, positions
         )
     else:
         framed = frame_records(records, 0, forms, ids, feed.qos0_from, target.packet_bytes)
@@ -154,8 +169,8 @@ def _learn_forms(feed: Feed, batch: Batch, target: Target, *, told: bool) -> Non
 
 
 def _form(feed: Feed, topic_id: int, target: Target, *, told: bool) -> Form | None:
-    """How plain records of a topic go out to this client by now. `told`: their places follow, so that the block has no
-    length yet."""
+    """Return how plain records of a topic are sent to this client now. told: position properties follow, so the
+    block has no length yet."""
     form, grant = feed.form(topic_id, with_block=target.level == MQTT_5), feed.grant(topic_id)
     if form is None or grant is None or not (told or target.aliases):
         return form
@@ -165,7 +180,7 @@ def _form(feed: Feed, topic_id: int, target: Target, *, told: bool) -> Form | No
 
 
 def _count_topics(feed: Feed, batch: Batch, end: int, target: Target) -> None:
-    """All records up to `end` went out: some of their topics are known to the client now, or come often."""
+    """Note that all records up to `end` are sent: the client knows the alias of some topics, others are frequent."""
     assert target.aliases is not None
     topic_ids, counts = np.unique(batch.topic_ids[:end], return_counts=True)
     columns = zip(topic_ids.tolist(), counts.tolist(), strict=True)
@@ -173,7 +188,8 @@ def _count_topics(feed: Feed, batch: Batch, end: int, target: Target) -> None:
 
 
 def _forget_forms(feed: Feed, topic_ids: Iterable[int]) -> None:
-    """These topics go out in another way from now on, from all feeds of the client: what one has told, all may use."""
+    """Change how these topics are sent, by all feeds of the client: an alias that one feed has introduced serves
+    all."""
     for other in feed.session.feeds.values():
         if other.log is feed.log:
             for topic_id in topic_ids:
@@ -181,12 +197,18 @@ def _forget_forms(feed: Feed, topic_ids: Iterable[int]) -> None:
 
 
 def _pack_each(
-    feed: Feed, batch: Batch, target: Target, time: PassingTime, places: Places | None = None
+    feed: Feed,
+    batch: Batch,
+    target: Target,
+    time: PassingTime,
+    replay_until: int,
+    positions: PositionProperties | None,
 ) -> Packed:
-    """One by one: records with header blocks, those sent before a reconnect, and what is special about a client."""
+    """Encode records one by one: those with header blocks, those sent before a reconnect, and those for special
+    clients."""
     told = 0 if target.aliases is None else target.aliases.told_count
-    rows = _Rows(feed, target, places)
-    rows.gather(batch, feed.window.seen if feed.replaying else 0, time)
+    rows = _Rows(feed, target, positions)
+    rows.gather(batch, replay_until, time)
     if target.aliases is not None and target.aliases.told_count > told:
         _forget_forms(feed, set(batch.topic_ids.tolist()))
     rows.number()
@@ -195,17 +217,17 @@ def _pack_each(
 
 
 class _Rows:
-    """Deliveries as columns, as they gather."""
+    """Deliveries collected as columns."""
 
     __slots__ = (
         "blocks", "expired_count", "feed", "firsts", "heads", "new", "oversize_count", "packet_ids", "payloads",
-        "places", "target",
+        "positions", "target",
     )  # fmt: skip
 
-    def __init__(self, feed: Feed, target: Target, places: Places | None) -> None:
+    def __init__(self, feed: Feed, target: Target, positions: PositionProperties | None) -> None:
         self.feed = feed
         self.target = target
-        self.places = places
+        self.positions = positions
         self.firsts: list[int] = []
         self.heads: list[bytes] = []
         self.packet_ids: list[int] = []
@@ -217,7 +239,7 @@ class _Rows:
         self.expired_count = 0
 
     def gather(self, batch: Batch, replay_until: int, time: PassingTime) -> None:
-        """Take the deliveries that the records come to."""
+        """Add the deliveries of the records."""
         feed, own_key = self.feed, self.feed.session.key
         columns = zip(
             batch.offsets.tolist(), batch.topic_ids.tolist(), batch.flags.tolist(), batch.payloads(),
@@ -233,22 +255,22 @@ class _Rows:
                 grant = grant.at(offset, stored.publisher == own_key)
             if offset < replay_until:
                 properties = _forwarded(stored, left_s) + (b"" if grant is None else grant.identifiers)
-                if self.places is not None:
-                    properties += self.places.of(offset, timestamp_us)
+                if self.positions is not None:
+                    properties += self.positions.of(offset, timestamp_us)
                 self._resend(offset, topic_id, flags, payload, grant, properties)
             elif left_s is not None and left_s <= 0:
                 self.expired_count += 1
             elif grant is not None:
                 properties = _forwarded(stored, left_s) + grant.identifiers
-                if self.places is None:
+                if self.positions is None:
                     self._add(offset, flags, payload, grant, properties)
                 else:
-                    properties += self.places.of(offset, timestamp_us, feed.gap)
+                    properties += self.positions.of(offset, timestamp_us, feed.gap)
                     if self._add(offset, flags, payload, grant, properties):
                         feed.gap = None
 
     def _add(self, offset: int, flags: int, payload: bytes, grant: Grant, properties: bytes) -> bool:
-        """One delivery, unless it is too large for the client or was missed at QoS 0."""
+        """Add one delivery, unless it is too large for the client or was missed at QoS 0."""
         qos = min(flags >> 1 & 3, grant.qos)
         if qos == 0 and offset < self.feed.qos0_from:
             return False
@@ -257,7 +279,7 @@ class _Rows:
             head, number = self.target.aliases.of(grant.head)
         block = varint(len(number) + len(properties)) + number + properties
         if number and publish_size(head, block, len(payload), qos > 0) > self.target.packet_bytes:
-            head, number = grant.head, b""  # the number alone must not cost the message
+            head, number = grant.head, b""  # an alias alone must not make the message too large
             block = varint(len(properties)) + properties
         if self._oversize(head, block, payload, qos):
             return False
@@ -279,19 +301,19 @@ class _Rows:
     def _resend(
         self, offset: int, topic_id: int, flags: int, payload: bytes, grant: Grant | None, properties: bytes
     ) -> None:
-        """One record that was in flight when the connection ended: the same packet id, and DUP. Its subscription may be
-        gone; it may be past its expiry, which does not count for what was sent before [MQTT-4.3.3-7]."""
+        """Add a record that was in flight when the connection ended, with the same packet id and DUP. Its
+        subscription may have ended, and its expiry does not apply any more [MQTT-4.3.3-7]."""
         entry = self.feed.resend.get(offset)
         if entry is None:
             return  # acknowledged, or sent at QoS 0
         packet_id, qos = entry
-        if not self.feed.may_read(topic_id):  # it may have before, or another user had this client id
-            self.feed.session.acknowledged([packet_id], qos)
+        if not self.feed.may_read(
+            topic_id
+        ):  # it may have had the right before; `resend` is given up at the end
             return
         retain = flags & FLAG_RETAIN if grant is not None and grant.retain_as_published else 0
         block, head = varint(len(properties)) + properties, self.feed.head(topic_id)
-        if self._oversize(head, block, payload, qos):  # for a client that takes less than it did before
-            self.feed.session.acknowledged([packet_id], qos)
+        if self._oversize(head, block, payload, qos):  # the client accepts smaller packets than before
             return
         del self.feed.resend[offset]
         self._row(0x38 | qos << 1 | retain, head, packet_id, block, payload)
@@ -305,7 +327,7 @@ class _Rows:
         self.payloads.append(payload)
 
     def number(self) -> None:
-        """Give packet ids to those that need new ones, and remember them as in flight."""
+        """Assign packet ids to deliveries that need new ones and note them as in flight."""
         if not self.new:
             return
         feed, session = self.feed, self.feed.session
@@ -323,7 +345,7 @@ class _Rows:
 
 
 def _forwarded(stored: StoredHeaders, left_s: int | None) -> bytes:
-    """The properties of the record, with what is left of its expiry interval."""
+    """Return the properties of the record with the remainder of its expiry interval."""
     if stored is NO_HEADERS or left_s is None:
         return stored.properties
     return stored.properties + _EXPIRY + max(0, left_s).to_bytes(4, "big")

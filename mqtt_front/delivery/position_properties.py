@@ -1,4 +1,5 @@
-"""Where in its log a record is, as user properties of its delivery: `log`, `offset`, `timestamp`, behind all others."""
+"""User properties of a delivery that state the position of its record: `log`, `offset` and `timestamp`, after all
+others."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,8 +12,8 @@ from mqtt_front.codec.frame import Form, Framed, Records, publish_size
 _USER_PROPERTY = b"\x26"
 
 
-class Places:
-    """The user properties of deliveries from one log, encoded."""
+class PositionProperties:
+    """Encoded user properties of deliveries from one log."""
 
     __slots__ = ("_front",)
 
@@ -20,17 +21,17 @@ class Places:
         self._front = _pair("log", log) + _USER_PROPERTY + text("offset")
 
     def front(self, digit_count: int) -> bytes:
-        """What stands in front of an offset of so many digits."""
+        """Bytes before an offset of the given number of digits."""
         return self._front + digit_count.to_bytes(2, "big")
 
     def time(self, timestamp_us: int) -> bytes:
-        """What stands behind an offset."""
+        """Bytes after an offset."""
         time = b"%d" % timestamp_us
         return _TIMESTAMP + len(time).to_bytes(2, "big") + time
 
     def of(self, offset: int, timestamp_us: int, gap: int | None = None) -> bytes:
-        """The properties of one record. `gap`: what lay before this offset is gone, by retention or by damage, and the
-        client is told so with `stream-gap`."""
+        """Return the properties of one record. gap: records before this offset are missing, by retention or by
+        damage; the property `stream-gap` tells the client."""
         told = b"" if gap is None else _pair("stream-gap", str(gap))
         digits = b"%d" % offset
         return b"".join((told, self.front(len(digits)), digits, self.time(timestamp_us)))
@@ -43,10 +44,10 @@ def frame_placed(
     packet_ids: Sequence[int],
     qos0_from: int,
     size_limit: int,
-    places: Places,
+    positions: PositionProperties,
 ) -> Framed:
-    """As `codec.frame.frame_records` for all of `records`, with the place of each behind the properties of its form,
-    whose block here has no length in front. Every topic has to be in `forms`."""
+    """Encode all of `records` as `codec.frame.frame_records` does, with the position of each after the properties of
+    its form, whose block has no length prefix here. Every topic must be in `forms`."""
     parts: list[bytes] = []
     offsets: list[int] = []
     levels = bytearray()
@@ -54,7 +55,7 @@ def frame_placed(
     data = records.data
     fronts: dict[
         tuple[int, int, int, int, int], tuple[bytes, bytes] | None
-    ] = {}  # those of like messages are made once
+    ] = {}  # those of messages of the same form are made once
     times: dict[int, bytes] = {}
     rows = zip(*(column.tolist() for column in records[1:]), timestamps_us.tolist(), strict=True)
     for place, (offset, topic_id, flags, start, length, timestamp_us) in enumerate(rows):
@@ -67,10 +68,10 @@ def frame_placed(
         digits = b"%d" % offset
         time = times.get(timestamp_us)
         if time is None:
-            time = times[timestamp_us] = places.time(timestamp_us)
+            time = times[timestamp_us] = positions.time(timestamp_us)
         key = (topic_id, qos, flags & 1, length, len(digits) << 8 | len(time))
         if key not in fronts:
-            fronts[key] = _front(form, key, size_limit, places.front(len(digits)))
+            fronts[key] = _front(form, key, size_limit, positions.front(len(digits)))
         front = fronts[key]
         if offset < form.first_offset or front is None or (qos and len(offsets) == len(packet_ids)):
             end = place
@@ -88,7 +89,7 @@ def frame_placed(
 def _front(
     form: Form, key: tuple[int, int, int, int, int], size_limit: int, told: bytes
 ) -> tuple[bytes, bytes] | None:
-    """What stands in front of the packet id and behind it, up to the digits of the offset; None when the packet would
+    """Return the bytes before the packet id and after it, up to the digits of the offset; None if the packet would
     be too large."""
     _, qos, retain, length, sizes = key
     properties_length = len(form.block) + len(told) + (sizes >> 8) + (sizes & 0xFF)

@@ -1,9 +1,8 @@
-"""What the server says of itself under `$SYS`: mosquitto's topics where they mean something here, and every counter of
-ours below `$SYS/broker/timestone/`.
+"""Statistics of the server below `$SYS`: the topics of mosquitto where they apply, and every counter below
+`$SYS/broker/timestone/`.
 
-These messages are made for whoever subscribes and are in no log. A new subscription gets all values at once, with
-RETAIN; later, at each interval, those that changed. Without a subscriber nothing is made.
-"""
+The messages are made for subscribers and stored in no log. A new subscription gets all values at once, with RETAIN;
+after each interval it gets those that changed. Without a subscriber no message is made."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from timestone.filters import topic_matches
 
 ROOT = "$SYS"
 _BROKER = "$SYS/broker/"
-# By mosquitto's name: ours.
+# Names of mosquitto, and the counters they show.
 _COUNTERS = {
     "clients/connected": "sessions_connected",
     "clients/disconnected": "sessions_away",
@@ -48,7 +47,7 @@ _LOADS = {
 
 
 class SystemTopics:
-    """The values, and their way to the sessions that want them. Used by the event loop's thread only."""
+    """Values of `$SYS` and their delivery to subscribed sessions. Event-loop thread only."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class SystemTopics:
         interval_s: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`counters` are looked at each `interval_s`; 0: there are no such topics."""
+        """counters: read every `interval_s`; 0 turns these topics off."""
         self._counters = counters
         self._version = version
         self._interval_s = interval_s
@@ -67,7 +66,7 @@ class SystemTopics:
         self._told: dict[str, str] = {}
 
     def values(self) -> dict[str, str]:
-        """By topic: what there is to say now."""
+        """Return all current values by topic."""
         counters = self._counters()
         uptime_s = int(self._clock() - self._started_s)
         values = {"version": f"timestone {self._version}", "uptime": f"{uptime_s} seconds"}
@@ -83,12 +82,12 @@ class SystemTopics:
         return {_BROKER + name: value for name, value in values.items()}
 
     def greet(self, session: Session, topic_filter: str) -> None:
-        """The session's client has subscribed to a filter below `$SYS`: tell it everything that the filter is about."""
+        """Send the current values to a session that has subscribed to a filter below `$SYS`."""
         if self._interval_s:
             self._tell(session, self.values(), (topic_filter,), retain=True)
 
     def tick(self, sessions: Iterable[Session]) -> None:
-        """Time passes: when the interval is over, tell those that want to know what has changed."""
+        """Send changed values to subscribers when the interval is over."""
         now = self._clock()
         if not self._interval_s or now < self._told_s + self._interval_s:
             return
@@ -123,7 +122,7 @@ def _packets(
     packet_bytes: int,
     retain: bool,
 ) -> Iterator[bytes]:
-    """What of the values the client may have and wants, at QoS 0: they are out of date at once."""
+    """Send values that the client may read and has subscribed to, at QoS 0: they are outdated at once."""
     permissions = session.permissions
     for topic, value in values.items():
         matching = [one for one in filters if topic_matches(one, topic)]

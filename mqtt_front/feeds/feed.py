@@ -1,8 +1,5 @@
-"""What one session gets from one log: a reader while the client is connected, and the window of what is in
-flight.
-
-The feed knows which records the session's subscriptions grant. It does not read by itself; `delivery` does.
-"""
+"""Feed of one session from one log: a reader while the client is connected, and the in-flight window. Knows which
+records the subscriptions of the session grant. It does not read by itself; `delivery` does."""
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -11,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from mqtt_front.codec.fields import text
 from mqtt_front.codec.frame import Form
 from mqtt_front.feeds.group_store import Groups
-from mqtt_front.feeds.in_flight_window import Window
+from mqtt_front.feeds.in_flight_window import InFlightWindow
 from mqtt_front.feeds.subscription import Grant, Subscription
 from mqtt_front.retained.messages import RetainedMessages
 from timestone.errors import OffsetOutOfRange
@@ -26,45 +23,45 @@ if TYPE_CHECKING:
 
 
 _FEW_FILTERS = 8
-"""Up to so many are tried one by one on a new topic: ten thousand clients with one each need no trees."""
+"""Up to this many filters are matched one by one with a new topic: ten thousand clients with one filter each need no
+trees."""
 
 
 class FeedState(enum.Enum):
-    """Where a feed is. Exactly one of these holds at any time, and each has exactly one who moves it on."""
+    """State of a feed. Each has exactly one event that ends it."""
 
     DETACHED = enum.auto()
-    """No reader. Attaching moves it on."""
+    """Without a reader, until it is attached."""
     READY = enum.auto()
-    """In the queue of `delivery`, which will look at it."""
+    """In the queue of `delivery`."""
     READING = enum.auto()
-    """A thread reads from the disk for it; its result moves it on."""
+    """A thread reads from the disk for it, until its result."""
     SAVING = enum.auto()
-    """Packets at QoS 2 wait until the session is durable; then they go out and the feed moves on."""
+    """Packets at QoS 2 wait until the session is durable; then they are sent."""
     PARKED = enum.auto()
-    """Caught up; the next append that concerns it moves it on."""
+    """At the end of the log, until an append that concerns it."""
     BLOCKED = enum.auto()
-    """The client is slow or has as much in flight as it may; an acknowledgement or a drained socket moves it
-    on."""
+    """The client is slow or its window is full, until an acknowledgement or a drained socket."""
 
 
 class LogSource(NamedTuple):
-    """A log that feeds can be made of, and what all its feeds share."""
+    """A log to make feeds of, with what its feeds share."""
 
     log: Log
     heads: dict[int, bytes]
-    """By topic id: the topic name behind its length, as it stands in a PUBLISH."""
+    """Topic names with their length, as in a PUBLISH, by topic id."""
     retained: RetainedMessages
     groups: Groups
 
     @classmethod
     def of(cls, log: Log, groups: Groups | None = None) -> "LogSource":
-        """Nothing is known yet but the log."""
+        """Return a source without any known topics."""
         return cls(log, {}, RetainedMessages(log), Groups() if groups is None else groups)
 
 
 class Cursor(Protocol):
-    """What a feed reads from: a `timestone.reader.Reader`, or what behaves like one. `wake` may be called by any
-    thread, the others by the one that serves the feed."""
+    """Source of the records of a feed: a `timestone.reader.Reader`, or an object with its interface. Any thread may
+    call `wake`; the thread that serves the feed calls the rest."""
 
     @property
     def offset(self) -> int: ...
@@ -77,20 +74,21 @@ class Cursor(Protocol):
 
 
 def own_key(source: LogSource, topic_filter: str) -> str:
-    """The name that a feed of one subscription only has in its session."""
+    """Return the key of a feed that serves one subscription only."""
     return f"{source.log.name}/{topic_filter}"
 
 
 OnWake = Callable[[tuple["Feed", Cursor]], None]
-"""Called by the thread that appended, once after each park, with the feed and what it reads from."""
+"""Called by the appending thread, once after each park, with the feed and its cursor."""
 
 
 class Feed:
-    """One session's view of one log."""
+    """Feed of one session from one log."""
 
     __slots__ = (
         "_acknowledged_count", "_grants", "_heads", "_on_wake", "_reads_all", "_tree", "forms", "gap", "key",
-        "log", "qos0_from", "reader", "resend", "session", "source", "state", "subscriptions", "tells_place", "window",
+        "log", "qos0_from", "reader", "ready_ns", "resend", "sent_below", "session", "source", "state", "subscriptions",
+        "tells_place", "window",
     )  # fmt: skip
 
     def __init__(
@@ -105,56 +103,58 @@ class Feed:
         self.source = source
         self.log = source.log
         self.key = source.log.name if key is None else key
-        """Its name in the session."""
+        """Key of the feed in its session."""
         self._heads = source.heads
-        self.window = Window(seen, in_flight)
+        self.window = InFlightWindow(seen, in_flight)
         self.state = FeedState.DETACHED
+        self.ready_ns = 0
+        """When it became ready, by `time.perf_counter_ns`."""
         self.reader: Cursor | None = None
         self.resend: dict[int, tuple[int, int]] = {}
-        """After a reconnect: packet id and QoS of each offset in flight that was not sent on this connection
-        yet."""
+        """Packet id and QoS by offset of deliveries in flight before a reconnect that were not sent on this
+        connection yet."""
         self.qos0_from = 0
-        """What would be sent at QoS 0 is left out below this offset: it was published while the client was
-        away."""
+        """Records below this offset are not delivered at QoS 0: they were published while the client was away."""
+        self.sent_below = 0
+        """Deliveries at QoS 1 below this offset have DUP: an earlier process may have sent them before it was
+        killed."""
         self.subscriptions: dict[str, Subscription] = {}
         self.gap: int | None = None
-        """The first offset that is left, when retention has taken some that were asked for and the client was not told
-        yet."""
+        """First existing offset, if retention has deleted requested ones and the client was not informed yet."""
         self.tells_place = False
-        """Deliveries to MQTT 5 say where in the log their record is: that is what the client asked about."""
+        """Whether deliveries to MQTT 5 state the position of the record, because the subscription names a log."""
         self._acknowledged_count = 0
-        """Subscriptions at QoS 1 and 2."""
+        """Number of subscriptions at QoS 1 and 2."""
         self._reads_all = False
         self._tree: FilterTree[str] | None = None
         self._grants: dict[int, Grant | None] = {}
         self.forms: dict[int, Form | None] = {}
-        """What `form` said, by topic id, for whoever asks often; forgotten when it may say something else."""
+        """Cached results of `form` by topic id; dropped when they may change."""
 
     @property
     def replaying(self) -> bool:
-        """Between the committed offset and what was sent before the reconnect: only what is in `resend` goes
-        out."""
+        """Return whether the feed is between the committed offset and what was sent before the reconnect: only
+        offsets in `resend` are delivered."""
         return bool(self.resend)
 
     @property
     def needs_packet_ids(self) -> bool:
-        """A delivery may be acknowledged, so there must be room for it in flight."""
+        """Return whether a delivery may need an acknowledgement, and so room in the window."""
         return self._acknowledged_count > 0 or bool(self.resend)
 
     @property
     def idle(self) -> bool:
-        """There is nothing this feed could ever deliver or get acknowledged."""
+        """Return whether the feed can neither deliver nor get an acknowledgement any more."""
         return not self.subscriptions and not self.window.in_flight_count
 
     @property
     def patterns(self) -> list[str]:
-        """The filters that topics have to match."""
+        """Return the filters that topics must match."""
         return [one.pattern for one in self.subscriptions.values()]
 
     def change(self, changed: Mapping[str, Subscription | None]) -> None:
-        """Subscriptions of the session that are about this log, by topic filter: new ones, replaced ones, and None for
-        those that ended. The cost is that of what changes, not of what stays. An attached feed is DETACHED after it,
-        until it is made ready."""
+        """Change the subscriptions about this log, by topic filter; None for those that ended. The cost depends on
+        the changes only. An attached feed is DETACHED afterwards, until it is made ready."""
         subscriptions = self.subscriptions
         added, removed = [], []
         for topic_filter, one in changed.items():
@@ -189,14 +189,13 @@ class Feed:
         on_wake: OnWake,
         missed_qos0: bool = False,
     ) -> int:
-        """Get a reader that continues at the committed offset; returns how many offsets retention has taken meanwhile.
+        """Get a reader that continues at the committed offset. Return the number of offsets that retention has deleted
+        since.
 
-        `on_wake` is called by the thread that appends. `missed_qos0`: also deliver what was published while the client
-        was away and goes out at QoS 0. A reader that has to find records for `resend` looks at every topic: their
-        subscriptions may be gone.
-        """
+        on_wake: called by the appending thread. missed_qos0: also deliver records at QoS 0 published while the
+        client was away. A reader for `resend` reads every topic, because the subscriptions may have ended."""
         self._on_wake = on_wake
-        self.forms.clear()  # they were for a client of another version, perhaps
+        self.forms.clear()  # they may be for a client of another version
         self.qos0_from = 0 if missed_qos0 else self.log.end_offset
         start = self.window.committed
         self.resend = resend
@@ -207,19 +206,14 @@ class Feed:
         return max(0, reached - start)
 
     def end_replay(self) -> None:
-        """All that was in flight before the reconnect is sent again: only the subscriptions count from here
-        on."""
+        """End the redelivery after a reconnect: from here on the subscriptions decide."""
         self.resend = {}
         self._open(self.window.seen, self.patterns)
         self.state = FeedState.DETACHED
 
     def _renew(self, added: Collection[str] = (), removed: Collection[str] = ()) -> None:
-        """Go on with a new reader that knows the subscriptions of now, behind everything that was looked at. Some
-        patterns were added and some removed.
-
-        Not the old one with other filters: a wake-up that was meant for the old filters may still be on its
-        way to it and would carry it past records that only the new ones match.
-        """
+        """Continue after the last examined offset with a new reader for changed patterns. Not the old one with other
+        filters: a pending wake-up for the old filters would move it past records that only the new ones match."""
         self.state = FeedState.DETACHED
         reader = self.reader
         if self._reads_all or not isinstance(reader, Reader):
@@ -227,12 +221,12 @@ class Feed:
             return
         try:
             self._use(reader.successor(self.window.seen, added, removed))
-        except OffsetOutOfRange:  # retention has passed it
+        except OffsetOutOfRange:  # retention has deleted it
             self._open(self.window.seen, self.patterns)
 
     def _open(self, start: int, filters: Sequence[str] | None) -> int:
-        """A reader at `start`, or at the nearest offset that is left, of the topics that match a filter, None for all;
-        returns where."""
+        """Open a reader at `start`, or at the nearest existing offset, for topics that match a filter, None for all.
+        Return its offset."""
         if self.reader is not None:
             self.reader.close()
         self._reads_all = filters is None
@@ -248,46 +242,44 @@ class Feed:
         reader.on_wake = lambda woken, _: on_wake((self, woken))
         self.reader = reader
 
-    # Around each read, in the event loop's thread. The read itself may happen in another one.
+    # Called around each read by the event loop. The read itself may happen in another thread.
 
     def prepare(self) -> bool | None:
-        """A read is next: True when it makes no system call, None when there is nothing to read until the feed is
-        woken."""
+        """Prepare a read. Return True if it makes no system call, None if there is nothing to read until the next
+        wake-up."""
         assert self.reader is not None
         return self.log.in_memory(self.reader.offset)
 
     def single(self) -> SingleRecord | None:
-        """The next record, when it is a plain one that was appended by itself, and goes out like any other; None when
-        that takes a closer look. Does not move."""
+        """Return the next record if it is a plain one appended alone and needs no special handling; otherwise None.
+        Does not advance."""
         if not isinstance(self.reader, Reader):
             return None
         found = self.reader.single()
         return found if found is not None and self.goes_out(found) else None
 
     def goes_out(self, record: SingleRecord) -> bool:
-        """Does a record of this feed go out like any other?"""
+        """Return whether a record needs no special handling in this feed."""
         return not (record.header_length or self.resend or self.gap is not None or self.tells_place)
 
     def passed(self) -> None:
-        """It would be this feed's turn, but its client takes nothing."""
+        """Skip this feed's turn: its client takes nothing."""
 
     def took(self, batch: Batch) -> Batch:
-        """A batch was read; returns what of it is to be delivered."""
+        """Note a read batch and return the part of it to deliver."""
         return batch
 
     def gave(self, batch: Batch) -> None:
-        """The batch was packed: what is not in flight by now never will be."""
+        """Note that the batch was packed: what is not in flight now needs no delivery."""
 
     def failed(self) -> None:
-        """The read failed."""
+        """Note that the read failed."""
 
     def lost(self, first_left: int) -> None:
-        """What lies between the next record to be read and this offset is gone: retention has taken it, or a segment is
-        lost."""
+        """Note that the offsets up to this one are gone: deleted by retention, or in a lost segment."""
 
     def detach(self) -> None:
-        """Give the reader back. A read that is under way keeps its own reference and finds that it came too
-        late."""
+        """Return the reader. A running read keeps its own reference and is discarded."""
         if self.reader is not None:
             self.reader.close()
             self.reader = None
@@ -295,7 +287,7 @@ class Feed:
         self.state = FeedState.DETACHED
 
     def grant(self, topic_id: int) -> Grant | None:
-        """What the subscriptions grant for a topic; worked out once a topic."""
+        """Return what the subscriptions grant for a topic; computed once a topic."""
         try:
             return self._grants[topic_id]
         except KeyError:
@@ -315,17 +307,17 @@ class Feed:
         return [name for name, one in self.subscriptions.items() if topic_matches(one.pattern, topic)]
 
     def may_read(self, topic_id: int) -> bool:
-        """May the session's client receive what is published to this topic?"""
+        """Return whether the client may receive messages of this topic."""
         permissions = self.session.permissions
         return permissions is None or permissions.may_read(self.log.topics.name(topic_id) or "")
 
     def forget_grants(self) -> None:
-        """What the client may receive has changed: work out again what each topic comes to."""
+        """Recompute the grants after a change of the client's rights."""
         self._grants.clear()
         self.forms.clear()
 
     def form(self, topic_id: int, *, with_block: bool) -> Form | None:
-        """How plain records of a topic go out; None when they do not."""
+        """Return how plain records of a topic are sent; None if they are not."""
         grant = self.grant(topic_id)
         if grant is None:
             return None
@@ -333,7 +325,7 @@ class Feed:
         return Form(grant.head, block, grant.qos, grant.retain_as_published, grant.plain_from)
 
     def head(self, topic_id: int) -> bytes:
-        """A topic name behind its length, as it stands in a PUBLISH."""
+        """Return a topic name with its length, as in a PUBLISH."""
         head = self._heads.get(topic_id)
         if head is None:
             head = self._heads[topic_id] = text(self.log.topics.name(topic_id) or "")

@@ -1,20 +1,19 @@
-"""All shared subscriptions of a front, and how they survive the process.
+"""Store of the shared subscriptions of a front, across restarts.
 
-A group is one document, in the same space and the same transactions as the sessions: what one of them has taken at
-QoS 2 and what the group has given away are durable together. Besides, where a group is stands in the catalogue as a
-named reader of its log, for whoever looks at lag from outside.
-"""
+A group is one document in the same namespace and the same transactions as the sessions: what a session has taken at
+QoS 2 and what the group has assigned become durable together. In addition, the position of a group is a named reader
+of its log in the catalogue, which shows its lag."""
 
 import json
 import logging
 import math
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mqtt_front.feeds.shared_group import SharedGroup
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.shares import Shares, Tally
-from mqtt_front.runtime.timer_queue import Schedule
+from mqtt_front.runtime.timer_queue import TimerQueue
 from mqtt_front.topics.filter_form import Kind, parse_filter
 from timestone.disk.json_document import integer, integers, json_object
 from timestone.errors import InvalidName
@@ -22,40 +21,40 @@ from timestone.format.names import validate_reader_name
 from timestone.log import Log
 from timestone.reading.named_readers import Commitment, ReaderId
 
-VERSION = 2
-_READABLE = (1, 2)
-"""Version 1 knows no owners, and not how long a queue has had no members."""
+VERSION = 3
+_READABLE = (1, 2, 3)
+"""Version 1 has no owners and no time without members; `sent_below` exists from version 3 on."""
 NEVER_S = 0xFFFFFFFF
 KEY_PREFIX = "\0group/"
 """No client id begins with U+0000."""
 
 
 class Groups:
-    """By log and topic filter. All methods belong to the event loop's thread."""
+    """Groups by log and topic filter. Event-loop thread only."""
 
     def __init__(self, shares: Shares | None = None) -> None:
         self.shares = Shares() if shares is None else shares
         self.tally = Tally()
-        """Groups by owner."""
+        """Number of groups by owner."""
         self._groups: dict[str, SharedGroup] = {}
         self._of_member: dict[str, set[str]] = {}
         self.changed: set[SharedGroup] = set()
-        """Those that have something to save."""
+        """Groups with unsaved changes."""
         self._gone: dict[str, SharedGroup] = {}
         self._left: set[str] = set()
-        """Queues whose last member has left since the last `expire`."""
-        self._ends: Schedule[str] = Schedule()
-        """Queues without members, by when they end."""
+        """Queues whose last member left since the last `expire`."""
+        self._ends: TimerQueue[str] = TimerQueue()
+        """Queues without members, by the time when they end."""
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def find(self, log: Log, topic_filter: str) -> SharedGroup | None:
-        """The group, if there is one."""
+        """Return the group, if it exists."""
         return self._groups.get(_key(log.name, topic_filter))
 
     def get(self, log: Log, topic_filter: str, start: int | None = None, *, owner: str = "") -> SharedGroup:
-        """The group; a new one begins at `start`, by default at the end of the log, and is the `owner`'s."""
+        """Return the group; a new one belongs to `owner` and begins at `start`, by default at the end of the log."""
         key = _key(log.name, topic_filter)
         group = self._groups.get(key)
         if group is None:
@@ -71,7 +70,7 @@ class Groups:
         return group
 
     def joined(self, group: SharedGroup, member: str) -> None:
-        """A session has the subscription."""
+        """Note that a session has the subscription."""
         group.join(member)
         if group.durable:
             group.unused_s = 0.0
@@ -80,7 +79,7 @@ class Groups:
         self._of_member.setdefault(member, set()).add(_key_of(group))
 
     def leave(self, group: SharedGroup, member: str) -> None:
-        """A session has the subscription no more; with the last of them the group ends, a queue after a while."""
+        """Note that a session has unsubscribed. The group ends with its last member, a queue some time later."""
         key = _key_of(group)
         group.leave(member)
         keys = self._of_member.get(member, set())
@@ -100,14 +99,14 @@ class Groups:
         group.close()
 
     def expire(self, time: PassingTime, lifetime_s: int) -> None:
-        """End the queues that have had no members for so many seconds."""
+        """End the queues that have had no members for `lifetime_s`."""
         if lifetime_s != NEVER_S:
             for key in self._left:
                 group = self._groups[key]
                 if not group.unused_s:
                     group.unused_s = time.kept_s()
                     group.touch()
-                # No more than all of them: power may have failed since.
+                # At most the whole lifetime: power may have failed since.
                 left_s = min(0.0, group.unused_s - time.kept_s()) + lifetime_s
                 self._ends.set(key, time.now_s() + left_s)
             self._left.clear()
@@ -115,12 +114,12 @@ class Groups:
             self._end(key)
 
     def session_ended(self, member: str) -> None:
-        """A session is no more."""
+        """Remove an ended session from its groups."""
         for key in list(self._of_member.get(member, ())):
             self.leave(self._groups[key], member)
 
     def rename(self, member: str, new: str) -> None:
-        """A session has another key from now on."""
+        """Change the key of a session."""
         for key in self._of_member.pop(member, set()):
             self._groups[key].rename(member, new)
             self._of_member.setdefault(new, set()).add(key)
@@ -131,11 +130,11 @@ class Groups:
         self,
         documents: Mapping[str, bytes],
         logs: Callable[[str], Log | None],
-        sessions: Container[str],
+        sessions: Mapping[str, bool],
         complain: logging.Logger,
     ) -> None:
-        """Take over what an earlier process left. `sessions` has the keys of those that are left: what others
-        had taken at QoS 2 is for nobody."""
+        """Restore the groups of an earlier process. sessions: keys of the remaining sessions, and whether their
+        clients were away at its end. Records that ended sessions had taken at QoS 2 are dropped."""
         for key, document in documents.items():
             name, _, topic_filter = key.removeprefix(KEY_PREFIX).partition("/")
             log = logs(name)
@@ -146,11 +145,19 @@ class Groups:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 complain.error("shared subscription %r begins again: %r", topic_filter[:200], error)
 
-    def _restore(self, log: Log, topic_filter: str, body: dict[str, Any], sessions: Container[str]) -> None:
+    def _restore(
+        self, log: Log, topic_filter: str, body: dict[str, Any], sessions: Mapping[str, bool]
+    ) -> None:
         if body["version"] not in _READABLE:
             raise ValueError(f"version {body['version']}; this server reads versions up to {VERSION}")
         if body["version"] == 1:
             body |= {"owner": "".join(map(self.shares.owner, body["members"][:1])), "unused_s": 0}
+        if body["version"] < 3:
+            body["sent_below"] = 0
+        if not all(
+            sessions.get(member, False) for member in body["members"]
+        ):  # killed while replacing one that existed
+            body["sent_below"] = log.end_offset
         owner, unused_s = body["owner"], body["unused_s"]
         if (
             not isinstance(owner, str)
@@ -170,23 +177,23 @@ class Groups:
             self.leave(group, "")
 
     def _restore_offsets(
-        self, log: Log, topic_filter: str, body: dict[str, Any], sessions: Container[str], owner: str
+        self, log: Log, topic_filter: str, body: dict[str, Any], sessions: Mapping[str, bool], owner: str
     ) -> SharedGroup:
         held = {member: set(integers(offsets)) for member, offsets in body["held"].items()}
         seen = min(integer(body["seen"]), log.end_offset)
         open_offsets: set[int] = set()
         for first, end in body["open"]:
-            # As `seen`: in a copy that is older than its catalogue, and never more than there is, which would fill the
+            # As `seen`: in a copy older than its catalogue; and never more than exist, which would fill the memory.
             # memory.
             open_offsets.update(range(integer(first), min(integer(end), log.end_offset)))
         for member in [one for one in held if one not in sessions]:
             open_offsets -= held.pop(member)
         group = self.get(log, topic_filter, seen, owner=owner)
-        group.restore(seen, open_offsets, held)
+        group.restore(seen, open_offsets, held, integer(body["sent_below"]))
         return group
 
     def changes(self, now_us: int) -> tuple[dict[str, bytes | None], dict[str, bytes | None]]:
-        """What has changed since the last call: the documents of groups, and those of their named readers."""
+        """Return the changes since the last call: documents of groups, and positions of their named readers."""
         documents: dict[str, bytes | None] = {}
         readers: dict[str, bytes | None] = {}
         for key, group in self._gone.items():
@@ -204,7 +211,7 @@ class Groups:
 
 
 def encode_group(group: SharedGroup) -> bytes:
-    """The document of a group."""
+    """Return the document of a group."""
     held = {member: sorted(offsets) for member, offsets in group.held.items()}
     for member, feed in group.members.items():
         if feed is not None:
@@ -224,12 +231,13 @@ def encode_group(group: SharedGroup) -> bytes:
         "members": list(group.members),
         "owner": group.owner,
         "unused_s": group.unused_s,
+        "sent_below": group.sent_below,
     }
     return json.dumps(body, separators=(",", ":")).encode()
 
 
 def _ranges(offsets: Iterable[int]) -> list[list[int]]:
-    """Offsets as half-open ranges."""
+    """Return offsets as half-open ranges."""
     ranges: list[list[int]] = []
     for offset in sorted(offsets):
         if ranges and ranges[-1][1] == offset:
@@ -248,7 +256,7 @@ def _key_of(group: SharedGroup) -> str:
 
 
 def _reader(group: SharedGroup) -> ReaderId | None:
-    """The named reader that stands for the group; None when its filter is no name."""
+    """Return the named reader of the group; None if its filter is not a valid name."""
     try:
         validate_reader_name(group.topic_filter)
     except InvalidName:

@@ -1,28 +1,26 @@
-"""What of one log is on its way to a client: offsets in flight, and the committed offset below all of
-them."""
+"""In-flight window of a feed: unacknowledged offsets, and the committed offset below all of them."""
 
 from collections import deque
 from collections.abc import Iterable
 
 _NONE_SENT: deque[int] = deque(maxlen=0)
-"""What a window begins with: an empty deque of its own would be a tenth of an idle client's memory."""
+"""Shared empty deque of new windows: a separate one would be a tenth of the memory of an idle client."""
 _EARLY_MAX = 1000
-"""So many acknowledged offsets are kept behind one that is not, or as many as are left: a client may never
-acknowledge one and be quick with a million after it."""
+"""Acknowledged offsets kept above an unacknowledged one, or as many as are unacknowledged: a client may never
+acknowledge one and quickly acknowledge a million after it."""
 
 
-class Window:
-    """Offsets sent at QoS 1 or 2 and not acknowledged, in the order of sending, which is that of the log.
+class InFlightWindow:
+    """Offsets sent at QoS 1 or 2 and not acknowledged, in order of sending, which is that of the log.
 
-    Acknowledgements may come in any order. The committed offset is the lowest unacknowledged one: a session
-    that continues there misses nothing, and gets again what lies above it and was not acknowledged.
-    """
+    Acknowledgements may come in any order. The committed offset is the lowest unacknowledged one: a session that
+    continues there misses nothing and receives unacknowledged deliveries again."""
 
     __slots__ = ("_early", "_order", "seen")
 
     def __init__(self, seen: int, in_flight: Iterable[int] = ()) -> None:
         self.seen = seen
-        """Everything below was sent, acknowledged, or not meant for this client."""
+        """Everything below was sent, acknowledged, or not for this client."""
         order = sorted(in_flight)
         self._order: deque[int] = deque(order) if order else _NONE_SENT
         self._early: set[int] | None = None
@@ -36,13 +34,13 @@ class Window:
         return len(self._order) - len(self._early or ())
 
     def sent(self, offsets: Iterable[int]) -> None:
-        """These offsets, all above earlier ones, went out and will be acknowledged."""
+        """Add offsets, all higher than earlier ones, that were sent."""
         if self._order is _NONE_SENT:
             self._order = deque()
         self._order.extend(offsets)
 
     def acknowledged(self, offset: int) -> None:
-        """One of the offsets in flight was acknowledged."""
+        """Remove an acknowledged offset."""
         order, early = self._order, self._early
         if order[0] != offset:
             if early is None:

@@ -1,7 +1,5 @@
-"""What new subscriptions get first: the messages that were retained when they were made, in the order of their offsets.
-
-What is published to their topics afterwards replaces them; it is delivered live and no longer from here.
-"""
+"""Feed of retained messages for new subscriptions, in order of offset. Messages published to their topics afterwards
+replace them and are delivered live."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RetainedCursor:
-    """A cursor over the retained messages of one log, as far as they are older than `until`."""
+    """Cursor over the retained messages of one log that are older than `until`."""
 
     def __init__(
         self,
@@ -28,7 +26,7 @@ class RetainedCursor:
         also: Iterable[int],
         on_wake: Callable[["RetainedCursor"], None],
     ) -> None:
-        """`also`: offsets to be read whatever their topics are."""
+        """also: offsets to read regardless of their topics."""
         self.offset = start
         self._messages = messages
         self._filters = filters
@@ -40,12 +38,12 @@ class RetainedCursor:
 
     @property
     def caught_up(self) -> bool:
-        """Everything was read, or the messages are not up to date."""
+        """Return whether everything was read, or the messages are not up to date."""
         return self.offset >= self._until or not self._messages.catch_up()
 
     def read(self, *, max_records: int = 1024, max_bytes: int = 0, max_scan: int | None = None) -> Batch:
-        """The next messages, as many bytes as `RetainedMessages.batch` thinks right. Empty while they are not up to
-        date: an older one might come after a newer one."""
+        """Return the next messages, in batches sized by `RetainedMessages.batch`. Empty while they are not up to
+        date, because an older message could follow a newer one."""
         messages = self._messages
         if not messages.catch_up():
             return messages.batch([], self.offset)
@@ -62,7 +60,7 @@ class RetainedCursor:
         return batch
 
     def park(self) -> bool:
-        """Nothing more will come, or not before the messages are up to date."""
+        """Return whether nothing more comes before the messages are up to date."""
         if self.offset >= self._until:
             return True
         if self._messages.catch_up():
@@ -71,16 +69,16 @@ class RetainedCursor:
         return True
 
     def seek(self, offset: int) -> None:
-        """Read on from another offset."""
+        """Continue at another offset."""
         self.offset, self._offsets, self._next = offset, None, 0
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Stop reading."""
         self._offsets, self._until = [], self.offset
 
 
 class RetainedFeed(Feed):
-    """The retained messages of one log that the subscriptions of one SUBSCRIBE were about when they were made."""
+    """Retained messages of one log for the subscriptions of one SUBSCRIBE."""
 
     __slots__ = ("topic_filters", "until")
 
@@ -97,7 +95,7 @@ class RetainedFeed(Feed):
     ) -> None:
         super().__init__(session, source, seen, in_flight, key)
         self.topic_filters = dict.fromkeys(topic_filters)
-        """Of those whose messages it has still to send."""
+        """Filters whose messages are not all sent."""
         self.until = until
 
     @property
@@ -105,7 +103,7 @@ class RetainedFeed(Feed):
         return (self.window.seen >= self.until or not self.subscriptions) and not self.window.in_flight_count
 
     def change(self, changed: Mapping[str, Subscription | None]) -> None:
-        """As `Feed.change`; RETAIN goes out as it is [MQTT-3.3.1-8]."""
+        """Change the subscriptions as `Feed.change`; RETAIN is sent as stored [MQTT-3.3.1-8]."""
         for topic_filter, one in changed.items():
             if one is None:
                 self.topic_filters.pop(topic_filter, None)
@@ -117,7 +115,7 @@ class RetainedFeed(Feed):
         )
 
     def attach(self, resend: dict[int, tuple[int, int]], on_wake: OnWake, missed_qos0: bool = False) -> int:
-        """As `Feed.attach`; none of it was missed, at any QoS."""
+        """Attach as `Feed.attach`; nothing counts as missed, at any QoS."""
         return super().attach(resend, on_wake, missed_qos0=True)
 
     def _open(self, start: int, filters: Sequence[str] | None) -> int:

@@ -1,4 +1,5 @@
-"""One session's part of a shared subscription in one log: it takes what nobody else has, as much as it has room for."""
+"""Feed of one member of a shared subscription: takes records that no other member has, as far as its window has
+room."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -6,19 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mqtt_front.feeds.feed import Feed, LogSource, OnWake, own_key
-from mqtt_front.feeds.in_flight_window import Window
+from mqtt_front.feeds.in_flight_window import InFlightWindow
 from mqtt_front.feeds.shared_group import SharedGroup
 from mqtt_front.feeds.subscription import Subscription
 from timestone.reading.batch import Batch
 from timestone.reading.tail_cache import SingleRecord
-from timestone.reading.topic_mask import TopicChoice
+from timestone.reading.topic_mask import TopicMask
 
 if TYPE_CHECKING:
     from mqtt_front.sessions.session import Session
 
 
-class MemberWindow(Window):
-    """What one member has in flight. Where the group continues is not its business."""
+class MemberWindow(InFlightWindow):
+    """In-flight window of one member. The group keeps the committed offset."""
 
     __slots__ = ("_group", "_offsets")
 
@@ -36,14 +37,14 @@ class MemberWindow(Window):
         return len(self._offsets)
 
     def __contains__(self, offset: int) -> bool:
-        """Is the record at this offset in flight?"""
+        """Return whether the record at this offset is in flight."""
         return offset in self._offsets
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._offsets)
 
     def sent(self, offsets: Iterable[int]) -> None:
-        """These went out, in any order, and will be acknowledged."""
+        """Add offsets that were sent, in any order."""
         self._offsets.update(offsets)
         self._group.sent(offsets)
 
@@ -52,38 +53,38 @@ class MemberWindow(Window):
         self._group.acknowledged([offset])
 
     def abandon(self, offsets: Iterable[int]) -> None:
-        """These are no longer this member's."""
+        """Remove offsets that are not this member's any more."""
         self._offsets.difference_update(offsets)
 
 
 class MemberCursor:
-    """A cursor over what a group hands out to one member."""
+    """Cursor over the records that a group assigns to one member."""
 
     def __init__(self, feed: "SharedFeed", group: SharedGroup) -> None:
         self._feed = feed
         self._group = group
-        self._choice = TopicChoice(group.log.topics, [group.pattern])
+        self._choice = TopicMask(group.log.topics, [group.pattern])
         self._returned: list[int] = []
         self._start = 0
 
     @property
     def returned(self) -> list[int]:
-        """What the read that was prepared is about, if it is about offsets that somebody had before."""
+        """Return the offsets of the prepared read, if it is about returned ones."""
         return self._returned
 
     @property
     def offset(self) -> int:
-        """Where the next read begins."""
+        """Return where the next read begins."""
         return self._group.next_offset
 
     @property
     def caught_up(self) -> bool:
-        """There is nothing for this member, or another caller is reading."""
+        """Return whether there is nothing for this member, or another member is being read for."""
         group = self._group
         return not self._feed.takes_part or group.busy is not None or not group.backlog
 
     def prepare(self) -> bool | None:
-        """As `Feed.prepare`."""
+        """Prepare a read as `Feed.prepare`."""
         feed, group = self._feed, self._group
         if not feed.takes_part:
             return None
@@ -96,8 +97,7 @@ class MemberCursor:
         return group.log.in_memory(self._start)
 
     def read(self, *, max_records: int = 1024, max_bytes: int = 0, max_scan: int | None = None) -> Batch:
-        """The records that `prepare` was about, or the first of them. Touches nothing but the log, so that a thread may
-        do it."""
+        """Return the prepared records, or the first of them. Touches only the log, so that a thread may call it."""
         log = self._group.log
         if not self._returned:
             records = self._group.share(max_records)
@@ -108,20 +108,20 @@ class MemberCursor:
         return batch.select(np.isin(batch.offsets, self._returned)) if len(batch) else batch
 
     def park(self) -> bool:
-        """Wait until there is something for this member. False when there is already."""
+        """Wait for records for this member. Return False if there are some already."""
         return not self._feed.takes_part or self._group.park(self._feed)
 
     def seek(self, offset: int) -> None:
-        """What lies below an offset cannot be read."""
+        """Skip the offsets below, which cannot be read."""
         self._group.skip(offset, self._returned)
 
     def close(self) -> None:
-        """Ask for nothing any more."""
+        """Stop asking."""
         self._group.rest(self._feed)
 
 
 class SharedFeed(Feed):
-    """A member of a group: its subscription is shared with others."""
+    """Member of a group."""
 
     __slots__ = ("entitled", "group", "window")
 
@@ -133,22 +133,22 @@ class SharedFeed(Feed):
         in_flight: Iterable[int] = (),
         start: int | None = None,
     ) -> None:
-        """`start` is where the group begins if there is none yet; by default with what is appended from now on."""
+        """start: where a new group begins; by default with records appended from now on."""
         super().__init__(session, source, 0, key=own_key(source, topic_filter))
         groups = source.groups
         self.group = groups.get(source.log, topic_filter, start, owner=groups.shares.owner(session.key))
         self.window: MemberWindow = MemberWindow(self.group, in_flight)
         self.entitled = True
-        """The client may read every topic of the group. A member that may not takes nothing: what it took and may not
-        read would be lost to the others."""
+        """Whether the client may read every topic of the group. A member that may not takes nothing: records that it
+        takes and may not read would be lost to the others."""
 
     @property
     def takes_part(self) -> bool:
-        """Does the group hand anything to this member?"""
+        """Return whether the group assigns records to this member."""
         return self.entitled and bool(self.subscriptions)
 
     def wake(self) -> None:
-        """There may be something for this member. Called by any thread."""
+        """Wake the member. Any thread may call."""
         if self.reader is not None:
             self._on_wake((self, self.reader))
 
@@ -161,18 +161,18 @@ class SharedFeed(Feed):
         super().change(changed)
         if not self.subscriptions:
             mine = [one.offset for one in session.in_flight.values() if one.feed is self and one.qos == 2]
-            self.group.acknowledged(mine)  # whatever becomes of the group, they are this client's
+            self.group.acknowledged(mine)  # these belong to this client even if the group ends
             self.source.groups.leave(self.group, member)
 
     def attach(self, resend: dict[int, tuple[int, int]], on_wake: OnWake, missed_qos0: bool = False) -> int:
-        """As `Feed.attach`; the group has missed nothing, at any QoS."""
-        self.forget_grants()  # the client may have other rights than when it left
+        """Attach as `Feed.attach`; the group has missed nothing, at any QoS."""
+        self.forget_grants()  # the rights of the client may have changed
         if self.subscriptions:  # a stored session that is changed while its client is away is never attached
             self.group.connected(self)
         return super().attach(resend, on_wake, missed_qos0=True)
 
     def detach(self) -> None:
-        """The client is gone. What it has not acknowledged at QoS 1 is for the others; at QoS 2 it is its own."""
+        """Detach. Unacknowledged deliveries at QoS 1 are returned to the group; those at QoS 2 stay with the client."""
         session, window = self.session, self.window
         given_up = [
             packet_id
@@ -185,7 +185,7 @@ class SharedFeed(Feed):
         self.group.disconnected(self, returned, window)
 
     def forget_grants(self) -> None:
-        """As `Feed.forget_grants`; a member that gains or loses its rights begins or ends to take part."""
+        """Recompute grants as `Feed.forget_grants`; a change of rights may start or end the membership."""
         super().forget_grants()
         permissions, entitled = self.session.permissions, self.entitled
         self.entitled = permissions is None or permissions.may_read_all(self.group.pattern)
@@ -196,18 +196,20 @@ class SharedFeed(Feed):
         return self.reader.prepare() if isinstance(self.reader, MemberCursor) else super().prepare()
 
     def goes_out(self, record: SingleRecord) -> bool:
-        """The group decides about each record."""
+        """Always False: the group decides about each record."""
         return False
 
     def passed(self) -> None:
         self.group.stir()
 
     def took(self, batch: Batch) -> Batch:
-        """As `Feed.took`."""
+        """Note a read batch as `Feed.took`."""
         cursor = self.reader
-        if not isinstance(cursor, MemberCursor):  # what is behind that which is sent again is the group's
+        if not isinstance(cursor, MemberCursor):  # records after the redelivered ones belong to the group
             return batch.select(batch.offsets < self.window.seen)
         self.group.took(batch, cursor.returned)
+        # A record returned by a member may have been this member's before.
+        self.sent_below = batch.next_offset if cursor.returned else self.group.sent_below
         return batch
 
     def gave(self, batch: Batch) -> None:
@@ -220,7 +222,7 @@ class SharedFeed(Feed):
             self.group.busy = None
 
     def _open(self, start: int, filters: Sequence[str] | None) -> int:
-        if filters is None:  # to send again what is in flight, from the log itself
+        if filters is None:  # redeliver from the log itself
             return super()._open(start, filters)
         if self.reader is not None:
             self.reader.close()

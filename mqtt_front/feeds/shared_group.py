@@ -1,8 +1,7 @@
-"""The members of a shared subscription, and which records of one log are whose.
+"""Shared subscription: its members, and the assignment of records of one log to them.
 
-A record is handed to one member and is open until that member has acknowledged it. What a member leaves unacknowledged
-goes to whoever asks next. Members pull: one that is slow, full or gone keeps no record from the others.
-"""
+A record is assigned to one member and open until that member acknowledges it. Unacknowledged records of a member
+that leaves go to the next that asks. Members pull: a slow, full or disconnected one blocks no other."""
 
 import heapq
 from collections import deque
@@ -13,14 +12,14 @@ from timestone.log import Log
 from timestone.reading.batch import Batch
 
 _QUANTUM = 32
-"""Records that are worth waking another member for."""
+"""Number of records for which another member is woken."""
 _CLOSED_MAX = 1000
-"""So many acknowledged offsets are kept behind the lowest open one, or as many as are open: one member may take for
-ever with it, while the others continue."""
+"""Acknowledged offsets kept above the lowest open one, or as many as are open: one member may take arbitrarily long
+while others continue."""
 
 
 class OpenDelivery(Protocol):
-    """A delivery that a member has not acknowledged."""
+    """Unacknowledged delivery of a member."""
 
     @property
     def feed(self) -> object: ...
@@ -31,7 +30,7 @@ class OpenDelivery(Protocol):
 
 
 class MemberSession(Protocol):
-    """The session of a member."""
+    """Session of a member."""
 
     key: str
 
@@ -40,7 +39,7 @@ class MemberSession(Protocol):
 
 
 class Member(Protocol):
-    """The feed of a member. Implemented by `SharedFeed`."""
+    """Feed of a member. Implemented by `SharedFeed`."""
 
     @property
     def session(self) -> MemberSession: ...
@@ -49,8 +48,8 @@ class Member(Protocol):
 
 
 class SharedGroup:
-    """One shared subscription in one log. Used by the event loop's thread, but `woken`, which is for the thread that
-    appends."""
+    """One shared subscription in one log. Event-loop thread only, except for `woken`, which the appending thread
+    calls."""
 
     def __init__(
         self,
@@ -63,29 +62,30 @@ class SharedGroup:
         owner: str,
         changed: "set[SharedGroup]",
     ) -> None:
-        """`topic_filter` as clients write it, `pattern` what topics have to match. `durable`: it survives without
-        members. `owner`: whose share it counts for (`Shares`). It puts itself into `changed` when there is something to
-        save."""
+        """topic_filter: as sent by clients. pattern: the filter that topics must match. durable: whether it exists
+        without members. owner: whose share it counts for (`Shares`). It adds itself to `changed` when there is
+        something to save."""
         self.log = log
         self.topic_filter = topic_filter
         self.pattern = pattern
         self.durable = durable
         self.owner = owner
         self.unused_s = 0.0
-        """Since when it has had no members, in seconds since 1970; 0 while it has, or until that is noticed."""
+        """When its last member left, in seconds since 1970; 0 while it has members or before that is noticed."""
         self.seen = start
-        """Everything below was handed out, or is not for the group."""
+        """Everything below was assigned, or is not for the group."""
+        self.sent_below = 0
+        """An earlier process may have assigned offsets below this one before it was killed."""
         self.members: dict[str, Member | None] = {}
-        """By key: every session that has the subscription, with its feed while its client is connected."""
+        """Every member session by key, with its feed while its client is connected."""
         self.connected_count = 0
-        """Members whose clients are there."""
+        """Number of connected members."""
         self.held: dict[str, set[int]] = {}
-        """By key of the session: open offsets at QoS 2 of a client that is away. They are for it alone
-        [MQTT-4.8.2-4]."""
+        """Open offsets at QoS 2 of disconnected clients by session key; only for that client [MQTT-4.8.2-4]."""
         self._changed = changed
         self.touch()
         self.busy: Member | None = None
-        """The member that a thread is reading for."""
+        """Member for which a thread is reading."""
         self._open: set[int] = set()
         self._lowest: list[int] = []
         self._returned: list[int] = []
@@ -94,24 +94,26 @@ class SharedGroup:
         self._waker.on_wake = lambda reader, offset: self.woken()
 
     def touch(self) -> None:
-        """There is something to save."""
+        """Note that there is something to save."""
         self._changed.add(self)
 
     @property
     def committed(self) -> int:
-        """The lowest offset that somebody has still to get or to acknowledge."""
+        """Return the lowest offset that is not assigned or not acknowledged."""
         while self._lowest and self._lowest[0] not in self._open:
             heapq.heappop(self._lowest)
         return self._lowest[0] if self._lowest else self.seen
 
     @property
     def open_offsets(self) -> frozenset[int]:
-        """What was handed out, and not acknowledged."""
+        """Return the assigned, unacknowledged offsets."""
         return frozenset(self._open)
 
-    def restore(self, seen: int, open_offsets: Iterable[int], held: dict[str, set[int]]) -> None:
-        """Go on where an earlier process was: what was open is for whoever asks, but what is held."""
-        self.seen, self.held = seen, held
+    def restore(
+        self, seen: int, open_offsets: Iterable[int], held: dict[str, set[int]], sent_below: int
+    ) -> None:
+        """Continue from an earlier process: open offsets go to any member that asks, except those held at QoS 2."""
+        self.seen, self.held, self.sent_below = seen, held, sent_below
         self._open = set(open_offsets)
         self._lowest = sorted(self._open)
         self._returned = sorted(self._open.difference(*held.values()))
@@ -119,20 +121,20 @@ class SharedGroup:
     # Members.
 
     def join(self, member: str) -> None:
-        """A session has the subscription."""
+        """Add a session."""
         if member not in self.members:
             self.members[member] = None
             self.touch()
 
     def leave(self, member: str) -> None:
-        """A session has it no more: what it held at QoS 2 is for nobody [MQTT-4.8.2-5]."""
+        """Remove a session; what it held at QoS 2 is dropped [MQTT-4.8.2-5]."""
         if member in self.members:
             self.connected_count -= self.members.pop(member) is not None
             self.touch()
         self.acknowledged(self.held.pop(member, ()))
 
     def rename(self, member: str, new: str) -> None:
-        """The session of a client that is away has another key from now on."""
+        """Change the key of a disconnected session."""
         del self.members[member]
         self.members[new] = None
         if member in self.held:
@@ -140,7 +142,7 @@ class SharedGroup:
         self.touch()
 
     def connected(self, feed: Member) -> None:
-        """A member's client is there."""
+        """Note that the client of a member is connected."""
         if self.members.get(feed.session.key) is not feed:
             self.connected_count += self.members.get(feed.session.key) is None
             self.members[feed.session.key] = feed
@@ -148,7 +150,8 @@ class SharedGroup:
         self.touch()
 
     def disconnected(self, feed: Member, returned: Iterable[int], held: Iterable[int]) -> None:
-        """A member's client is gone. `returned` is for others; `held` is for it alone."""
+        """Note that the client of a member is disconnected. returned: offsets for other members; held: offsets for
+        this client alone."""
         member = feed.session.key
         if self.members.get(member) is feed:
             self.members[member] = None
@@ -159,7 +162,7 @@ class SharedGroup:
         self._give_back(returned)
 
     def rest(self, feed: Member) -> None:
-        """A member asks for nothing any more; what is on its way to it alone is on its way to nobody."""
+        """Stop assigning to a member; what is being read for it is not assigned."""
         if self.busy is feed:
             self.busy = None
         try:
@@ -168,29 +171,29 @@ class SharedGroup:
             pass
         self.stir()
 
-    # Handing out.
+    # Assignment.
 
     @property
     def backlog(self) -> int:
-        """Offsets that may be for the group and were not handed out, or were returned."""
+        """Return the number of offsets that may be for the group and are not assigned, or were returned."""
         return len(self._returned) + max(0, self.log.end_offset - self.seen)
 
     @property
     def next_offset(self) -> int:
-        """Where the next read begins."""
+        """Return where the next read begins."""
         return self._returned[0] if self._returned else self.seen
 
     def next_returned(self) -> list[int]:
-        """What was returned, in order; it is handed out before anything new."""
+        """Return the returned offsets in order; they are assigned before new ones."""
         return list(self._returned)
 
     def share(self, room: int) -> int:
-        """How many records a member with so much room should take: its part, however few there are. Who shares a
-        subscription expects that work which comes at once does not all go to one."""
+        """Return how many records a member with `room` should take: its share, however few there are, so that a
+        burst of work is distributed."""
         return max(1, min(room, -(-self.backlog // max(1, self.connected_count))))
 
     def took(self, batch: Batch, returned: list[int]) -> None:
-        """A batch was read to be handed out: of `returned` offsets if there are any, else what was new."""
+        """Note a batch read for assignment: of `returned` offsets, or of new ones."""
         self.touch()
         self.busy = None
         if returned:
@@ -205,7 +208,7 @@ class SharedGroup:
         self.stir()
 
     def sent(self, offsets: Iterable[int]) -> None:
-        """These were handed to a member, which will acknowledge them."""
+        """Note offsets sent to a member, which will acknowledge them."""
         self.touch()
         for offset in offsets:
             if offset not in self._open:
@@ -215,12 +218,12 @@ class SharedGroup:
             self._lowest = sorted(self._open)
 
     def acknowledged(self, offsets: Iterable[int]) -> None:
-        """Nobody has to get these any more."""
+        """Remove offsets that need no delivery any more."""
         self.touch()
         self._open.difference_update(offsets)
 
     def skip(self, offset: int, returned: list[int]) -> None:
-        """What lies below an offset cannot be read."""
+        """Skip the offsets below, which cannot be read."""
         self.busy = None
         if returned:
             lost = {one for one in returned if one < offset}
@@ -240,7 +243,7 @@ class SharedGroup:
     # Waiting.
 
     def park(self, feed: Member) -> bool:
-        """A member waits until there is something for it. False when there is already."""
+        """Make a member wait for records. Return False if there are some already."""
         if feed in self._idle:
             return True
         self._idle.append(feed)
@@ -248,12 +251,12 @@ class SharedGroup:
             try:
                 self._idle.remove(feed)
             except ValueError:
-                return True  # the thread that appended was faster, and has woken it
+                return True  # the appending thread was faster and has woken it
             return False
         return True
 
     def stir(self) -> None:
-        """Wake as many members as there is work for, the one that has waited longest first."""
+        """Wake as many members as there is work for, the longest waiting first."""
         if self.busy is not None or not self._idle:
             return
         for _ in range(min(len(self._idle), -(-self.backlog // _QUANTUM))):
@@ -262,7 +265,7 @@ class SharedGroup:
             self._arm()
 
     def woken(self) -> None:
-        """There is something for a member that waits, if one does."""
+        """Wake a waiting member, if there is one."""
         try:
             feed = self._idle.popleft()
         except IndexError:
@@ -270,12 +273,12 @@ class SharedGroup:
         feed.wake()
 
     def _arm(self) -> bool:
-        """See to it that the next append that concerns the group wakes a member. False when there is something now."""
+        """Register for the next append that concerns the group. Return False if there is something now."""
         if self.backlog:
             return False
         self._waker.offset = self.seen
         return self._waker.park()
 
     def close(self) -> None:
-        """The group is no more."""
+        """End the group."""
         self._waker.close()

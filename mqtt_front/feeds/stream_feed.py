@@ -1,5 +1,5 @@
-"""The history of one log for one subscription: from a place of its own, at the client's pace, told what retention has
-taken."""
+"""Feed of the history of one log for one subscription: from its own position, at the pace of the client, with a
+notice of what retention has deleted."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class StreamFeed(Feed):
-    """A replay. It continues where it was when its session is back."""
+    """Replay. Continues at its position when its session is resumed."""
 
     __slots__ = ("topic_filter",)
 
@@ -27,7 +27,7 @@ class StreamFeed(Feed):
         self.topic_filter = topic_filter
 
     def attach(self, resend: dict[int, tuple[int, int]], on_wake: OnWake, missed_qos0: bool = False) -> int:
-        """As `Feed.attach`; what is read later was not missed, at any QoS."""
+        """Attach as `Feed.attach`; nothing counts as missed, at any QoS."""
         gap = super().attach(resend, on_wake, missed_qos0=True)
         if gap:
             self.lost(self.log.start_offset)

@@ -1,4 +1,4 @@
-"""One subscription of a session, and what several of them together grant for one topic."""
+"""Subscription of a session, and the combined grant of several for one topic."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ _NEVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A topic filter with its options. Replaced whole when the client subscribes to the same filter again."""
+    """Topic filter with its options. Replaced when the client subscribes to the same filter again."""
 
     topic_filter: str
     qos: int
@@ -20,25 +20,23 @@ class Subscription:
     retain_as_published: bool = False
     identifier: int | None = None
     since: Mapping[str, int] = field(default_factory=dict)
-    """By key of each feed that reads for it: the first offset that it is about. Earlier records were there
-    before it."""
+    """First offset that it covers, by key of each feed that reads for it."""
 
     @property
     def form(self) -> FilterForm:
-        """What the topic filter asks for."""
+        """Return the parsed topic filter."""
         return parse_filter(self.topic_filter)
 
     @property
     def pattern(self) -> str:
-        """The filter that topics have to match."""
+        """Return the filter that topics must match."""
         return self.form.pattern
 
 
 class Grant:
-    """What the subscriptions of a session that match a topic come to, for records of one feed.
+    """Combined effect of the subscriptions of a session that match a topic, for records of one feed.
 
-    Overlapping subscriptions give one copy, at the highest granted QoS, with the identifiers of all of them.
-    """
+    Overlapping subscriptions give one copy, at the highest granted QoS, with the identifiers of all of them."""
 
     __slots__ = (
         "_feed",
@@ -52,7 +50,7 @@ class Grant:
     )
 
     def __init__(self, subscriptions: Sequence[Subscription], feed: str, head: bytes) -> None:
-        """`feed` is the key of the feed, `head` the topic name behind its length, as it stands in a PUBLISH."""
+        """feed: key of the feed. head: topic name with its length, as in a PUBLISH."""
         self._parts = tuple(subscriptions)
         self._feed = feed
         self.head = head
@@ -63,18 +61,16 @@ class Grant:
             for one in self._parts
             if one.identifier is not None
         )
-        """The subscription identifiers as encoded properties."""
+        """Encoded subscription identifiers."""
         self.block = varint(len(self.identifiers)) + self.identifiers
-        """The whole property block of a delivery whose record has no properties of its own."""
+        """Complete property block of a delivery whose record has no properties of its own."""
         self.plain_from = max((one.since.get(feed, 0) for one in self._parts), default=0)
-        """From this offset on the grant holds as it is; below, and where No Local is asked for, `at` says
-        what counts."""
+        """From this offset on the grant is uniform; below it, and with No Local, `at` decides."""
         if any(one.no_local for one in self._parts):
             self.plain_from = _NEVER
 
     def at(self, offset: int, own: bool) -> "Grant | None":
-        """What counts for the record at an offset below `plain_from`; `own` if the subscriber published it
-        itself."""
+        """Return the grant for the record at an offset below `plain_from`. own: whether the subscriber published it."""
         parts = [
             one
             for one in self._parts

@@ -1,18 +1,18 @@
-"""Enhanced authentication of MQTT 5 (section 4.12): AUTH packets that carry a SCRAM exchange, at CONNECT and later."""
+"""Enhanced authentication of MQTT 5 (section 4.12): AUTH packets with a SCRAM exchange, at CONNECT and later."""
 
 from mqtt_front.codec.packets import Auth, Connect
 from mqtt_front.codec.properties import Properties
 from mqtt_front.errors import ProtocolViolation
 from mqtt_front.handlers import connect as admission
 from mqtt_front.handlers.server import Server
-from mqtt_front.net.client_protocol import Exchange, Link
+from mqtt_front.net.client_protocol import ClientProtocol, Exchange
 from mqtt_front.reasons import Reason
 from mqtt_front.security.identity import Refusal
-from mqtt_front.security.scram_hash import METHOD
+from mqtt_front.security.passwords.scram_hash import METHOD
 
 
-def connect(broker: Server, link: Link, packet: Connect) -> None:
-    """CONNECT: with an authentication method begin its exchange, without one let `admission` decide."""
+def connect(broker: Server, link: ClientProtocol, packet: Connect) -> None:
+    """Handle CONNECT: begin the exchange of an authentication method, or let `handlers.connect` decide without one."""
     method = packet.properties.authentication_method
     if method is None:
         admission.connect(broker, link, packet)
@@ -26,8 +26,8 @@ def connect(broker: Server, link: Link, packet: Connect) -> None:
     _begin(broker, link, packet, packet.properties)
 
 
-def authenticate(broker: Server, link: Link, packet: Auth) -> None:
-    """AUTH: the next step of an exchange, or the first of one that the client begins while it is connected."""
+def authenticate(broker: Server, link: ClientProtocol, packet: Auth) -> None:
+    """Handle AUTH: the next step of an exchange, or the start of a re-authentication."""
     identity = link.identity
     if link.exchange is None and (identity is None or identity.method != "scram"):
         raise ProtocolViolation("AUTH without an authentication method in CONNECT")
@@ -41,7 +41,7 @@ def authenticate(broker: Server, link: Link, packet: Auth) -> None:
         raise ProtocolViolation(f"AUTH with reason {packet.reason:#04x} at this point")
 
 
-def _begin(broker: Server, link: Link, packet: Connect | None, properties: Properties) -> None:
+def _begin(broker: Server, link: ClientProtocol, packet: Connect | None, properties: Properties) -> None:
     scram = broker.guard.scram_exchange()
     if scram is None:
         refusal = Refusal("no user has a SCRAM password", Reason.BAD_AUTHENTICATION_METHOD)
@@ -53,7 +53,7 @@ def _begin(broker: Server, link: Link, packet: Connect | None, properties: Prope
     link.send(Auth(Reason.CONTINUE_AUTHENTICATION, _said(answer)))
 
 
-def _finish(broker: Server, link: Link, exchange: Exchange, message: bytes) -> None:
+def _finish(broker: Server, link: ClientProtocol, exchange: Exchange, message: bytes) -> None:
     link.exchange = None
     outcome = broker.guard.scram_final(exchange.scram, message, link.address)
     if isinstance(outcome, Refusal):
@@ -70,8 +70,8 @@ def _finish(broker: Server, link: Link, exchange: Exchange, message: bytes) -> N
     link.send(Auth(Reason.SUCCESS, _said(answer)))
 
 
-def _violation(refusal: Refusal, link: Link) -> ProtocolViolation:
-    """CONNACK has a reason for every refusal, DISCONNECT has this one."""
+def _violation(refusal: Refusal, link: ClientProtocol) -> ProtocolViolation:
+    """Return the violation for a refusal: CONNACK has a reason for each, DISCONNECT only one."""
     return ProtocolViolation(refusal.message, Reason.NOT_AUTHORIZED if link.connected else refusal.reason)
 
 

@@ -1,4 +1,4 @@
-"""CONNECT: who may come in, with which session, and what CONNACK tells them."""
+"""CONNECT: admission, the session, and the properties of CONNACK."""
 
 import functools
 import time
@@ -10,23 +10,22 @@ from mqtt_front.codec.properties import NO_PROPERTIES, Properties
 from mqtt_front.errors import ProtocolViolation
 from mqtt_front.handlers.ack import release_again
 from mqtt_front.handlers.server import Server
-from mqtt_front.net.client_protocol import PACKET_BYTES_MAX, Link, Stay
+from mqtt_front.net.client_protocol import PACKET_BYTES_MAX, ClientProtocol, Stay
 from mqtt_front.protocol.outgoing_aliases import OutgoingAliases
 from mqtt_front.reasons import Reason
 from mqtt_front.runtime.timer_wheel import ticks
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.sessions.session import Session, Target, session_key
 from mqtt_front.sessions.session_document import NEVER_S
+from mqtt_front.sessions.session_use import SESSION_BYTES
 
 _KEY_BYTES_MAX = 65_535
-"""The key of a session: documents count it with 16 bits."""
+"""Maximum size of a session key: documents store its length in 16 bits."""
 
 
-def connect(broker: Server, link: Link, packet: Connect) -> None:
-    """Find out who the client is, at once or in a while, and let it in.
-
-    Raises ProtocolViolation with the reason for CONNACK when it may not come in.
-    """
+def connect(broker: Server, link: ClientProtocol, packet: Connect) -> None:
+    """Authenticate the client, now or later, and admit it. Raises ProtocolViolation with the reason for CONNACK if
+    it is refused."""
     introduce(link, packet)
     check(broker, link, packet)
     credentials = Credentials(
@@ -49,8 +48,8 @@ def connect(broker: Server, link: Link, packet: Connect) -> None:
         link.wait("answer about its login")
 
 
-def introduce(link: Link, packet: Connect) -> None:
-    """What the client says of itself holds for the answer already, also for a refusal."""
+def introduce(link: ClientProtocol, packet: Connect) -> None:
+    """Apply what the client states of itself, which holds for the answer too, also for a refusal."""
     link.client_id, link.bridge = packet.client_id, packet.bridge
     aliases = min(packet.properties.topic_alias_maximum or 0, link.broker.settings.delivery_alias_maximum)
     link.target = Target(
@@ -60,7 +59,7 @@ def introduce(link: Link, packet: Connect) -> None:
     )
 
 
-def _decide(broker: Server, link: Link, packet: Connect, outcome: Identity | Refusal) -> None:
+def _decide(broker: Server, link: ClientProtocol, packet: Connect, outcome: Identity | Refusal) -> None:
     if isinstance(outcome, Refusal):
         raise ProtocolViolation(outcome.message, outcome.reason)
     enter(broker, link, packet, outcome)
@@ -68,19 +67,17 @@ def _decide(broker: Server, link: Link, packet: Connect, outcome: Identity | Ref
 
 def enter(
     broker: Server,
-    link: Link,
+    link: ClientProtocol,
     packet: Connect,
     identity: Identity,
     authentication: Properties = NO_PROPERTIES,
 ) -> None:
-    """Let the client in: end an older connection of it, find or make its session, answer, begin to deliver.
-
-    `authentication` is what CONNACK says of an enhanced authentication. Raises ProtocolViolation as `connect` does.
-    """
-    check(broker, link, packet)  # once more: time may have passed
+    """Admit the client: end its older connection, find or create its session, answer, and begin to deliver.
+    authentication: data of an enhanced authentication for CONNACK. Raises ProtocolViolation as `connect`."""
+    check(broker, link, packet)  # again: time may have passed
     link.client_id = packet.client_id or broker.new_client_id()
     key = session_key(link.client_id, identity.user)
-    _check_session(broker, packet, key)
+    _check_limits(broker, packet, key)
     older = broker.sessions.connected.get(key)
     if older is not None and older.client is not None:
         older.client.end(Reason.SESSION_TAKEN_OVER, f"the client connected again from {link.peer}")
@@ -100,10 +97,16 @@ def enter(
 
 
 def _save(
-    broker: Server, link: Link, packet: Connect, session: Session, present: bool, then: Callable[[], None]
+    broker: Server,
+    link: ClientProtocol,
+    packet: Connect,
+    session: Session,
+    present: bool,
+    then: Callable[[], None],
 ) -> bool:
-    """A client that knows that it is connected relies on its will and on its session, also when the server is killed at
-    once: if there is anything to save, the link waits, and `then` is called when it is durable. Is there?"""
+    """Save what a client relies on once it is connected, even if the server is killed at once: its will, its session
+    with the packet ids in use, and the end of an earlier session. If something is not durable yet, the client waits,
+    `then` is called when it is, and the result is True."""
     missing = 0
 
     def saved() -> None:
@@ -115,25 +118,30 @@ def _save(
     if packet.will is not None and _may_have(broker, link, packet.will):
         missing += 1
         link.will = broker.wills.keep(session.key, packet.will, session.expiry_s, saved)
-    if bool(session.expiry_s) != present:  # it is to be on the disk and is not, or the other way round
+    if session.expiry_s and not present:
         missing += 1
-        # What its client published in a session before this one may still be on its way. Found in the log after a kill,
-        # behind where the session says that it knows all, it would count as received in this one.
+        # Publishes of its client in an earlier session may not be settled. Found in the log after a kill, at an
+        # offset beyond those that the session covers, they would count as received in this session.
         broker.ingest.once_settled(functools.partial(_save_session, broker, link, session, saved))
+    elif not broker.sessions.is_saved(session.key):
+        missing += 1
+        broker.sessions.once_saved(session.key, saved)
     if missing:
         link.wait("answer about its session or will")
     return missing > 0
 
 
-def _save_session(broker: Server, link: Link, session: Session, then: Callable[[], None]) -> None:
-    if session.client is link:  # and has not gone meanwhile
+def _save_session(broker: Server, link: ClientProtocol, session: Session, then: Callable[[], None]) -> None:
+    if session.client is link:  # unless it disconnected in between
         broker.sessions.save(session, then)
 
 
-def _welcome(broker: Server, link: Link, session: Session, packet: Connect, answer: Connack) -> None:
-    """The client is in: tell it so, and begin to deliver."""
+def _welcome(
+    broker: Server, link: ClientProtocol, session: Session, packet: Connect, answer: Connack
+) -> None:
+    """Send CONNACK and begin to deliver."""
     link.send(answer)
-    if link.closing:  # there was no room for the answer in what it takes
+    if link.closing:  # the answer exceeded the client's maximum packet size
         return
     link.welcomed()
     identity, keep_alive_s = link.identity, answer.properties.server_keep_alive
@@ -152,8 +160,8 @@ def _welcome(broker: Server, link: Link, session: Session, packet: Connect, answ
     broker.delivery.start(session)
 
 
-def check(broker: Server, link: Link, packet: Connect) -> None:
-    """Raise ProtocolViolation when nobody could come in like this, whoever it is."""
+def check(broker: Server, link: ClientProtocol, packet: Connect) -> None:
+    """Raise ProtocolViolation for a CONNECT that is refused for every client."""
     if broker.stopping:
         raise ProtocolViolation("the server is stopping", Reason.SERVER_SHUTTING_DOWN)
     if link.refusal is not None:
@@ -162,23 +170,25 @@ def check(broker: Server, link: Link, packet: Connect) -> None:
         raise ProtocolViolation("will at QoS 2 is not supported", Reason.QOS_NOT_SUPPORTED)
 
 
-def _check_session(broker: Server, packet: Connect, key: str) -> None:
-    """Raise ProtocolViolation when this client cannot have a session."""
+def _check_limits(broker: Server, packet: Connect, key: str) -> None:
+    """Raise ProtocolViolation if the client would exceed a limit of the server, or its owner's share of one."""
     if len(key.encode()) > _KEY_BYTES_MAX:
         message = f"client id and user name of more than {_KEY_BYTES_MAX} bytes"
         raise ProtocolViolation(message, Reason.CLIENT_IDENTIFIER_NOT_VALID)
-    if (
-        _expiry_s(broker, packet)
-        and key not in broker.sessions
-        and len(broker.sessions) >= broker.settings.session_count
-    ):
-        limit = broker.settings.session_count
-        message = f"there are {limit} sessions, which is the limit"
-        raise ProtocolViolation(message, Reason.QUOTA_EXCEEDED, "session_count")
+    over = None
+    if key not in broker.sessions.connected:
+        over = broker.sessions.use.over_connections(key)
+    if over is None and _expiry_s(broker, packet) and key not in broker.sessions:
+        over = broker.sessions.use.over(key, 1, SESSION_BYTES + len(key))
+    if over is None and packet.will is not None:
+        over = broker.wills.over(key, packet.will)
+    if over is not None:
+        setting, message = over
+        raise ProtocolViolation(message, Reason.QUOTA_EXCEEDED, setting)
 
 
 def _expiry_s(broker: Server, packet: Connect) -> int:
-    """How long the session outlives its connection. MQTT 3 knows two answers: not at all, and without end."""
+    """Return how long the session outlives its connection; for MQTT 3 either not at all or permanently."""
     if packet.level == MQTT_5:
         wanted = packet.properties.session_expiry_interval or 0
     else:
@@ -187,15 +197,15 @@ def _expiry_s(broker: Server, packet: Connect) -> int:
 
 
 def _session(broker: Server, packet: Connect, key: str) -> tuple[Session, bool]:
-    """The session of the client, and whether there was one."""
+    """Return the session of the client, and whether it existed."""
     keys = {key}
     if not broker.settings.lets_any_anonymous_in and broker.sessions.adopt(packet.client_id, key):
-        keys.add(packet.client_id)  # it began before clients had to say who they are
+        keys.add(packet.client_id)  # it began before the server required logins
     session = None
     if packet.clean_start:
         broker.sessions.discard(key)
     else:
-        session = broker.sessions.take(key, broker.restore)
+        session = broker.sessions.take(key, broker.state.restore)
     present = session is not None
     for each in keys:
         broker.wills.returned(each, session_continues=present)
@@ -207,15 +217,15 @@ def _session(broker: Server, packet: Connect, key: str) -> tuple[Session, bool]:
 
 
 def _keep_alive_s(broker: Server, packet: Connect) -> int:
-    """The keep alive in force. Only MQTT 5 can be told another one than it asked for."""
+    """Return the keep alive in effect. Only MQTT 5 can be assigned one."""
     limit = broker.settings.keep_alive_max_s
     if packet.level == MQTT_5 and limit and not 0 < packet.keep_alive <= limit:
         return limit
     return packet.keep_alive
 
 
-def _bind(broker: Server, link: Link, packet: Connect, session: Session, keep_alive_s: int) -> None:
-    """The link and the session know each other, and what the client asked for is in force."""
+def _bind(broker: Server, link: ClientProtocol, packet: Connect, session: Session, keep_alive_s: int) -> None:
+    """Bind client and session, and apply what the client asked for."""
     wanted = packet.properties
     link.session, link.session_key, session.client = session, session.key, link
     link.owner = broker.router.shares.owner(session.key)
@@ -225,8 +235,8 @@ def _bind(broker: Server, link: Link, packet: Connect, session: Session, keep_al
     broker.deadlines.watch(link)
 
 
-def _identify(broker: Server, link: Link, session: Session, identity: Identity) -> None:
-    """What the client may do is in force, and for how long."""
+def _identify(broker: Server, link: ClientProtocol, session: Session, identity: Identity) -> None:
+    """Apply the permissions of the client and their duration."""
     link.identity = identity
     link.permissions = session.permissions = broker.guard.permissions(identity, session.client_id)
     if identity.expires_s is not None:
@@ -235,17 +245,18 @@ def _identify(broker: Server, link: Link, session: Session, identity: Identity) 
         broker.deadlines.watch(link.stay)
 
 
-def _may_have(broker: Server, link: Link, will: Will) -> bool:
-    """May the client leave this will?"""
+def _may_have(broker: Server, link: ClientProtocol, will: Will) -> bool:
+    """Return whether the client may have this will."""
     if link.may_write(will.topic):
         return True
-    # Let in all the same: what it has to say while it lives may be in order, and it is not told of it by others.
+    # Admitted all the same: what it publishes itself may be permitted, and it has no other way to learn of this.
     broker.log.warning("%r has a will to %r, where it may not publish: left out", link, will.topic[:200])
     return False
 
 
 def _response_information(broker: Server, packet: Connect, session: Session) -> str | None:
-    """A topic for answers to this client, if it asks and the server is told to have one (section 3.1.2.11.6)."""
+    """Return a response topic for this client, if it asks for one and the server has one configured (section
+    3.1.2.11.6)."""
     prefix = broker.settings.response_topic_prefix
     if prefix is None or not packet.properties.request_response_information:
         return None
@@ -253,7 +264,7 @@ def _response_information(broker: Server, packet: Connect, session: Session) -> 
 
 
 def _connack_properties(broker: Server, packet: Connect, session: Session, keep_alive_s: int) -> Properties:
-    """Exactly what is enforced, where it differs from what a client assumes."""
+    """Return the properties that state what the server enforces, where it differs from the defaults."""
     if packet.level != MQTT_5:
         return NO_PROPERTIES
     inbound, wanted_s = broker.inbound, packet.properties.session_expiry_interval or 0

@@ -1,9 +1,7 @@
-"""SUBSCRIBE and UNSUBSCRIBE: a reason for each filter, and the session changed and saved before the answer
-goes out.
+"""SUBSCRIBE and UNSUBSCRIBE: a reason for each filter; the session is changed and saved before the answer is sent.
 
-A packet with many filters is served in portions, with a turn of the event loop between two of them. Its client's next
-packet waits until the last portion is done.
-"""
+A packet with many filters is processed in portions, with a turn of the event loop between two of them. The next
+packet of its client waits for the last portion."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -14,37 +12,38 @@ from mqtt_front.errors import MalformedPacket, ProtocolViolation
 from mqtt_front.feeds.feed import LogSource
 from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.handlers.server import Server
-from mqtt_front.net.client_protocol import Link
+from mqtt_front.net.client_protocol import ClientProtocol
 from mqtt_front.reasons import SUBACK_FAILURE, Reason
 from mqtt_front.sessions.replay import Beginning, Wishes, beginning, start_of, times, wishes
 from mqtt_front.sessions.session import Session
+from mqtt_front.sessions.session_use import subscription_bytes
 from mqtt_front.topics.filter_form import FilterForm, Kind, parse_filter
 from mqtt_front.topics.replay_start import Start, StartKind
 from timestone.errors import InvalidName
 
 
-def subscribe(broker: Server, link: Link, packet: Subscribe) -> None:
-    """Add subscriptions. What is appended from now on is delivered, or the history from where the client asked; SUBACK
-    follows once the session is durable, if it is one that outlives its connection, and then what the subscriptions
-    bring. Deliveries might overtake it, as MQTT allows, but not every client expects that."""
+def subscribe(broker: Server, link: ClientProtocol, packet: Subscribe) -> None:
+    """Add subscriptions. Records appended from now on are delivered, or the history from the requested position.
+    SUBACK is sent when a session that outlives its connection is durable, and then the deliveries: MQTT allows them
+    before SUBACK, but not every client expects that."""
     _behind_publishes(broker, link, lambda: _look_up(broker, link, packet))
 
 
-def _behind_publishes(broker: Server, link: Link, then: Callable[[], None]) -> None:
-    """Go on when what the client has published before is in the log: packets of a connection take effect in their
-    order, and a subscription is about what comes after it."""
+def _behind_publishes(broker: Server, link: ClientProtocol, then: Callable[[], None]) -> None:
+    """Continue when earlier publishes of the client are in the log: packets of a connection take effect in order,
+    and a subscription covers what follows it."""
     if link.submitted_bytes:
         broker.ingest.flush()
     if not link.submitted_bytes:
         then()
         return
     link.wait("the publishes before its SUBSCRIBE")
-    # In a later turn, so that all that goes with the settled publishes is done.
+    # In a later turn, after everything that the settled publishes cause.
     broker.ingest.once_settled(lambda: broker.loop.call_soon(link.go_on, then))
 
 
-def _look_up(broker: Server, link: Link, packet: Subscribe) -> None:
-    """Find out where replays begin that ask for a time, then subscribe."""
+def _look_up(broker: Server, link: ClientProtocol, packet: Subscribe) -> None:
+    """Look up replay positions given as a time, then subscribe."""
     wished = wishes(packet, link.level)
     asked = times(packet.requests, wished)
     if not asked:
@@ -58,25 +57,25 @@ def _look_up(broker: Server, link: Link, packet: Subscribe) -> None:
 
 
 Found = Mapping[tuple[str, Start], Beginning]
-"""By name of the log and time: what was looked up on the disk."""
+"""Positions looked up on the disk, by name of the log and time."""
 
 
 _PORTION = 256
-"""Filters that are served before other clients have their turn: some milliseconds."""
+"""Filters processed before other clients have their turn: some milliseconds."""
 _REFUSALS_LOGGED = 10
-"""Of one packet; more of them are counted in one line."""
+"""Maximum refusals of one packet that are logged singly; further ones share a line."""
 
 
 def _in_portions(
     broker: Server,
-    link: Link,
+    link: ClientProtocol,
     count: int,
     serve: Callable[[slice], None],
     done: Callable[[], None],
     start: int = 0,
 ) -> None:
-    """Serve `count` filters, portion by portion, then call `done`. The rest is left out when the client has gone.
-    Portions go over packets: a client may send thousands of small ones at once."""
+    """Process `count` filters in portions, then call `done`. Stops if the client disconnects. Portions span packets:
+    a client may send thousands of small ones at once."""
     end = min(start + _PORTION - link.filters_served, count)
     link.filters_served += end - start
     serve(slice(start, end))
@@ -90,14 +89,19 @@ def _in_portions(
 
 
 def _nothing() -> None:
-    """Nothing is left of a packet: its client's next one has its turn."""
+    """Continue with the next packet of the client."""
 
 
 class _Subscribing:
-    """A SUBSCRIBE that is being served."""
+    """A SUBSCRIBE in progress."""
 
     def __init__(
-        self, broker: Server, link: Link, packet: Subscribe, wished: Wishes, found: Found | Exception
+        self,
+        broker: Server,
+        link: ClientProtocol,
+        packet: Subscribe,
+        wished: Wishes,
+        found: Found | Exception,
     ) -> None:
         assert link.session is not None
         self.broker = broker
@@ -108,19 +112,19 @@ class _Subscribing:
         self.wished = wished
         self.found = found
         self.reasons: list[int] = []
-        """By request."""
+        """In the order of the requests."""
         self.system_filters = self.session.system_filters
-        """Those of before."""
+        """Filters on `$SYS` before this packet."""
         self.refused_count = 0
 
     def warn(self, topic_filter: str, why: str) -> None:
-        """Say in the log that a filter is refused."""
+        """Log that a filter is refused."""
         self.refused_count += 1
         if self.refused_count <= _REFUSALS_LOGGED:
             self.broker.log.warning("%r may not subscribe to %r: %s", self.link, topic_filter[:200], why)
 
     def greets(self, request: Request) -> bool:
-        """Does the subscription begin with what the server says of itself now?"""
+        """Return whether the subscription begins with the current values of `$SYS`."""
         topic_filter = request.topic_filter
         return topic_filter in self.session.system_filters and (
             request.retain_handling == 0
@@ -135,6 +139,7 @@ def _subscribe_all(work: _Subscribing) -> None:
         retained: list[str] = []
         with work.session.one_change():
             work.reasons += [_subscribe(work, request, retained) for request in requests[portion]]
+        work.broker.sessions.resized(work.session)
         if retained:
             work.session.deliver_retained(retained)
 
@@ -142,7 +147,7 @@ def _subscribe_all(work: _Subscribing) -> None:
 
 
 def _answer(work: _Subscribing) -> None:
-    """SUBACK, once the session is durable, and then what the subscriptions bring."""
+    """Send SUBACK when the session is durable, and then the first deliveries."""
     broker, link, session = work.broker, work.link, work.session
     if work.refused_count > _REFUSALS_LOGGED:
         left = work.refused_count - _REFUSALS_LOGGED
@@ -163,7 +168,7 @@ def _answer(work: _Subscribing) -> None:
 
 
 def _subscribe(work: _Subscribing, request: Request, retained: list[str]) -> int:
-    """The reason code for one filter, which is added to `retained` if it begins with the retained messages."""
+    """Return the reason code for one filter, and add the filter to `retained` if it begins with retained messages."""
     broker, link, session, wished = work.broker, work.link, work.session, work.wished
     topic_filter = request.topic_filter
     refusal = _refusal(broker, session, request)
@@ -180,7 +185,7 @@ def _subscribe(work: _Subscribing, request: Request, retained: list[str]) -> int
         return Reason.UNSPECIFIED_ERROR if silent else reason
     qos = min(request.qos, broker.inbound.maximum_qos)
     form, sources = parse_filter(topic_filter), broker.router.sources(topic_filter)
-    # MQTT 5 lets a bridge ask for that; before, it can only say that it is one.
+    # MQTT 5 lets a bridge request this; before, a client can only state that it is a bridge.
     bridged = link.bridge and form.kind is Kind.PLAIN
     subscription = Subscription(
         topic_filter,
@@ -208,7 +213,7 @@ def _subscribe(work: _Subscribing, request: Request, retained: list[str]) -> int
 def _starts(
     sources: Sequence[LogSource], form: FilterForm, wished: Wishes, found: Found | Exception
 ) -> dict[str, Beginning]:
-    """Where the subscription begins in each log. Raises InvalidName for a place that is in none of them, OSError."""
+    """Return where the subscription begins in each log. Raises InvalidName for a position that no log has, OSError."""
     if form.kind is Kind.PLAIN:
         return {}
     start = start_of(form, wished)
@@ -221,16 +226,17 @@ def _starts(
     return {one.log.name: found[one.log.name, start] for one in sources}
 
 
-def _say_what_is_gone(broker: Server, link: Link, starts: Mapping[str, Beginning]) -> None:
-    """A replay begins later than its client asked for. MQTT 5 is told with the first delivery, MQTT 3 cannot be."""
+def _say_what_is_gone(broker: Server, link: ClientProtocol, starts: Mapping[str, Beginning]) -> None:
+    """Log that a replay begins later than requested. MQTT 5 clients are informed with the first delivery; MQTT 3 has
+    no means."""
     for name, start in starts.items():
         if start.missed:
             message = f"log {name}: retention took what {link!r} asks for; its replay begins at offset {start.offset}"
-            broker.complaints.warn(f"gap {link.client_id}", message)
+            broker.throttled_log.warn(f"gap {link.client_id}", message)
 
 
 class _Refusal(NamedTuple):
-    """Why there is no such subscription: for the client, and for the log."""
+    """Reason for refusing a subscription: for the client, and for the log."""
 
     reason: Reason
     why: str
@@ -251,12 +257,12 @@ def _refusal(broker: Server, session: Session, request: Request) -> _Refusal | N
     if len(topic_filter.encode()) > broker.settings.topic_bytes:
         return _over(broker, "topic_bytes", Reason.TOPIC_FILTER_INVALID)
     if form.kind is not Kind.PLAIN and not broker.router.sources(topic_filter):
-        return _Refusal(Reason.TOPIC_FILTER_INVALID, "there is no such log")  # $SYS is in none
+        return _Refusal(Reason.TOPIC_FILTER_INVALID, "there is no such log")  # $SYS is in no log
     return None if topic_filter in session.subscriptions else _over_limit(broker, session, form, request)
 
 
 def _over_limit(broker: Server, session: Session, form: FilterForm, request: Request) -> _Refusal | None:
-    """Why there may not be one more subscription, or None."""
+    """Return the refusal for a subscription over a limit; None if it is within all."""
     groups, sources = broker.router.groups, broker.router.sources(request.topic_filter)
     added = [one for one in sources if form.shared and groups.find(one.log, request.topic_filter) is None]
     limit, owner = broker.settings.shared_count, groups.shares.owner(session.key)
@@ -266,6 +272,11 @@ def _over_limit(broker: Server, session: Session, form: FilterForm, request: Req
         return _over(broker, "user_share_percent", Reason.QUOTA_EXCEEDED, f" of shared_count ({limit})")
     if len(session.subscriptions) >= broker.settings.subscription_count:
         return _over(broker, "subscription_count", Reason.QUOTA_EXCEEDED)
+    more_bytes = session.size_bytes - session.counted_bytes + subscription_bytes(request.topic_filter)
+    if (over := broker.sessions.use.over(session.key, 0, more_bytes)) is not None:
+        setting, why = over
+        broker.over[setting] += 1
+        return _Refusal(Reason.QUOTA_EXCEEDED, why)
     return None
 
 
@@ -274,8 +285,8 @@ def _over(broker: Server, limit: str, reason: Reason, what: str = "") -> _Refusa
     return _Refusal(reason, f"{limit} is {getattr(broker.settings, limit)}{what}")
 
 
-def unsubscribe(broker: Server, link: Link, packet: Unsubscribe) -> None:
-    """End subscriptions. What is in flight continues; UNSUBACK follows once that is durable."""
+def unsubscribe(broker: Server, link: ClientProtocol, packet: Unsubscribe) -> None:
+    """Handle UNSUBSCRIBE. Deliveries in flight continue; UNSUBACK is sent when the change is durable."""
     session = link.session
     assert session is not None
     reasons: list[int] = []
@@ -287,6 +298,7 @@ def unsubscribe(broker: Server, link: Link, packet: Unsubscribe) -> None:
                     raise MalformedPacket("invalid topic filter: expected at least one character")
                 existed = session.unsubscribe(topic_filter)
                 reasons.append(Reason.SUCCESS if existed else Reason.NO_SUBSCRIPTION_EXISTED)
+        broker.sessions.resized(session)
 
     def done() -> None:
         session.drop_idle_feeds()

@@ -1,13 +1,11 @@
-"""Who is not read from for a while, so that TCP slows it, and when it is read from again.
+"""Fair share of the front among publishers: which connections are not read from, so that TCP slows their clients.
 
-All publishes go through one loop into few logs, so what a client has on the way is what all others wait behind. Whoever
-has more of it than it may is not read from until half is settled. As long as all who publish have much on the way,
-nothing else happens. Beside modest ones, who never have, the greedy ones take turns from the first moment (deficit
-round robin): at each turn a portion, which is what one of so many clients could have of the front in that time, the
-next one not before that is settled, and never more than a quarter of what it may have, because that is read in one go.
-What the others leave of theirs is left alone, for that is what keeps their latency what it was
-(docs/decisions/0020-fair-share.md).
-"""
+All publishes go through one loop into few logs, so the bytes that one client has in flight delay all others. A
+client over its limit is not read from until half of its bytes are settled. While every publisher has many bytes in
+flight, nothing else happens. When modest clients publish too, the greedy ones take turns (deficit round robin): in
+each turn a client reads one portion, which is the share of one of as many clients in that time; the next portion
+follows when that is settled, and a portion never exceeds a quarter of the limit, because it is read at once. Shares
+that modest clients do not use stay unused, which keeps their latency unchanged (docs/decisions/0020-fair-share.md)."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -15,17 +13,17 @@ from typing import Protocol
 from mqtt_front.runtime.loop import Loop
 
 LOOK_S = 0.1
-"""Who publishes, who is modest and who is greedy, is who was within this time. While nobody is greedy, nobody looks."""
+"""Window for classifying publishers as modest or greedy; skipped while none is greedy."""
 FIRST_LOOK_S = 0.02
 LOOKS = 10
-"""After so many looks that found nobody greedy, nobody looks any more."""
+"""Windows without a greedy publisher after which classification stops."""
 TURN_S = 0.004
 TURN_BYTES = 2 * 1024 * 1024
-"""What the front takes of all clients in a turn, roughly."""
+"""Approximate bytes that the front takes from all clients in a turn."""
 
 
 class Holdable(Protocol):
-    """A connection as far as it is read from or not."""
+    """Connection whose reading can be paused."""
 
     submitted_bytes: int
     """Wire bytes of its publishes that are not settled."""
@@ -34,54 +32,54 @@ class Holdable(Protocol):
         """Stop reading until `release`."""
 
     def release(self, portion: int) -> None:
-        """Read again: so many bytes, then `FairShare.served` is to be told; 0: any number."""
+        """Resume reading. portion: bytes to read before `FairShare.served` must be called; 0 for no limit."""
 
 
 class _Seen:
-    """Who did what for a while: the greedy ones are among the busy ones, and those among all that published."""
+    """Publishers of one window. The greedy ones are a subset of the busy ones."""
 
     __slots__ = ("busy", "greedy", "publishing")
 
     def __init__(self) -> None:
         self.publishing: set[Holdable] = set()
         self.busy: set[Holdable] = set()
-        """Who had more on the way than a modest client."""
+        """Publishers that had more in flight than a modest client."""
         self.greedy: set[Holdable] = set()
-        """Who wanted more than it may."""
+        """Publishers that exceeded their limit."""
 
 
 class FairShare:
-    """Those that are not read from, and those of them that take turns. Used by the event loop's thread only."""
+    """Paused connections, and those of them that take turns. Event-loop thread only."""
 
     def __init__(self, loop: Loop, *, total_bytes: int, client_bytes: int, share_bytes_per_s: int) -> None:
-        """The first two bound what is not settled, of all and of one client; the third is what a greedy client gets
-        at least, however many others there are."""
+        """total_bytes, client_bytes: limits of unsettled bytes, of all clients and of one. The third is the minimum
+        rate of a greedy client regardless of the number of others."""
         self._loop = loop
         self._total_bytes = total_bytes
         self._client_bytes = client_bytes
         self._greedy_bytes = client_bytes // 2
         self.modest_bytes = client_bytes // 8
-        """Who never has more on the way is one of those whose latency counts: `check` whoever has."""
+        """A client that never has more in flight is modest: its latency counts. `check` is called for the others."""
         self._least_portion = max(1, int(share_bytes_per_s * TURN_S))
         self._most_portion = max(self._least_portion, client_bytes // 4)
         self._held: dict[Holdable, None] = {}
-        """Who is not read from, the one that waits longest first."""
+        """Paused connections, the one that waits longest first."""
         self._modest_s = -LOOK_S
-        """When somebody published who had little on the way, as far as nobody looked."""
+        """When a modest client last published, while no window is open."""
         self._seen = _Seen()
-        """Since the last look, as far as anybody looks."""
+        """The open window."""
         self._known = _Seen()
-        """Until the last look."""
+        """The last complete window."""
         self._others = False
-        """Modest ones publish as well: the greedy ones take turns."""
+        """Whether modest clients publish too, so that greedy ones take turns."""
         self._in_turn: set[Holdable] = set()
         self._share_bytes = 0
-        """What one of all clients could have in a turn."""
+        """Share of one client in a turn, in bytes."""
         self._looks_left = 0
         self._turning = False
 
     def check(self, source: Holdable, submitted_bytes: int) -> None:
-        """The source has sent publishes; `submitted_bytes` of all together are not settled."""
+        """Check a connection that has sent publishes; `submitted_bytes` of all together are not settled."""
         if self._looks_left and source.submitted_bytes > self.modest_bytes:
             self._seen.busy.add(source)
         if source.submitted_bytes > self._greedy_bytes:
@@ -90,11 +88,11 @@ class FairShare:
             self._hold(source)
 
     def submitted(self, sources: Collection[Holdable]) -> None:
-        """What these have sent is on its way."""
+        """Note that publishes of these connections are submitted."""
         if self._looks_left:
             self._seen.publishing.update(sources)
             if not self._others and not all(self._is_busy(source) for source in sources):
-                # Until the next look tells how many there are, the newcomer is one of many.
+                # Until the next window counts them, assume many clients.
                 self._others = True
                 self._take_turns(self._known.greedy | self._seen.greedy, self._least_portion)
             return
@@ -104,14 +102,14 @@ class FairShare:
                 break
 
     def served(self, source: Holdable) -> None:
-        """The portion of a source was read."""
+        """Note that a connection has read its portion."""
         if source in self._in_turn:
             self._seen.greedy.add(source)
             self._hold(source)
 
     def settled(self, submitted_bytes: int) -> None:
-        """`submitted_bytes` of all together are not settled any more: read again from those that have half of what
-        they may on the way. Not at the bound, where each message would toggle it."""
+        """Resume connections that have at most half of their limit in flight; `submitted_bytes` of all together are
+        not settled. Not at the limit itself, where each message would toggle it."""
         if self._held and submitted_bytes <= self._total_bytes // 2:
             for source in [one for one in self._held if one not in self._in_turn]:
                 self._release_half_settled(source)
@@ -121,7 +119,7 @@ class FairShare:
         self._seen.greedy.add(source)
         if not self._looks_left:
             self._loop.call_later(FIRST_LOOK_S, self._look)
-            # Until the first look tells how many there are, and whether they are still modest.
+            # Until the first window has counted them, assume modest clients.
             self._others, self._share_bytes = self._loop.time() - self._modest_s < LOOK_S, self._least_portion
         self._looks_left = LOOKS
         if self._others and source not in self._in_turn:
@@ -144,7 +142,7 @@ class FairShare:
             self._release(source, 0)
 
     def _look(self) -> None:
-        """Who was greedy since the last look, and was anybody modest there?"""
+        """Close the window: pause its greedy publishers if modest ones were seen."""
         seen, before = self._seen, self._in_turn
         seen.greedy |= before & self._held.keys()
         seen.busy |= seen.greedy
@@ -159,7 +157,7 @@ class FairShare:
             self._loop.call_later(LOOK_S, self._look)
 
     def _take_turns(self, greedy: set[Holdable], share_bytes: int) -> None:
-        """These take turns from now on; in each, one of all clients has a share of so many bytes."""
+        """Make these connections take turns, each client with a share of `share_bytes`."""
         newcomers = greedy - self._in_turn
         self._in_turn, self._share_bytes = greedy, share_bytes
         for source in newcomers:
@@ -168,7 +166,7 @@ class FairShare:
             self._turn()
 
     def _turn(self) -> None:
-        """Read a portion of each whose last one is settled, as far as what there is for all of them goes."""
+        """Let each connection whose last portion is settled read a portion, within what there is for all."""
         self._turning = bool(self._in_turn)
         if not self._turning:
             return

@@ -1,5 +1,4 @@
-"""Which log takes a topic. Topics arrive as bytes; each is validated and looked up once, then known by its
-bytes."""
+"""Routing of topics to logs. Topics arrive as bytes; each is validated and looked up once, then cached by its bytes."""
 
 import itertools
 from collections import Counter
@@ -10,7 +9,7 @@ from mqtt_front.errors import MalformedPacket, MqttError
 from mqtt_front.feeds.feed import LogSource
 from mqtt_front.feeds.group_store import Groups
 from mqtt_front.ingest.topic_use import TopicUse
-from mqtt_front.kernel.loops import KnownTopics
+from mqtt_front.kernel.loops import TopicCache
 from mqtt_front.kernel.topic_cache import TOPIC_BITS
 from mqtt_front.reasons import Reason
 from mqtt_front.retained.messages import RetainedMessages
@@ -22,15 +21,12 @@ from timestone.filters import topic_matches
 from timestone.log import Log
 
 RESERVED = ("$SYS", "$share", "$stream", "$queue")
-"""First levels that clients cannot publish to: the server speaks there, or they are not topics at all."""
+"""First levels that clients cannot publish to: reserved for the server, or not topics at all."""
 
 
 class Router:
-    """Topic bytes to codes: `number of the log << 32 | topic id`, or minus a reason code for a topic that is
-    refused.
-
-    What is remembered is bounded by the topic limits of the logs: refused topics are not.
-    """
+    """Router from topic bytes to codes: `number of the log << 32 | topic id`, or minus a reason code for a refused
+    topic. The cache is bounded by the topic limits of the logs; refused topics are not cached."""
 
     def __init__(
         self,
@@ -42,12 +38,12 @@ class Router:
         shares: Shares | None = None,
         owner_topic_count: int = 1 << 32,
     ) -> None:
-        """`logs[0]` is the default log; `routes` are filters with the number of their log, the first match
-        wins; `owner_topic_count` is the most topics that one owner may bring into a log."""
+        """logs: the first is the default log. routes: filters with the number of their log; the first match applies.
+        owner_topic_count: maximum number of topics that one owner may create in a log."""
         self.shares = Shares() if shares is None else shares
         self.logs = tuple(logs)
         self.retained = tuple(RetainedMessages(log) for log in logs)
-        """Of each log."""
+        """Retained messages of each log."""
         self.groups = Groups(self.shares)
         """The shared subscriptions."""
         self._sources = tuple(LogSource(each.log, {}, each, self.groups) for each in self.retained)
@@ -55,21 +51,16 @@ class Router:
         self._routes = tuple(routes)
         self._topic_levels = topic_levels
         self._topic_bytes = topic_bytes
-        self.created_count = 0
-        """Topics that no log knew before."""
         self.over: Counter[str] = Counter()
-        """By limit: how often a topic was refused because of it."""
-        self.known = KnownTopics()
-        """The codes of topics that were looked up and not refused."""
+        """By limit: number of topics refused because of it."""
+        self.known = TopicCache()
+        """Codes of the topics that were looked up and accepted."""
 
     def codes(
         self, topics: Sequence[bytes], forbidden: Collection[bytes] = (), owner: str | None = None
     ) -> tuple[list[int], MqttError | None]:
-        """The code of each topic, up to the first that is no topic name, and what is wrong with that one.
-
-        Those that are `forbidden` get NOT_AUTHORIZED and are not learned; an `owner` brings as many into a log as it
-        may.
-        """
+        """Return the code of each topic, up to the first invalid topic name, and the error of that one. `forbidden`
+        topics get NOT_AUTHORIZED and are not cached; an `owner` may create a limited number of topics in a log."""
         if not forbidden:
             codes = [self.known.get(topic, -1) for topic in topics]
             if -1 not in codes:
@@ -77,9 +68,9 @@ class Router:
         return self._learn_all(topics, forbidden, owner)
 
     def learn(self, topics: Sequence[bytes], owner: str) -> bool:
-        """Look different topics up at once that are not known, and bring those into their log that are new. False when
-        there is more to it, and nothing was done: `codes` looks at them one by one, and counts what it refuses. So it
-        is when some may be no names, or they go to several logs, or the `owner` may not bring so many new ones."""
+        """Look up distinct unknown topics at once, and create those that are new to their log. Return False, without a
+        change, if they need individual handling by `codes`, which counts refusals: some may be invalid names, they go
+        to several logs, or the `owner` may not create so many."""
         names = _plain_names(topics)
         if not names or max(map(len, topics)) > self._topic_bytes:
             return False
@@ -99,7 +90,6 @@ class Router:
             return False
         new = (ids >= before).tolist()
         if any(new):
-            self.created_count += sum(new)
             self.topic_use.add(owner, number, sum(new), sum(map(len, itertools.compress(topics, new))))
         first = number << TOPIC_BITS
         for topic, topic_id in zip(topics, ids.tolist(), strict=True):
@@ -107,12 +97,13 @@ class Router:
         return True
 
     def code(self, topic: str, owner: str | None = None) -> int:
-        """The code of one topic that did not come from a PUBLISH: of a will. Raises MalformedPacket."""
+        """Return the code of one topic that did not come from a PUBLISH, such as that of a will. Raises
+        MalformedPacket."""
         return self._learn(topic.encode(), owner)
 
     def sources(self, topic_filter: str) -> list[LogSource]:
-        """The logs that may hold topics matching a filter: always the default log, unless the server speaks there. Only
-        one if the filter names it; none if there is none of that name."""
+        """Return the logs that may hold topics matching a filter: always the default log, unless the topics are the
+        server's own. Only one if the filter names it; none if it names one that does not exist."""
         form = parse_filter(topic_filter)
         if form.log is not None:
             named = self.source(form.log)
@@ -123,7 +114,7 @@ class Router:
         return [self._sources[number] for number in sorted(numbers | {0})]
 
     def source(self, name: str) -> LogSource | None:
-        """The log of that name, if topics are routed to it."""
+        """Return the log of that name, if topics are routed to it."""
         return next((one for one in self._sources if one.log.name == name), None)
 
     def _learn_all(
@@ -142,12 +133,12 @@ class Router:
         return codes, None
 
     def _learn(self, raw: bytes, owner: str | None) -> int:
-        """The code of a topic that is not remembered; a new one is refused if its `owner` has as many as it may."""
+        """Return the code of a topic that is not cached; a new one is refused if its `owner` has reached the limit."""
         topic = decode_text(raw)
         if not topic or "+" in topic or "#" in topic:
             raise MalformedPacket("invalid topic name: expected at least one character and no wildcard")
         if topic.startswith("$") and (first := topic.partition("/")[0]) in RESERVED:
-            # Bridges tell of themselves under $SYS: of all reasons, this is the one that does not end MQTT 3.
+            # Bridges publish their state under $SYS: this reason, unlike others, does not end an MQTT 3 connection.
             return -(Reason.NOT_AUTHORIZED if first == "$SYS" else Reason.TOPIC_NAME_INVALID)
         if topic.count("/") >= self._topic_levels:
             return self._refuse("topic_levels", Reason.TOPIC_NAME_INVALID)
@@ -164,7 +155,6 @@ class Router:
                 topic_id = log.topic_id(topic)
             except TopicLimit:
                 return self._refuse("topic_count", Reason.QUOTA_EXCEEDED)
-            self.created_count += 1
             if owner is not None:
                 self.topic_use.add(owner, number, 1, len(raw))
         code = number << TOPIC_BITS | topic_id
@@ -172,7 +162,7 @@ class Router:
         return code
 
     def _number(self, topic: str) -> int:
-        """Of the log that takes a topic."""
+        """Return the number of the log that a topic is routed to."""
         return next((log for filter_, log in self._routes if topic_matches(filter_, topic)), 0)
 
     def _refuse(self, limit: str, reason: Reason) -> int:
@@ -181,7 +171,7 @@ class Router:
 
 
 def _plain_names(topics: Sequence[bytes]) -> list[str] | None:
-    """The names of topics of which a look at all together shows that they are names, and no topics of the server; else
+    """Return the names of the topics if one check of all together shows that they are valid and not reserved; else
     None."""
     try:
         text = b"#".join(topics).decode()  # a name has no "#" in it

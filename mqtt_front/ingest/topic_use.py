@@ -1,10 +1,9 @@
-"""How many topics each owner has brought into the logs, over all connections and starts of the server. A log keeps its
+"""Topics that each owner has created in the logs, over all connections and starts of the server; a log keeps its
 topics.
 
-An owner's document in the space `mqtt.topics` is a JSON object with `version` (1) and `logs`: by name of each log its
-identity, how many topics, and the bytes of their names. Owners with few topics have none, so that many of them cost
-nothing; a kill forgets what was counted since the last save.
-"""
+An owner's document in the namespace `mqtt.topics` is a JSON object with `version` (1) and `logs`: by name of each log
+its identity, the number of topics, and the bytes of their names. Owners with few topics have none, so that many of them
+cost nothing; a kill loses the counts since the last save."""
 
 import json
 import logging
@@ -23,11 +22,11 @@ _LOG_ID_MAX = (1 << 64) - 1
 
 
 class TopicUse:
-    """Used by the event loop's thread only."""
+    """Counts of topics by owner. Event-loop thread only."""
 
     def __init__(self, logs: Sequence[Log], shares: Shares, count_limit: int = 1 << 32) -> None:
-        """`count_limit`: the most topics that one owner may bring into a log, besides its share of what the log
-        takes."""
+        """count_limit: maximum number of topics that one owner may create in a log, besides its share of the log's
+        capacity."""
         self._logs = tuple(logs)
         self._shares = shares
         self._count_limit = count_limit
@@ -36,11 +35,12 @@ class TopicUse:
         self._changed: set[str] = set()
 
     def of(self, owner: str, log: int) -> int:
-        """How many topics an owner has brought into the log of this number."""
+        """Return how many topics an owner has created in the log of this number."""
         return self._counts[log].of(owner)
 
     def over(self, owner: str, log: int, count: int, size_bytes: int) -> str | None:
-        """The setting that forbids an owner so many more topics, of so many bytes together; None when none does."""
+        """Return the setting that forbids an owner so many more topics, of so many bytes together; None if none
+        does."""
         counted = self._counts[log].of(owner) + count
         if counted > self._count_limit:
             return "client_topic_count"
@@ -51,21 +51,21 @@ class TopicUse:
         return None
 
     def add(self, owner: str, log: int, count: int, size_bytes: int) -> None:
-        """An owner has brought so many topics more into a log."""
+        """Count new topics of an owner in a log."""
         self._counts[log].add(owner, count)
         self._bytes[log].add(owner, size_bytes)
         if self._counts[log].of(owner) >= SAVED_FROM or self._bytes[log].of(owner) >= _SAVED_FROM_BYTES:
             self._changed.add(owner)
 
-    # Across restarts.
+    # Stored state.
 
     @property
     def changed(self) -> bool:
-        """There is something to save."""
+        """Return whether there are changes to save."""
         return bool(self._changed)
 
     def changes(self) -> dict[str, bytes]:
-        """The documents that have changed since the last call, by owner."""
+        """Return the documents changed since the last call, by owner."""
         changed, self._changed = self._changed, set()
         return {owner: self._document(owner) for owner in changed}
 
@@ -77,7 +77,7 @@ class TopicUse:
         return json.dumps({"version": VERSION, "logs": logs}, separators=(",", ":")).encode()
 
     def restore(self, documents: Mapping[str, bytes], complain: logging.Logger) -> None:
-        """Take over what an earlier process left. What was counted for a log that is gone is dropped."""
+        """Restore the counts of an earlier process. Those of a log that no longer exists are dropped."""
         numbers = {(log.name, log.id): number for number, log in enumerate(self._logs)}
         for owner, document in documents.items():
             try:
@@ -92,7 +92,7 @@ class TopicUse:
 
 
 def _decoded(document: bytes) -> dict[tuple[str, int], tuple[int, int]]:
-    """By name and identity of the log: count and bytes."""
+    """Return count and bytes by name and identity of the log."""
     body = json_object(document)
     if body["version"] != VERSION:
         raise ValueError(f"version {body['version']}; this server reads version {VERSION}")

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True, freethreading_compatible=False
-"""The front's per-message loops, compiled: same names, arguments, results and errors as their twins in `codec`.
+"""Compiled per-message loops of the front: same names, arguments, results and errors as the Python versions in `codec`.
 
-What belongs here: bytes from the wire to columns and back. It knows no session and no log, keeps no reference to the
-bytes it is given, and believes no length from the wire: every place is checked against the end of the buffer before it is
-touched. Works without the interpreter lock where it takes long, which is when much came from one socket: it is read, its
-packets are found, and they are copied without it, while the committer fills and writes what came before."""
+Contents: bytes from the wire to columns and back. The loops know no session and no log, keep no reference to the bytes
+they are given, and trust no length from the wire: every position is checked against the end of the buffer before it is
+used. The GIL is released for long work: when a socket has much to read, it is read and its packets are found and copied
+without the GIL, while the committer writes the previous batch."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.buffer cimport Py_buffer, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
@@ -21,12 +21,12 @@ import os
 from mqtt_front.codec.fields import VARINT_MAX
 from mqtt_front.codec.frame import Form, Framed
 from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS, PublishRun
-from mqtt_front.kernel.publish_fast_path import Gathered
+from mqtt_front.kernel.publish_fast_path import PublishColumns
 
 cdef extern from "Python.h":
     PyObject *new_bytes "PyBytes_FromStringAndSize" (const char *data, Py_ssize_t size)
     int resize_bytes "_PyBytes_Resize" (PyObject **data, Py_ssize_t size) except -1
-    # The macro: it looks into an object that somebody keeps, so it needs no interpreter lock.
+    # The macro without the GIL: it reads an object to which the caller holds a reference.
     char *bytes_in "PyBytes_AS_STRING"(PyObject *data) nogil
 
 cdef extern from "_sockets.h":
@@ -50,18 +50,18 @@ cdef extern from *:
     void prefetch(const void *address) nogil
     uint64_t folded(uint64_t one, uint64_t other) nogil
 
-INTERFACE = 7  # see mqtt_front/kernel/loops.py
+INTERFACE = 8  # see mqtt_front/kernel/loops.py
 
 cdef enum:
     PACKETS = 32768
     TOPICS = 256
-    SLOTS = 1024  # a power of two; at most a quarter of them is taken
-    ROUND = 32  # topics that are looked up side by side
-    # Letting go of the interpreter lock and asking for it back is worth it for what takes some ten microseconds.
+    SLOTS = 1024  # a power of two; at most a quarter of them is used
+    ROUND = 32  # topics whose lookups are interleaved
+    # Releasing and taking the GIL is worth it for work of ten microseconds and more.
     LONG_BYTES = 65536
-    AHEAD_BYTES = 1024  # so much of where payloads go is on its way from memory, where the tail let go of it long ago
+    AHEAD_BYTES = 1024  # bytes of the destination to prefetch: reused memory is cold
     SHORTEST = 5  # bytes of the shortest PUBLISH
-    UNKNOWN = 0xFFFFFFFF  # in place of a topic's id
+    UNKNOWN = 0xFFFFFFFF  # in place of the id of a topic
 
 assert (RUN_PACKETS, RUN_TOPICS) == (PACKETS, TOPICS)
 cdef Py_ssize_t LONGEST = VARINT_MAX
@@ -76,7 +76,7 @@ cdef struct Packet:
     const uint8_t *properties
     uint32_t payload_bytes
     uint32_t properties_bytes
-    uint32_t number  # of the topic: in its run, or its id in the log
+    uint32_t number  # of the topic: its position in the run, or its id in the log
     uint8_t first
     uint8_t packet_id[2]
 
@@ -89,24 +89,24 @@ cdef struct Run:
     Py_ssize_t properties_count
     Py_ssize_t position
     uint8_t firsts  # all first bytes, or-ed
-    int64_t log  # of the topics, where they were looked up
-    bint unknown  # some of them are not known
+    int64_t log  # of the topics that were looked up
+    bint unknown  # at least one topic is not in the cache
 
-# What a call of `scan_publishes` works with. Only one runs at a time: the interpreter lock is held throughout, and while
-# they are in use nothing is made that the garbage collector counts. Before Python 3.12 it might begin right there, and
-# with it whatever a finalizer does, other threads included.
+# Scratch memory of `scan_publishes`. Only one call runs at a time: it holds the GIL, and while the memory is in use it
+# creates no object that the garbage collector tracks. Before Python 3.12 a collection can start at such an allocation
+# and run finalizers, which can switch threads.
 cdef Packet *packets = NULL
 cdef Py_ssize_t packet_room = 0
 cdef Topic topics[TOPICS]
 cdef uint32_t topic_slots[TOPICS]
-cdef int16_t slots[SLOTS]  # places in `topics`, plus 1; 0 is free, as all of them are between two scans
+cdef int16_t slots[SLOTS]  # position in `topics` plus 1; 0 is free; all are free between two scans
 cdef object new_tuple = tuple.__new__
 
 
 cdef inline Py_ssize_t long_length(
     const uint8_t *data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t *behind
 ) noexcept nogil:
-    """A variable byte integer of more than one byte, and the place behind it; -1 if it is bad or ends behind `end`."""
+    """Decode a variable byte integer of two to four bytes and set `behind` to its end. Returns -1 if invalid."""
     cdef Py_ssize_t value = data[at] & 0x7F
     cdef int shift = 7
     cdef uint8_t byte
@@ -123,7 +123,7 @@ cdef inline Py_ssize_t long_length(
     return -1
 
 
-# Nobody outside knows them, so nobody can choose topics that meet in one slot.
+# Random, so that clients cannot choose topics that collide.
 cdef uint64_t hash_key = int.from_bytes(os.urandom(8), "little")
 cdef uint64_t other_key = int.from_bytes(os.urandom(8), "little")
 
@@ -146,7 +146,7 @@ cdef inline bint same(const Topic *one, const Topic *other) noexcept nogil:
 
 
 cdef inline int number_of(const Topic *topic, Py_ssize_t *count) noexcept nogil:
-    """The place of a topic in `topics`, where it is put if it is new; -1 when there is no room for it."""
+    """Return the position of a topic in `topics`, to which a new one is added; -1 when it is full."""
     cdef uint32_t slot = <uint32_t>hash_of(topic.name, topic.size) & (SLOTS - 1)
     cdef int number
     while slots[slot]:
@@ -165,7 +165,7 @@ cdef inline int number_of(const Topic *topic, Py_ssize_t *count) noexcept nogil:
 
 
 cdef int make_room(Packet **packets, Py_ssize_t *room, Py_ssize_t count) except -1:
-    """Have room for so many packets. Grows once and stays: a receive buffer of the same size comes again."""
+    """Allocate room for `count` packets. It is never reduced: receive buffers are of the same size."""
     cdef Packet *larger
     if count <= room[0]:
         return 0
@@ -180,8 +180,8 @@ cdef inline void scan(
     const uint8_t *data, Py_ssize_t position, Py_ssize_t end, bint with_properties, Py_ssize_t size_limit, bint numbered,
     Run *run,
 ) noexcept nogil:
-    """Find the packets of a run. There is room for as many as `end - position` bytes can hold or, where their topics are
-    to be numbered, PACKETS."""
+    """Find the packets of a run. The caller has allocated room for as many as `end - position` bytes can hold, or for
+    PACKETS when topics are numbered."""
     cdef Py_ssize_t body, remaining, stop, at, topic_at, topic_end, length
     cdef Py_ssize_t limit = end - 4  # the shortest PUBLISH has five bytes, so one comparison guards the first lookups
     cdef uint8_t first
@@ -224,7 +224,7 @@ cdef inline void scan(
             packet.packet_id[1] = data[topic_end + 1]
         packet.topic.name = data + topic_at
         packet.topic.size = topic_end - topic_at
-        # A device publishes to the topic it has just published to.
+        # A device usually publishes to the topic of its previous packet.
         if numbered and (number < 0 or not same(&topics[number], &packet.topic)):
             number = number_of(&packet.topic, &run.topic_count)
             if number < 0:
@@ -285,7 +285,7 @@ def scan_publishes(bytes data not None, Py_ssize_t position, Py_ssize_t end, int
 cdef void copy(
     Py_ssize_t count, uint8_t *first_bytes, uint8_t *numbers, uint8_t *payloads, uint8_t *lengths, uint8_t *answers
 ) noexcept nogil:
-    """The columns of the packets found. All have room for exactly what is there."""
+    """Copy the packets found into columns, which have exactly the room that is needed."""
     cdef Packet *packet
     cdef uint16_t topic
     cdef Py_ssize_t number
@@ -305,7 +305,7 @@ cdef void copy(
             answers += 4
 
 
-cdef struct Known:  # with its name behind it
+cdef struct Known:  # followed by the name in memory
     int64_t code
     Py_ssize_t size
 
@@ -324,13 +324,13 @@ cdef inline const uint8_t *name_in(const Known *known) noexcept nogil:
     return <const uint8_t *>(known + 1)
 
 
-cdef class KnownTopics:
-    """A hash table with linear probing, at most half full. See the twin in `mqtt_front.kernel.topic_cache`."""
+cdef class TopicCache:
+    """Hash table with linear probing, at most half full. See the Python version in `mqtt_front.kernel.topic_cache`."""
 
     cdef Slot *slots
     cdef Py_ssize_t size  # a power of two
     cdef Py_ssize_t count
-    cdef bint in_use  # without the interpreter lock, so nobody may change it
+    cdef bint in_use  # without the GIL, so no thread may change the table
 
     def __cinit__(self):
         self.size = 16
@@ -355,7 +355,7 @@ cdef class KnownTopics:
 
     def add(self, bytes topic not None, int64_t code):
         if code < 0:
-            raise ValueError(f"{code} is no code of a topic that is taken")
+            raise ValueError(f"invalid code: expected that of an accepted topic, got {code}")
         cdef Topic wanted = in_c(topic)
         self.put(&wanted, code)
 
@@ -383,7 +383,7 @@ cdef class KnownTopics:
         return &self.slots[hashed & (self.size - 1)]
 
     cdef inline Slot *slot_of(self, uint64_t hashed, const Topic *topic) noexcept nogil:
-        """The slot of a topic, or the empty one where it belongs."""
+        """Return the slot of a topic, or the empty one where it belongs."""
         cdef Slot *slot = self.first_slot(hashed)
         cdef Slot *end = self.slots + self.size
         while slot.known != NULL:
@@ -413,21 +413,21 @@ cdef class KnownTopics:
         return 0
 
 
-cdef bint look_up(KnownTopics table, Run *run) noexcept nogil:
-    """Give each packet found the id of its topic. False when some are not known, or not all are in the run's log, which
-    is that of the first if it is negative."""
+cdef bint look_up(TopicCache table, Run *run) noexcept nogil:
+    """Set the topic id of each packet found. Returns False when a topic is unknown or in another log than the run's; a
+    negative `run.log` becomes the log of the first topic."""
     cdef uint64_t hashes[ROUND]
     cdef Py_ssize_t first = 0, number, last
     cdef int64_t code = -1
     cdef bint apart = False
     cdef Packet *packet
     cdef Known *known
-    # Slots, then names, lie anywhere in memory: those of a round are under way from there at once.
+    # Slots and names lie scattered in memory: those of a round are prefetched together.
     while first < run.count:
         last = min(run.count, first + ROUND)
         for number in range(first, last):
             packet = &run.packets[number]
-            # A device publishes to the topic it has just published to.
+            # A device usually publishes to the topic of its previous packet.
             packet.number = number > 0 and same(&packet.topic, &run.packets[number - 1].topic)
             if not packet.number:
                 hashes[number - first] = hash_of(packet.topic.name, packet.topic.size)
@@ -454,27 +454,28 @@ cdef bint look_up(KnownTopics table, Run *run) noexcept nogil:
 
 
 cdef inline Py_ssize_t grown(Py_ssize_t room, Py_ssize_t wanted) noexcept nogil:
-    """The room to make: what there is if that is enough, else twice as much or what is wanted."""
+    """Return the room to allocate: at least `wanted`, and at least twice the old one if it has to grow."""
     return room if wanted <= room else max(wanted, 2 * room)
 
 
-cdef struct Ack:  # one that is due, and to whom
+cdef struct Ack:  # a pending PUBACK and the position of its client
     uint32_t place
     uint8_t packet_id[2]
 
 
-cdef class Gathering:
-    """See the twin in `mqtt_front.kernel.publish_fast_path`."""
+cdef class PublishFastPath:
+    """See the Python version in `mqtt_front.kernel.publish_fast_path`."""
 
-    cdef KnownTopics known
+    cdef TopicCache known
     cdef Py_ssize_t packet_bytes
     cdef Packet *packets
     cdef Py_ssize_t packet_room
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size_bytes
+    cdef readonly Py_ssize_t taken_count
     cdef public bint paused
     cdef int64_t log
-    cdef PyObject *data  # bytes with room at the end, so that what was gathered is not copied once more
+    cdef PyObject *data  # a bytes object with room at its end, which `finish` shortens instead of copying
     cdef Py_ssize_t data_bytes
     cdef Py_ssize_t record_room
     cdef uint32_t *lengths
@@ -487,7 +488,7 @@ cdef class Gathering:
     cdef list sizes
     cdef list ack_counts
 
-    def __cinit__(self, KnownTopics known not None, packet_bytes):
+    def __cinit__(self, TopicCache known not None, packet_bytes):
         self.known = known
         self.packet_bytes = min(max(packet_bytes, 0), LONGEST + 5)
         self.clear()
@@ -506,7 +507,7 @@ cdef class Gathering:
         self.places, self.sizes, self.ack_counts = {}, [], []
 
     cdef int have_room(self, Py_ssize_t records, Py_ssize_t answers, Py_ssize_t data_bytes) except -1:
-        """Have room for so many in all."""
+        """Allocate room for a total of so many records, acknowledgements and bytes."""
         cdef void *larger
         if records > self.record_room:
             larger = realloc(self.lengths, 4 * records)
@@ -536,7 +537,7 @@ cdef class Gathering:
         return 0
 
     cdef int make_room(self, const Run *run) except -1:
-        """Have room for a run behind what is there, and for more of its kind when there is none."""
+        """Allocate room for one more run, and twice the room when it has to grow."""
         cdef Py_ssize_t data_room = 0 if self.data == NULL else PyBytes_GET_SIZE(<object>self.data)
         return self.have_room(
             grown(self.record_room, self.count + run.count),
@@ -545,13 +546,13 @@ cdef class Gathering:
         )
 
     cdef int make_room_for_wire(self, Py_ssize_t size) except -1:
-        """Have room for whatever so many bytes from the wire hold, in all."""
+        """Allocate room for all publishes that `size` bytes from the wire can hold."""
         return self.have_room(size // SHORTEST, size // SHORTEST, size)
 
     def take(self, source, bytearray buffer not None, Py_ssize_t position, Py_ssize_t end, int level, int64_t room):
         if not 0 <= position <= end <= PyByteArray_GET_SIZE(buffer):
             raise ValueError(f"bytes {position} to {end} of {len(buffer)}")
-        held = memoryview(buffer)  # so that nobody resizes it meanwhile
+        held = memoryview(buffer)  # prevents resizing during the call
         return self.take_run(source, <const uint8_t *>PyByteArray_AS_STRING(buffer), position, end, level, room)
 
     cdef Py_ssize_t take_run(
@@ -561,17 +562,18 @@ cdef class Gathering:
         cdef Py_ssize_t behind
         cdef Run run
         if not self.take_known(source, data, position, end, level, room, &run):
-            # Once more from the start: the answer may have come from somewhere that has taken more.
+            # Again from the start: `bring` may have run code that added publishes.
             if not run.unknown or not source.bring(self.unknown_of(&run)):
                 return position
             if not self.take_known(source, data, position, end, level, room, &run):
                 return position
+        self.taken_count = run.count
         return run.position
 
     cdef bint take_known(
         self, source, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room, Run *run
     ) except -1:
-        cdef KnownTopics known = self.known
+        cdef TopicCache known = self.known
         cdef uint32_t place
         cdef bint found
         make_room(&self.packets, &self.packet_room, (end - position) // SHORTEST)
@@ -597,10 +599,10 @@ cdef class Gathering:
         return True
 
     cdef bint find(
-        self, KnownTopics known, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room,
+        self, TopicCache known, const uint8_t *data, Py_ssize_t position, Py_ssize_t end, int level, int64_t room,
         Run *run,
     ) noexcept nogil:
-        """Find the publishes, and the ids of their topics. False when they are not to be taken."""
+        """Find publishes and the ids of their topics. Returns False when they need the general path."""
         memset(run, 0, sizeof(Run))
         run.packets, run.log = self.packets, self.log
         scan(data, position, end, level == 5, self.packet_bytes, False, run)
@@ -609,12 +611,12 @@ cdef class Gathering:
         return look_up(known, run)
 
     cdef uint32_t place_of(self, source) except? 0xFFFFFFFF:
-        """Where a source stands among those whose publishes were taken, or will stand."""
+        """Return the position of a source in `places`, or the one it will get."""
         cdef PyObject *found = PyDict_GetItemWithError(self.places, source)
         return <uint32_t>len(self.sizes) if found == NULL else <object>found
 
     cdef int charge(self, source, uint32_t place, const Run *run, Py_ssize_t size_bytes) except -1:
-        """A run of this source was taken, so many bytes on the wire."""
+        """Charge a source for a run of `size_bytes` bytes on the wire."""
         source.submitted_bytes += size_bytes
         if place == len(self.sizes):
             self.places[source] = place
@@ -628,7 +630,7 @@ cdef class Gathering:
         return 0
 
     cdef void copy_run(self, const Run *run, uint32_t place) noexcept nogil:
-        """Put the packets found, whose numbers are their topics' ids, behind what is there; there is room for them."""
+        """Append the packets found, whose `number` is a topic id, to the columns. The caller has allocated the room."""
         cdef uint8_t *at = <uint8_t *>bytes_in(self.data) + self.data_bytes
         cdef Py_ssize_t number
         cdef const Packet *packet
@@ -656,7 +658,7 @@ cdef class Gathering:
         return 0
 
     cdef list unknown_of(self, const Run *run):
-        """The topics of a run that were not known, each once."""
+        """Return the unknown topics of a run without repetition."""
         cdef dict topics = {}
         cdef Py_ssize_t number
         cdef const Topic *topic
@@ -691,10 +693,10 @@ cdef class Gathering:
         )
         self.put_acks(answers)
         self.clear()
-        return new_tuple(Gathered, columns)
+        return new_tuple(PublishColumns, columns)
 
     cdef int put_acks(self, list answers) except -1:
-        """Distribute the acknowledgements: one pass over them, whatever their order."""
+        """Write each acknowledgement into the answer of its source, in one pass."""
         cdef Py_ssize_t number
         cdef uint8_t **behind = <uint8_t **>malloc(max(1, len(answers)) * sizeof(uint8_t *))
         cdef uint8_t *at
@@ -712,7 +714,7 @@ cdef class Gathering:
 
 
 cdef enum:
-    BATCH = 64  # sockets that are asked for at a time
+    BATCH = 64  # sockets of one epoll call
     BATCHES = 16
     BULKY_BYTES = 16384
 
@@ -720,26 +722,28 @@ cdef int64_t NO_LIMIT = 1 << 32
 
 
 cdef class Socket:
-    """A link's socket, as `Sockets` keeps it."""
+    """Socket of a client, registered with `Sockets`."""
 
     cdef readonly int fd  # -1: removed
     cdef readonly bint reading
-    cdef bint buffered  # something may wait in its transport
+    cdef bint buffered  # the transport may have unsent bytes
     cdef object link
     cdef object connection
     cdef int level
     cdef uint32_t generation
-    cdef bint between  # the next byte begins a packet, and one may come
-    cdef bint bulky  # it had much to read the last time
+    cdef bint between  # the next byte begins a packet, and packets are accepted
+    cdef bint bulky  # the previous read returned much
+    cdef readonly int64_t publish_count, received_bytes, sent_bytes  # those that the link does not count itself
 
     def send(self, transport, bytes data not None):
         self.send_behind(transport, data)
 
     cdef int send_behind(self, transport, bytes data) except -1:
-        """Send what nothing waits before; the transport has the rest."""
+        """Send at once if the transport has no unsent bytes; pass the rest to the transport."""
         cdef Py_ssize_t sent = 0, size = PyBytes_GET_SIZE(data)
         cdef const char *start = PyBytes_AS_STRING(data)
         cdef int fd = self.fd
+        self.sent_bytes += size
         if fd >= 0 and not (self.buffered and transport.get_write_buffer_size()):
             self.buffered = False
             if size >= BULKY_BYTES:
@@ -747,17 +751,17 @@ cdef class Socket:
                     sent = socket_send(fd, start, size)
             else:
                 sent = socket_send(fd, start, size)
-        if sent < size:  # also when it failed: the transport meets the same error, and knows what to do about it
+        if sent < size:  # also after an error: the transport meets the same one and handles it
             self.buffered = True
             transport.write(data if sent <= 0 else data[sent:])
         return 0
 
 
 cdef class Sockets:
-    """The sockets of plain TCP links, read side by side and answered without a call for each: see `mqtt_front.net.poller`."""
+    """Sockets of plain TCP clients, read and answered in one call for all: see `mqtt_front.net.poller`."""
 
     cdef int poll
-    cdef Gathering gathering
+    cdef PublishFastPath gathering
     cdef object ingest
     cdef bytearray memory
     cdef object held
@@ -771,14 +775,14 @@ cdef class Sockets:
     cdef Py_ssize_t room_bytes
 
     def __cinit__(
-        self, Gathering gathering not None, ingest, bytearray memory not None, Py_ssize_t front,
+        self, PublishFastPath gathering not None, ingest, bytearray memory not None, Py_ssize_t front,
         Py_ssize_t modest_bytes, Py_ssize_t piece_bytes,
     ):
         self.poll = -1
         if not 0 <= front < PyByteArray_GET_SIZE(memory):
             raise ValueError(f"byte {front} of {len(memory)}")
         self.gathering, self.ingest, self.memory, self.front = gathering, ingest, memory, front
-        self.held = memoryview(memory)  # so that nobody resizes it
+        self.held = memoryview(memory)  # prevents resizing
         self.modest_bytes, self.piece_bytes = modest_bytes, piece_bytes
         self.by_fd = []
         self.poll = poll_open()
@@ -823,7 +827,7 @@ cdef class Sockets:
     def remove(self, Socket one not None):
         if one.fd >= 0:
             if one.reading:
-                poll_forget(self.poll, one.fd)  # whatever it says: nothing is read from it any more
+                poll_forget(self.poll, one.fd)  # an error does not matter: the socket is not read again
             if one.fd < len(self.by_fd) and self.by_fd[one.fd] is one:
                 self.by_fd[one.fd] = None
             one.fd = -1
@@ -847,7 +851,7 @@ cdef class Sockets:
         self.receiving, self.plain_bytes, self.room_bytes = True, 0, room_bytes
         try:
             for batch in range(BATCHES):
-                # It waits for nothing, so letting go of the interpreter lock would take longer than the call.
+                # The call does not block, so releasing the GIL would take longer than the call.
                 count = poll_ready(self.poll, keys, BATCH)
                 if count < 0:
                     if errno == EINTR:
@@ -869,8 +873,8 @@ cdef class Sockets:
         return self.plain_bytes
 
     cdef Socket found(self, uint64_t key):
-        """The socket that an event is about; None when what came before it in the batch has ended or stopped it, and
-        perhaps another one has its descriptor by now."""
+        """Return the socket of an event; None when an earlier event of the batch closed or paused it, in which case the
+        descriptor may belong to another socket."""
         cdef Py_ssize_t fd = <Py_ssize_t>(key & 0xFFFFFFFFu)
         if fd >= len(self.by_fd):
             return None
@@ -893,10 +897,11 @@ cdef class Sockets:
             return 0
         one.bulky = got >= BULKY_BYTES
         if one.between and are_pubacks(data + front, got):
-            self.take_pubacks(link, data + front, got, now)
+            self.take_pubacks(one, link, data + front, got, now)
         elif one.between and not self.gathering.paused and is_plain(link):
             link.last_seen = now
             self.plain_bytes += got
+            one.received_bytes += got
             self.take(one, link, data, front, front + got)
         else:
             link.buffer_updated(got)
@@ -904,10 +909,10 @@ cdef class Sockets:
         return got
 
     cdef Py_ssize_t read_bulk(self, Socket one, link, now) except -1:
-        """Read a plain link that has much to read: its publishes are received, found and copied in one go without the
-        interpreter lock, which another thread would want back as often as it is let go of."""
-        cdef Gathering gathering = self.gathering
-        cdef KnownTopics known = gathering.known
+        """Receive, find and copy the publishes of a client with much to read, in one section without the GIL: each
+        section more is another chance to lose the GIL to a busy thread."""
+        cdef PublishFastPath gathering = self.gathering
+        cdef TopicCache known = gathering.known
         cdef Py_ssize_t front = self.front, size = PyByteArray_GET_SIZE(self.memory) - front, got
         cdef uint8_t *data = <uint8_t *>PyByteArray_AS_STRING(self.memory)
         cdef Py_ssize_t answers = gathering.answer_count, behind = front
@@ -934,25 +939,28 @@ cdef class Sockets:
         if found:
             behind = run.position
             gathering.charge(link, place, &run, behind - front)
+            gathering.taken_count = run.count
         elif run.unknown:
             behind = gathering.take_run(link, data, front, front + got, level, room)
         elif are_pubacks(data + front, got):
-            self.take_pubacks(link, data + front, got, now)
+            self.take_pubacks(one, link, data + front, got, now)
             return got
         link.last_seen = now
         self.plain_bytes += got
+        one.received_bytes += got
         self.taken(one, link, answers, front, behind, front + got)
         return got
 
-    cdef int take_pubacks(self, link, const uint8_t *data, Py_ssize_t size, now) except -1:
+    cdef int take_pubacks(self, Socket one, link, const uint8_t *data, Py_ssize_t size, now) except -1:
         cdef Py_ssize_t at
         link.last_seen = now
         self.plain_bytes += size
+        one.received_bytes += size
         link.take_pubacks([data[at] << 8 | data[at + 1] for at in range(2, size, 4)])
         return 0
 
     cdef int nothing_read(self, Socket one, link, Py_ssize_t got) except -1:
-        """Its end, an error, or nothing there yet."""
+        """Handle the end of a connection, an error, or a read that would block."""
         if got < 0 and (errno == EAGAIN or errno == EINTR):
             return 0
         error = None if got == 0 else system_error()
@@ -961,20 +969,24 @@ cdef class Sockets:
         return 0
 
     cdef int take(self, Socket one, link, const uint8_t *data, Py_ssize_t position, Py_ssize_t end) except -1:
-        """What `Link.buffer_updated` does with bytes that begin a packet."""
+        """Take bytes that begin a packet, as `ClientProtocol.buffer_updated` does."""
         cdef Py_ssize_t answers = self.gathering.answer_count
         cdef Py_ssize_t behind = self.gathering.take_run(link, data, position, end, one.level, self.room_of(one))
         return self.taken(one, link, answers, position, behind, end)
 
     cdef int64_t room_of(self, Socket one) except -1:
-        """How many of its publishes may still be to be acknowledged."""
+        """Return how many more publishes the client may have unacknowledged."""
         return NO_LIMIT if one.level < 5 else one.connection.room
 
     cdef int taken(
         self, Socket one, link, Py_ssize_t answers, Py_ssize_t position, Py_ssize_t behind, Py_ssize_t end
     ) except -1:
-        """Bytes from `position` to `behind` were gathered; there were so many `answers` before. The link has the rest."""
-        cdef Gathering gathering = self.gathering
+        """Account for bytes `position` to `behind`, which the fast path took, and pass the rest to the client.
+
+        `answers` is the number of acknowledgements before."""
+        cdef PublishFastPath gathering = self.gathering
+        if behind > position:
+            one.publish_count += gathering.taken_count
         if gathering.answer_count > answers:
             one.connection.unacknowledged += gathering.answer_count - answers
         if behind > position and (
@@ -990,7 +1002,7 @@ cdef class Sockets:
         return 0
 
     cdef int look(self, Socket one) except -1:
-        """Python has dealt with what came, and everything may be different."""
+        """Refresh cached state after Python code has handled packets."""
         one.between = one.fd >= 0 and one.connection.between_packets
         if one.between:
             one.level = one.connection.level
@@ -1025,7 +1037,7 @@ cdef class Sockets:
         return byte_count // 4, byte_count
 
     cdef Py_ssize_t answer(self, link, bytes data) except -1:
-        """Send a link acknowledgements; returns the bytes that it does not count itself."""
+        """Send acknowledgements to a client. Returns the bytes that the client protocol does not count itself."""
         cdef Py_ssize_t size = 0 if data is None else PyBytes_GET_SIZE(data)
         if size == 0:
             return 0
@@ -1044,7 +1056,7 @@ cdef object system_error():
 
 
 cdef inline bint are_pubacks(const uint8_t *data, Py_ssize_t size) noexcept nogil:
-    """Whole PUBACKs without a reason, and nothing else."""
+    """Return whether the bytes are complete PUBACKs without a reason, and nothing else."""
     cdef Py_ssize_t at
     if size & 3:
         return False
@@ -1055,7 +1067,7 @@ cdef inline bint are_pubacks(const uint8_t *data, Py_ssize_t size) noexcept nogi
 
 
 cdef inline bint is_plain(link) except -1:
-    """As `Link.is_plain`."""
+    """Same as `ClientProtocol.is_plain`."""
     session = link.session
     return (
         session is not None and link.permissions is None and link.publish_rates is None and not session.no_local
@@ -1063,7 +1075,7 @@ cdef inline bint is_plain(link) except -1:
 
 
 cdef class Strided:
-    """A column of integers, in steps of any size, held as long as this object lives."""
+    """Column of integers with any stride, held for the lifetime of this object."""
 
     cdef Py_buffer view
     cdef bint held
@@ -1085,7 +1097,7 @@ cdef class Strided:
             PyBuffer_Release(&self.view)
 
 
-cdef struct Shape:  # a form, in C; its bytes belong to a form that is kept alive meanwhile
+cdef struct Shape:  # a form in C; its bytes belong to a form to which the caller holds a reference
     const uint8_t *head
     Py_ssize_t head_bytes
     const uint8_t *block
@@ -1103,7 +1115,7 @@ cdef struct Delivery:
     uint8_t first
     uint16_t packet_id
 
-# What a call of `frame_records` works with, as `scan_publishes` does.
+# Scratch memory of `frame_records`, under the same rules as that of `scan_publishes`.
 cdef Delivery *deliveries = NULL
 cdef Py_ssize_t delivery_room = 0
 cdef Shape *shapes = NULL
@@ -1127,14 +1139,14 @@ cdef int make_delivery_room(Py_ssize_t count) except -1:
 
 
 cdef int take_form(object form, Shape *shape) except -1:
-    """What a form says, in C. Its bytes stay where they are as long as it lives."""
+    """Convert a form to C. The result points into the bytes of the form."""
     cdef bytes head, block
     shape.wanted = form is not None
     if form is None:
         return 0
     if not isinstance(form, tuple):
         raise TypeError(f"a form is {type(form).__name__}, not a tuple")
-    head, block, qos, retain, first_offset = <tuple>form  # an iterator would be something for the garbage collector
+    head, block, qos, retain, first_offset = <tuple>form  # no iterator: the garbage collector tracks them
     if head is None or block is None or not 0 <= qos <= 2:
         raise ValueError(f"no form: {form}")
     shape.head, shape.head_bytes = <const uint8_t *>PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)
@@ -1153,7 +1165,7 @@ cdef inline uint8_t *put(uint8_t *at, const void *source, Py_ssize_t size) noexc
 
 
 cdef void write(uint8_t *at, const Delivery *found, Py_ssize_t count) noexcept nogil:
-    """The packets of the deliveries found; there is room for exactly them."""
+    """Write the packets of the deliveries found; `at` has exactly the room that is needed."""
     cdef const Delivery *one
     cdef Py_ssize_t number, value
     for number in range(count):

@@ -1,6 +1,5 @@
-"""Which kernel does the per-message loops of the front: the compiled one, or its twin in Python.
-
-The contracts of the functions are in `codec`, where the twins are. Choosing works as in `timestone.kernel.loops`."""
+"""Choice between the compiled kernel for per-message loops and its Python twin. The contracts of the functions are
+in `codec`, with the twins. The choice works as in `timestone.kernel.loops`."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -9,26 +8,26 @@ from mqtt_front.codec import frame, scan
 from mqtt_front.kernel import publish_fast_path, topic_cache
 from timestone.kernel.loops import choose
 
-INTERFACE = 7
-"""Raised with every change of a signature or result, so that a stale build beside newer sources is not used."""
+INTERFACE = 8
+"""Incremented with every change of a signature or result, so that a stale build is not used with newer sources."""
 
 _native, REASON = choose("mqtt_front.kernel._kernel", INTERFACE)
-"""Why the slow path is in use; "" when it is not."""
+"""Why the Python twin is in use; "" if it is not."""
 NAME = "pure Python" if _native is None else "native"
-"""Which path is in use, for a line of a report."""
+"""Name of the kernel in use, for reports."""
 
 if TYPE_CHECKING or _native is None:
     scan_publishes = scan.scan_publishes
     frame_record = frame.frame_record
     frame_records = frame.frame_records
-    KnownTopics = topic_cache.KnownTopics
-    Gathering = publish_fast_path.Gathering
+    TopicCache = topic_cache.TopicCache
+    PublishFastPath = publish_fast_path.PublishFastPath
 else:
     scan_publishes = _native.scan_publishes
     frame_record = _native.frame_record
     frame_records = _native.frame_records
-    KnownTopics = _native.KnownTopics
-    Gathering = _native.Gathering
+    TopicCache = _native.TopicCache
+    PublishFastPath = _native.PublishFastPath
 
 Sockets: Any = None if _native is None or sys.platform != "linux" else _native.Sockets
-"""What `poller` reads sockets with; None where there is no kernel for it, or no epoll: then transports read."""
+"""Compiled reader of sockets for `poller`; None without the kernel or without epoll, where transports read."""

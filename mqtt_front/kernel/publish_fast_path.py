@@ -1,15 +1,15 @@
-"""What all connections published in one turn, as far as it is plain: columns of records, and who is answered what.
+"""Fast path for plain publishes: takes those of all connections in one turn of the loop as columns of records, with the
+PUBACKs of each connection.
 
-Plain are publishes at QoS 0 and 1 without properties, to topics that are known, not to be retained. Everything else is
-left where it stands for the usual way (`Connection`, `publishing`), which takes the plain ones as well. The compiled
-twin in `_kernel.pyx` does the same for a message in a tenth of the time; `mqtt_front.kernel.loops` chooses.
-"""
+Plain are publishes at QoS 0 and 1 without properties and RETAIN, to known topics. All others are left in the buffer
+for the general path (`Connection`, `handlers.publish`), which takes plain ones as well. The compiled twin in
+`_kernel.pyx` needs a tenth of the time per message; `mqtt_front.kernel.loops` chooses."""
 
 from array import array
 from typing import Any, NamedTuple, Protocol
 
 from mqtt_front.codec.scan import PublishRun, scan_publishes
-from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK, KnownTopics
+from mqtt_front.kernel.topic_cache import TOPIC_BITS, TOPIC_MASK, TopicCache
 
 _NOT_PLAIN = bytes(first for first in range(256) if first & 0x05)
 """First bytes with RETAIN or QoS 2."""
@@ -17,58 +17,59 @@ _PLAIN_FLAGS = bytes(first & 0x02 for first in range(256))
 
 
 class Publisher(Protocol):
-    """A connection whose publishes are gathered."""
+    """Connection whose publishes are taken."""
 
     submitted_bytes: int
     """Wire bytes of its publishes that are not settled."""
 
     def bring(self, topics: list[bytes]) -> bool:
-        """It publishes to these topics, which are not known, each given once, in the order of arrival: have them
-        learned, as many as may come from here. False if there is more to them."""
+        """Have unknown topics learned, given once each in order of arrival, within the limits of the client. Return
+        False if the general path must decide."""
 
 
-class Gathered(NamedTuple):
-    """The columns of one turn. Numbers in columns are as this machine has them."""
+class PublishColumns(NamedTuple):
+    """Columns of one turn. Numbers are in native byte order."""
 
     log: int
-    """The number of the log that takes them all."""
+    """Number of the log that takes all of them."""
     record_count: int
     size_bytes: int
-    """What they took on the wire."""
+    """Wire bytes of the publishes."""
     data: bytes
-    """The payloads, back to back."""
+    """Payloads, concatenated."""
     lengths: bytes
-    """Of each payload, u32."""
+    """Length of each payload, u32."""
     topic_ids: bytes
-    """Of each record, u32."""
+    """Topic id of each record, u32."""
     flags: bytes
-    """Of each record, u8."""
+    """Flags of each record, u8."""
     sources: list[Any]
-    """Who they are from, each once, in the order of arrival."""
+    """Connections, each once, in order of arrival."""
     sizes: list[int]
-    """Of each source: what its publishes took on the wire."""
+    """Wire bytes of the publishes of each connection."""
     answers: list[bytes]
-    """Of each source: PUBACKs in the order of its publishes; empty at QoS 0."""
+    """PUBACKs of each connection in the order of its publishes; empty at QoS 0."""
 
 
-class Gathering:
-    """Takes publishes from the receive buffer, connection by connection, until `finish`."""
+class PublishFastPath:
+    """Takes publishes from the receive buffers, connection by connection, until `finish`."""
 
-    def __init__(self, known: KnownTopics, packet_bytes: int) -> None:
-        """`known` has the codes of topics; those that are refused have none. `packet_bytes` is the most of one
-        packet."""
+    def __init__(self, known: TopicCache, packet_bytes: int) -> None:
+        """known: codes of topics; refused topics have none. packet_bytes: maximum size of one packet."""
         self._known = known
         self._packet_bytes = packet_bytes
         self.paused = False
-        """The owner gathers nothing for now: what came the usual way comes before."""
+        """Set while publishes of the general path wait to be submitted first."""
+        self.taken_count = 0
+        """Publishes that the last call of `take` took."""
         self._clear()
 
     def _clear(self) -> None:
         self.count = 0
         self.size_bytes = 0
-        """On the wire."""
+        """Wire bytes taken."""
         self.answer_count = 0
-        """PUBACKs that are due."""
+        """Number of PUBACKs due."""
         self._log = -1
         self._data: list[bytes] = []
         self._lengths: list[bytes] = []
@@ -81,12 +82,12 @@ class Gathering:
     def take(
         self, source: Publisher, buffer: bytearray, position: int, end: int, level: int, room: int
     ) -> int:
-        """Take the publishes at the front of `buffer[position:end]`, if all of them are plain, go where the rest goes
-        and are at most `room` at QoS 1. Returns the place behind them, or `position`: nothing was taken. The source is
-        asked to `bring` topics that are not known.
+        """Take the publishes at the front of `buffer[position:end]` if all of them are plain, go to the same log as the
+        earlier ones and include at most `room` at QoS 1. Return the position after them, or `position` if none was
+        taken.
 
-        What is taken counts in the source's `submitted_bytes`. Raises ValueError when the place is not in the buffer.
-        """
+        Unknown topics are passed to `source.bring`. What is taken counts in `source.submitted_bytes`. Raises
+        ValueError for a position outside the buffer."""
         if not 0 <= position <= end <= len(buffer):
             raise ValueError(f"bytes {position} to {end} of {len(buffer)}")
         runs = self._scanned(bytes(memoryview(buffer)[position:end]), level)
@@ -103,7 +104,9 @@ class Gathering:
         if -1 in logs or len(logs | ({self._log} - {-1})) > 1:
             return position
         self._log = logs.pop()
+        self.taken_count = 0
         for run in runs:
+            self.taken_count += len(run.first_bytes)
             ids = [codes[topic] & TOPIC_MASK for topic in run.topics]
             self._ids.extend([ids[number] for number in array("H", run.topic_numbers)])
             self._data.append(run.data)
@@ -123,7 +126,7 @@ class Gathering:
         return position + taken_bytes
 
     def _scanned(self, data: bytes, level: int) -> list[PublishRun]:
-        """The publishes at the front of `data`: as many runs as the scanner makes of them."""
+        """Return the publishes at the front of `data`, in as many runs as the scanner needs."""
         runs: list[PublishRun] = []
         position = 0
         while (run := scan_publishes(data, position, len(data), level, self._packet_bytes)).first_bytes:
@@ -131,9 +134,9 @@ class Gathering:
             position = run.position
         return runs
 
-    def finish(self) -> Gathered:
-        """What was taken since the last call."""
-        gathered = Gathered(
+    def finish(self) -> PublishColumns:
+        """Return what was taken since the last call."""
+        gathered = PublishColumns(
             self._log,
             self.count,
             self.size_bytes,

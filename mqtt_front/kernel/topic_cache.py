@@ -1,18 +1,18 @@
-"""The codes of topics that were looked up before, by the bytes that publishes name them with.
+"""Cache of the codes of topics, by the bytes of their names in publishes.
 
-Among a hundred thousand topics, each look into a dict waits for memory three or four times, and it takes a bytes object
-that has to be made first. The compiled twin in `_kernel.pyx` looks up what lies in the receive buffer, many at a time;
-`mqtt_front.kernel.loops` chooses."""
+Among a hundred thousand topics, each lookup in a dict waits for memory three or four times and needs a bytes object.
+The compiled twin in `_kernel.pyx` looks up many names at a time in the receive buffer; `mqtt_front.kernel.loops`
+chooses."""
 
 from operator import index
 
 TOPIC_BITS = 32
-"""A topic's code is the number of its log and, in so many lower bits, its id there."""
+"""A code is the number of a log, shifted left by this many bits, plus the topic id in that log."""
 TOPIC_MASK = (1 << TOPIC_BITS) - 1
 
 
-class KnownTopics:
-    """Topics with their codes. Only ever grows."""
+class TopicCache:
+    """Topics and their codes. Grows only."""
 
     def __init__(self) -> None:
         self._codes: dict[bytes, int] = {}
@@ -21,11 +21,11 @@ class KnownTopics:
         return len(self._codes)
 
     def get(self, topic: bytes, default: int) -> int:
-        """The code of a topic, or `default`."""
+        """Return the code of a topic, or `default`."""
         return self._codes.get(topic, default)
 
     def add(self, topic: bytes, code: int) -> None:
-        """Give a topic its code, from 0 to 2^63 - 1."""
+        """Set the code of a topic, from 0 to 2^63 - 1."""
         if index(code) < 0:
-            raise ValueError(f"{code} is no code of a topic that is taken")
+            raise ValueError(f"invalid code: expected that of an accepted topic, got {code}")
         self._codes[topic] = code

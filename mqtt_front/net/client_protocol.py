@@ -1,247 +1,165 @@
-"""One client's socket: bytes from the transport into its connection, events to the broker, packets back.
+"""Client protocol: from received bytes through the connection of a client to events for the broker, and back to
+packets. How the socket is read, written and closed is in `client_socket.py`.
 
-The methods in asyncio's words are what a `BufferedProtocol` is; `listener` mixes this class with asyncio's.
-All links read into one buffer that the broker lends them: what arrives is copied out before the call returns.
-"""
+The methods with names of asyncio are those of a `BufferedProtocol`; `listener` mixes this class with asyncio's. All
+of them receive into one buffer of the broker, from which bytes are copied before the call returns."""
 
-import enum
-import functools
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
-from mqtt_front.codec.packets import MQTT_5, Packet
-from mqtt_front.codec.properties import NO_PROPERTIES, Properties
+from mqtt_front.codec.packets import MQTT_5, Packet, PacketType
 from mqtt_front.delivery.delivery import Delivery
 from mqtt_front.errors import MqttError, ProtocolViolation
 from mqtt_front.ingest.ingest import Ingest
 from mqtt_front.ingest.routing import Router
-from mqtt_front.net.outbound_limit import Unsent
+from mqtt_front.net.client_socket import ClientSocket, Hold, SocketServer
+from mqtt_front.net.outbound_limit import OutboundLimit
 from mqtt_front.protocol.connection import Connection, Inbound
-from mqtt_front.protocol.events import Event, Publishes, packet_count
-from mqtt_front.reasons import Reason, connack_code_3, connack_reason
+from mqtt_front.protocol.events import Acknowledgements, Event, Publishes, packet_count
+from mqtt_front.protocol.last_packet import last_packet
+from mqtt_front.reasons import Reason
 from mqtt_front.runtime.loop import Transport
-from mqtt_front.runtime.timer_wheel import Deadlines
-from mqtt_front.runtime.token_bucket import Rate
+from mqtt_front.runtime.timer_wheel import TimerWheel
+from mqtt_front.runtime.token_bucket import TokenBucket
 from mqtt_front.security.identity import Identity
+from mqtt_front.security.passwords.scram import ScramExchange
 from mqtt_front.security.rules import Permissions
-from mqtt_front.security.scram import ScramExchange
 from mqtt_front.sessions.session import Session, Target
-from mqtt_front.settings import MqttSettings
 from mqtt_front.wills.wills import KeptWill
 
 FRONT_BYTES = 16 * 1024
-"""Room in front of the receive buffer: an incomplete packet of up to this size is put there, so that it lies in one
-piece with the rest of it."""
+"""Room before the receive buffer for an incomplete packet of up to this size, so that it is contiguous with its
+rest."""
 PACKET_BYTES_MAX = 5 + 268_435_455
-"""The largest packet that MQTT can frame."""
+"""Maximum packet size of MQTT."""
 _UNCONNECTED = Target(packets.MQTT_3_1_1, PACKET_BYTES_MAX)
 
 
-_REDIRECTS = (Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED)
-_REASON_STRING_MAX = 200
-_DISCARDED_BYTES_MAX = 1 << 20
-"""What a client may still send after our last word to it."""
-_NOT_EXPLAINED = frozenset((
-    Reason.BAD_USER_NAME_OR_PASSWORD,
-    Reason.NOT_AUTHORIZED,
-    Reason.BANNED,
-    Reason.BAD_AUTHENTICATION_METHOD,
-    Reason.SESSION_TAKEN_OVER,
-))  # fmt: skip
-"""Whoever is not let in learns nothing about others, nor why."""
-
-
-class Hold(enum.Flag):
-    """Why nothing is read from a client."""
-
-    UNDECIDED = enum.auto()
-    """Its CONNECT is not answered yet, or where a replay that it asks for begins is being looked up."""
-    UNSETTLED = enum.auto()
-    """The disk has not settled enough of its publishes, or it is others' turn."""
-    UNREAD = enum.auto()
-    """It does not read its answers."""
-
-
 class Exchange(NamedTuple):
-    """An enhanced authentication that is under way."""
+    """Enhanced authentication in progress."""
 
     scram: ScramExchange
     connect: packets.Connect | None
-    """The CONNECT that it answers; None for one that the client begins again while it is connected."""
+    """The CONNECT being answered; None for a re-authentication of a connected client."""
 
 
 class Stay:
-    """The time that a client may be connected, watched by the deadlines of the front: its token ends with it."""
+    """Maximum duration of a connection, watched by the timer wheel of the front: until the client's token expires."""
 
     __slots__ = ("_link", "allowed_ticks", "last_seen", "looked_at")
 
-    def __init__(self, link: "Link", now: int, allowed_ticks: int) -> None:
+    def __init__(self, link: "ClientProtocol", now: int, allowed_ticks: int) -> None:
         self._link = link
         self.last_seen = now
         self.allowed_ticks = allowed_ticks
         self.looked_at = 0
 
     def overdue(self) -> None:
-        """The time is over."""
+        """End the connection."""
         self._link.end(Reason.NOT_AUTHORIZED, "its token has expired")
 
 
-class Counts(Protocol):
-    """What links count. Implemented by `mqtt_front.metrics.Counts`."""
+class ProtocolServer(SocketServer, Protocol):
+    """The server, as a client protocol sees it: its parts, and calls for events. Implemented by `Broker`."""
 
-    packets_received: int
-    packets_sent: int
-    bytes_received: int
-    bytes_sent: int
-
-
-class PolledSocket(Protocol):
-    """One socket of the poller, as its link sees it."""
-
-    def send(self, transport: Transport, data: bytes) -> None:
-        """Send behind what waits in the transport, which takes over what the socket does not."""
-
-
-class SocketPoller(Protocol):
-    """Reads the sockets of plain TCP links instead of their transports. Implemented by `Poller`."""
-
-    def add(self, link: "Link", fd: int) -> PolledSocket | None: ...
-    def pause(self, one: PolledSocket) -> None: ...
-    def resume(self, one: PolledSocket) -> bool: ...
-    def remove(self, one: PolledSocket) -> None: ...
-
-
-class LinkServer(Protocol):
-    """What a link needs of the server: its parts, and calls for what happens. Implemented by `Broker`."""
-
-    settings: MqttSettings
     inbound: Inbound
-    deadlines: Deadlines
+    deadlines: TimerWheel
     delivery: Delivery
     ingest: Ingest
     router: Router
-    unsent: Unsent
-    over: Counter[str]
+    unsent: OutboundLimit
     memory: bytearray
-    buffer: memoryview
 
-    @property
-    def counts(self) -> Counts: ...
-    @property
-    def poller(self) -> SocketPoller | None: ...
-
-    def new_rates(self) -> tuple[Rate | None, Rate | None] | None: ...
-    def arrived(self, link: "Link") -> None: ...
-    def publish(self, link: "Link", run: Publishes) -> None: ...
-    def handle(self, link: "Link", event: Event) -> None: ...
+    def new_rates(self) -> tuple[TokenBucket | None, TokenBucket | None] | None: ...
+    def arrived(self, link: "ClientProtocol") -> None: ...
+    def publish(self, link: "ClientProtocol", run: Publishes) -> None: ...
+    def handle(self, link: "ClientProtocol", event: Event) -> None: ...
     def moved(self, session: Session, count: int) -> None: ...
     def settled(self, key: str, packet_ids: list[int], *, stored: bool) -> None: ...
-    def closing(self, link: "Link", *, linger: bool) -> bool: ...
-    def gone(self, link: "Link", how: str, level: int = ...) -> None: ...
-    def departed(self, link: "Link") -> None: ...
+    def closing(self, link: "ClientProtocol", *, linger: bool) -> bool: ...
+    def gone(
+        self,
+        link: "ClientProtocol",
+        how: str,
+        level: int = ...,
+        limit: str | None = ...,
+        reason: str = ...,
+    ) -> None: ...
+    def departed(self, link: "ClientProtocol") -> None: ...
 
 
-class Link:
-    """One connected socket, from accept to the last byte."""
+class ClientProtocol(ClientSocket):
+    """One client, from accept to the last byte."""
+
+    broker: ProtocolServer
 
     __slots__ = (
         "allow_anonymous",
         "allowed_ticks",
         "awaited",
         "bridge",
-        "broker",
         "client_id",
-        "closing",
-        "connected",
         "connection",
-        "descriptor",
-        "discarded_bytes",
         "exactly_once",
         "exchange",
         "filters_served",
-        "holds",
         "identity",
         "inflight_limit",
         "last_seen",
         "looked_at",
         "owner",
-        "peer",
         "permissions",
-        "portion",
         "publish_rates",
         "refusal",
         "requests",
         "session",
         "session_key",
-        "socket",
         "stay",
         "submitted_bytes",
         "target",
-        "transport",
-        "unread_bytes",
         "will",
-        "writable",
     )  # fmt: skip
 
-    def __init__(self, broker: LinkServer, *, allow_anonymous: bool = True, descriptor: int = -1) -> None:
-        """`allow_anonymous`: its listener lets clients in that do not say who they are. `descriptor`: of a socket that
-        speaks nothing but MQTT, so that others than its transport may read it."""
-        self.broker = broker
+    def __init__(self, broker: ProtocolServer, *, allow_anonymous: bool = True, descriptor: int = -1) -> None:
+        """allow_anonymous: whether the listener admits clients without credentials. descriptor: see `ClientSocket`."""
+        super().__init__(broker, descriptor)
         self.allow_anonymous = allow_anonymous
         self.connection = Connection(broker.inbound)
-        self.transport: Transport | None = None
-        self.descriptor = descriptor
-        self.socket: PolledSocket | None = None
-        """Where the poller reads and not the transport: how it knows this link."""
-        self.peer = ""
         self.client_id = ""
         self.session_key = ""
-        """The key of its session, also when that is another connection's by now."""
+        """Key of its session, also after another connection has taken it over."""
         self.owner = ""
-        """Whose share of the limits it uses (`Shares`)."""
+        """Owner whose share of the limits it uses (`Shares`)."""
         self.bridge = False
-        """The client is another server's bridge."""
+        """Whether the client is the bridge of another server."""
         self.session: Session | None = None
         self.will: KeptWill | None = None
         self.target = _UNCONNECTED
         self.inflight_limit = 0
-        self.writable = True
-        self.connected = False
-        """CONNACK with success was sent."""
-        self.closing = False
-        self.discarded_bytes = 0
-        """What came after our last word."""
         self.awaited = "CONNECT"
-        """What the client has to do next before it is connected."""
+        """What the client must do next before it is connected."""
         self.identity: Identity | None = None
-        """Who the client is; None while that is not known."""
+        """Identity of the client; None until known."""
         self.permissions: Permissions | None = None
-        """What the client may do; None for everything."""
+        """Permissions of the client; None for all."""
         self.exchange: Exchange | None = None
-        """An enhanced authentication that is under way."""
+        """Enhanced authentication in progress."""
         self.stay: Stay | None = None
-        """How long the client may stay connected, if not without end."""
+        """Limit of the duration of the connection, if there is one."""
         self.refusal: ProtocolViolation | None = None
-        """Why a CONNECT on this link will be refused, known since it was accepted."""
+        """Reason why a CONNECT on this connection will be refused, known since its accept."""
         self.publish_rates = broker.new_rates()
-        """How fast the client may publish, if there is a limit to it: publishes and bytes."""
-        self.requests: Rate | None = None
-        """How often the client may ask for something that is answered one by one, once it did."""
+        """Rate limits of publishes and bytes, if any."""
+        self.requests: TokenBucket | None = None
+        """Rate limit of requests that are answered one by one, from the first request on."""
         self.filters_served = 0
-        """Topic filters that were served since other clients had their turn."""
-        self.holds = Hold(0)
-        """Why nothing is read from the client, if nothing is."""
-        self.portion = 0
-        """How many bytes are read before it is others' turn; 0: as many as come."""
-        self.unread_bytes = 0
-        """What was sent since the socket took no more."""
+        """Topic filters served since other clients had their turn."""
         self.submitted_bytes = 0
         self.exactly_once = False
-        """The client publishes at QoS 2."""
+        """Whether the client publishes at QoS 2."""
         self.last_seen = 0
         self.allowed_ticks = 0
         self.looked_at = 0
@@ -251,44 +169,24 @@ class Link:
         return self.connection.level
 
     def __repr__(self) -> str:
-        """What log lines call this client. Client ids come from outside: quoted, and not without end."""
+        """Return the name of this client in log lines. The client id is untrusted: quoted and truncated."""
         name = f"client {self.client_id[:100]!r} at " if self.client_id else ""
         return f"{name}{self.peer}"
 
     @property
-    def address(self) -> str:
-        """Where the client connects from, without the port."""
-        return self.peer.rpartition(":")[0]
-
-    @property
-    def unsent_bytes(self) -> int:
-        """What the client's socket has not taken yet."""
-        return 0 if self.transport is None else self.transport.get_write_buffer_size()
-
-    @property
-    def certificate_name(self) -> str | None:
-        """The user in the client's certificate, where its listener takes it from there."""
-        if self.transport is None:
-            return None
-        name: str | None = self.transport.get_extra_info("certificate_name")
-        return name
+    def log_fields(self) -> dict[str, str]:
+        """Return the fields of a log line in JSON that is about this client."""
+        return {"client": self.client_id, "address": self.peer}
 
     def may_write(self, topic: str) -> bool:
-        """May the client publish to this topic?"""
+        """Return whether the client may publish to this topic."""
         return self.permissions is None or self.permissions.may_write(topic)
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: Transport) -> None:
-        self.transport = transport
-        name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if name else "unknown"
-        transport.set_write_buffer_limits(high=self.broker.settings.unsent_bytes)
+        super().connection_made(transport)
         self.broker.arrived(self)
-
-    def get_buffer(self, size_hint: int) -> memoryview:
-        buffer = self.broker.buffer
-        return buffer[: self.portion] if self.portion else buffer
 
     def buffer_updated(self, count: int) -> None:
         if self.closing:
@@ -299,6 +197,7 @@ class Link:
         if self.is_plain and (front := connection.front(memory, FRONT_BYTES)) >= 0:
             position = broker.ingest.gather(self, memory, front, end, connection.level, connection.room)
         broker.counts.bytes_received += count
+        self.received_bytes += count
         self.last_seen = broker.deadlines.now
         if position < end:
             self.take_rest(position, end)
@@ -307,7 +206,7 @@ class Link:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing has to be asked or added for what the client publishes: it may be gathered."""
+        """Return whether publishes of the client need no check and no addition, so that the fast path may take them."""
         session = self.session
         return (
             session is not None
@@ -317,19 +216,24 @@ class Link:
         )
 
     def take_rest(self, position: int, end: int) -> None:
-        """What is left in the receive buffer once publishes were gathered goes the usual way."""
+        """Handle what is left in the receive buffer after the fast path."""
         self._take(self.connection.receive_data(bytes(memoryview(self.broker.memory)[position:end])))
 
     def take_pubacks(self, packet_ids: list[int]) -> None:
-        """PUBACKs were received, and nothing else: every delivery to a client that reads along brings one."""
+        """Handle PUBACKs received alone: every delivery to a client that keeps up causes one."""
         broker, session = self.broker, self.session
-        broker.counts.packets_received += len(packet_ids)
+        unmatched = packet_ids if session is None else session.acknowledged(packet_ids)
+        count = len(packet_ids) - len(unmatched)
+        broker.counts.packets_received += count
         if session is not None:
-            broker.moved(session, session.acknowledged(packet_ids))
+            broker.moved(session, count)
+        if unmatched:
+            self._take(iter((Acknowledgements(PacketType.PUBACK, unmatched),)))
 
     def receive(self, data: bytes) -> None:
-        """Bytes of MQTT came in."""
+        """Handle received bytes of MQTT."""
         self.broker.counts.bytes_received += len(data)
+        self.received_bytes += len(data)
         self.last_seen = self.broker.deadlines.now
         self._take(self.connection.receive_data(data))
         if self.portion:
@@ -355,12 +259,9 @@ class Link:
         except MqttError as error:
             self.fail(error)
 
-    def eof_received(self) -> bool:
-        return False
-
     def reading_ended(self, error: OSError | None) -> None:
-        """The poller has come to the end of what the client sends, and does not read from it any more."""
-        self.socket = None
+        """Handle the end of the client's stream, from the poller, which stops reading."""
+        self._left_poller()
         if self.transport is None:
             return
         if error is None:
@@ -371,7 +272,7 @@ class Link:
 
     def connection_lost(self, error: Exception | None) -> None:
         self._leave_poller()
-        if not self.closing:  # or it was said why it ends
+        if not self.closing:  # otherwise the reason was logged
             self.broker.gone(self, "lost" if error is None else f"lost: {error}")
         self.broker.departed(self)
         self.transport = None
@@ -388,10 +289,10 @@ class Link:
         if self.session is not None:
             self.broker.delivery.resume(self.session)
 
-    # What the broker, the ingest and the delivery call.
+    # Called by the broker, ingest and delivery.
 
     def send(self, packet: Packet) -> None:
-        """Send one packet. For one that is larger than the client takes, and that it waits for, the connection ends
+        """Send one packet. End the connection if the packet exceeds the client's maximum and the client waits for it
         [MQTT-3.1.2-24]."""
         data = encode_packet(packet, self.connection.level)
         if len(data) <= self.target.packet_bytes:
@@ -401,25 +302,6 @@ class Link:
             f"{type(packet).__name__.upper()} has {len(data)} bytes, and it takes {self.target.packet_bytes}"
         )
         self.end(Reason.PACKET_TOO_LARGE, message)
-
-    def deliver(self, data: bytes, count: int = 0) -> None:
-        """Send packets that are bytes already. Dropped when the link is closing. `count` of them are not counted
-        elsewhere."""
-        if self.transport is None or self.closing:
-            return
-        counts = self.broker.counts
-        counts.packets_sent += count
-        counts.bytes_sent += len(data)
-        if self.socket is None:
-            self.transport.write(data)
-        else:
-            self.socket.send(self.transport, data)
-        if not self.writable:
-            self.unread_bytes += len(data)
-            if self.unread_bytes > self.broker.settings.unsent_bytes and Hold.UNREAD not in self.holds:
-                # It asks on and reads no answers: without this, they would fill our memory.
-                self.broker.over["unsent_bytes"] += 1
-                self._read_no_more(Hold.UNREAD)
 
     def bring(self, topics: list[bytes]) -> bool:
         return self.broker.router.learn(topics, self.owner)
@@ -439,69 +321,22 @@ class Link:
                 self.connection.unreleased.update(ids)
             self.broker.settled(self.session_key, ids, stored=reason == 0)
 
+    def has_received(self, acknowledgement: bytes) -> bool:
+        session = self.session
+        return session is None or int.from_bytes(acknowledgement[2:4], "big") in session.received
+
     def refuse(self, message: str) -> None:
         self.end(Reason.IMPLEMENTATION_SPECIFIC_ERROR, message)
 
-    def hold(self) -> None:
-        self._read_no_more(Hold.UNSETTLED)
-
-    def release(self, portion: int) -> None:
-        self.portion = portion
-        self._read_on(Hold.UNSETTLED)
-
-    def _read_no_more(self, why: Hold) -> None:
-        if not self.holds and self.transport is not None and not self.closing:
-            if self.socket is None:
-                self.transport.pause_reading()
-            elif self.broker.poller is not None:
-                self.broker.poller.pause(self.socket)
-        self.holds |= why
-
-    def _read_on(self, why: Hold) -> None:
-        before = self.holds
-        self.holds &= ~why
-        if before and not self.holds and self.transport is not None and not self.closing:
-            self._read(self.transport)
-
-    def _read(self, transport: Transport) -> None:
-        """Go on reading, in the quickest way there is."""
-        poller = self.broker.poller
-        if self.portion:  # the poller reads whatever there is
-            self._leave_poller()
-            transport.resume_reading()
-        elif poller is None or self.descriptor < 0 or not self.connected:
-            transport.resume_reading()
-        elif self.socket is None:
-            transport.pause_reading()
-            self.socket = poller.add(self, self.descriptor)
-            if self.socket is None:
-                transport.resume_reading()
-        elif not poller.resume(self.socket):
-            self._leave_poller()
-            transport.resume_reading()
-
-    def welcomed(self) -> None:
-        """CONNACK with success was sent."""
-        self.connected = True
-        if not self.holds and self.transport is not None and not self.closing:
-            self._read(self.transport)
-
-    def _leave_poller(self) -> bool:
-        """Leave the socket to its transport. Was it the poller that read it?"""
-        one, self.socket = self.socket, None
-        if one is not None and self.broker.poller is not None:
-            self.broker.poller.remove(one)
-        return one is not None
-
     def overdue(self) -> None:
-        """Silent for too long: before CONNECT, within the keep alive, or while closing."""
+        """End a client that was inactive for too long: before CONNECT, within the keep alive, or while closing."""
         if self.closing:
             self.abort()
         elif not self.connected:
             self.broker.over["connect_timeout_ms"] += 1
             self.end(Reason.KEEP_ALIVE_TIMEOUT, f"no {self.awaited} in time")
         elif self.holds & (Hold.UNSETTLED | Hold.UNDECIDED):
-            # It may have sent a PINGREQ: we are the ones who do not listen, because the disk is slow.
+            # It may have sent a PINGREQ that was not read, because the disk is slow.
             self.last_seen = self.broker.deadlines.now
             self.broker.deadlines.watch(self)
         else:
@@ -510,13 +345,13 @@ class Link:
     # Between CONNECT and CONNACK.
 
     def wait(self, awaited: str) -> None:
-        """Take nothing from the client until `go_on`. What it sent already is kept."""
+        """Process nothing from the client until `go_on`. What it has sent is kept."""
         self.awaited = awaited
         self.connection.hold()
         self._read_no_more(Hold.UNDECIDED)
 
     def go_on(self, decide: Callable[[], None]) -> None:
-        """What was waited for is there: `decide` answers the CONNECT, then what was sent meanwhile is served."""
+        """Continue after `wait`: `decide` answers the CONNECT, then kept bytes are processed."""
         if self.closing or self.transport is None:
             return
         events = self.connection.go_on()
@@ -524,100 +359,54 @@ class Link:
             decide()
         except MqttError as error:
             self.fail(error)
-        if not self.connection.held:  # or there is something else to wait for
+        if not self.connection.held:  # otherwise there is something else to wait for
             self._read_on(Hold.UNDECIDED)
             self._take(events)
 
-    # Ending.
+    # End of the connection.
 
     def turn_away(self, message: str) -> None:
-        """End the connection before any MQTT was spoken."""
+        """End the connection before any MQTT packet."""
         if not self.closing and self.transport is not None:
-            self.broker.gone(self, message)
+            self.broker.gone(self, message, reason="handshake")
             self.close(linger=True)
 
     def fail(self, error: MqttError) -> None:
-        """The client broke the protocol: tell it what MQTT has a word for, and close."""
+        """End the connection after a protocol error, with the reason where MQTT has a code for it."""
         if error.limit is not None:
             self.broker.over[error.limit] += 1
-        self.end(error.reason, str(error), logging.WARNING)
+        self.end(error.reason, str(error), logging.WARNING, error.limit)
 
-    def end(self, reason: Reason, message: str, level: int = logging.INFO) -> None:
-        """End the connection from our side. The session loses its client now, not when the socket is gone."""
+    def end(self, reason: Reason, message: str, level: int = logging.INFO, limit: str | None = None) -> None:
+        """End the connection from the server. The session is released now, not when the socket is closed."""
         if self.closing or self.transport is None:
             return
-        told = self.connection.saw_connect and (not self.connected or self.connection.level == MQTT_5)
-        if not self.connected:
-            self._refuse_connect(reason, message)
-        elif told:
-            self._tell(functools.partial(packets.Disconnect, reason), reason, message)
-        self.broker.gone(self, f"{message} ({reason.name})", level)
+        told = self.connection.saw_connect and (not self.connected or self.level == MQTT_5)
+        if told:
+            reference = self.broker.settings.server_reference
+            kind = packets.Disconnect if self.connected else packets.Connack
+            data = last_packet(kind, self.level, reason, message, reference, self.target.packet_bytes)
+            if data is not None:
+                self.deliver(data, 1)
+        self.broker.gone(self, f"{message} ({reason.name})", level, limit, reason.name.lower())
         self.close(linger=told)
 
-    def _refuse_connect(self, reason: Reason, message: str) -> None:
-        """CONNACK with failure, once a CONNECT came that says what version the client speaks."""
-        if not self.connection.saw_connect:
-            return
-        if self.connection.level == MQTT_5:
-            self._tell(functools.partial(packets.Connack, False, connack_reason(reason)), reason, message)
-        elif (code := connack_code_3(reason)) is not None:
-            self.send(packets.Connack(False, code))
-
-    def _tell(self, packet: Callable[[Properties], Packet], reason: Reason, message: str) -> None:
-        """Send a packet with what else a client of MQTT 5 should know, as far as there is room for it in the largest
-        packet that the client takes [MQTT-3.2.2-19, MQTT-3.14.2-3]."""
-        reference = self.broker.settings.server_reference if reason in _REDIRECTS else None
-        text = None if reason in _NOT_EXPLAINED else message[:_REASON_STRING_MAX].replace("\0", "")
-        for properties in (Properties(reason_string=text, server_reference=reference), NO_PROPERTIES):
-            data = encode_packet(packet(properties), MQTT_5)
-            if len(data) <= self.target.packet_bytes:
-                self.deliver(data, 1)
-                return
-
     def cut_off(self) -> None:
-        """Close now, because the client does not read what waits for it in memory: it would not read why, either."""
+        """Close at once a client that does not read, and so would not read the reason."""
         self.broker.over["total_unsent_bytes"] += 1
         if not self.closing:
             message = f"too much waits for all clients, and {self.unsent_bytes} bytes that it does not read"
-            self.broker.gone(self, message, logging.WARNING)
+            self.broker.gone(self, message, logging.WARNING, reason="unread")
         self.closing = True
         self.connection.end()
         self.abort()
 
-    def abort(self) -> None:
-        """Close now, whatever is still to be written."""
-        self._leave_poller()
-        if self.transport is not None:
-            self.transport.abort()
-
     def close(self, *, linger: bool = False) -> None:
-        """Close once everything is written, or after a while if the peer does not read it.
+        """Close when everything is written, or after a timeout if the client does not read.
 
-        A socket that is closed while its peer still sends is reset, and that takes away what the peer has not read
-        yet. With `linger` only our direction ends at first, and what comes is thrown away: until the peer ends its own,
-        has sent too much, or the while is over.
-        """
-        if self.closing or self.transport is None:
-            return
-        self.closing = True
-        self.connection.end()
-        paused = self._leave_poller() or bool(self.holds)
-        if self.broker.closing(self, linger=linger):
-            self._linger(self.transport, paused)
-        else:
-            self.transport.close()
-
-    def _linger(self, transport: Transport, paused: bool) -> None:
-        try:
-            transport.write_eof()
-        except OSError:  # the peer has reset it
-            transport.abort()
-            return
-        if paused:
-            transport.resume_reading()
-
-    def _discard(self, count: int) -> None:
-        self.broker.counts.bytes_received += count
-        self.discarded_bytes += count
-        if self.discarded_bytes > _DISCARDED_BYTES_MAX:
-            self.abort()
+        A socket closed while its peer sends is reset, which discards what the peer has not read. With `linger` only
+        the server's direction is closed first, and received bytes are discarded until the client closes its own, has
+        sent too much, or the timeout passes."""
+        if not self.closing and self.transport is not None:
+            self.connection.end()
+            self.shut(self.transport, linger=self.broker.closing(self, linger=linger))

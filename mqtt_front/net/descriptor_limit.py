@@ -1,12 +1,12 @@
-"""How many files this process may have open: each connection is one, and the usual limit is a tenth of what a fleet
+"""Limit of open files of the process: each connection takes one, and the usual limit is a tenth of what a fleet
 needs."""
 
 import resource
 
 
 def allow_open_files(count: int) -> int | None:
-    """Raise the soft limit of this process to `count`, as far as the hard one allows. None when there is room for that
-    many, or how many are possible."""
+    """Raise the soft limit to `count`, as far as the hard limit allows. Return None if that is enough, or the number
+    that is possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= count:
         return None

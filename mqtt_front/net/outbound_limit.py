@@ -1,9 +1,8 @@
-"""What waits in memory for clients that do not read it, of all connections together, and who has to go when that is too
-much.
+"""Outbound limit: bounds the memory of packets that clients do not read, over all connections, and chooses which
+clients to disconnect.
 
-One client's share is bounded by its socket's buffer, which stops what is delivered to it. What is looked at here is the
-sum: now and then, and when many have stopped.
-"""
+The share of one client is bounded by the buffer of its socket, which stops deliveries to it. This checks the sum, at
+intervals and when many clients have stopped reading."""
 
 from collections.abc import Callable, Collection
 from typing import Protocol
@@ -11,22 +10,22 @@ from typing import Protocol
 from mqtt_front.runtime.loop import Loop
 
 _LEFT = 0.75
-"""How much of the limit may be left over: so that not each packet brings the next look."""
+"""Fraction of the limit left after disconnecting, so that not every packet causes the next check."""
 
 
 class Writer(Protocol):
-    """A connection: what is used of a link."""
+    """Connection, as far as it is used here."""
 
     @property
     def unsent_bytes(self) -> int:
-        """What its socket has not taken yet."""
+        """Return the bytes that its socket has not taken."""
 
     def cut_off(self) -> None:
-        """Close it now; its session stays where it is."""
+        """Close it at once; its session is kept."""
 
 
-class Unsent:
-    """Used by the event loop's thread only."""
+class OutboundLimit:
+    """Event-loop thread only."""
 
     def __init__(
         self,
@@ -37,8 +36,8 @@ class Unsent:
         writer_bytes: int,
         sent_bytes: Callable[[], int],
     ) -> None:
-        """`writers` are those that exist at any time, with about `writer_bytes` each at most; `sent_bytes` counts what
-        all of them were given."""
+        """writers: returns the current connections, with about `writer_bytes` each at most. sent_bytes: total bytes
+        sent to all of them."""
         self._writers = writers
         self._loop = loop
         self._limit_bytes = limit_bytes
@@ -47,30 +46,30 @@ class Unsent:
         self._looked_at = 0
         self._due = False
         self._stopped: dict[Writer, None] = {}
-        """In the order in which they stopped reading: who reads again, if slowly, goes to the end of it."""
+        """In order of the time when they stopped reading; one that reads again, even slowly, moves to the end."""
         self.total_bytes = 0
-        """As much as there was at the last look."""
+        """Total at the last check."""
 
     def stopped(self, writer: Writer) -> None:
-        """Its socket takes no more for now."""
+        """Note that a socket is full."""
         self._stopped[writer] = None
         if len(self._stopped) * self._writer_bytes > self._limit_bytes and not self._due:
             self._due = True
-            self._loop.call_soon(self.look)  # not here: whoever writes does not expect the connection to end
+            self._loop.call_soon(self.look)  # not here: the caller does not expect the connection to end
 
     def went_on(self, writer: Writer) -> None:
-        """Its socket takes more, or is gone."""
+        """Note that a socket takes more, or is closed."""
         self._stopped.pop(writer, None)
 
     def tick(self) -> None:
-        """Look, if there may be more than at the last time."""
+        """Check, if the total may have grown since the last check."""
         sent_bytes = self._sent_bytes()
         if sent_bytes != self._looked_at or self.total_bytes:
             self._looked_at = sent_bytes
             self.look()
 
     def look(self) -> None:
-        """Add up what waits. Over the limit, those that have not read for the longest time are cut off."""
+        """Sum up what waits. Over the limit, disconnect those that have not read for the longest time."""
         self._due = False
         sizes = {writer: size for writer in self._writers if (size := writer.unsent_bytes)}
         self.total_bytes = sum(sizes.values())

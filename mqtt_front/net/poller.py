@@ -1,11 +1,10 @@
-"""Reads the sockets of plain TCP links side by side, where the compiled kernel is there: a turn of a thousand clients
-with one publish each is one call from the event loop, and so are its acknowledgements.
+"""Poller: reads the sockets of plain TCP clients together, if the compiled kernel is available. A turn of a thousand
+clients with one publish each is one call from the event loop, and so are its acknowledgements.
 
-It stands beside the loop's transports and not in their place. A transport whose link is added is paused; its socket is
-watched by an epoll of our own, which the loop watches as one descriptor. Whatever is more than bytes from a client (its
-end, an error, what its socket does not take) goes back to the transport, so that closing, half-closed sockets and
-write buffers exist once. Without the kernel, or on a system without epoll, transports read all links.
-"""
+It complements the transports of the loop. The transport of an added client is paused; its socket is watched by a
+separate epoll, which the loop watches as one descriptor. Everything except bytes from a client (its end, an error,
+unsent bytes) is returned to the transport, so that closing, half-closed sockets and write buffers are implemented
+once. Without the kernel or epoll, transports read all clients."""
 
 import operator
 from collections.abc import Callable
@@ -13,16 +12,17 @@ from typing import Any, Protocol
 
 from mqtt_front.ingest.ingest import PIECE_BYTES
 from mqtt_front.kernel import loops
-from mqtt_front.kernel.publish_fast_path import Gathered
-from mqtt_front.net.client_protocol import FRONT_BYTES, Link, LinkServer, PolledSocket
+from mqtt_front.kernel.publish_fast_path import PublishColumns
+from mqtt_front.net.client_protocol import FRONT_BYTES, ProtocolServer
+from mqtt_front.net.client_socket import ClientSocket, PolledSocket
 
 _SOURCES_AND_ANSWERS = operator.attrgetter("sources", "answers")
 _TURN_BYTES = 4 * 1024 * 1024
-"""From so many bytes on the loop has its turn, however many sockets have more."""
+"""After this many bytes the loop continues, even if there is more to read."""
 
 
 class PollingLoop(Protocol):
-    """What is used of an event loop, in asyncio's words."""
+    """Methods used of an event loop of asyncio."""
 
     def add_reader(self, fd: int, callback: Callable[[], Any]) -> None: ...
     def remove_reader(self, fd: int) -> Any: ...
@@ -30,10 +30,10 @@ class PollingLoop(Protocol):
 
 
 class Poller:
-    """Used by the event loop's thread only."""
+    """Event-loop thread only."""
 
-    def __init__(self, broker: LinkServer, loop: PollingLoop) -> None:
-        """Raises OSError when there is no epoll to be had. `kernel.Sockets` has to be there."""
+    def __init__(self, broker: ProtocolServer, loop: PollingLoop) -> None:
+        """Create the epoll. Raises OSError. `kernel.Sockets` must be available."""
         self._broker = broker
         self._loop = loop
         ingest = broker.ingest
@@ -43,12 +43,12 @@ class Poller:
         loop.add_reader(self._sockets.fileno(), self._turn)
 
     def stop(self) -> None:
-        """Read nothing any more. Links are closed after it, or before."""
+        """Stop reading. Client protocols are closed before or after it."""
         self._loop.remove_reader(self._sockets.fileno())
         self._sockets.close()
 
-    def add(self, link: Link, fd: int) -> PolledSocket | None:
-        """Read a link's socket from now on, its transport being paused; None when the system has no room for it."""
+    def add(self, link: ClientSocket, fd: int) -> PolledSocket | None:
+        """Read a socket from now on; its transport is paused. Return None if the system has no room for it."""
         try:
             added: PolledSocket = self._sockets.add(link, fd)
         except OSError:  # ENOSPC: fs.epoll.max_user_watches
@@ -56,11 +56,11 @@ class Poller:
         return added
 
     def pause(self, one: PolledSocket) -> None:
-        """Read nothing from it for a while."""
+        """Pause reading from it."""
         self._sockets.pause(one)
 
     def resume(self, one: PolledSocket) -> bool:
-        """Read from it again; False when the system has no room for it any more."""
+        """Resume reading from it. Return False if the system has no room for it any more."""
         try:
             self._sockets.resume(one)
         except OSError:
@@ -68,10 +68,10 @@ class Poller:
         return True
 
     def remove(self, one: PolledSocket) -> None:
-        """It is its transport's alone from now on. Before its descriptor is closed."""
+        """Leave it to its transport. Call before its descriptor is closed."""
         self._sockets.remove(one)
 
-    def acknowledge(self, turns: list[Gathered]) -> None:
+    def acknowledge(self, turns: list[PublishColumns]) -> None:
         """Send all sources of some turns their acknowledgements, each in one piece."""
         packet_count, byte_count = self._sockets.acknowledge(list(map(_SOURCES_AND_ANSWERS, turns)))
         counts = self._broker.counts
@@ -79,16 +79,16 @@ class Poller:
         counts.bytes_sent += byte_count
 
     def _turn(self) -> None:
-        """Sockets have something to read: take what all of them have, and submit it at once."""
+        """Read all readable sockets and submit their publishes at once."""
         broker = self._broker
-        # Links that it calls count theirs themselves, meanwhile.
+        # Client protocols called by it count their own bytes.
         byte_count = self._sockets.receive(
             broker.deadlines.now, _TURN_BYTES, broker.ingest.room_bytes, self._failed
         )
         broker.counts.bytes_received += byte_count
         broker.ingest.flush()
 
-    def _failed(self, link: Link, error: Exception) -> None:
-        """An error of ours while a link was served: it ends, the others continue."""
+    def _failed(self, link: ClientSocket, error: Exception) -> None:
+        """End a client protocol after an internal error; the others continue."""
         self._loop.call_exception_handler({"message": f"serving {link!r} failed", "exception": error})
         link.abort()

@@ -1,5 +1,5 @@
-"""What may stand between a socket and a link: TLS, WebSocket, or both. A layer is a protocol to what is below it and a
-transport to what is above it, both in asyncio's words, and does no I/O itself."""
+"""Stream adapters between a socket and a client protocol: TLS, WebSocket, or both. An adapter is a protocol to the
+side of the socket and a transport to the other, as in asyncio, and does no I/O itself."""
 
 from typing import Any, Protocol
 
@@ -7,7 +7,7 @@ from mqtt_front.runtime.loop import Transport
 
 
 class Receiver(Protocol):
-    """What is used of a protocol that lends the buffer it reads into."""
+    """Protocol that lends the buffer to read into."""
 
     def connection_made(self, transport: Transport) -> None: ...
     def get_buffer(self, size_hint: int) -> memoryview: ...
@@ -19,19 +19,19 @@ class Receiver(Protocol):
 
 
 class Arrival(Protocol):
-    """A connection whose client has not spoken MQTT yet: what a layer tells the link about the time before that."""
+    """Connection before the first MQTT packet, as an adapter sees it."""
 
     awaited: str
-    """What the client has to do next, for the line in the log if it does not."""
+    """What the client must do next, for the log line of a timeout."""
 
     def turn_away(self, message: str) -> None:
-        """End the connection: what the client did on the layer's side makes no sense. `message` continues from its
-        address: "it does not speak TLS"."""
+        """End the connection because of invalid data for the adapter. message: continues after the address: "it does
+        not speak TLS"."""
 
 
-class Layer:
-    """One connection's layer: what every kind passes through as it is. Each kind adds what becomes of bytes
-    on their way up (`buffer_updated`) and down (`write`), and how it says goodbye."""
+class StreamAdapter:
+    """Adapter of one connection with the parts common to all kinds. Each kind implements the way up
+    (`buffer_updated`), the way down (`write`), and its closing handshake."""
 
     __slots__ = ("_ended", "_half_closed", "_lower", "_open", "_started", "_upper")
 
@@ -39,18 +39,18 @@ class Layer:
         self._upper = upper
         self._lower: Transport | None = None
         self._started = False
-        """The client has sent something."""
+        """Whether the client has sent something."""
         self._open = False
-        """Its handshake is done."""
+        """Whether the handshake is complete."""
         self._ended = False
-        """Nothing is handed up or sent any more."""
+        """Set when nothing is passed on any more."""
         self._half_closed = False
-        """We have ended our direction, and the client may not have noticed yet."""
+        """Set when the server's direction is closed and the client may not have noticed."""
 
-    # What the transport below calls.
+    # Called by the transport.
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        # What arrives is copied out of it before it is lent again for what goes up.
+        # Received bytes are copied out before the buffer is lent again.
         return self._upper.get_buffer(size_hint)
 
     def eof_received(self) -> bool:
@@ -67,10 +67,10 @@ class Layer:
     def resume_writing(self) -> None:
         self._upper.resume_writing()
 
-    # What the receiver above calls.
+    # Called by the receiver above.
 
     def close(self) -> None:
-        """Say goodbye and close once everything is written."""
+        """Send the closing handshake and close when everything is written."""
         if not self._ended:
             self._ended = True
             self._say_goodbye()
@@ -78,8 +78,8 @@ class Layer:
                 self._lower.close()
 
     def write_eof(self) -> None:
-        """Say goodbye and end our direction once everything is written. What comes after that goes up as it is, to be
-        counted and thrown away."""
+        """Send the closing handshake and close the server's direction when everything is written. Later bytes are
+        passed up unchanged, to be counted and discarded."""
         if not self._ended:
             self._ended = self._half_closed = True
             self._say_goodbye()
@@ -87,7 +87,8 @@ class Layer:
                 self._lower.write_eof()
 
     def _discards(self, count: int) -> bool:
-        """Has what is in the buffer come too late? After the end of our direction the link wants to count it."""
+        """Return whether the bytes in the buffer are too late. After the end of the server's direction the client
+        protocol counts them."""
         if self._half_closed:
             self._upper.buffer_updated(count)
         return self._ended
@@ -97,7 +98,7 @@ class Layer:
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Close now."""
+        """Close at once."""
         self._ended = True
         if self._lower is not None:
             self._lower.abort()

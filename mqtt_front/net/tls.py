@@ -1,15 +1,14 @@
-"""TLS as a layer: what the socket brings is decrypted for the link, what the link sends is encrypted.
+"""TLS as a stream adapter: decrypts what the socket receives and encrypts what the client protocol sends.
 
-OpenSSL works on memory here, not on the socket. That lets a refused client read the alert that says why, and whoever
-does not speak TLS at all is told apart by the first byte; the event loop's own TLS does neither. Everything happens in
-the calls from outside, so a handshake that continues holds nobody up; its deadline is the link's, for CONNECT.
-"""
+OpenSSL works on memory buffers here, not on the socket. So a refused client can read the alert with the reason, and
+a client that does not speak TLS is recognised by its first byte; the TLS of the event loop does neither. All work
+happens in the calls from outside, so a slow handshake blocks nothing; its deadline is the one for CONNECT."""
 
 import ssl
 from collections.abc import Callable
 from typing import Any
 
-from mqtt_front.net.stream_adapter import Arrival, Layer, Receiver
+from mqtt_front.net.stream_adapter import Arrival, Receiver, StreamAdapter
 from mqtt_front.net.tls_context import certificate_name
 from mqtt_front.net.tls_faults import handshake_fault, no_tls
 from mqtt_front.runtime.loop import Transport
@@ -18,8 +17,8 @@ HANDSHAKE = "TLS handshake"
 _FIRST_BYTES = 4
 
 
-class TlsLayer(Layer):
-    """One connection's TLS. To the socket's transport it is a protocol, to `upper` a transport."""
+class TlsAdapter(StreamAdapter):
+    """TLS of one connection: a protocol for the transport of the socket, a transport for `upper`."""
 
     __slots__ = (
         "_arrival", "_call_soon", "_certificate_name", "_decrypting", "_incoming", "_name_kind", "_outgoing",
@@ -35,7 +34,7 @@ class TlsLayer(Layer):
         *,
         name_kind: str | None = None,
     ) -> None:
-        """`name_kind` says which name of the client's certificate is its user: "cn", "san", or None for neither."""
+        """name_kind: name of the client certificate that is the user: "cn", "san", or None."""
         super().__init__(upper)
         self._arrival = arrival
         self._call_soon = call_soon
@@ -46,7 +45,7 @@ class TlsLayer(Layer):
         self._decrypting = False
         self._reading = True
 
-    # What the socket's transport calls.
+    # Called by the transport of the socket.
 
     def connection_made(self, transport: Transport) -> None:
         self._lower = transport
@@ -72,7 +71,7 @@ class TlsLayer(Layer):
 
     def eof_received(self) -> bool:
         if self._started and not self._open and not self._ended:
-            self._arrival.turn_away(f"it left during the {HANDSHAKE}")
+            self._arrival.turn_away(f"the client disconnected during the {HANDSHAKE}")
         return super().eof_received()
 
     def _shake_hands(self) -> None:
@@ -90,13 +89,15 @@ class TlsLayer(Layer):
         if certificate and self._name_kind is not None:
             self._certificate_name = certificate_name(certificate, self._name_kind)
             if self._certificate_name is None:
-                self._arrival.turn_away(f"its certificate has no {self._name_kind} that could be its user")
+                self._arrival.turn_away(
+                    f"the certificate of the client has no {self._name_kind} to use as user name"
+                )
                 return
         self._open = True
         self._arrival.awaited = "CONNECT"
 
     def _decrypt(self) -> None:
-        """Hand decrypted bytes up for as long as there are some and they are wanted."""
+        """Pass decrypted bytes up while there are some and reading is not paused."""
         self._decrypting = True
         try:
             more = self._open
@@ -110,7 +111,7 @@ class TlsLayer(Layer):
         self._flush()
 
     def _fill(self, buffer: memoryview) -> tuple[int, bool]:
-        """Decrypt as much as the buffer takes; how much that was, and whether there may be more."""
+        """Decrypt as much as fits into the buffer. Return the number of bytes and whether more may follow."""
         count, size = 0, len(buffer)
         try:
             while count < size:
@@ -123,18 +124,18 @@ class TlsLayer(Layer):
         except ssl.SSLWantReadError:
             return count, False
         except ssl.SSLError:
-            self.abort()  # bytes that were changed on their way: there is nobody to answer to
+            self.abort()  # modified in transit: no peer to answer
             return 0, False
         return count, True
 
     def _finished(self) -> None:
-        """The client said that it sends nothing any more. What it sent before is still to be handed up."""
+        """Handle the end of the client's stream. Bytes before it are still passed up."""
         self._call_soon(self.close)
 
-    # What the link above calls.
+    # Called by the client protocol.
 
     def write(self, data: bytes) -> None:
-        """Encrypt and send. Dropped before the handshake is done, when there is nothing to say, and after the end."""
+        """Encrypt and send. Dropped before the handshake is complete and after the end."""
         if not self._open or self._ended:
             return
         view = memoryview(data)
@@ -151,16 +152,16 @@ class TlsLayer(Layer):
             try:
                 self._tls.unwrap()
             except ssl.SSLError:
-                pass  # it waits for the client's goodbye, and we do not
+                pass  # the client has not closed its side; the server does not wait for that
         self._flush()
 
     def pause_reading(self) -> None:
-        """Hand nothing up until `resume_reading`. What is decrypted already waits in OpenSSL: one read at most."""
+        """Pass nothing up until `resume_reading`. At most one read of decrypted bytes waits in OpenSSL."""
         self._reading = False
         super().pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on. What waited is handed up in a later turn of the loop, as a socket would."""
+        """Resume. Waiting bytes are passed up in a later turn of the loop, as by a socket."""
         if self._reading:
             return
         self._reading = True

@@ -1,4 +1,4 @@
-"""A listener's side of TLS: versions, certificates, and whose certificates it believes."""
+"""TLS settings of a listener as an SSLContext: versions, certificates, trusted CAs."""
 
 import ssl
 from collections.abc import Mapping
@@ -7,11 +7,11 @@ from typing import Any, NoReturn, Protocol
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _MISMATCHES = ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED", "KEY_TYPE_MISMATCH")
-"""What OpenSSL says of a key that is not the certificate's; the second one where they are of two kinds."""
+"""Errors of OpenSSL for a key that does not belong to the certificate; the last for keys of different types."""
 
 
 class TlsSettings(Protocol):
-    """What of a listener's settings is about TLS."""
+    """TLS settings of a listener."""
 
     @property
     def certificate(self) -> Path | None: ...
@@ -32,22 +32,24 @@ class TlsSettings(Protocol):
 
 
 class BadTls(ValueError):
-    """A file or word that TLS cannot use. The text names it."""
+    """A file or value that TLS cannot use. The message names it."""
 
 
 def tls_context(settings: TlsSettings) -> ssl.SSLContext:
-    """A context for new connections. Reads files. Raises OSError and BadTls."""
+    """Return the context for new connections. Reads files. Raises OSError, BadTls."""
     assert settings.certificate is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.tls_minimum]
-    # A client that could ask for new keys again and again could keep the event loop busy.
+    # A client that may request new keys repeatedly could keep the event loop busy.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(["http/1.1"] if settings.websocket else ["mqtt"])
     if settings.ciphers is not None:
         try:
             context.set_ciphers(settings.ciphers)
         except ssl.SSLError:
-            raise BadTls(f"ciphers {settings.ciphers!r}: OpenSSL knows none of them") from None
+            raise BadTls(
+                f"invalid ciphers {settings.ciphers!r}: expected names that OpenSSL supports"
+            ) from None
     _load_own(context, settings.certificate, settings.key or settings.certificate)
     if settings.client_ca is not None:
         _load_authorities(context, settings.client_ca)
@@ -60,19 +62,19 @@ def tls_context(settings: TlsSettings) -> ssl.SSLContext:
 
 def _load_own(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     for path in (certificate, key):
-        path.open("rb").close()  # OpenSSL's own error does not say which of them is missing
+        path.open("rb").close()  # OpenSSL's own error does not name the missing file
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except ssl.SSLError as error:
         if error.reason in _MISMATCHES:
             raise BadTls(f"certificate {certificate} and key {key} belong to different keys") from None
-        # OpenSSL mostly has no reason to give here, and never says which file it means.
+        # OpenSSL often gives no reason and never names the file.
         _load_pem(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, "certificate")
         if error.reason is None:
-            raise BadTls(f"{key} holds no private key in PEM") from None
+            raise BadTls(f"{key} does not contain a private key in PEM") from None
         raise BadTls(f"certificate {certificate} and key {key} cannot be used: {error.reason}") from None
     except _Encrypted:
-        raise BadTls(f"key {key} is encrypted: nobody is there to type its password") from None
+        raise BadTls(f"key {key} is encrypted: expected a key without a password") from None
 
 
 class _Encrypted(Exception):
@@ -80,7 +82,7 @@ class _Encrypted(Exception):
 
 
 def _no_password() -> NoReturn:
-    # Without this OpenSSL would ask on the terminal, and a server would wait there without end.
+    # Otherwise OpenSSL asks for a password on the terminal, and a server waits forever.
     raise _Encrypted
 
 
@@ -97,15 +99,12 @@ def _load_pem(context: ssl.SSLContext, path: Path, what: str) -> None:
         context.load_verify_locations(cafile=path)
     except ssl.SSLError as error:
         reason = f": {error.reason}" if error.reason else ""
-        raise BadTls(f"{path} holds no {what} in PEM{reason}") from None
+        raise BadTls(f"{path} does not contain a {what} in PEM{reason}") from None
 
 
 def certificate_name(certificate: Mapping[str, Any], kind: str) -> str | None:
-    """The name of a verified certificate: its one common name ("cn"), or its first alternative name ("san").
-
-    None when there is none, or one that could be read in two ways. `certificate` is what `SSLObject.getpeercert`
-    gives.
-    """
+    """Return the name in a verified certificate: its only common name ("cn") or its first alternative name ("san");
+    None if there is none or an ambiguous one. certificate: result of `SSLObject.getpeercert`."""
     if kind == "cn":
         parts = [pair for group in certificate.get("subject", ()) for pair in group]
         names = [value for name, value in parts if name == "commonName"]

@@ -1,4 +1,4 @@
-"""What went wrong in a TLS handshake, in words that say who has to change what."""
+"""Descriptions of TLS handshake failures that name the side and the setting to change."""
 
 import ssl
 
@@ -7,18 +7,18 @@ _SSL_2_HELLO = 0x80
 _METHODS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"DELE", b"PATC", b"CONN")
 _MQTT_CONNECT = 0x10
 
-# Numbers of X509_V_ERR_…, which OpenSSL has kept since 1998.
+# Numbers of X509_V_ERR_…, unchanged in OpenSSL since 1998.
 _CERTIFICATE_FAULTS = {
-    2: "is signed by a CA that is not known here",
-    7: "is signed by somebody who only has the name of a CA that is known here",
+    2: "is signed by an unknown CA",
+    7: "is signed by another key than that of the known CA of that name",
     9: "is not valid yet",
     10: "has expired",
     12: "cannot be checked: the revocation list has expired",
     3: "cannot be checked: the revocation list of its CA is missing",
-    18: "is signed by itself and not known here",
-    19: "is signed by a CA that is not known here",
-    20: "is signed by a CA that is not known here",
-    21: "is signed by a CA that is not known here",
+    18: "is self-signed and not trusted",
+    19: "is signed by an unknown CA",
+    20: "is signed by an unknown CA",
+    21: "is signed by an unknown CA",
     23: "is revoked",
     26: "is not made for clients",
 }
@@ -43,7 +43,7 @@ _HANDSHAKE_FAULTS = {
 
 
 def handshake_fault(error: ssl.SSLError) -> str:
-    """Why a handshake failed."""
+    """Return the reason of a failed handshake."""
     if isinstance(error, ssl.SSLCertVerificationError):
         fault = _CERTIFICATE_FAULTS.get(error.verify_code)
         return f"its certificate {fault}" if fault else f"its certificate is refused: {error.verify_message}"
@@ -52,7 +52,7 @@ def handshake_fault(error: ssl.SSLError) -> str:
 
 
 def no_tls(start: bytes) -> str | None:
-    """What the first bytes on a TLS port are, when they are no TLS; None when they are."""
+    """Return what the first bytes on a TLS port are instead of TLS; None if they are TLS."""
     if start[0] in (_HANDSHAKE, _SSL_2_HELLO):
         return None
     if start[0] == _MQTT_CONNECT:

@@ -17,7 +17,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from mqtt_front.net.stream_adapter import Arrival, Layer, Receiver
+from mqtt_front.net.stream_adapter import Arrival, Receiver, StreamAdapter
 from mqtt_front.runtime.loop import Transport
 from timestone.address import is_loopback
 
@@ -42,7 +42,7 @@ class Top(Receiver, Arrival, Protocol):
         """Bytes of MQTT came in."""
 
 
-class WebSocketLayer(Layer):
+class WebSocketAdapter(StreamAdapter):
     """One connection's WebSocket. To what is below it is a protocol, to the link a transport."""
 
     __slots__ = ("_link", "_origins", "_pong", "_protocol", "_writable")
@@ -129,7 +129,7 @@ class WebSocketLayer(Layer):
         return self._protocol.reject(status, f"{words}.\n")
 
     def _refusal(self, request: Request) -> tuple[http.HTTPStatus, str] | None:
-        """What is wrong with a request that is WebSocket so far."""
+        """Return the reason to refuse a WebSocket request, or None."""
         headers = request.headers
         if "Upgrade" not in headers:
             return (
@@ -176,7 +176,7 @@ class WebSocketLayer(Layer):
 
     def write(self, data: bytes) -> None:
         """Send as one frame. Dropped before the handshake is done, when there is nothing to say, and after the end."""
-        if self._open and not self._ended and self._protocol.state is State.OPEN:
+        if data and self._open and not self._ended and self._protocol.state is State.OPEN:
             self._protocol.send_binary(data)
             self._flush()
 
@@ -190,7 +190,8 @@ class WebSocketLayer(Layer):
             if not data or self._lower is None:
                 continue  # the end of the stream, which `close` brings about
             if data[0] == _PONG and self._open and not self._writable:
-                # Whoever pings and does not read must not fill our memory; the last pong is enough (section 5.5.3).
+                # A client that sends pings and does not read must not fill the memory; the last pong suffices (section
+                # 5.5.3).
                 self._pong = data
             else:
                 self._lower.write(data)
@@ -203,7 +204,8 @@ _NOT_HTTP = {
 
 
 def _is_allowed(origin: str, allowed: Sequence[str]) -> bool:
-    """May a page of this origin connect? Pages of this machine may: whoever serves them could connect himself."""
+    """Return whether a page of this origin may connect. Pages of this machine may: their server could connect
+    itself."""
     if "*" in allowed or origin in allowed:
         return True
     try:

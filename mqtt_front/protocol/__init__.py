@@ -1,4 +1,2 @@
-"""The MQTT state machine of one connection without I/O: bytes in, events out.
-
-Knows the codec, not sessions or logs. Read `connection` first.
-"""
+"""MQTT state machine of one connection without I/O: bytes in, events out. Knows the codec, not sessions or logs.
+Read `connection` first."""

@@ -1,9 +1,7 @@
-"""One client's connection as a state machine without I/O: bytes in, events out.
+"""State machine of one connection without I/O: bytes in, events out.
 
-It knows the order in which packets may come, and what belongs to one connection and dies with it: the
-protocol level, topic aliases, the receive maximum. It does not know sessions, logs or sockets, and never
-looks at a topic beyond its alias.
-"""
+Knows the permitted order of packets and the state that ends with the connection: protocol level, topic aliases,
+receive maximum. Knows no sessions, logs or sockets, and reads of a topic only its alias."""
 
 import enum
 from collections.abc import Generator, Iterator, Mapping
@@ -33,43 +31,41 @@ _ACKNOWLEDGEMENT_TYPES: dict[type, PacketType] = {
 }
 _NO_LIMIT = 1 << 32
 _CONNECT_HEAD_BYTES = 9
-"""Protocol name and level, in the longer of its two forms."""
+"""Size of protocol name and level in the longer form."""
 _PINGREQ = 0xC0
 _FROM_SERVERS = (packets.Connack, packets.Suback, packets.Unsuback, packets.Pingresp)
 
 
 class State(enum.Enum):
-    """How far a connection has come."""
+    """State of a connection."""
 
     NEW = enum.auto()
-    """Nothing but CONNECT may come."""
+    """Only CONNECT is accepted."""
     AUTHENTICATING = enum.auto()
-    """CONNECT came with an authentication method: nothing but AUTH and DISCONNECT may come [MQTT-3.1.2-30]."""
+    """CONNECT had an authentication method: only AUTH and DISCONNECT are accepted [MQTT-3.1.2-30]."""
     OPEN = enum.auto()
     ENDED = enum.auto()
-    """DISCONNECT came, an error was raised, or the owner called `end`: every further byte is ignored."""
+    """After DISCONNECT, an error, or a call of `end`: all further bytes are ignored."""
 
 
 class Inbound(NamedTuple):
-    """What the server allows a client, as its CONNACK says."""
+    """Limits of what a client may send, as stated in CONNACK."""
 
     packet_bytes: int = 1024 * 1024
     receive_maximum: int = 65_535
     topic_alias_maximum: int = 0
     maximum_qos: int = 2
     connect_bytes: int = 128 * 1024
-    """The largest packet of a client that is not let in yet."""
+    """Maximum size of a packet before the client is admitted."""
     filter_count: int = 10_000
-    """The most topic filters of one packet."""
+    """Maximum number of topic filters of one packet."""
 
 
 class Connection:
-    """The receiving side of one connection.
+    """Receiving side of one connection.
 
-    Usage: `for event in connection.receive_data(data)`. MalformedPacket and ProtocolViolation may be raised
-    between events, nothing else ever is; the events before the error are valid. After an error the connection
-    is ENDED.
-    """
+    Usage: `for event in connection.receive_data(data)`. Only MalformedPacket and ProtocolViolation are raised,
+    between events; the events before the error are valid. After an error the connection is ENDED."""
 
     __slots__ = (
         "_aliases",
@@ -88,34 +84,34 @@ class Connection:
         self.inbound = inbound
         self.state = State.NEW
         self.level = MQTT_3_1_1
-        """The protocol level, from the moment that a CONNECT claims one; a refusal is framed for it, too."""
+        """Protocol level, as soon as a CONNECT states one; a refusal is encoded for it too."""
         self.saw_connect = False
-        """A CONNECT came that claims a protocol level, good or bad: there is somebody to answer to."""
+        """Whether a CONNECT with a protocol level came, valid or not, so that an answer can be sent."""
         self.unacknowledged = 0
-        """Publishes at QoS 1 and 2 that came and were not acknowledged yet. The owner counts them down."""
+        """Number of publishes at QoS 1 and 2 that are not acknowledged. Decremented by the owner."""
         self.unreleased: set[int] = set()
-        """Packet ids of publishes at QoS 2 that were acknowledged by PUBREC, until PUBREL: they count towards the
-        receive maximum, too (section 4.9). Kept by the owner."""
+        """Packet ids of publishes at QoS 2 between PUBREC and PUBREL, which count towards the receive maximum
+        (section 4.9). Maintained by the owner."""
         self.held = False
-        """No event is given until `go_on`."""
+        """Set while events are held back until `go_on`."""
         self._aliases: dict[int, bytes] = {}
         self._partial = bytearray()
         self._partial_end = 0
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of an incomplete packet; at most the packet size limit."""
+        """Return the bytes of an incomplete packet; at most the packet size limit."""
         return len(self._partial)
 
     @property
     def between_packets(self) -> bool:
-        """The next byte begins a packet, and any packet may come."""
+        """Return whether the next byte begins a packet, and any packet is accepted."""
         return self.state is State.OPEN and not self.held and not self._partial
 
     def front(self, buffer: bytearray, end: int) -> int:
-        """Where publishes may be taken from a receive buffer before this connection sees what is left: `end`, or so
-        much in front of it that the beginning of an incomplete packet has room, which is moved there. -1: nowhere,
-        because the connection is not open, or held, or waits for a packet that is too large for this."""
+        """Return up to where publishes may be taken from a receive buffer before this connection sees the rest:
+        `end`, or a position before it that leaves room for the beginning of an incomplete packet, which is moved
+        there. -1 if the connection is not open, is held, or waits for a packet that is too large for this."""
         if self.state is not State.OPEN or self.held:
             return -1
         count = len(self._partial)
@@ -128,38 +124,38 @@ class Connection:
 
     @property
     def room(self) -> int:
-        """How many more publishes at QoS 1 may come before one is acknowledged."""
+        """Return how many more publishes at QoS 1 may arrive before one is acknowledged."""
         if self.level < MQTT_5:
             return _NO_LIMIT
         return self.inbound.receive_maximum - self.unacknowledged - len(self.unreleased)
 
     def end(self) -> None:
-        """Ignore whatever else arrives; also stops a `receive_data` that is under way."""
+        """Ignore everything that follows; also stops a running `receive_data`."""
         self.state = State.ENDED
 
     def authenticate(self) -> None:
-        """The CONNECT just received begins an enhanced authentication, which continues until `open`."""
+        """Begin an enhanced authentication after CONNECT, which lasts until `open`."""
         self.state = State.AUTHENTICATING
 
     def open(self) -> None:
-        """The enhanced authentication has succeeded."""
+        """End the enhanced authentication with success."""
         self.state = State.OPEN
 
     def hold(self) -> None:
-        """Give no more events until `go_on`: the owner has to decide about the last one first. Meanwhile whatever is
-        received is kept, so the owner stops receiving."""
+        """Hold back events until `go_on`, while the owner decides about the last one. Received bytes are kept, so
+        the owner stops receiving."""
         self.held = True
 
     def go_on(self) -> Iterator[Event]:
-        """The events that `hold` kept back. Iterate and expect errors as with `receive_data`."""
+        """Yield the events that `hold` held back. Errors as with `receive_data`."""
         self.held = False
         return self.receive_data(b"")
 
     def receive_data(self, data: bytes) -> Iterator[Event]:
-        """The events in `data` and what was left of earlier data. Iterate to the end before the next call."""
+        """Yield the events in `data` and in the rest of earlier data. Iterate to the end before the next call."""
         if self._partial:
             self._partial += data
-            # A large packet in small pieces is put together once, not once a piece.
+            # A large packet in small pieces is joined once, not with each piece.
             if self.held or len(self._partial) < self._partial_end:
                 return
             data = bytes(self._partial)
@@ -175,7 +171,7 @@ class Connection:
             self._partial += data[at:]
 
     def _events(self, data: bytes) -> Generator[Event, None, int]:
-        """Yield all complete packets; the value is where the incomplete one starts."""
+        """Yield all complete packets; the return value is the position of the incomplete one."""
         at, end = 0, len(data)
         while at < end and self.state is not State.ENDED and not self.held:
             first = data[at]
@@ -211,8 +207,7 @@ class Connection:
         return at
 
     def _next_packet(self, data: bytes, at: int, end: int) -> tuple[int, int] | None:
-        """Body and end of the packet at `at`; None when it is incomplete: then `_partial_end` says how long
-        it is."""
+        """Return body and end of the packet at `at`; None if it is incomplete, with its length in `_partial_end`."""
         if self.state is State.NEW and data[at] != 0x10:
             raise ProtocolViolation(_not_mqtt(data[at : at + 4]))
         place = packet_end(data, at, end)
@@ -237,7 +232,7 @@ class Connection:
         if self.state is State.NEW:
             self._see_connect(body)
         elif first >> 4 == PacketType.CONNECT:
-            raise ProtocolViolation("second CONNECT on one connection")  # whatever else is wrong with it
+            raise ProtocolViolation("second CONNECT on one connection")  # regardless of its other errors
         packet = decode_packet(first, body, self.level, self.inbound.filter_count)
         if isinstance(packet, packets.Connect):
             self.state = State.OPEN
@@ -245,14 +240,14 @@ class Connection:
         return self._judge(packet)
 
     def _see_connect(self, body: bytes) -> None:
-        """The body of a CONNECT, or the front of it, whatever else is wrong with it."""
+        """Note the body of a CONNECT, or its beginning, valid or not."""
         level = connect_level(body)
         if level is not None:
             self.level = min(level, MQTT_5)
             self.saw_connect = True
 
     def _judge(self, packet: Packet) -> Event:
-        """The event for a rare packet of an open connection."""
+        """Return the event for a rare packet of an open connection."""
         if self.state is State.AUTHENTICATING and not isinstance(packet, (packets.Auth, packets.Disconnect)):
             raise ProtocolViolation(f"{type(packet).__name__.upper()} during an enhanced authentication")
         if isinstance(packet, packets.Acknowledgement):
@@ -264,14 +259,16 @@ class Connection:
             return packet
         if isinstance(packet, _FROM_SERVERS):
             raise ProtocolViolation(f"{type(packet).__name__.upper()} from a client")
-        # The scanners take every PUBLISH and PINGREQ that `decode_packet` accepts.
-        assert not isinstance(packet, (packets.Publish, packets.Pingreq, packets.Connect)), (
+        if isinstance(packet, packets.Pingreq):  # a packet of MQTT 3.1 with reserved bits set
+            return Pings(1)
+        # The scanners take every PUBLISH that `decode_packet` accepts.
+        assert not isinstance(packet, (packets.Publish, packets.Connect)), (
             "the scanner and the decoder disagree"
         )
         return packet
 
     def _publishes(self, run: PublishRun, size_bytes: int) -> tuple[Publishes, MqttError | None]:
-        """The publishes of a run up to the first that breaks a rule, and what that one breaks."""
+        """Return the publishes of a run up to the first that violates a rule, and that violation."""
         publishes = Publishes(
             run.first_bytes,
             run.topics,
@@ -294,7 +291,7 @@ class Connection:
         return publishes, fault
 
     def _admit(self, run: PublishRun) -> tuple[int, MqttError | None]:
-        """How many publishes of a run are within the receive maximum and the maximum QoS."""
+        """Return how many publishes of a run are within the receive maximum and the maximum QoS."""
         room = self.inbound.receive_maximum - self.unacknowledged - len(self.unreleased)
         qos2 = has_qos_2(run.first_bytes)
         answers = len(run.acknowledgements) // 4
@@ -316,8 +313,8 @@ class Connection:
     def _apply_properties(
         self, run: Publishes, properties: Mapping[int, bytes]
     ) -> tuple[Publishes, MqttError | None]:
-        """Resolve aliases and put header blocks in front of payloads, up to the first bad publish. `properties` are the
-        raw property blocks by the publish's place in the run."""
+        """Resolve aliases and insert header blocks before payloads, up to the first invalid publish. properties: raw
+        property blocks by index of the publish in the run."""
         rows: list[PublishRow] = []
         fault = None
         for number, row in enumerate(run.rows()):
@@ -335,7 +332,7 @@ class Connection:
         return Publishes.of(rows, run.size_bytes), fault
 
     def _resolve(self, topic: bytes, alias: int) -> bytes:
-        """The topic of a publish with an alias, which is learned or looked up (section 3.3.2.3.4)."""
+        """Return the topic of a publish with an alias, which is set or looked up (section 3.3.2.3.4)."""
         if alias > self.inbound.topic_alias_maximum:
             limit = self.inbound.topic_alias_maximum
             message, setting = f"topic alias {alias}; the limit is {limit}", "topic_alias_maximum"
@@ -350,7 +347,7 @@ class Connection:
 
 
 def _not_mqtt(start: bytes) -> str:
-    """What a first packet that is no CONNECT looks like; wrong ports are the most common cause."""
+    """Describe a first packet that is not CONNECT; a wrong port is the most common cause."""
     if start[:1] == b"\x16":
         return "the first bytes are a TLS handshake, on a port without TLS"
     if start in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):

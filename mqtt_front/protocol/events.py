@@ -1,5 +1,4 @@
-"""What a connection tells its owner: rare packets as they are, publishes and acknowledgements as whole
-runs."""
+"""Events of a connection: rare packets as they are, publishes and acknowledgements as whole runs."""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -11,33 +10,33 @@ _QOS_2 = bytes((0x34, 0x35, 0x3C, 0x3D))
 
 
 def has_qos_2(first_bytes: bytes) -> bool:
-    """Is any of the publishes with these first bytes at QoS 2?"""
+    """Return whether a publish with one of these first bytes is at QoS 2."""
     return len(first_bytes.translate(None, _QOS_2)) < len(first_bytes)
 
 
 class Publishes(NamedTuple):
-    """Consecutive publishes as columns, one entry each. Aliases are resolved; topics are not validated yet.
-    Numbers in columns are as this machine has them."""
+    """Consecutive publishes as columns, one entry each. Aliases are resolved; topics are not validated. Numbers are
+    in native byte order."""
 
     first_bytes: bytes
     topics: list[bytes]
-    """The different topics, in the order in which they first come; each belongs to at least one publish."""
+    """Distinct topics in order of first occurrence; each belongs to at least one publish."""
     topic_numbers: bytes
-    """Of each publish: the place of its topic in `topics`, u16."""
+    """Index of the topic of each publish in `topics`, u16."""
     data: bytes
-    """What is to be stored, back to back: of each publish the header block, then the payload."""
+    """Bytes to store, concatenated: the header block and the payload of each publish."""
     lengths: bytes
-    """Bytes of each, u32."""
+    """Size of each, u32."""
     header_lengths: list[int] | int
-    """0 when no publish of the run has a header block."""
+    """0 if no publish of the run has a header block."""
     acknowledgements: bytes
-    """The answer to each publish at QoS 1 or 2, in order, four bytes each."""
+    """Answer to each publish at QoS 1 or 2, in order, four bytes each."""
     size_bytes: int
-    """What they took on the wire."""
+    """Size on the wire."""
 
     @classmethod
     def of(cls, rows: "Iterable[PublishRow]", size_bytes: int = 0) -> "Publishes":
-        """The columns of publishes that are at hand one by one, as the rare ones are."""
+        """Return columns made from single publishes, as for rare ones."""
         rows = list(rows)
         topics = {topic: number for number, topic in enumerate(dict.fromkeys(row.topic for row in rows))}
         stored = [row.headers + row.payload for row in rows]
@@ -54,7 +53,7 @@ class Publishes(NamedTuple):
         )
 
     def rows(self) -> "Iterator[PublishRow]":
-        """The publishes one by one."""
+        """Yield the publishes one by one."""
         at = answer = 0
         for number, (first, topic, length) in enumerate(
             zip(self.first_bytes, self.numbers(), array("I", self.lengths), strict=True)
@@ -70,15 +69,15 @@ class Publishes(NamedTuple):
             at += length
 
     def numbers(self) -> "array[int]":
-        """`topic_numbers` as numbers."""
+        """Return `topic_numbers` as numbers."""
         return array("H", self.topic_numbers)
 
     def head(self, count: int) -> "Publishes":
-        """The first `count` of them."""
+        """Return the first `count` publishes."""
         first_bytes = self.first_bytes[:count]
         lengths = self.header_lengths
         numbers = self.topic_numbers[: 2 * count]
-        # In the order of first use, so those of the rest are at the end.
+        # Topics are in order of first use, so those of the rest are at the end.
         topics = self.topics[: max(array("H", numbers), default=-1) + 1]
         return Publishes(
             first_bytes,
@@ -98,7 +97,7 @@ class PublishRow(NamedTuple):
     first: int
     topic: bytes
     headers: bytes
-    """The header block to store in front of the payload; empty for none."""
+    """Header block to store before the payload; empty for none."""
     payload: bytes
     acknowledgement: bytes
     """Empty at QoS 0."""
@@ -114,13 +113,13 @@ class Acknowledgements(NamedTuple):
 
 
 class Pings(NamedTuple):
-    """Consecutive PINGREQs, each of which wants its answer."""
+    """Consecutive PINGREQs, each of which gets an answer."""
 
     ping_count: int
 
 
 def packet_count(event: "Event") -> int:
-    """How many packets an event stands for."""
+    """Return the number of packets in an event."""
     if isinstance(event, Acknowledgements):
         return len(event.packet_ids)
     return event.ping_count if isinstance(event, Pings) else 1

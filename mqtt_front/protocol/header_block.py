@@ -1,9 +1,9 @@
-"""MQTT 5 properties of a publish as the header block of its record, and back.
+"""Conversion between the MQTT 5 properties of a publish and the header block of its record.
 
-What a publisher says about its message (sections 3.3.2.3.2 to 3.3.2.3.9) is kept in the record and forwarded
-unaltered and in order. Topic alias and subscription identifiers belong to one connection and are never
-stored. Both directions are remembered for small blocks: devices send the same properties with every message.
-"""
+Properties of the message (sections 3.3.2.3.2 to 3.3.2.3.9) are stored in the record and forwarded unaltered and in
+order. Topic alias and subscription identifiers belong to one connection and are not stored.
+
+Both directions are cached for small blocks: devices send the same properties with every message."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -18,37 +18,34 @@ from timestone.errors import RecordTooLarge
 from timestone.record import HEADER_BLOCK_BYTES_MAX, Header, HeaderKind, decode_headers, encode_headers
 
 _REMEMBERED_BYTES = 256
-"""Blocks up to this size are remembered, at most 4096 of them: 1 MiB a cache at the worst."""
+"""Maximum size of cached blocks, of which 4096 are kept: 1 MiB a cache at most."""
 
 
 class PublishHeaders(NamedTuple):
-    """What the property block of an incoming publish comes to."""
+    """Result of reading the property block of an incoming publish."""
 
     block: bytes
-    """The header block to store; empty for none."""
+    """Header block to store; empty for none."""
     topic_alias: int | None
 
 
 class StoredHeaders(NamedTuple):
-    """What the header block of a record says to a delivery."""
+    """Content of a stored header block for a delivery."""
 
     properties: bytes
-    """The properties to forward, encoded, without their length and without the expiry interval."""
+    """Encoded properties to forward, without their length and without the expiry interval."""
     expiry_s: int | None
-    """Seconds the message may live, counted from its append."""
+    """Message expiry interval in seconds, counted from the append."""
     publisher: str | None
-    """The key of the publisher's session, where it was stored."""
+    """Key of the publisher's session, if stored."""
 
 
 NO_HEADERS = StoredHeaders(b"", None, None)
 
 
 def publish_headers(properties: bytes) -> PublishHeaders:
-    """The header block for the raw property block of a PUBLISH.
-
-    Raises MalformedPacket or ProtocolViolation, also for what a client may not send in a PUBLISH
-    [MQTT-3.3.4-6].
-    """
+    """Return the header block for the raw property block of a PUBLISH. Raises MalformedPacket or ProtocolViolation,
+    also for properties that a client may not send in a PUBLISH [MQTT-3.3.4-6]."""
     if len(properties) <= _REMEMBERED_BYTES:
         return _remembered_headers(properties)
     return _publish_headers(properties)
@@ -65,7 +62,7 @@ _remembered_headers = functools.lru_cache(4096)(_publish_headers)
 
 
 def header_block(properties: Properties) -> bytes:
-    """The header block that keeps the properties of a message. Raises ProtocolViolation when they are too
+    """Return the header block that stores the properties of a message. Raises ProtocolViolation if they are too
     large."""
     items = []
     if properties.payload_format_indicator is not None:
@@ -91,11 +88,9 @@ def _encoded(items: Iterable[Header]) -> bytes:
 
 
 def with_publisher(run: Publishes, publisher: str, *, only_retained: bool = False) -> Publishes:
-    """The publishes with the key of their publisher's session in each header block: a No Local subscription needs it,
-    also one that is made long after a message was retained.
-
-    Raises ProtocolViolation when a block becomes too large.
-    """
+    """Return the publishes with the session key of their publisher in each header block. A No Local subscription
+    needs it, also one made long after a message was retained. Raises ProtocolViolation for a block that becomes too
+    large."""
     item = _encoded([Header(HeaderKind.PUBLISHER, "", publisher.encode())])
     longest = 0 if isinstance(run.header_lengths, int) else max(run.header_lengths, default=0)
     _check_size(longest + len(item))
@@ -107,15 +102,13 @@ def with_publisher(run: Publishes, publisher: str, *, only_retained: bool = Fals
 
 
 def with_packet_id(row: PublishRow, publisher: str) -> PublishRow:
-    """A publish at QoS 2 with its packet id and whose it is in the header block.
-
-    Raises ProtocolViolation when the block becomes too large.
-    """
+    """Return a publish at QoS 2 with its packet id and its publisher in the header block. Raises ProtocolViolation
+    for a block that becomes too large."""
     items = [
         Header(HeaderKind.PUBLISHER, "", publisher.encode()),
         Header(
             HeaderKind.PACKET_ID, "", row.acknowledgement[:1:-1]
-        ),  # big endian on the wire, little in files
+        ),  # big endian on the wire, little endian in files
     ]
     block = _encoded(items) + row.headers
     _check_size(len(block))
@@ -123,9 +116,19 @@ def with_packet_id(row: PublishRow, publisher: str) -> PublishRow:
 
 
 def with_will_key(block: bytes, key: str) -> bytes:
-    """The header block of a will with what tells it from all others; as it is when there is no room for that."""
+    """Return the header block of a will with its unique key; unchanged if the key does not fit."""
     marked = _encoded([Header(HeaderKind.WILL, "", key.encode())]) + block
     return marked if len(marked) <= HEADER_BLOCK_BYTES_MAX else block
+
+
+def publisher_of(block: bytes) -> str | None:
+    """Return the session key of the client that published a message or left it as its will, if it is stored."""
+    for kind, _, value in decode_headers(block) if block else ():
+        if kind == HeaderKind.PUBLISHER:
+            return value.decode("utf-8", "replace")
+        if kind == HeaderKind.WILL:
+            return value.decode("utf-8", "replace").rpartition("\0")[0]
+    return None
 
 
 def _check_size(length: int) -> None:
@@ -134,8 +137,8 @@ def _check_size(length: int) -> None:
 
 
 def stored_headers(block: bytes) -> StoredHeaders:
-    """What a record's header block means to a delivery. Never raises: the block was checked by its crc and
-    its writer, and items of other kinds (a Kafka key, a later version's) are passed over."""
+    """Decode a stored header block for a delivery. Never raises: the block was verified by its checksum and its
+    writer, and items of other kinds (a Kafka key, those of a later version) are skipped."""
     if not block:
         return NO_HEADERS
     return _remembered_stored(block) if len(block) <= _REMEMBERED_BYTES else _stored_headers(block)
@@ -166,7 +169,7 @@ _remembered_stored = functools.lru_cache(4096)(_stored_headers)
 
 
 def _printable(value: bytes) -> str:
-    """Any bytes as a string that MQTT can carry: headers written by other producers need not be text."""
+    """Return any bytes as a string that MQTT can carry: headers of other producers need not be text."""
     return value.decode("utf-8", "backslashreplace").replace("\0", "\\x00")[:16_000]
 
 

@@ -1,25 +1,25 @@
-"""Topic aliases of deliveries on one connection: the first topics, and those that come often, go out as a number once
-the client knows it (section 3.3.2.3.4)."""
+"""Topic aliases of deliveries on one connection (section 3.3.2.3.4): the first topics, and frequent ones, are sent
+by alias once the client knows it."""
 
 _OFTEN = 4
-"""Deliveries after which a topic is worth a number when half of them are given: most topics come once, or often."""
+"""Deliveries after which a topic gets an alias when half of them are left: most topics occur once, or often."""
 _COUNTED_MAX = 4096
-"""Topics that are counted at a time."""
+"""Maximum number of topics counted at a time."""
 _TOPIC_ALIAS = b"\x23"
 _SHORT = 2 + 3
-"""A topic up to here takes no more room than its number."""
+"""A topic of at most this size takes no more room than its alias."""
 NO_TOPIC = b"\0\0"
-"""An empty topic name behind its length: the alias says which."""
+"""An empty topic name with its length: the alias identifies the topic."""
 
 
 class OutgoingAliases:
-    """What the client has been told, which ends with the connection. Topics are as they stand in a PUBLISH, behind
-    their lengths. Numbers are given to the first topics that come often, and stay theirs."""
+    """Aliases known to the client, until the connection ends. Topics are as in a PUBLISH, with their lengths.
+    Aliases are assigned to the first topics that occur often and do not change."""
 
     __slots__ = ("_counts", "_known", "_maximum", "_properties")
 
     def __init__(self, maximum: int) -> None:
-        """`maximum`: of the client [MQTT-3.1.2-29], and of the server."""
+        """maximum: the lower one of the client [MQTT-3.1.2-29] and the server."""
         self._maximum = maximum
         self._counts: dict[bytes, int] = {}
         self._properties: dict[bytes, bytes] = {}
@@ -27,17 +27,17 @@ class OutgoingAliases:
 
     @property
     def settled(self) -> bool:
-        """Nothing will change any more."""
+        """Return whether no alias will be assigned any more."""
         return len(self._known) == self._maximum
 
     @property
     def told_count(self) -> int:
-        """Topics whose numbers the client knows."""
+        """Return the number of topics whose alias the client knows."""
         return len(self._known)
 
     def sent(self, head: bytes, count: int = 1) -> bool:
-        """So many deliveries of a topic went out, with its name and, if it has a number, with that. True when the topic
-        is to be sent in another way from now on."""
+        """Note deliveries of a topic, with its name and, if it has one, with its alias. Return whether the topic is
+        to be sent in another way from now on."""
         if head in self._properties:
             if head in self._known:
                 return False
@@ -54,12 +54,16 @@ class OutgoingAliases:
         self._give(head)
         return True
 
+    def expect(self, head: bytes, count: int) -> bool:
+        """Assign an alias to a topic that the next `count` deliveries make frequent. Return whether it got one."""
+        return count >= _OFTEN and head not in self._properties and self.sent(head, count)
+
     def tells(self, head: bytes) -> bool:
-        """The next delivery of a topic goes out with both, name and number."""
+        """Return whether the next delivery of a topic introduces its alias."""
         return head not in self._known and (head in self._properties or self._takes(head))
 
     def of(self, head: bytes) -> tuple[bytes, bytes]:
-        """How a topic goes out: its name, or none if the client knows the number; and the property with the number."""
+        """Return how a topic is sent: its name, or none if the client knows the alias; and the alias property."""
         number = self._properties.get(head)
         if number is None:
             if not self._takes(head):
@@ -68,7 +72,7 @@ class OutgoingAliases:
         return NO_TOPIC if head in self._known else head, number
 
     def _takes(self, head: bytes) -> bool:
-        """A topic gets a number the first time."""
+        """Assign an alias when a topic first qualifies."""
         return len(self._properties) < (self._maximum + 1) // 2 and len(head) > _SHORT
 
     def _give(self, head: bytes) -> bytes:

@@ -1,5 +1,4 @@
-"""Packet ids for deliveries: 1 to 65,535, one space a session for all its logs, never reused while in
-flight."""
+"""Packet ids of deliveries: 1 to 65,535, one space a session for all its logs, never reused while in flight."""
 
 from collections.abc import Container
 
@@ -7,30 +6,30 @@ PACKET_ID_MAX = 65_535
 
 
 class PacketIds:
-    """Hands out ids in a circle, so that an id rests as long as possible before it is used again."""
+    """Assigns ids in a circle, so that an id is unused as long as possible before it is assigned again."""
 
     __slots__ = ("last",)
 
     def __init__(self, last: int = 0) -> None:
         self.last = last
-        """The id that was handed out last."""
+        """The id assigned last."""
 
     def take(self, count: int, in_use: Container[int]) -> list[int]:
-        """`count` ids that are not `in_use`. The caller sees to it that there are that many."""
+        """Return `count` ids that are not `in_use`. The caller ensures that there are that many."""
         ids = self.next(count, in_use)
         if ids:
             self.last = ids[-1]
         return ids
 
     def next_one(self, in_use: Container[int]) -> int:
-        """As `next`, for a single id."""
+        """Return as `next`, for a single id."""
         one = self.last % PACKET_ID_MAX + 1
         while one in in_use:
             one = one % PACKET_ID_MAX + 1
         return one
 
     def next(self, count: int, in_use: Container[int]) -> list[int]:
-        """What `take` would return. Whoever uses only the first of them sets `last` to the last one used."""
+        """Return what `take` would. A caller that uses only the first of them sets `last` to the last one used."""
         last = self.last
         if last + count <= PACKET_ID_MAX:
             ids = [one for one in range(last + 1, last + count + 1) if one not in in_use]

@@ -1,12 +1,12 @@
-"""Keeps the retained messages of all logs up to date, within their limits, and across restarts.
+"""Retained messages of all logs: kept up to date, within their limits, and across restarts.
 
-They follow the logs: whatever was appended with RETAIN counts, in the order of offsets. Now and then what has changed
-goes into the catalogue, with the offsets up to which that is so, in one transaction; a start reads the documents and
-then the logs from there, which a pin keeps until then. So retention may delete any segment, and a kill loses nothing.
-"""
+They follow the logs: everything appended with RETAIN counts, in the order of offsets. At intervals, changes are written
+to the catalogue together with the offsets that they cover, in one transaction; a start reads the documents and then the
+logs from those offsets, which a pin keeps until then. So retention may delete any segment, and a kill loses nothing."""
 
 import functools
 import logging
+import sys
 from array import array
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -15,24 +15,25 @@ from typing import NamedTuple
 import numpy as np
 
 from mqtt_front.protocol.events import Publishes
-from mqtt_front.protocol.header_block import stored_headers
+from mqtt_front.protocol.header_block import publisher_of, stored_headers
 from mqtt_front.retained.checkpoint import (
     CHECKPOINT_KEY,
     Place,
-    UnknownRetained,
+    UndecodableRetained,
     decode_checkpoint,
     decode_retained,
     encode_checkpoint,
     encode_retained,
 )
 from mqtt_front.retained.messages import RetainedMessage, RetainedMessages
-from mqtt_front.retained.retention_hold import PinnedDocuments
+from mqtt_front.retained.retention_hold import HeldDocuments
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
-from mqtt_front.runtime.timer_queue import Schedule
+from mqtt_front.runtime.shares import Shares, Tally
+from mqtt_front.runtime.timer_queue import TimerQueue
 from mqtt_front.runtime.write_behind import Documents, WriteBehind
-from timestone.errors import CorruptRecord, OffsetOutOfRange, StoreClosed
+from timestone.errors import CorruptRecord, HistoryUnavailable, OffsetOutOfRange, StoreClosed
 from timestone.reading.batch import Batch
 from timestone.record import FLAG_RETAIN
 
@@ -40,34 +41,48 @@ SPACE = "mqtt.retained"
 _SAVED_AT_A_TIME = 2000
 """Messages in one transaction: sessions wait for the same thread."""
 _CHECKPOINT_PERIOD_S = 10.0
-"""How often the checkpoint moves while nothing is retained: it spares a start reading."""
+"""Interval of moving the checkpoint while nothing is retained, which shortens the next start."""
 _NOT_RETAINED = bytes(range(0, 256, 2))
 _MICROSECONDS = 1_000_000
 
 
+class _Expected(NamedTuple):
+    """Growth by an admitted message that is not in its log yet."""
+
+    owner: str
+    messages: int
+    """1 if its owner gets one more message."""
+    size_bytes: int
+    """Growth of its owner's bytes."""
+    new: int
+    """1 if nothing is retained for its topic."""
+    growth_bytes: int
+    """Growth of the bytes of all messages."""
+
+
 class Dirty(NamedTuple):
-    """A topic whose document is not up to date: since which offset of which log."""
+    """Topic whose document is out of date, since an offset of a log."""
 
     log: str
     offset: int
 
 
 def has_retained(run: Publishes) -> bool:
-    """Is any publish of the run to be retained?"""
+    """Return whether a publish of the run is to be retained."""
     return len(run.first_bytes.translate(None, _NOT_RETAINED)) > 0
 
 
 class Appended(NamedTuple):
-    """What one turn appended to a log."""
+    """Appended records of one turn in a log."""
 
     log: str
     offsets: range
     retained: bool
-    """Some of it is to be retained."""
+    """Whether some of it is to be retained."""
 
 
 class Retaining:
-    """All methods but `load` belong to the event loop's thread."""
+    """Retained messages of a front. All methods but `load` are for the event-loop thread."""
 
     def __init__(
         self,
@@ -81,11 +96,13 @@ class Retaining:
         bytes_limit: int,
         log: logging.Logger,
         time: PassingTime,
+        shares: Shares | None = None,
     ) -> None:
+        self._shares = Shares() if shares is None else shares
         self._logs = {one.log.name: one for one in logs}
         for one in logs:
             one.catch_up = functools.partial(self.catch_up, one)
-        self._documents = PinnedDocuments(documents, [one.log for one in logs])
+        self._documents = HeldDocuments(documents, [one.log for one in logs])
         self._writer = WriteBehind(self._documents, SPACE, loop, save_executor, log=log)
         self._read_executor = read_executor
         self._count_limit = count_limit
@@ -94,39 +111,42 @@ class Retaining:
         self._time = time
         self._reads: Mailbox[tuple[RetainedMessages, Batch | Exception]] = Mailbox(loop, self._read)
         self._reading: set[str] = set()
-        self.expected: dict[str, int] = {}
-        """New topics that were admitted and are not in the logs yet, with their sizes."""
-        self._expected_bytes = 0
-        self._expiries: Schedule[str] = Schedule()
+        self.expected: dict[str, _Expected] = {}
+        """By topic: admitted messages that are not in the logs yet, if they add to the retained ones."""
+        self._expected_counts, self._expected_sizes = Tally(), Tally()
+        """Their sums by owner."""
+        self._expected_new = self._expected_growth = 0
+        """Their sum for all owners."""
+        self._expiries: TimerQueue[str] = TimerQueue()
         """By topic: when its message expires, by `PassingTime`."""
         self._dirty: dict[str, Dirty] = {}
         self._checkpoint: dict[str, Place] = {}
         self._checkpoint_s = 0.0
         self.refused_count = 0
-        """Publishes that could not be retained any more."""
+        """Publishes that were refused because of a limit of retained messages."""
 
     @property
     def count(self) -> int:
-        """Messages that are retained."""
+        """Return the number of retained messages."""
         return sum(map(len, self._logs.values()))
 
     @property
     def size_bytes(self) -> int:
-        """What they count for the limit: topics, properties, payloads."""
-        return sum(one.size_bytes for one in self._logs.values())
+        """Return their size for the limit: topics, properties, payloads."""
+        return sum(one.sizes.total for one in self._logs.values())
 
     def load(self) -> None:
-        """Read what an earlier process left, in its documents and in the logs. Touches the disk: call it before the
-        loop serves anybody."""
+        """Read the documents of an earlier process, and the logs after them. Reads the disk: call before the loop
+        serves clients."""
         documents = self._documents.items(SPACE)
         try:
             self._checkpoint = decode_checkpoint(documents.pop(CHECKPOINT_KEY, None))
-        except UnknownRetained as error:
+        except UndecodableRetained as error:
             self._log.error("retained messages: %s; the logs are read from their beginnings", error)
         for topic, document in documents.items():
             try:
                 name, message = decode_retained(topic, document)
-            except UnknownRetained as error:
+            except UndecodableRetained as error:
                 self._log.error("the retained message of %r is left alone: %s", topic[:200], error)
                 continue
             if name not in self._logs:
@@ -146,15 +166,22 @@ class Retaining:
                     self._apply(messages, log.read(messages.position))
                 except (OffsetOutOfRange, CorruptRecord) as error:
                     self._passed(messages, error)
+                except HistoryUnavailable as error:  # the next record that comes tries again
+                    self._passed(messages, error)
+                    break
         self._documents.hold(self._places())
 
     def release(self) -> None:
-        """The front stops. Touches the disk, as `load` does: what is saved needs no pin. Raises OSError."""
+        """Write all documents and release the pin, when the front stops. Touches the disk, as `load` does. Raises
+        OSError."""
         if self._writer.saved and not self._dirty:
             self._documents.release()
 
     def _put(self, messages: RetainedMessages, message: RetainedMessage) -> None:
         expiry_s = stored_headers(message.block).expiry_s
+        publisher = publisher_of(message.block)
+        if publisher is not None:
+            message = message._replace(owner=sys.intern(self._shares.owner(publisher)))
         messages.put(message)
         if expiry_s is None:
             self._expiries.call_off(message.topic)
@@ -165,8 +192,8 @@ class Retaining:
     # Following the logs.
 
     def follow(self, appended: Sequence[Appended] = ()) -> None:
-        """Take into account what was appended. Called after each turn of the loop that appended something, with what
-        it was: where nothing of it is retained, it need not be read."""
+        """Take appended records into account. Called after each turn of the loop that appended any; what has nothing to
+        retain need not be read."""
         for one in appended:
             if not one.retained and self._logs[one.log].position == one.offsets.start:
                 self._logs[one.log].position = one.offsets.stop
@@ -175,8 +202,8 @@ class Retaining:
                 self.catch_up(messages)
 
     def catch_up(self, messages: RetainedMessages) -> bool:
-        """Take into account what was appended to one log. False when the disk is needed for that: then whoever waits is
-        called once it has happened."""
+        """Take into account what was appended to one log. Return False if the disk is needed for that:
+        `messages.waiting` is then called afterwards."""
         log = messages.log
         while messages.lagging and log.name not in self._reading:
             if not log.in_memory(messages.position):
@@ -194,7 +221,7 @@ class Retaining:
         return not messages.lagging
 
     def _read_from_disk(self, messages: RetainedMessages, position: int) -> None:
-        """In a thread of the executor."""
+        """Read appended records from the disk. Runs in a thread of the executor."""
         try:
             outcome: Batch | Exception = messages.log.read(position)
         except Exception as error:
@@ -214,7 +241,7 @@ class Retaining:
                     call()
 
     def _passed(self, messages: RetainedMessages, error: Exception) -> bool:
-        """Go on behind what cannot be read. False when that is no use."""
+        """Skip what cannot be read. Return False if that is impossible."""
         if isinstance(error, OffsetOutOfRange):
             messages.position = max(messages.position + 1, error.start)
         elif isinstance(error, CorruptRecord):
@@ -241,17 +268,17 @@ class Retaining:
                 continue
             else:
                 self._expiries.call_off(record.topic)
-            self._expected_bytes -= self.expected.pop(record.topic, 0)
+            self._expect(record.topic, None)
             self._dirty.setdefault(record.topic, Dirty(messages.log.name, record.offset))
         messages.position = max(messages.position, batch.next_offset)
 
     def _elsewhere(self, messages: RetainedMessages, topic: str) -> bool:
-        """Remove what another log has for the topic: routes may have changed since."""
+        """Remove the message of another log for the topic: routes may have changed since."""
         others = [one for one in self._logs.values() if one is not messages]
         return any([one.remove(topic) for one in others])
 
     def expire(self) -> None:
-        """Forget the messages whose expiry interval is over."""
+        """Drop the messages whose expiry interval has passed."""
         for topic in self._expiries.take(self._time.now_s()):
             for name, messages in self._logs.items():
                 message = messages.get(topic)
@@ -261,11 +288,10 @@ class Retaining:
 
     # Limits.
 
-    def over_limit(self, run: Publishes) -> list[int]:
-        """The places in a run of publishes that cannot be retained, because there would be too many messages or bytes.
-        The others are expected to be appended."""
-        refused: list[int] = []
-        count, size_bytes = self.count, self.size_bytes
+    def over_limit(self, run: Publishes, owner: str) -> dict[int, str]:
+        """Return the publishes of a run of this owner that cannot be retained within the limits of messages and bytes:
+        the setting that forbids it, by place. The others are expected to be appended."""
+        refused: dict[int, str] = {}
         headers = run.header_lengths
         header_lengths = [headers] * len(run.first_bytes) if isinstance(headers, int) else headers
         rows = zip(run.first_bytes, run.numbers(), array("I", run.lengths), header_lengths, strict=True)
@@ -273,34 +299,70 @@ class Retaining:
             if not first & 1 or length == header_length:
                 continue
             topic = run.topics[number].decode("utf-8", "replace")
-            known = next((one for each in self._logs.values() if (one := each.get(topic))), None)
-            added = len(topic) + length - (known.size_bytes if known else self.expected.get(topic, 0))
-            new = known is None and topic not in self.expected
-            if (new and count + len(self.expected) >= self._count_limit) or (
-                added > 0 and size_bytes + self._expected_bytes + added > self._bytes_limit
-            ):
-                refused.append(place)
-            elif new:
-                self.expected[topic] = added
-                self._expected_bytes += added
+            if (setting := self._admit(topic, len(topic) + length, owner)) is not None:
+                refused[place] = setting
         self.refused_count += len(refused)
         return refused
 
+    def _admit(self, topic: str, size_bytes: int, owner: str) -> str | None:
+        """Count a message of this owner as expected; return the setting that forbids it, if any."""
+        known = next((one for each in self._logs.values() if (one := each.get(topic))), None)
+        earlier = self.expected.get(topic)
+        if known is None:
+            wanted = _Expected(owner, 1, size_bytes, 1, size_bytes)
+        else:
+            growth_bytes = max(0, size_bytes - known.size_bytes)
+            own = known.owner == owner
+            if own and not growth_bytes and earlier is None:
+                return None
+            wanted = _Expected(owner, not own, growth_bytes if own else size_bytes, 0, growth_bytes)
+        self._expect(topic, None)
+        setting = self._forbids(wanted)
+        self._expect(topic, wanted if setting is None else earlier)
+        return setting
+
+    def _forbids(self, wanted: _Expected) -> str | None:
+        """Return the setting that forbids one more message, if any."""
+        if wanted.new and self.count + self._expected_new >= self._count_limit:
+            return "retained_count"
+        grown_bytes = self.size_bytes + self._expected_growth + wanted.growth_bytes
+        if wanted.growth_bytes and grown_bytes > self._bytes_limit:
+            return "retained_bytes"
+        owner, shares, logs = wanted.owner, self._shares, self._logs.values()
+        count = sum(one.counts.of(owner) for one in logs) + self._expected_counts.of(owner) + wanted.messages
+        if wanted.messages and count > shares.of(self._count_limit):
+            return "user_share_percent"
+        size_bytes = sum(one.sizes.of(owner) for one in logs) + self._expected_sizes.of(owner)
+        if wanted.size_bytes and size_bytes + wanted.size_bytes > shares.of(self._bytes_limit):
+            return "user_share_percent"
+        return None
+
+    def _expect(self, topic: str, expected: _Expected | None) -> None:
+        """Expect this message for a topic, or none, in place of the one before."""
+        for sign, one in ((-1, self.expected.pop(topic, None)), (1, expected)):
+            if one is not None:
+                self._expected_counts.add(one.owner, sign * one.messages)
+                self._expected_sizes.add(one.owner, sign * one.size_bytes)
+                self._expected_new += sign * one.new
+                self._expected_growth += sign * one.growth_bytes
+        if expected is not None:
+            self.expected[topic] = expected
+
     def forget_expected(self) -> None:
-        """Nothing is on its way to the logs: what was expected and did not come never will."""
-        self.expected.clear()
-        self._expected_bytes = 0
+        """Drop the expected messages, when no publish is on its way to the logs: one that did not arrive never will."""
+        for topic in list(self.expected):
+            self._expect(topic, None)
 
     # Saving.
 
     @property
     def saved(self) -> bool:
-        """The documents are up to date; what has to be written for that is on its way."""
+        """Return whether the documents are up to date or being written."""
         self.save()
         return self._writer.saved and not self._dirty
 
     def save(self) -> None:
-        """Begin to bring documents up to date, the oldest changes first."""
+        """Begin to write documents that are out of date, the oldest changes first."""
         now = self._time.now_s()
         if not self._writer.saved or (not self._dirty and now < self._checkpoint_s + _CHECKPOINT_PERIOD_S):
             return
@@ -314,7 +376,7 @@ class Retaining:
             self._writer.write(CHECKPOINT_KEY, encode_checkpoint(checkpoint))
 
     def _places(self) -> dict[str, Place]:
-        """By log: below which offset the documents are up to date, once what is chosen is written."""
+        """Return, by log, the offset below which the documents are up to date once the chosen ones are written."""
         places = {name: Place(one.log.id, one.position) for name, one in self._logs.items()}
         for name, offset in self._dirty.values():
             if offset < places[name].offset:

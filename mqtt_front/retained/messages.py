@@ -1,9 +1,6 @@
-"""The retained messages of one log: of each topic the last record that was published with RETAIN, until one without a
-payload clears it.
-
-A view of the log, kept in memory with its payloads, because retention may have deleted the records. How it follows
-the log and survives the process is `retaining`.
-"""
+"""Retained messages of one log: of each topic the last record published with RETAIN, until one without a payload clears
+it. A view of the log, kept in memory with its payloads, because retention may have deleted the records. `keeper.py`
+updates and stores it."""
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mqtt_front.runtime.shares import Tally
 from mqtt_front.topics.topic_tree import TopicTree
 from timestone.filters import FilterTree, is_wildcard
 from timestone.kernel.entries import ENTRY
@@ -19,11 +17,16 @@ from timestone.reading.batch import Batch
 
 _BATCH_BYTES = 128 * 1024
 _FEW_FILTERS = 8
-"""Up to so many filters with wildcards are searched for one after the other."""
+"""Up to so many filters with wildcards are searched one by one."""
+
+
+UNOWNED = "\0\0"
+"""Owner of messages without a known publisher: of other processes, and of versions that did not store it. Equal to no
+user, because user names have no U+0000."""
 
 
 class RetainedMessage(NamedTuple):
-    """A record that is retained, with all that a delivery of it needs."""
+    """Retained record, with all that its delivery needs."""
 
     offset: int
     timestamp_us: int
@@ -32,25 +35,30 @@ class RetainedMessage(NamedTuple):
     block: bytes
     """Its header block."""
     payload: bytes
+    owner: str = UNOWNED
+    """The owner whose limits apply (`Shares.owner`)."""
 
     @property
     def size_bytes(self) -> int:
-        """What it counts for the limit on bytes."""
+        """Return its size for the limit on bytes."""
         return len(self.topic) + len(self.block) + len(self.payload)
 
 
 class RetainedMessages:
-    """Used by the event loop's thread only."""
+    """Retained messages of one log. Event-loop thread only."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
         self.position = 0
-        """The first offset of the log that is not taken into account."""
-        self.size_bytes = 0
+        """First offset of the log that is not taken into account."""
+        self.counts = Tally()
+        """Number of messages by owner."""
+        self.sizes = Tally()
+        """Their bytes by owner."""
         self.catch_up: Callable[[], bool] = lambda: not self.lagging
-        """Takes into account what was appended; False when that has to wait for the disk. Set by `Retaining`."""
+        """Takes appended records into account; false if that has to wait for the disk. Set by `Retaining`."""
         self.waiting: list[Callable[[], None]] = []
-        """To be called when it need not wait any more."""
+        """Callbacks for the end of that wait."""
         self._by_offset: dict[int, RetainedMessage] = {}
         self._offsets: dict[str, int] = {}
         self._tree = TopicTree()
@@ -59,38 +67,41 @@ class RetainedMessages:
         return len(self._offsets)
 
     def __contains__(self, offset: int) -> bool:
-        """Is the record at this offset retained?"""
+        """Return whether the record at this offset is retained."""
         return offset in self._by_offset
 
     @property
     def lagging(self) -> bool:
-        """There are records that are not taken into account yet."""
+        """Return whether records are not taken into account yet."""
         return self.position < self.log.end_offset
 
     def get(self, topic: str) -> RetainedMessage | None:
-        """The retained message of a topic."""
+        """Return the retained message of a topic."""
         offset = self._offsets.get(topic)
         return None if offset is None else self._by_offset[offset]
 
     def put(self, message: RetainedMessage) -> None:
-        """Retain a message instead of the one its topic has."""
+        """Retain a message in place of the current one of its topic."""
         self.remove(message.topic)
         self._by_offset[message.offset] = message
         self._offsets[message.topic] = message.offset
         self._tree.add(message.topic)
-        self.size_bytes += message.size_bytes
+        self.counts.add(message.owner)
+        self.sizes.add(message.owner, message.size_bytes)
 
     def remove(self, topic: str) -> bool:
-        """Retain nothing for a topic; False when nothing was."""
+        """Remove the retained message of a topic; return False if there was none."""
         offset = self._offsets.pop(topic, None)
         if offset is None:
             return False
-        self.size_bytes -= self._by_offset.pop(offset).size_bytes
+        message = self._by_offset.pop(offset)
+        self.counts.add(message.owner, -1)
+        self.sizes.add(message.owner, -message.size_bytes)
         self._tree.remove(topic)
         return True
 
     def may_match(self, filters: Iterable[str]) -> bool:
-        """False when no message matches any of the filters. Filters with wildcards are not searched for when there are
+        """Return False if no message matches any of the filters. Filters with wildcards are not searched if there are
         many."""
         if not self._offsets:
             return False
@@ -105,7 +116,7 @@ class RetainedMessages:
         )
 
     def offsets(self, filters: Iterable[str], start: int, until: int) -> list[int]:
-        """The offsets in [start, until) of messages whose topic matches one of the filters, in order."""
+        """Return the offsets in [start, until) of messages whose topic matches one of the filters, in order."""
         wild: list[str] = []
         found: set[int] = set()
         for one in filters:
@@ -115,7 +126,7 @@ class RetainedMessages:
                 found.add(offset)
         if len(wild) <= _FEW_FILTERS:
             found.update(self._offsets[topic] for one in wild for topic in self._tree.matching(one))
-        else:  # each of them may match most topics, so each topic is looked at once
+        else:  # each may match most topics, so each topic is tested once
             tree: FilterTree[None] = FilterTree()
             for one in wild:
                 tree.add(one, None)
@@ -123,14 +134,14 @@ class RetainedMessages:
         return sorted(offset for offset in found if start <= offset < until)
 
     def batch(self, offsets: Sequence[int], following: int) -> Batch:
-        """The messages at `offsets` that are still retained, as a read of the log would have returned them: those that
-        fit in one step. `following` is where to read on when all of them do."""
+        """Return the messages at `offsets` that are still retained, as a read of the log would: those that fit in one
+        step. following: where to read on if all of them fit."""
         kept: list[RetainedMessage] = []
         size_bytes = 0
         for offset in offsets:
             message = self._by_offset.get(offset)
             if message is None:
-                continue  # there is a newer one, which is delivered as it was published
+                continue  # a newer one exists, which is delivered when it is published
             if kept and size_bytes + message.size_bytes > _BATCH_BYTES:
                 following = offset
                 break

@@ -1,8 +1,8 @@
-"""What keeps retention away from retained messages that are in the log only: a pin at the checkpoint of the documents.
+"""Pin that keeps retention from deleting retained messages that are only in the log, at the checkpoint of the
+documents.
 
-A value is in the log at once and in its document a second later. Should the server be killed in between and stay away
-for longer than the log keeps its records, the next one has to find the value all the same.
-"""
+A value is in the log at once and in its document a second later. If the server is killed in between and stays away for
+longer than the log keeps its records, the next one must still find the value."""
 
 import time
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from timestone.reading.named_readers import SPACE, Commitment, ReaderId
 from timestone.reading.retention_hold import Pin
 
 READER = "mqtt.retained"
-"""The named reader that has the pin, in each log."""
+"""Named reader that has the pin, in each log."""
 _HELD_BYTES = 256 * 1024 * 1024
-"""What is appended between two checkpoints, generously: a store that nobody serves any more is not held without end."""
+"""More than is appended between two checkpoints. Limits the hold of a store whose server has gone for good."""
 
 
-class PinnedDocuments:
-    """The documents of retained messages. Each checkpoint that is written moves the pins there, after it: they hold
-    too much for a moment and never too little. Used by the thread that saves."""
+class HeldDocuments:
+    """Documents of retained messages. Each written checkpoint moves the pins after it: they hold too much for a moment
+    and never too little. Used by the thread that saves."""
 
     def __init__(self, documents: Documents, logs: Sequence[Log]) -> None:
         self._documents = documents
@@ -37,12 +37,12 @@ class PinnedDocuments:
             self.hold(decode_checkpoint(checkpoint))
 
     def hold(self, places: dict[str, Place]) -> None:
-        """Retention keeps what the logs have from these places on. Raises OSError."""
+        """Pin the logs at these places. Raises OSError."""
         now_us = time.time_ns() // 1000
         self._put({name: Commitment(place.offset, now_us, self._pin(name)) for name, place in places.items()})
 
     def release(self) -> None:
-        """Everything is in the documents, and nobody follows the logs any more. Raises OSError."""
+        """Release the pins once the documents hold everything and nothing follows the logs. Raises OSError."""
         self._put(dict.fromkeys(self._logs))
 
     def _put(self, commitments: dict[str, Commitment | None]) -> None:
@@ -53,5 +53,5 @@ class PinnedDocuments:
         self._documents.put_many(SPACE, items)
 
     def _pin(self, name: str) -> Pin:
-        # Only whole segments are held: the one where the checkpoint is and the one that grows, at least.
+        # Whole segments are held: at least the one with the checkpoint and the growing one.
         return Pin(max_bytes=2 * self._logs[name].config.segment_bytes + _HELD_BYTES)

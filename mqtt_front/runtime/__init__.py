@@ -1,4 +1,2 @@
-"""What the front needs of an event loop: timers, clocks, a mailbox for other threads, token buckets, throttled logging.
-
-Knows no MQTT. Read `loop` first.
-"""
+"""Event-loop support of the front: timers, clocks, a mailbox for other threads, token buckets, throttled logging.
+Knows no MQTT. Read `loop` first."""

@@ -1,18 +1,17 @@
-"""The little that the front needs of an event loop and a transport, so that only the listener knows
-asyncio."""
+"""Protocols of the event loop and the transport, so that only the listener depends on asyncio."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
 
 class Timer(Protocol):
-    """A call that is due later."""
+    """Scheduled call."""
 
     def cancel(self) -> None: ...
 
 
 class Loop(Protocol):
-    """What is used of an asyncio event loop, in asyncio's words."""
+    """Methods used of an asyncio event loop."""
 
     def time(self) -> float: ...
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any: ...
@@ -21,7 +20,7 @@ class Loop(Protocol):
 
 
 class Transport(Protocol):
-    """What is used of an asyncio transport, in asyncio's words."""
+    """Methods used of an asyncio transport."""
 
     def write(self, data: bytes) -> None: ...
     def write_eof(self) -> None: ...

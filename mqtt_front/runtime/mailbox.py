@@ -1,10 +1,10 @@
-"""From other threads into the event loop: one wake-up of the loop for everything that gathered meanwhile.
+"""Queue from other threads into the event loop, with one wake-up of the loop for all items that collect until it runs.
 
-Waking a loop costs a system call, so the committer must not do it once a reader or once an append. The loop's own
-thread, which writes small batches itself, need not wake anybody.
-"""
+A wake-up costs a system call, so the committer must not make one for each reader or append. The thread of the loop,
+which writes small batches itself, needs none."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -15,41 +15,44 @@ Item = TypeVar("Item")
 
 
 class Mailbox(Generic[Item]):
-    """Items put in by any thread; `deliver` gets them all in order, in the loop's thread."""
+    """Items put by any thread, which `deliver` receives in order in the thread of the loop."""
 
     def __init__(self, loop: Loop, deliver: Callable[[list[Item]], None]) -> None:
         self._loop = loop
         self._deliver = deliver
         self.waiting: deque[Item] = deque()
-        """What is not delivered yet. Others only look whether there is anything."""
+        """Items not yet delivered. Other threads may only check whether it is empty."""
         self._rung = False
+        self.rung_ns = 0
+        """When the loop was last woken for items, by `time.perf_counter_ns`."""
         self._thread = 0
-        """The loop's, once it has been seen."""
+        """Id of the thread of the loop, once known."""
         self.attended = False
-        """The loop's own thread will call `empty` once it has put in what it has: then it need not be rung for that."""
+        """Set while the thread of the loop is about to call `empty`, so that its own items need no wake-up."""
 
     def put(self, item: Item) -> None:
-        """Never blocks. After the loop was closed the item is dropped."""
+        """Add an item. Never blocks. After the loop was closed the item is dropped."""
         self.waiting.append(item)
-        # The item is in before the flag is read, and `empty` lowers the flag before it takes items out:
-        # whoever sees the flag up is certain to be served.
+        # The item is added before the flag is read, and `empty` clears the flag before it takes items:
+        # a thread that sees the flag set can rely on delivery.
         if not self._rung:
             ours = threading.get_ident() == self._thread
             if ours and self.attended:
                 return
             self._rung = True
+            self.rung_ns = time.perf_counter_ns()
             try:
                 (self._loop.call_soon if ours else self._loop.call_soon_threadsafe)(self.empty)
             except RuntimeError:
                 self.waiting.clear()
 
     def empty(self) -> None:
-        """Deliver what is there, in the loop's thread: it does so by itself, but in a turn to come."""
+        """Deliver all items now, in the thread of the loop, which otherwise does so in a later turn."""
         if items := self.take():
             self._deliver(items)
 
     def take(self) -> list[Item]:
-        """What is there, in the loop's thread, for whom it is not to be delivered."""
+        """Drain the queue without calling `deliver`. Event-loop thread only."""
         self._thread = threading.get_ident()
         self._rung = False
         items: list[Item] = []

@@ -1,11 +1,11 @@
-"""Modules of ours that need a library which is installed only on demand."""
+"""Import of own modules that need an optional library."""
 
 import importlib
 from types import ModuleType
 
 
 class MissingExtra(ValueError):
-    """A setting asks for something whose library is not installed. The text says how to install it."""
+    """A setting needs a library that is not installed. The message states how to install it."""
 
 
 def load(module: str, *, extra: str, what: str) -> ModuleType:
@@ -15,4 +15,6 @@ def load(module: str, *, extra: str, what: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] == __name__.partition(".")[0]:
             raise
-        raise MissingExtra(f"{what} needs the library {error.name!r}: install timestone[{extra}]") from None
+        raise MissingExtra(
+            f"{what} needs the library {error.name!r}: pip install '.[{extra}]' in a clone"
+        ) from None

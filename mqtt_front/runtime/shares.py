@@ -1,4 +1,4 @@
-"""How much of what all clients share one owner may have.
+"""Shares of the limits over all clients that one owner may use.
 
 Each limit of the server is for all clients together. So that no client can use it up for the others, an owner gets a
 part of it: `user_share_percent`. Connections and client ids cost an attacker nothing, so with logins the owner is the
@@ -10,12 +10,12 @@ from collections import Counter
 
 
 class Shares:
-    """Who the owners are, and what part of a limit each may have."""
+    """Owners, and the part of a limit that each may use."""
 
     def __init__(self, percent: int = 100, *, users: bool = False) -> None:
         """`users`: clients can log in, so that their users tell them apart."""
         self.percent = percent
-        self._users = users
+        self.users = users
 
     def owner(self, session_key: str) -> str:
         """The owner of what a session takes: U+0000 and the user, or for anonymous clients the empty string; on a
@@ -23,15 +23,19 @@ class Shares:
         client_id, separator, user = session_key.partition("\0")
         if separator:
             return separator + user
-        return "" if self._users else client_id
+        return "" if self.users else client_id
 
     def of(self, limit: int) -> int:
         """The part of a limit that one owner may have: at least 1."""
         return max(1, limit * self.percent // 100)
 
+    def describe(self, setting: str, limit: int) -> str:
+        """Return the reason for a refusal: which share of which limit is used up."""
+        return f"user_share_percent is {self.percent} of {setting} ({limit})"
+
 
 class Tally:
-    """How much there is of something, and how much of it each owner has."""
+    """Total of a quantity, and the part of each owner."""
 
     __slots__ = ("_of", "total")
 
@@ -40,7 +44,7 @@ class Tally:
         self._of: Counter[str] = Counter()
 
     def of(self, owner: str) -> int:
-        """What an owner has."""
+        """Return the part of an owner."""
         return self._of.get(owner, 0)
 
     def add(self, owner: str, amount: int = 1) -> None:

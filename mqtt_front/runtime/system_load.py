@@ -1,4 +1,4 @@
-"""How much happens a minute: averages over the last one, five and fifteen minutes, as mosquitto's users know them."""
+"""Events per minute: moving averages over one, five and fifteen minutes, as mosquitto publishes them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ _WINDOWS_MIN = (1, 5, 15)
 
 
 class Load:
-    """Moving averages of counters. Fed with all of them at equal intervals."""
+    """Moving averages of counters, updated at equal intervals."""
 
     def __init__(self, names: Sequence[str], interval_s: float) -> None:
         self._names = tuple(names)
@@ -17,7 +17,7 @@ class Load:
         self._averages = dict.fromkeys(((name, window) for name in names for window in _WINDOWS_MIN), 0.0)
 
     def feed(self, counters: Mapping[str, int]) -> None:
-        """One interval has passed."""
+        """Update the averages after one interval."""
         for name in self._names:
             rate = (counters[name] - self._last.get(name, 0)) * self._per_minute
             self._last[name] = counters[name]
@@ -26,5 +26,5 @@ class Load:
                 self._averages[name, window] = rate + (average - rate) * keep
 
     def values(self) -> dict[tuple[str, int], float]:
-        """By name and window in minutes: how many a minute."""
+        """Return events per minute by name and window in minutes."""
         return dict(self._averages)

@@ -1,10 +1,7 @@
-"""Deadlines of all connections on one coarse clock: one timer for the whole front, regardless of the number of
-clients.
+"""Timer wheel: deadlines of all connections on one coarse clock, with one timer for the whole front.
 
-A connection that receives something only notes the time of the clock. It is looked at when its deadline would
-be over had it stayed silent, and put off to where the deadline is by now: once a keep-alive period, not once
-a packet.
-"""
+A connection that receives data only notes the tick. It is checked when its deadline would have passed without data,
+and moved to its current deadline: once a keep-alive period, not once a packet."""
 
 import math
 from collections.abc import Callable
@@ -16,55 +13,55 @@ TICK_S = 0.5
 
 
 class Watched(Protocol):
-    """Something with a deadline."""
+    """Object with a deadline."""
 
     last_seen: int
-    """The tick at which it last gave a sign of life. Kept by itself, from `Deadlines.now`."""
+    """Tick at which it was last active. Set by the object itself, from `TimerWheel.now`."""
     allowed_ticks: int
-    """How many ticks it may be silent; 0 without end."""
+    """Ticks that it may be inactive; 0 for no limit."""
     looked_at: int
-    """The tick at which it will be looked at. Kept by `Deadlines`."""
+    """Tick of the next check. Set by `TimerWheel`."""
 
     def overdue(self) -> None:
-        """The deadline has passed."""
+        """Called when the deadline has passed."""
 
 
 def ticks(seconds: float) -> int:
-    """As ticks, rounded so that nobody is overdue before `seconds` have passed."""
+    """Convert seconds to ticks, rounded up so that no deadline passes early."""
     return math.ceil(seconds / TICK_S) + 1
 
 
-class Deadlines:
-    """The clock and who is looked at when."""
+class TimerWheel:
+    """Clock and the slots of watched objects."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._timer: Timer | None = None
         self._due: dict[int, dict[Watched, None]] = {}
         self.now = 1
-        """The current tick."""
+        """Current tick."""
         self.on_tick: list[Callable[[], None]] = []
-        """What else is due now and then, called each tick."""
+        """Called at each tick."""
 
     def start(self) -> None:
-        """Begin to tick."""
+        """Start the clock."""
         self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def stop(self) -> None:
-        """Tick no more."""
+        """Stop the clock."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def watch(self, watched: Watched) -> None:
-        """Look at it when its deadline is over. Called again when `allowed_ticks` changed; 0 ends it."""
+        """Watch an object until its deadline. Call again after a change of `allowed_ticks`; 0 ends it."""
         self.forget(watched)
         if watched.allowed_ticks:
             watched.looked_at = max(watched.last_seen + watched.allowed_ticks, self.now + 1)
             self._due.setdefault(watched.looked_at, {})[watched] = None
 
     def forget(self, watched: Watched) -> None:
-        """It is gone, or has no deadline any more."""
+        """Stop watching an object."""
         if watched.looked_at:
             due = self._due.get(watched.looked_at)
             if due is not None:
@@ -76,11 +73,11 @@ class Deadlines:
         self.advance()
 
     def advance(self) -> None:
-        """One tick passes."""
+        """Advance by one tick."""
         self.now += 1
         for watched in self._due.pop(self.now, {}):
             if watched.looked_at != self.now:
-                continue  # forgotten by one that came before it
+                continue  # forgotten by a callback before it
             watched.looked_at = 0
             if watched.last_seen + watched.allowed_ticks <= self.now:
                 watched.overdue()

@@ -1,5 +1,5 @@
-"""Documents that are written behind the event loop's back: one transaction at a time, by a thread; what comes
-meanwhile goes with the next."""
+"""Documents that are written behind the event loop's back: one transaction at a time, by a thread; documents
+that arrive during one are part of the next."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -42,7 +42,7 @@ class WriteBehind:
 
     @property
     def saved(self) -> bool:
-        """Nothing waits to be written."""
+        """Return whether nothing waits to be written."""
         return not self._pending and self._writing is None
 
     def write(self, key: str, document: Document, then: Callable[[], None] | None = None) -> None:
@@ -54,6 +54,19 @@ class WriteBehind:
         self._pending[key] = document
         if then is not None:
             self._waiting.append(then)
+
+    def is_saved(self, key: str) -> bool:
+        """Return whether no change of this document waits to be written."""
+        return key not in self._pending and (self._writing is None or key not in self._writing[0])
+
+    def once_saved(self, key: str, then: Callable[[], None]) -> None:
+        """Call `then` once the document is durable as it was last written, at once if it is."""
+        if key in self._pending:
+            self._waiting.append(then)
+        elif self._writing is not None and key in self._writing[0]:
+            self._writing[1].append(then)
+        else:
+            then()
 
     def _start(self) -> None:
         if self._writing is not None or not self._pending:

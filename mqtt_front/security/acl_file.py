@@ -1,4 +1,4 @@
-"""The access control file, in mosquitto's format, so that its files can be taken over as they are.
+"""Access control file, in mosquitto's format, so that its files work unchanged.
 
     # clients without a user
     topic read public/#
@@ -9,9 +9,8 @@
 
     pattern write devices/%c/#
 
-`topic` and `pattern` take read, write, readwrite (when nothing is said) or deny. Topics before the first `user` are for
-clients without a user; patterns are for everybody.
-"""
+`topic` and `pattern` take read, write, readwrite (the default) or deny. Topics before the first `user` are for clients
+without a user; patterns are for all clients."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,20 +24,20 @@ _ACCESS = {"read": Access.READ, "write": Access.WRITE, "readwrite": Access.READ_
 
 
 class BadAclFile(ValueError):
-    """A line that cannot be used. The text names file and line."""
+    """Invalid line. The text names file and line."""
 
 
 @dataclass(frozen=True, slots=True)
 class AclFile:
-    """The rules of a file."""
+    """Rules of a file."""
 
     users: Mapping[str | None, RuleSet]
-    """By user; under None the rules of clients without one."""
+    """By user; those of clients without a user under None."""
     patterns: tuple[Rule, ...]
 
 
 def read_acl_file(path: Path) -> AclFile:
-    """Raises OSError and BadAclFile."""
+    """Read the rules of a file. Raises OSError and BadAclFile."""
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError as error:
@@ -59,7 +58,7 @@ def read_acl_file(path: Path) -> AclFile:
             elif word == "pattern":
                 patterns.append(_rule(rest))
             else:
-                raise BadAclFile(f"{word[:40]!r} is none of user, topic, pattern")
+                raise BadAclFile(f"expected one of user, topic, pattern, got {word[:40]!r}")
         except (BadAclFile, InvalidName) as error:
             raise BadAclFile(f"{path}:{number}: {error}") from None
     return AclFile({user: RuleSet(rules) for user, rules in users.items()}, tuple(patterns))
@@ -72,13 +71,13 @@ def _named(user: str) -> str:
 
 
 def _rule(text: str) -> Rule:
-    """`[access] filter`; a filter with blanks in it needs the access in front."""
+    """Return the rule of `[access] filter`; a filter that contains blanks needs the access before it."""
     word, blank, rest = text.partition(" ")
     if not blank:
         access, topic_filter = Access.READ_WRITE, word
     elif word in _ACCESS:
         access, topic_filter = _ACCESS[word], rest.strip()
     else:
-        raise BadAclFile(f"{word[:40]!r} is none of {', '.join(_ACCESS)}")
+        raise BadAclFile(f"expected one of {', '.join(_ACCESS)}, got {word[:40]!r}")
     validate_filter(topic_filter)
     return Rule(topic_filter, access)

@@ -1,4 +1,4 @@
-"""The seam to everything that can tell who a client is. Plug-ins implement it, too."""
+"""Interface of authenticators, which plug-ins implement too."""
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
@@ -12,27 +12,26 @@ Answer = Identity | Refusal | None
 
 
 class Authenticator(Protocol):
-    """Finds out who a client is."""
+    """Authenticator of clients."""
 
     def authenticate(self, credentials: Credentials) -> Answer:
-        """Who it is; or why it is turned away; or None for a client that this authenticator has nothing to say about,
-        which is then asked of the next one.
+        """Return the identity of a client, a refusal, or None for a client that the next authenticator has to decide
+        about.
 
-        Called in threads, several at a time, and may block; the connection waits for it within the connect timeout.
-        What it raises is logged and turns the client away.
-        """
+        Called in threads, several at a time, and may block; the connection waits for it within the connect timeout. An
+        exception is logged and refuses the client."""
 
 
 class Verifier(Authenticator, Protocol):
-    """An authenticator that can say after a reload whether it still believes what its predecessor believed."""
+    """Authenticator that can check after a reload whether an identity confirmed by its predecessor is still valid."""
 
     def still_holds(self, identity: Identity) -> bool:
-        """Would that client be let in today, as far as that can be told without its secret?"""
+        """Return whether the client would be admitted today, as far as that can be decided without its secret."""
 
 
 Factory = Callable[[Mapping[str, str]], Authenticator]
-"""What an entry point of the group names: called with the options of the configuration, at start and at each reload.
-Raises ValueError or OSError when they cannot be used."""
+"""Object named by an entry point of the group: called with the options of the configuration, at start and at each
+reload. Raises ValueError or OSError for invalid options."""
 
 
 class UnknownAuthenticator(ValueError):
@@ -40,10 +39,15 @@ class UnknownAuthenticator(ValueError):
 
 
 def load_authenticator(name: str, options: Mapping[str, str]) -> Authenticator:
-    """The installed authenticator of that name. Raises UnknownAuthenticator, and what its factory raises."""
+    """Return the installed authenticator of that name. Raises UnknownAuthenticator, and the errors of its factory."""
     found = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
     if name not in found:
         there_are = ", ".join(sorted(found)) or "none"
-        raise UnknownAuthenticator(f"no authenticator {name!r} is installed; there are: {there_are}")
-    factory: Factory = found[name].load()
+        raise UnknownAuthenticator(f"unknown authenticator {name!r}: expected one of {there_are}")
+    try:
+        factory: Factory = found[name].load()
+    except (ImportError, AttributeError) as error:
+        raise UnknownAuthenticator(
+            f"authenticator {name!r} ({found[name].value}) cannot be loaded: {error}"
+        ) from error
     return factory(options)

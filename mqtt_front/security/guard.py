@@ -1,8 +1,7 @@
-"""The door: decides about each client that wants to come in, without ever keeping the event loop waiting.
+"""Admission of clients: decides about each without blocking the event loop.
 
-Passwords are slow to check on purpose and plug-ins may ask another service, so that happens in threads; how many
-clients may wait for it is bounded. Everything here belongs to the event loop's thread, unless it says otherwise.
-"""
+Passwords are slow to check on purpose and plug-ins may ask another service, so both run in threads; the number of
+clients that wait for them is bounded. Everything here is for the event-loop thread, unless noted otherwise."""
 
 import logging
 from collections.abc import Callable
@@ -14,34 +13,35 @@ from mqtt_front.runtime.loop import Loop
 from mqtt_front.runtime.mailbox import Mailbox
 from mqtt_front.security.identity import Credentials, Identity, Refusal
 from mqtt_front.security.lockout import Lockout
+from mqtt_front.security.passwords.scram import ScramExchange, ScramRefused
 from mqtt_front.security.rules import Permissions
-from mqtt_front.security.scram import ScramExchange, ScramRefused
 from mqtt_front.security.settings import SecuritySettings
-from mqtt_front.security.sources import Sources, read_sources
+from mqtt_front.security.sources import Sources
 
 WAITING_MAX = 1000
-"""Clients whose proof is being checked: more would wait longer than they are patient, and each keeps what it sent."""
+"""Maximum number of clients whose credentials are being checked: more would exceed their own timeouts, and each keeps
+its CONNECT in memory."""
 
 Decided = Callable[[Identity | Refusal], None]
 
 
 @dataclass(slots=True)
 class GuardCounts:
-    """What happened at the door."""
+    """Counters of admissions."""
 
     refused: int = 0
-    """Clients that could not prove who they are."""
+    """Clients without valid credentials."""
     locked_out: int = 0
-    """Those of them whose logins were not even tried."""
+    """Those of them that were refused during a lockout, without a check."""
 
 
 class Guard:
-    """Decides who may come in and what they may do."""
+    """Admission and permissions of clients."""
 
     def __init__(
         self, settings: SecuritySettings, loop: Loop, executor: Executor, *, log: logging.Logger
     ) -> None:
-        """`executor` runs what takes time. Nobody is let in before `use` was called."""
+        """executor: runs slow checks. Every client is refused until `use` was called."""
         self._settings = settings
         self._executor = executor
         self._log = log
@@ -51,16 +51,12 @@ class Guard:
         self._waiting = 0
         self.counts = GuardCounts()
 
-    def read(self) -> Sources:
-        """Read all files again. Reads the disk: not in the event loop's thread. Raises OSError and ValueError."""
-        return read_sources(self._settings, self._log)
-
     def use(self, sources: Sources) -> None:
-        """Let `sources` decide from now on."""
+        """Use `sources` for decisions from now on."""
         self._sources = sources
 
     def admit(self, credentials: Credentials, decided: Decided, *, allow_anonymous: bool) -> None:
-        """Find out who a client is and call `decided` with it, at once or in a later turn of the loop."""
+        """Authenticate a client and call `decided` with the result, at once or in a later turn of the loop."""
         at_once = self._without_check(credentials, allow_anonymous)
         if at_once is not None:
             self._count(at_once)
@@ -74,12 +70,12 @@ class Guard:
             self._waiting += 1
 
     def scram_exchange(self) -> ScramExchange | None:
-        """A new SCRAM exchange; None when no user could take part in one."""
+        """Return a new SCRAM exchange; None if no user has a SCRAM hash."""
         passwords = self._sources.passwords
         return None if passwords is None else passwords.scram_exchange()
 
     def scram_first(self, exchange: ScramExchange, message: bytes, address: str) -> bytes | Refusal:
-        """The server's first message for the client's."""
+        """Return the server's first message in answer to the client's."""
         try:
             answer = exchange.first(message)
         except ScramRefused as error:
@@ -94,9 +90,9 @@ class Guard:
     def scram_final(
         self, exchange: ScramExchange, message: bytes, address: str
     ) -> tuple[Identity, bytes] | Refusal:
-        """Who has proved to be whom, and the server's last message for the client's."""
+        """Return the proven identity and the server's last message in answer to the client's."""
         answer = b""
-        # Once more: others may have failed since the first message, in as many exchanges as there are connections.
+        # Checked again: others may have failed since the first message, in as many exchanges as there are connections.
         outcome: Identity | Refusal | None = self._locked(exchange.user, address)
         if outcome is None:
             try:
@@ -110,15 +106,15 @@ class Guard:
         return outcome if isinstance(outcome, Refusal) else (outcome, answer)
 
     def permissions(self, identity: Identity, client_id: str) -> Permissions | None:
-        """What a client may do, with the sources of now; None for everything."""
+        """Return the permissions of a client by the current sources; None for unlimited ones."""
         return self._sources.permissions(identity, client_id)
 
     def still_holds(self, identity: Identity) -> bool:
-        """May a client that was let in earlier stay, after a reload?"""
+        """Return whether a client that was admitted earlier may stay after a reload."""
         return self._sources.still_holds(identity)
 
     def _without_check(self, credentials: Credentials, allow_anonymous: bool) -> Identity | Refusal | None:
-        """What can be said without looking at a password."""
+        """Return what can be decided without checking a password."""
         if credentials.certificate_name is not None:
             return Identity(credentials.certificate_name, "certificate")
         if credentials.user is None and credentials.password is None:
@@ -126,7 +122,7 @@ class Guard:
                 return Identity(None)
             return Refusal("no user name given", Reason.NOT_AUTHORIZED)
         if not self._sources.authenticators:
-            # Nothing to check a name against, so it counts for nothing.
+            # Without a proof, the name is ignored.
             return (
                 Identity(None)
                 if allow_anonymous
@@ -140,7 +136,7 @@ class Guard:
         return None
 
     def _locked(self, user: str | None, address: str) -> Refusal | None:
-        """Has this user to wait there? In any thread."""
+        """Return a refusal while this user is locked out at the address. Thread-safe."""
         left_s = self._lockout.left_s(user, address)
         if not left_s:
             return None
@@ -148,15 +144,15 @@ class Guard:
         return Refusal(message, Reason.BANNED)
 
     def _check(self, sources: Sources, credentials: Credentials, decided: Decided) -> None:
-        """In a thread of the executor."""
+        """Check credentials. Runs in a thread of the executor."""
         user, address = credentials.user, credentials.address
-        # Once more: a thousand guesses may have been let in to wait before the first of them failed.
+        # Checked again: a thousand attempts may have been queued before the first of them failed.
         outcome: Identity | Refusal | None = self._locked(user, address)
         if outcome is None:
             try:
                 outcome = sources.authenticate(credentials)
             except Exception:
-                # Somebody else's code may raise anything; whatever it is, nobody comes in by it.
+                # A plug-in may raise anything; every error refuses the client.
                 self._log.exception("an authenticator failed")
                 outcome = Refusal("an authenticator failed", Reason.SERVER_UNAVAILABLE)
             self._note(user, address, outcome)
@@ -170,18 +166,18 @@ class Guard:
             try:
                 decided(outcome)
             except Exception:
-                # A fault of ours about one client: it will be too late for its deadline, and the others continue.
-                self._log.exception("going on after a login failed")
+                # An internal error concerns one client, which runs into its timeout; the others continue.
+                self._log.exception("internal error after a login attempt")
 
     def _in_force(self, outcome: Identity | Refusal) -> Identity | Refusal:
-        """What was found out with the sources that were in force when it began, with those of now."""
+        """Convert a result of the sources in force when the check began to those in force now."""
         if isinstance(outcome, Refusal) or self.still_holds(outcome):
             return outcome
         message = f"the login of user {outcome.user!r} was taken back while it was checked"
         return Refusal(message, Reason.NOT_AUTHORIZED)
 
     def _note(self, user: str | None, address: str, outcome: Identity | Refusal) -> None:
-        """Remember a login that was tried. In any thread."""
+        """Count a login attempt. Thread-safe."""
         if isinstance(outcome, Identity):
             self._lockout.succeeded(user, address)
         elif outcome.reason is not Reason.SERVER_UNAVAILABLE and self._lockout.failed(user, address):

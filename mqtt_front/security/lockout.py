@@ -1,8 +1,7 @@
-"""Failed logins: whoever fails too often waits.
+"""Lockout after failed logins.
 
-Counted for each user at each address, so that nobody can lock a user out from somewhere else. What is remembered is
-bounded; whoever wants to push an entry out has to fail thousands of logins meanwhile, each as slow as a wrong password.
-"""
+Counted for each user at each address, so that a user cannot be locked out from another address. The memory is bounded;
+evicting an entry takes thousands of failed logins, each as slow as a wrong password."""
 
 import hashlib
 import ipaddress
@@ -16,19 +15,19 @@ from mqtt_front.security.settings import LockoutSettings
 
 _ENTRIES_MAX = 10_000
 _IPV6_NETWORK_BITS = 64
-"""What one customer of a provider has at the least: single addresses mean nothing in IPv6."""
+"""Minimum size of the network of one customer of a provider: single IPv6 addresses mean nothing."""
 
 
 @dataclass(slots=True)
 class _Failures:
     count: int
     until_s: float
-    """When this is forgotten; while locked, when the lock ends."""
+    """End of this entry; while locked, the end of the lock."""
     locked: bool = False
 
 
 class Lockout:
-    """Counts failed logins. Used by any thread: a login that fails counts before the next one is tried."""
+    """Counter of failed logins. Thread-safe: a failed login counts before the next one is tried."""
 
     def __init__(self, settings: LockoutSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -40,14 +39,14 @@ class Lockout:
         return len(self._entries)
 
     def left_s(self, user: str | None, address: str) -> float:
-        """How long this user at this address has to wait; 0 when a login may be tried."""
+        """Return the seconds that this user at this address has to wait; 0 if a login may be tried."""
         key = _key(user, address)
         with self._lock:
             entry = self._entries.get(key)
             return max(0.0, entry.until_s - self._clock()) if entry is not None and entry.locked else 0.0
 
     def failed(self, user: str | None, address: str) -> bool:
-        """A login failed; True when it was the one that locks."""
+        """Count a failed login; return True if it locks the user out."""
         if not self._settings.failures:
             return False
         key = _key(user, address)
@@ -58,7 +57,7 @@ class Lockout:
         entry = self._entries.pop(key, None)
         if entry is None or entry.until_s <= now:
             entry = _Failures(0, 0.0)
-        self._entries[key] = entry  # now the newest
+        self._entries[key] = entry  # moved to the end as the newest
         entry.count += 1
         locks = not entry.locked and entry.count >= self._settings.failures
         entry.locked = entry.locked or locks
@@ -68,7 +67,7 @@ class Lockout:
         return locks
 
     def succeeded(self, user: str | None, address: str) -> None:
-        """A login succeeded: what failed before were typing errors."""
+        """Reset the count after a successful login."""
         if self._entries:
             key = _key(user, address)
             with self._lock:
@@ -83,7 +82,7 @@ class Lockout:
 
 
 def _key(user: str | None, address: str) -> bytes:
-    """A digest: names come from outside and may be 64 KiB long."""
+    """Return a digest as the key: names come from clients and may have 64 KiB."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

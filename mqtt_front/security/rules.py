@@ -1,8 +1,7 @@
-"""Access rules: what one client may publish to and receive. Rules are values; where they come from is not known here.
+"""Access rules: what one client may publish to and receive. Values only; their sources are not known here.
 
-The order in which rules count is mosquitto's: a client's own rules before patterns, and among each of them what denies
-before what allows. What no rule allows is forbidden.
-"""
+Precedence follows mosquitto: a client's own rules before patterns, and within each of them deny before allow.
+Everything else is forbidden."""
 
 import enum
 import re
@@ -13,12 +12,12 @@ from mqtt_front.topics.filter_relations import covers, overlap
 from timestone.filters import FilterTree
 
 _REMEMBERED_TOPICS = 4096
-"""Topics of one client that are known to be allowed: a gateway's worth. Beyond it they are looked up again."""
+"""Cached allowed topics of one client: enough for a gateway. Further ones are looked up each time."""
 _PLACEHOLDER = re.compile("%[cu]")
 
 
 class Access(enum.IntFlag):
-    """What a rule is about. DENY stands for both directions."""
+    """Kind of access of a rule. DENY applies to both directions."""
 
     DENY = 0
     READ = 1
@@ -27,14 +26,14 @@ class Access(enum.IntFlag):
 
 
 class Rule(NamedTuple):
-    """Topics, and what may be done with them. `%c` and `%u` in a pattern stand for client id and user."""
+    """Topics and the access to them. `%c` and `%u` in a pattern stand for client id and user."""
 
     topic_filter: str
     access: Access
 
 
 class RuleSet:
-    """Rules that count together. Immutable, shared by all clients with the same ones."""
+    """Rules that apply together. Immutable, shared by all clients with the same ones."""
 
     __slots__ = ("_denied", "_readable", "_tree")
 
@@ -50,7 +49,7 @@ class RuleSet:
                 self._readable.append(rule.topic_filter)
 
     def judge(self, topic: str, wanted: Access) -> bool | None:
-        """Is it allowed, denied, or (None) not mentioned?"""
+        """Return whether the access is allowed or denied; None if no rule matches."""
         allowed = None
         for access in self._tree.matches(topic):
             if access is Access.DENY:
@@ -60,40 +59,40 @@ class RuleSet:
         return allowed
 
     def judge_filter(self, topic_filter: str) -> bool | None:
-        """May any topic that matches the filter be read? None when nothing is said about such topics."""
+        """Return whether any topic that matches the filter may be read; None if no rule concerns such topics."""
         if any(covers(denied, topic_filter) for denied in self._denied):
             return False
         return any(overlap(readable, topic_filter) for readable in self._readable) or None
 
     def judge_all(self, topic_filter: str) -> bool | None:
-        """May every topic that matches the filter be read? None when that is left to the rules behind these."""
+        """Return whether every topic that matches the filter may be read; None if the following rules decide."""
         if any(overlap(denied, topic_filter) for denied in self._denied):
             return False
         return any(covers(readable, topic_filter) for readable in self._readable) or None
 
 
 class Permissions:
-    """What one connected client may do. Used by the event loop's thread only."""
+    """Permissions of one connected client. Event-loop thread only."""
 
     __slots__ = ("_publishable", "_scope", "_sets")
 
     def __init__(self, sets: Sequence[RuleSet], scope: RuleSet | None = None) -> None:
-        """`sets` are asked in order; the first that mentions a topic decides. `scope` has to allow it, too."""
+        """sets: asked in order; the first with a matching rule decides. scope: must allow the access as well."""
         self._sets = tuple(sets)
         self._scope = scope
         self._publishable: set[bytes] = set()
 
     def may_write(self, topic: str) -> bool:
-        """May the client publish to this topic?"""
+        """Return whether the client may publish to this topic."""
         return self._judge(topic, Access.WRITE)
 
     def may_read(self, topic: str) -> bool:
-        """May the client receive what is published to this topic?"""
+        """Return whether the client may receive messages of this topic."""
         return self._judge(topic, Access.READ)
 
     def may_subscribe(self, topic_filter: str) -> bool:
-        """Is there a topic matching the filter that the client may read? Others that match are held back one by
-        one."""
+        """Return whether a topic matching the filter may be read. Messages of other matching topics are held back one
+        by one."""
         if self._scope is not None and not self._scope.judge_filter(topic_filter):
             return False
         return next(
@@ -101,8 +100,8 @@ class Permissions:
         )
 
     def may_read_all(self, topic_filter: str) -> bool:
-        """May the client read every topic that matches the filter? False as well where only several rules together
-        would allow it."""
+        """Return whether the client may read every topic that matches the filter. False also if only several rules
+        together allow it."""
         if self._scope is not None and not self._scope.judge_all(topic_filter):
             return False
         return next(
@@ -110,10 +109,8 @@ class Permissions:
         )
 
     def forbidden(self, topics: Sequence[bytes]) -> frozenset[bytes]:
-        """Those of `topics`, as they came in PUBLISH packets, that the client may not publish to.
-
-        Bytes that are no topic name count as allowed: what is wrong with them is said elsewhere.
-        """
+        """Return those of `topics`, as in PUBLISH packets, that the client may not publish to. Invalid topic names
+        count as allowed: they are refused elsewhere."""
         if self._publishable.issuperset(topics):
             return frozenset()
         return self._look_up(topics)
@@ -140,11 +137,9 @@ class Permissions:
 
 
 def fill_in(patterns: Sequence[Rule], user: str | None, client_id: str) -> list[Rule]:
-    """The patterns as rules of one client.
-
-    None at all for a client whose id or user could be taken for a wildcard or for a topic of the server: whoever may
-    choose a name must not choose access with it. Patterns with `%u` say nothing about clients without a user.
-    """
+    """Return the patterns as rules of one client. None at all for a client whose id or user contains a wildcard or
+    begins like a topic of the server: a client that chooses its name must not choose its access. Patterns with `%u` do
+    not apply to clients without a user."""
     if any(_is_dangerous(name) for name in (user or "", client_id)):
         return []
     names = {"%c": client_id, "%u": user or ""}

@@ -1,4 +1,4 @@
-"""Everything that decides about clients, as its files said it at one moment. Immutable: a reload makes a new one."""
+"""Sources of decisions about clients, as of one reading of their files. Immutable: a reload creates a new value."""
 
 import logging
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from mqtt_front.runtime.optional import load
 from mqtt_front.security.acl_file import AclFile, read_acl_file
 from mqtt_front.security.authenticator import Authenticator, Verifier, load_authenticator
 from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.password_authenticator import PasswordAuthenticator
-from mqtt_front.security.password_file import is_readable_by_others, read_password_file
+from mqtt_front.security.passwords.password_authenticator import PasswordAuthenticator
+from mqtt_front.security.passwords.password_file import is_readable_by_others, read_password_file
 from mqtt_front.security.rules import Access, Permissions, Rule, RuleSet, fill_in
 from mqtt_front.security.settings import SecuritySettings
 
@@ -19,7 +19,7 @@ _NO_RULES = RuleSet(())
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where identities and permissions come from."""
+    """Sources of identities and permissions."""
 
     authenticators: tuple[Authenticator, ...]
     passwords: PasswordAuthenticator | None
@@ -28,11 +28,11 @@ class Sources:
     """Also among `authenticators`."""
     acl: AclFile | None
     device_topics: str | None = None
-    """Where clients have to stay that are no backends, with the placeholders of patterns."""
+    """Topics to which clients are confined unless they are backends, with the placeholders of patterns."""
     backend_users: frozenset[str] = frozenset()
 
     def authenticate(self, credentials: Credentials) -> Identity | Refusal:
-        """Ask one authenticator after the other. Blocks for as long as they do; thread-safe."""
+        """Ask the authenticators in order. Blocks as long as they do; thread-safe."""
         for each in self.authenticators:
             answer = each.authenticate(credentials)
             if answer is not None:
@@ -42,7 +42,7 @@ class Sources:
         return Refusal(f"unknown user {credentials.user!r}")
 
     def permissions(self, identity: Identity, client_id: str) -> Permissions | None:
-        """What a client may do; None for everything."""
+        """Return the permissions of a client; None for unlimited ones."""
         scope = None
         if self.device_topics is not None and identity.user not in self.backend_users:
             own_topics = Rule(self.device_topics, Access.READ_WRITE)
@@ -55,7 +55,8 @@ class Sources:
         return Permissions([own, RuleSet(fill_in(self.acl.patterns, identity.user, client_id))], scope)
 
     def still_holds(self, identity: Identity) -> bool:
-        """Would a client that was let in with earlier sources be let in today, as far as that can be told?"""
+        """Return whether a client admitted with earlier sources would be admitted today, as far as that can be
+        decided."""
         if identity.proof is None:
             return True
         believer: Verifier | None = {
@@ -93,6 +94,6 @@ def read_sources(settings: SecuritySettings, log: logging.Logger) -> Sources:
 
 
 def warn_of_readers(path: Path, log: logging.Logger) -> None:
-    """Say so when a file with secrets can be read by everybody on the machine."""
+    """Log a warning if every user of the machine can read a file with secrets."""
     if is_readable_by_others(path):
-        log.warning("%s can be read by everybody on this machine: chmod o-r", path)
+        log.warning("%s is readable by every user of this machine: run chmod o-r", path)

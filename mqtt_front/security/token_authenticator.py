@@ -1,4 +1,5 @@
-"""A JSON Web Token as password (RFC 7519): signed by a key that the server knows, valid now, made for this server."""
+"""Authentication by a JSON Web Token as password (RFC 7519): signed with a known key, valid now, issued for this
+server."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -26,15 +27,15 @@ _FAULTS: tuple[tuple[type[Exception], str], ...] = (
 
 
 class TokenAuthenticator:
-    """Believes tokens that are signed with one of `keys`."""
+    """Authenticator for tokens signed with one of `keys`."""
 
     def __init__(self, settings: JwtSettings, keys: Sequence[TokenKey]) -> None:
         self._settings = settings
         self._keys = tuple(keys)
 
     def authenticate(self, credentials: Credentials) -> Identity | Refusal | None:
-        """None for a password that is no token. The user name beside a token counts for nothing: MQTT 3.1.1 has no
-        password without one, so clients send any."""
+        """Check a token. None for a password that is not a token. The user name beside a token is ignored: MQTT 3.1.1
+        has no password without one, so clients send any."""
         password = credentials.password or b""
         if not password.startswith(b"eyJ") or password.count(b".") != 2:
             return None
@@ -44,26 +45,26 @@ class TokenAuthenticator:
             if not candidates:
                 return Refusal("token signed with an unknown key")
             return self._identity(credentials, password, candidates)
-        # The header is read before anything is proved: whatever it does to the parser is only a bad token.
+        # The header is parsed before the signature is checked: every error of the parser means an invalid token.
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             words = next((words for kind, words in _FAULTS if isinstance(error, kind)), "cannot be read")
             return Refusal(f"its token {words}")
 
     def still_holds(self, identity: Identity) -> bool:
-        """Is the key that the client's token was signed with still among the keys?"""
+        """Return whether the key of the client's token is still among the keys."""
         return any(key.name == identity.proof for key in self._keys)
 
     def _candidates(self, header: Mapping[str, Any]) -> list[TokenKey]:
         key_id, algorithm = header.get("kid"), header.get("alg")
         named = [key for key in self._keys if key.key_id == key_id] if key_id is not None else []
-        # Keys in PEM have no id, so a token's key id does not speak against them.
+        # Keys in PEM have no id, so they match a token with any key id.
         candidates = named or [key for key in self._keys if key_id is None or key.key_id is None]
         return [key for key in candidates if key.algorithm == algorithm]
 
     def _identity(
         self, credentials: Credentials, token: bytes, candidates: Sequence[TokenKey]
     ) -> Identity | Refusal:
-        """Check the token with each key; the error of the last one is raised."""
+        """Check the token with each key; raise the error of the last one."""
         for key in candidates:
             try:
                 claims = self._claims(token, key)
@@ -111,7 +112,7 @@ class TokenAuthenticator:
 
 
 def _rules(claim: Mapping[str, Sequence[str]]) -> tuple[Rule, ...]:
-    """`{"pub": [filters], "sub": […], "all": […], "deny": […]}` as rules."""
+    """Return the rules of `{"pub": [filters], "sub": […], "all": […], "deny": […]}`."""
     rules = []
     for word, filters in claim.items():
         if isinstance(filters, str):

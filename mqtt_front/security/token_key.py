@@ -1,7 +1,5 @@
-"""The keys that tokens may be signed with, each for exactly one algorithm: a token never chooses how it is checked.
-
-Knows the files that keys come in: PEM, secret bytes, JSON Web Key Sets (RFC 7517).
-"""
+"""Keys of tokens, each for exactly one algorithm: a token never chooses how it is checked. Knows the files that keys
+come in: PEM, secret bytes, JSON Web Key Sets (RFC 7517)."""
 
 import hashlib
 import json
@@ -16,39 +14,39 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 _SECRET_BYTES_MIN = 32
-"""As long as the hash of HS256 (RFC 7518, section 3.2): shorter ones can be guessed."""
+"""Size of the hash of HS256 (RFC 7518, section 3.2): shorter secrets can be guessed."""
 _RSA_BITS_MIN = 2048
 _PEM = b"-----BEGIN "
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _KEY_FILE_BYTES_MAX = 1024 * 1024
 _PUBLIC_MEMBERS = ("kty", "crv", "x", "y", "n", "e", "k")
-"""What is taken of a key in a set. The private parts of a signing key have no business here and are not looked at."""
+"""Members read from a key in a set. The private parts of a signing key are ignored."""
 _CURVES = {"P-256": "ES256", "Ed25519": "EdDSA"}
 
 
 class BadKey(ValueError):
-    """A key that cannot be used. The text names the file and never quotes it."""
+    """Invalid key. The text names the file and never quotes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """One key and the one algorithm it is for."""
+    """Key with the one algorithm that it is for."""
 
     algorithm: str
     key: Any = field(repr=False)
     name: str
-    """A digest of the key: tells it from all others, says nothing about it."""
+    """Digest of the key: identifies it without revealing it."""
     key_id: str | None = None
 
 
 def read_key_file(path: Path) -> TokenKey:
-    """A public key or certificate in PEM, or secret bytes, of which a newline at the end is not part. Raises OSError
-    and BadKey."""
+    """Read a public key or certificate in PEM, or secret bytes, without a newline at the end. Raises OSError and
+    BadKey."""
     content = _content(path)
     if not content.startswith(_PEM):
         return _secret(content.removesuffix(b"\n").removesuffix(b"\r"), str(path), None)
     if b"PRIVATE KEY" in content:
-        raise BadKey(f"{path}: a private key; what the server needs is the public one")
+        raise BadKey(f"{path}: invalid key: expected a public key, got a private one")
     try:
         if content.startswith(_CERTIFICATE):
             key: Any = x509.load_pem_x509_certificate(content).public_key()
@@ -60,8 +58,8 @@ def read_key_file(path: Path) -> TokenKey:
 
 
 def read_key_set(path: Path) -> tuple[list[TokenKey], list[str]]:
-    """The keys of a JSON Web Key Set that can be used, and why others cannot. Raises OSError, and BadKey when there is
-    none."""
+    """Return the usable keys of a JSON Web Key Set, and the reasons why others are not. Raises OSError, and BadKey if
+    there is none."""
     try:
         found = json.loads(_content(path))["keys"]
         listed = [dict(each) for each in found]
@@ -74,7 +72,7 @@ def read_key_set(path: Path) -> tuple[list[TokenKey], list[str]]:
         except BadKey as error:
             remarks.append(str(error))
     if not keys:
-        raise BadKey(f"{path}: no key that could be used" + "".join(f"; {remark}" for remark in remarks))
+        raise BadKey(f"{path}: no usable key" + "".join(f"; {remark}" for remark in remarks))
     return keys, remarks
 
 
@@ -93,7 +91,7 @@ def _from_set(entry: Mapping[str, Any], where: str) -> TokenKey:
         public.get("crv", "")
     )
     if algorithm is None or entry.get("alg", algorithm) != algorithm:
-        raise BadKey(f"{where} is for none of HS256, RS256, ES256 and EdDSA")
+        raise BadKey(f"{where}: invalid algorithm: expected HS256, RS256, ES256 or EdDSA")
     key_id = entry.get("kid")
     if key_id is not None and not isinstance(key_id, str):
         raise BadKey(f"{where} has a key id that is not text")
@@ -110,18 +108,22 @@ def _from_set(entry: Mapping[str, Any], where: str) -> TokenKey:
 
 def _secret(secret: bytes, where: str, key_id: str | None) -> TokenKey:
     if len(secret) < _SECRET_BYTES_MIN:
-        raise BadKey(f"{where}: a secret of {len(secret)} bytes; HS256 wants {_SECRET_BYTES_MIN} at least")
+        raise BadKey(
+            f"{where}: invalid secret: expected at least {_SECRET_BYTES_MIN} bytes for HS256, got {len(secret)}"
+        )
     return TokenKey("HS256", secret, hashlib.sha256(b"secret" + secret).hexdigest(), key_id)
 
 
 def _algorithm(key: Any, where: str) -> str:
-    """The algorithm that a public key is for."""
+    """Return the algorithm that a public key is for."""
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < _RSA_BITS_MIN:
-            raise BadKey(f"{where}: an RSA key of {key.key_size} bits; {_RSA_BITS_MIN} are the least")
+            raise BadKey(
+                f"{where}: invalid RSA key: expected at least {_RSA_BITS_MIN} bits, got {key.key_size}"
+            )
         return "RS256"
     if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
         return "ES256"
     if isinstance(key, ed25519.Ed25519PublicKey):
         return "EdDSA"
-    raise BadKey(f"{where}: a key for none of RS256, ES256 and EdDSA")
+    raise BadKey(f"{where}: invalid key: expected one for RS256, ES256 or EdDSA")

@@ -1,4 +1,1 @@
-"""Sessions, their stored documents, and the store that loads, saves and expires them.
-
-Read `session` first.
-"""
+"""Sessions, their stored documents, and the store that loads, saves and expires them. Read `session` first."""

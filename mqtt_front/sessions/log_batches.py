@@ -1,4 +1,4 @@
-"""All that a log has from an offset on, read at a start: whatever is damaged or gone by now is passed over."""
+"""Records of a log from an offset on, read at a start; damaged and missing ones are skipped."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from timestone.reading.batch import Batch
 
 
 def batches_since(log: Log, offset: int, topic: str | None = None) -> Iterator[Batch]:
-    """The records at and after an offset, or at the nearest one that is left; of one topic, or of all. Reads the
+    """Yield the records from an offset on, or from the nearest existing one; of one topic, or of all. Reads the
     disk."""
     reader = _reader(log, offset, topic)
     while not reader.caught_up:
@@ -17,7 +17,7 @@ def batches_since(log: Log, offset: int, topic: str | None = None) -> Iterator[B
             yield reader.read()
         except CorruptRecord as error:
             reader.seek(error.next_offset)
-        except OffsetOutOfRange as error:  # retention is at work already
+        except OffsetOutOfRange as error:  # retention is already running
             reader.seek(error.start)
 
 
@@ -26,4 +26,4 @@ def _reader(log: Log, offset: int, topic: str | None) -> Reader:
         try:
             return log.reader(min(max(offset, log.start_offset), log.end_offset), topics=topic)
         except OffsetOutOfRange:
-            continue  # retention has moved the beginning since it was looked at
+            continue  # retention has moved the start in between

@@ -1,9 +1,8 @@
-"""QoS 2 on its way in: a publish that is sent twice is appended once, also when the server was killed in between.
+"""Receipts of inbound QoS 2: a publish that is sent twice is appended once, also after a kill in between.
 
-The packet ids that a client may not use for another message yet are part of its session (`Session.received`). What a
-saved session does not know yet is found in the log itself: the record of a QoS 2 publish carries the packet id and the
-client that sent it, so id and message are durable together or not at all.
-"""
+The packet ids that a client has not released are part of its session (`Session.received`). Ids that a saved session
+does not have yet are found in the log: the record of a QoS 2 publish contains the packet id and the client, so both
+become durable together."""
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ _EXACTLY_ONCE = 2 << FLAG_QOS_SHIFT
 
 
 class ReceivedId(NamedTuple):
-    """A packet id found in a log: that of the record at an offset."""
+    """Packet id found in a log, with the offset of its record."""
 
     log: str
     offset: int
@@ -30,25 +29,23 @@ class ReceivedId(NamedTuple):
 
 
 class Receipts:
-    """Which publishes at QoS 2 were received before. One instance a front."""
+    """Receipts of the publishes at QoS 2. One instance a front."""
 
     def __init__(self, logs: Sequence[Log]) -> None:
         self.logs = tuple(logs)
-        """The logs that publishes go to."""
+        """Logs that publishes go to."""
         self._found: dict[str, list[ReceivedId]] = {}
         self.run_id = secrets.randbits(52)
-        """Tells documents of this process from those of earlier ones."""
+        """Distinguishes documents of this process from those of earlier ones."""
         self.settled = {log.name: log.end_offset for log in self.logs}
-        """By log: sessions know about everything below that this process appended. Kept by `Ingest`."""
+        """Offset by log below which sessions have all packet ids of this process. Maintained by `Ingest`."""
         self.count = 0
-        """Publishes at QoS 2 of sessions that outlive their connections."""
+        """Number of publishes at QoS 2 in sessions that outlive their connections."""
 
     def once(self, session: Session, run: Publishes) -> tuple[Publishes, list[bytes]]:
-        """The publishes of a run that are to be appended, and the packet ids of those that were before.
-
-        The ids of the new ones are the session's from here on, until the client's PUBREL. Raises ProtocolViolation
-        when the properties of one are too large; the ids of the run are then free again.
-        """
+        """Return the publishes of a run to append, and the packet ids of those appended before. New ids belong to
+        the session until the client's PUBREL. Raises ProtocolViolation if the properties of one are too large; the
+        ids of the run are then unused again."""
         kept: list[PublishRow] = []
         new: list[int] = []
         repeated: list[bytes] = []
@@ -73,19 +70,19 @@ class Receipts:
         return Publishes.of(kept, run.size_bytes), repeated
 
     def recover(self, since: Mapping[str, int]) -> None:
-        """Find the packet ids of records appended at or after an offset of each log, all of a log that is not
-        mentioned. Reads the disk: before the loop serves anybody."""
+        """Find the packet ids of records at or after an offset of each log; all of a log without an offset. Reads
+        the disk: call before the loop serves clients."""
         self._found = received_since(self.logs, since)
 
     def found(self, key: str, until: Mapping[str, int]) -> set[int]:
-        """Packet ids of the records of a session's client that an earlier process appended at or after `until` of each
+        """Return the packet ids of a client in records that an earlier process appended at or after `until` of each
         log."""
         entries = self._found.get(key, ())
         return {one.packet_id for one in entries if one.offset >= until.get(one.log, 0)}
 
 
 def received_since(logs: Iterable[Log], since: Mapping[str, int]) -> dict[str, list[ReceivedId]]:
-    """By key of the session: the packet ids of QoS 2 publishes that were appended at or after an offset of each log."""
+    """Return packet ids of QoS 2 publishes appended at or after an offset of each log, by session key."""
     found: dict[str, list[ReceivedId]] = {}
     for log in logs:
         for batch in batches_since(log, since.get(log.name, 0)):

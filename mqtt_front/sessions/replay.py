@@ -1,7 +1,5 @@
-"""Where a replay or a queue begins: from what a SUBSCRIBE says to an offset of each log.
-
-Only a time needs the disk; then it is looked up by a thread, and the client waits for its SUBACK.
-"""
+"""Start of a replay or a queue: from the position in a SUBSCRIBE to an offset of each log. Only a time needs the
+disk; a thread looks it up while the client waits for SUBACK."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,24 +15,24 @@ RESET_PROPERTY = "stream-reset"
 
 
 class Beginning(NamedTuple):
-    """Where to begin in one log."""
+    """Start in one log."""
 
     offset: int
     missed: bool
-    """What was asked for lies before the first record that retention has left."""
+    """Whether the requested position lies before the first record that retention has kept."""
 
 
 class Wishes(NamedTuple):
-    """What the user properties of a SUBSCRIBE say about its replays and queues."""
+    """User properties of a SUBSCRIBE about its replays and queues."""
 
     start: Start | InvalidName | None
-    """Or why it is no place in a log, which matters only to those that begin at one."""
+    """The position, or why it is invalid, which only concerns filters that use it."""
     reset: bool
-    """Begin there even if the session is in the middle of it."""
+    """Start there even if the session has a position of its own."""
 
 
 def wishes(packet: Subscribe, level: int) -> Wishes:
-    """What a client of this version says."""
+    """Return the wishes of a client of this version."""
     if level < MQTT_5:
         return Wishes(None, False)
     said = dict(packet.properties.user_properties)
@@ -48,8 +46,8 @@ def wishes(packet: Subscribe, level: int) -> Wishes:
 
 
 def start_of(form: FilterForm, wished: Wishes) -> Start:
-    """Where a subscription begins that is new. What its topic filter says counts before the user property; a shared
-    subscription as MQTT knows it begins with what is published from now on. Raises InvalidName."""
+    """Return the start of a new subscription. A position in its topic filter takes precedence over the user
+    property; a plain shared subscription begins with records published from now on. Raises InvalidName."""
     if form.start is not None:
         return form.start
     if wished.start is None or (form.kind is Kind.SHARED and form.log is None):
@@ -60,7 +58,7 @@ def start_of(form: FilterForm, wished: Wishes) -> Start:
 
 
 def times(requests: Sequence[Request], wished: Wishes) -> set[Start]:
-    """The places asked for that have to be looked up on the disk."""
+    """Return the requested positions that must be looked up on the disk."""
     found: set[Start] = set()
     for request in requests:
         try:
@@ -68,13 +66,13 @@ def times(requests: Sequence[Request], wished: Wishes) -> set[Start]:
             if form.kind is not Kind.PLAIN:
                 found.add(start_of(form, wished))
         except InvalidName:
-            continue  # its reason code says so
+            continue  # its reason code reports it
     return {one for one in found if one.kind is StartKind.TIME}
 
 
 def beginning(log: Log, start: Start) -> Beginning:
-    """Where that is in a log. Touches the disk for a time. Raises InvalidName for an offset that the log has not given
-    out yet, OSError."""
+    """Return the offset of a position in a log. Touches the disk for a time. Raises InvalidName for an offset that
+    is not assigned yet, OSError."""
     first, end = log.start_offset, log.end_offset
     if start.kind is StartKind.EARLIEST:
         return Beginning(first, False)
@@ -85,7 +83,7 @@ def beginning(log: Log, start: Start) -> Beginning:
             raise InvalidName(f"offset {start.number} of log {log.name}, which ends at {end}")
         return Beginning(max(start.number, first), start.number < first)
     offset = log.offset_at(start.number)
-    # Older records may have been there only if the log does not begin with the first it ever had.
+    # Older records may have existed only if the log does not begin with its first.
     return Beginning(
         offset, offset <= first and first > 0 and offset < end and start.number < _time(log, offset)
     )

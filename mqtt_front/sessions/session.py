@@ -1,14 +1,13 @@
-"""The state of one client that outlives its connections: subscriptions, and how far it has come in each log.
+"""Session: state of a client that outlives its connections, namely subscriptions and its position in each log.
 
-A session stores offsets, not messages. While its client is away it is a document (`session_document`) and
-nothing else.
-"""
+A session stores offsets, not messages. While its client is away it exists only as a document (`session_document`)."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+from mqtt_front.codec.packets import PacketType
 from mqtt_front.feeds.feed import Feed, FeedState, LogSource, OnWake, own_key
 from mqtt_front.feeds.retained_feed import RetainedFeed
 from mqtt_front.feeds.shared_feed import SharedFeed
@@ -19,29 +18,29 @@ from mqtt_front.protocol.packet_ids import PacketIds
 from mqtt_front.reasons import Reason
 from mqtt_front.security.rules import Permissions
 from mqtt_front.sessions.replay import Beginning
+from mqtt_front.sessions.session_use import SESSION_BYTES, subscription_bytes
 from mqtt_front.topics.filter_form import Kind
 
 
 def session_key(client_id: str, user: str | None) -> str:
-    """The name of a session: the client id, and the user that it belongs to. Two users may use the same client id.
+    """Return the key of a session: the client id, and the user that owns it.
 
-    An anonymous client has its client id alone. No client id contains U+0000.
-    """
+    Two users may use the same client id. An anonymous client has only its client id. No client id contains U+0000."""
     return client_id if user is None else f"{client_id}\0{user}"
 
 
 class Target(NamedTuple):
-    """What of a connection matters for the bytes of a delivery."""
+    """Parts of a connection that affect the bytes of a delivery."""
 
     level: int
     packet_bytes: int
-    """The largest packet the client takes."""
+    """Maximum packet size of the client."""
     aliases: OutgoingAliases | None = None
-    """Numbers for topics; None when the client takes none."""
+    """Topic aliases; None if the client takes none."""
 
 
 class InFlight(NamedTuple):
-    """A delivery at QoS 1 or 2 that waits for its acknowledgement."""
+    """Unacknowledged delivery at QoS 1 or 2."""
 
     feed: Feed
     offset: int
@@ -49,13 +48,15 @@ class InFlight(NamedTuple):
 
 
 class Client(Protocol):
-    """The connection of a session's client, as far as deliveries go."""
+    """Connection of a session's client, as delivery sees it."""
 
     target: Target
     inflight_limit: int
-    """Unacknowledged deliveries that the client takes at a time."""
+    """Maximum unacknowledged deliveries of the client."""
     writable: bool
-    """Its socket takes more; when that changes back, the connection says so."""
+    """Whether its socket takes more; the connection reports when this becomes true."""
+    delivery_count: int
+    """Messages sent; counted by delivery."""
 
     def deliver(self, data: bytes) -> None:
         """Send packets."""
@@ -65,63 +66,67 @@ class Client(Protocol):
 
 
 class Session:
-    """One client's session. Used by the event loop's thread only."""
+    """Session of one client. Event-loop thread only."""
 
     __slots__ = (
         "_changed", "_changes", "_key_count", "_no_local_count", "_replays", "_together",
-        "client", "client_id", "documented", "documented_subscriptions", "expiry_s", "feeds", "in_flight", "key",
+        "client", "client_id", "counted_bytes", "documented", "documented_subscriptions", "expiry_s", "feeds",
+        "in_flight", "key",
         "no_local", "outstanding", "packet_ids", "permissions", "received", "released", "saving_count",
-        "subscriptions", "system_filters", "unsettled",
+        "size_bytes", "subscriptions", "system_filters", "unsettled",
     )  # fmt: skip
 
     def __init__(self, key: str, expiry_s: int = 0, last_packet_id: int = 0) -> None:
-        """`key` as `session_key` makes it."""
+        """key: as `session_key` returns it."""
         self.key = key
         self.client_id = key.partition("\0")[0]
         self.client: Client | None = None
         self.expiry_s = expiry_s
-        """Seconds that it outlives its connection; 0: it ends with it; 0xFFFFFFFF: without end."""
+        """Seconds that it outlives its connection; 0: ends with it; 0xFFFFFFFF: never expires."""
         self.documented = False
-        """There may be a document of it on the disk."""
+        """Whether there may be a document of it on the disk."""
         self.subscriptions: dict[str, Subscription] = {}
         self.feeds: dict[str, Feed] = {}
-        """By their keys: the name of the log, unless it is about one subscription only."""
+        """Feeds by key: the name of the log, unless the feed serves one subscription only."""
         self.packet_ids = PacketIds(last_packet_id)
         self.in_flight: dict[int, InFlight] = {}
-        """By packet id."""
+        """Deliveries by packet id."""
         self.released: dict[int, None] = {}
-        """Packet ids of deliveries at QoS 2 that the client has (PUBREC) and may not forget yet (no PUBCOMP)."""
+        """Packet ids of deliveries at QoS 2 between PUBREC and PUBCOMP."""
         self.received: set[int] = set()
-        """Packet ids of the client's own publishes at QoS 2 that it has not released (no PUBREL)."""
+        """Packet ids of the client's publishes at QoS 2 before PUBREL."""
         self.unsettled: set[int] = set()
         """Those of them whose records may not be in the log yet."""
         self.outstanding = 0
-        """Deliveries of this connection that are not acknowledged: what the client's receive maximum is
-        about."""
+        """Unacknowledged deliveries of this connection, limited by the client's receive maximum."""
         self.permissions: Permissions | None = None
-        """What its client may receive, while one is connected; None for everything."""
+        """What its client may receive while connected; None for everything."""
         self.saving_count = 0
-        """Deliveries that wait until the session is durable; everything for its client queues behind them."""
+        """Deliveries that wait until the session is durable; later ones for the client queue behind them."""
         self.system_filters: tuple[str, ...] = ()
-        """Those of its filters that are about what the server says of itself."""
+        """Its filters on `$SYS`."""
         self.no_local = False
-        """Some subscription wants to know who published a record."""
+        """Whether a subscription needs the publisher of a record."""
         self._no_local_count = 0
         self._changed: dict[str, Subscription | None] = {}
-        """By topic filter: subscriptions that begin or change with the change under way; None for those that end."""
+        """Changes of the transaction in progress by topic filter; None for subscriptions that end."""
         self._changes: dict[Feed, dict[str, Subscription | None]] = {}
-        """Those of them that each feed reads for."""
+        """The same by feed."""
         self._together = False
         self.documented_subscriptions: dict[str, str] = {}
         """By topic filter: how it stands in the document, kept for those that did not change since. Empty while they
         are few."""
+        self.size_bytes = SESSION_BYTES + len(key)
+        """What it counts for the limit on bytes."""
+        self.counted_bytes = 0
+        """How much of that is counted by now. Kept by `Sessions`."""
         self._key_count = 0
         self._replays: list[Feed] = []
-        """Feeds that had to send something again when the client was connected."""
+        """Feeds with redeliveries since the client connected."""
 
     @contextmanager
     def one_change(self) -> Iterator[None]:
-        """Take what is subscribed and unsubscribed within as one change: feeds are changed once, at the end."""
+        """Apply all subscriptions and unsubscriptions within as one change: feeds change once, at the end."""
         self._together = True
         try:
             yield
@@ -135,12 +140,11 @@ class Session:
         sources: Iterable[LogSource],
         starts: Mapping[str, Beginning] | None = None,
     ) -> bool:
-        """Add or replace the subscription for its filter; True when the filter is new in this session.
+        """Add or replace a subscription. Return whether its filter is new in this session.
 
-        It is about what is appended from now on to the logs of `sources`, or, if it is a shared one or a replay, from
-        where `starts` says by name of the log; one that replaces another continues at its offset, so that nothing is
-        missed or doubled.
-        """
+        It covers records appended from now on to the logs of `sources`; a shared one or a replay begins where
+        `starts` states by name of the log. One that replaces another continues at its offset, so that no record is
+        missed or repeated."""
         topic_filter = subscription.topic_filter
         old = self.subscriptions.get(topic_filter)
         since = {} if old is None else dict(old.since)
@@ -155,7 +159,7 @@ class Session:
         return old is None
 
     def _share_feed(self, source: LogSource, since: dict[str, int]) -> None:
-        """See to it that the feed of a log, which all plain subscriptions have in common, is there."""
+        """Create the feed of a log that all plain subscriptions share, if needed."""
         name = source.log.name
         if name not in self.feeds:
             self.feeds[name] = Feed(self, source, source.log.end_offset)
@@ -166,11 +170,11 @@ class Session:
     def _own_feed(
         self, subscription: Subscription, source: LogSource, start: Beginning, since: dict[str, int]
     ) -> None:
-        """See to it that the feed which only this subscription has is there."""
+        """Create the feed that only this subscription has, if needed."""
         key = own_key(source, subscription.topic_filter)
         if key in self.feeds and key in since:
             return
-        if key in self.feeds:  # of a subscription that has ended, and left something in flight
+        if key in self.feeds:  # of an ended subscription with deliveries in flight
             ended = self.feeds.pop(key)
             ended.key = self._free_key("ended")
             self.feeds[ended.key] = ended
@@ -191,7 +195,7 @@ class Session:
         return key
 
     def unsubscribe(self, topic_filter: str) -> bool:
-        """End a subscription; False when there was none. What is in flight continues."""
+        """End a subscription. Return False if there was none. Deliveries in flight continue."""
         old = self.subscriptions.pop(topic_filter, None)
         if old is None:
             return False
@@ -199,8 +203,8 @@ class Session:
         return True
 
     def deliver_retained(self, topic_filters: Iterable[str]) -> None:
-        """Send what is retained for the topics of some subscriptions, each message once. What replaces it from now on
-        is delivered live, so nothing is missed between the two, and nothing old comes after the new."""
+        """Send the retained messages of some topic filters, each once. Replacements from now on are delivered live,
+        so no message is missed in between and no old one follows a newer one."""
         self.drop_idle_feeds()
         by_feed: dict[str, dict[str, Subscription | None]] = {}
         for topic_filter in topic_filters:
@@ -224,17 +228,18 @@ class Session:
     def restore(
         self, subscriptions: Iterable[Subscription], sources: Callable[[str], Iterable[LogSource]]
     ) -> None:
-        """Take subscriptions over from a document. `sources` finds the logs that a filter is about today: for
-        one that was not among them before, the subscription begins now."""
+        """Restore subscriptions from a document. sources: returns the logs that a filter covers now; for one that it
+        did not cover before, the subscription begins now."""
         self.subscriptions = {one.topic_filter: one for one in subscriptions}
         self._no_local_count = sum(one.no_local for one in self.subscriptions.values())
+        self.size_bytes = SESSION_BYTES + len(self.key) + sum(map(subscription_bytes, self.subscriptions))
         self._changes = {feed: {} for feed in self.feeds.values()}  # one may have no subscription left
         with self.one_change():
             for one in list(self.subscriptions.values()):
                 self.subscribe(one, sources(one.topic_filter))
 
     def _note(self, topic_filter: str, old: Subscription | None) -> None:
-        """The subscription for a filter is another one than `old`: its feeds have to know."""
+        """Note a changed subscription for its feeds. old: the one replaced."""
         new = self.subscriptions.get(topic_filter)
         self._changed[topic_filter] = new
         self.documented_subscriptions.pop(topic_filter, None)
@@ -243,6 +248,8 @@ class Session:
                 for key in one.since:
                     if (feed := self.feeds.get(key)) is not None:
                         self._changes.setdefault(feed, {})[topic_filter] = new
+        if (old is None) != (new is None):
+            self.size_bytes += subscription_bytes(topic_filter) * (1 if old is None else -1)
         self._no_local_count += (new is not None and new.no_local) - (old is not None and old.no_local)
         if not self._together:
             self._apply()
@@ -261,8 +268,8 @@ class Session:
             feed.change(concerned)
 
     def attach(self, on_wake: OnWake, missed_qos0: bool = False) -> dict[str, int]:
-        """A client is connected: every feed continues at its committed offset. Returns by log the offsets that
-        retention has deleted since. The arguments are those of `Feed.attach`."""
+        """Attach a client: every feed continues at its committed offset. Return by log the number of offsets deleted
+        by retention since. Arguments as for `Feed.attach`."""
         self.outstanding = len(self.released)
         self.drop_idle_feeds()
         gaps: dict[str, int] = {}
@@ -279,19 +286,19 @@ class Session:
         return gaps
 
     def detach(self) -> None:
-        """The client is gone: no reader, no queue, only offsets."""
+        """Detach the client: only offsets remain."""
         for feed in self.feeds.values():
             feed.detach()
         self.outstanding = 0
 
     def drop_idle_feeds(self) -> None:
-        """Forget the feeds that no subscription is about any more."""
+        """Drop the feeds that no subscription needs any more."""
         for name in [name for name, feed in self.feeds.items() if feed.idle]:
             self.feeds.pop(name).detach()
 
     def accepted(self, packet_ids: Iterable[int]) -> list[int]:
-        """PUBREC: the client has these deliveries and keeps their ids until PUBCOMP. Returns those that are to be
-        released, again if they were before; the others are nobody's."""
+        """Handle PUBREC: the client has these deliveries and keeps their ids until PUBCOMP. Return the ids to
+        release, repeated ones included; unknown ids are left out."""
         known = []
         for packet_id in packet_ids:
             entry = self.in_flight.get(packet_id)
@@ -299,26 +306,25 @@ class Session:
                 del self.in_flight[packet_id]
                 entry.feed.window.acknowledged(entry.offset)
                 if entry.feed.resend.pop(entry.offset, None) is not None:
-                    self.outstanding += (
-                        1  # it was sent on an earlier connection, its release counts on this one
-                    )
+                    self.outstanding += 1  # sent on an earlier connection, but its release counts on this one
                 self.released[packet_id] = None
             if packet_id in self.released:
                 known.append(packet_id)
         return known
 
-    def completed(self, packet_ids: Iterable[int]) -> int:
-        """PUBCOMP: the client has forgotten these ids; returns how many of them were waiting for that."""
-        known = 0
+    def completed(self, packet_ids: Iterable[int]) -> list[int]:
+        """Handle PUBCOMP: the client has released these ids. Return the unexpected ones."""
+        unmatched = []
         for packet_id in packet_ids:
             if packet_id in self.released:
                 del self.released[packet_id]
                 self.outstanding -= 1
-                known += 1
-        return known
+            else:
+                unmatched.append(packet_id)
+        return unmatched
 
     def forget_received(self, packet_ids: Iterable[int]) -> list[int]:
-        """These ids of the client's publishes are free again; returns those that were not."""
+        """Release these ids of the client's publishes. Return the unknown ones."""
         known = []
         for packet_id in packet_ids:
             if packet_id in self.received:
@@ -328,27 +334,33 @@ class Session:
         return known
 
     def ids_in_use(self) -> Container[int]:
-        """Packet ids that no new delivery may get."""
+        """Return the packet ids that no new delivery may use."""
         return self.in_flight if not self.released else self.in_flight.keys() | self.released.keys()
 
-    def acknowledged(self, packet_ids: Iterable[int], qos: int = 1) -> int:
-        """The client has these deliveries at `qos`, for good; returns how many of the ids were in flight at all."""
-        known = 0
+    def acknowledged(self, packet_ids: Iterable[int], qos: int = 1) -> list[int]:
+        """Handle a final acknowledgement of deliveries at `qos`. Return the ids without such a delivery."""
+        unmatched = []
         for packet_id in packet_ids:
             entry = self.in_flight.get(packet_id)
             if entry is None or entry.qos != qos:
+                unmatched.append(packet_id)
                 continue
             del self.in_flight[packet_id]
-            known += 1
             entry.feed.window.acknowledged(entry.offset)
             if entry.feed.resend.pop(entry.offset, None) is None:
                 self.outstanding -= 1
-        return known
+        return unmatched
+
+    def awaits(self, packet_id: int) -> PacketType | None:
+        """Return the acknowledgement that the delivery with this packet id waits for; None if no delivery has it."""
+        entry = self.in_flight.get(packet_id)
+        if entry is not None:
+            return PacketType.PUBREC if entry.qos == 2 else PacketType.PUBACK
+        return PacketType.PUBCOMP if packet_id in self.released else None
 
     def give_up(self, feed: Feed) -> list[int]:
-        """The records that were to be sent again are no longer there: count them as delivered. Returns the packet ids
-        that the client has to be told to forget: at QoS 2 it may take another message with one of them for a
-        repetition."""
+        """Count redeliveries whose records are gone as delivered. Return the packet ids that the client must
+        release, because at QoS 2 it could take another message with such an id for a repetition."""
         return self._forget(feed, set(feed.resend))
 
     def _forget(self, feed: Feed, offsets: set[int]) -> list[int]:
@@ -368,16 +380,14 @@ class Session:
         return released
 
     def feeds_in_order(self, state: FeedState) -> list[Feed]:
-        """The feeds in a state, in the order in which they should be served: what was retained is older than what is
-        live."""
+        """Return the feeds in a state, in order of service: retained messages are older than live ones."""
         feeds = [feed for feed in self.feeds.values() if feed.state is state]
         if len(feeds) > 1:
             feeds.sort(key=lambda feed: not isinstance(feed, RetainedFeed))
         return feeds
 
     def must_wait(self, feed: Feed) -> bool:
-        """Does another feed have to send again what was in flight before this one sends anything new?
-        [MQTT-4.6.0-1]"""
+        """Return whether another feed must finish its redeliveries first [MQTT-4.6.0-1]."""
         if not self._replays or feed.replaying:
             return False
         replays = self._replays
@@ -387,5 +397,5 @@ class Session:
 
     @property
     def committed(self) -> Mapping[str, int]:
-        """By key of the feed: the lowest offset that is not acknowledged."""
+        """Return the lowest unacknowledged offset by key of the feed."""
         return {name: feed.window.committed for name, feed in self.feeds.items()}

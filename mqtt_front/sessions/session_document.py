@@ -23,9 +23,10 @@ from mqtt_front.topics.filter_form import parse_filter
 from timestone.disk.json_document import integer, integers, json_object
 from timestone.errors import TimestoneError
 
-VERSION = 3
-_READABLE = (1, 2, 3)
-"""Version 1 knows no feeds but those of whole logs. Up to version 2 a feed of retained messages has one filter."""
+VERSION = 4
+_READABLE = (1, 2, 3, 4)
+"""Version 1 has only feeds of whole logs. Up to version 2 a feed of retained messages has one filter; up to version
+3 no feed has `sent_below`."""
 NEVER_S = 0xFFFFFFFF
 _MAGIC = b"TSES"
 _HEADER = struct.Struct("<4sB3xId")
@@ -36,27 +37,27 @@ _FEW_SUBSCRIPTIONS = 8
 _SUBSCRIPTION_IDENTIFIER_MAX = 268_435_455
 
 
-class UnknownSession(TimestoneError):
-    """The document was written by a newer version, or is none. It is left alone and its client gets a new
-    session."""
+class UndecodableSession(TimestoneError):
+    """The document is invalid or of a newer version. It is left as it is, and its client gets a new session."""
 
 
 class Lifetime(NamedTuple):
-    """When a stored session ends."""
+    """Expiry of a stored session."""
 
     expiry_s: int
     ended_s: float
 
     def left_s(self, now_s: float) -> float | None:
-        """Seconds that it has left at this time of the store; None for a session without an end. No more than all of
-        them: an older version has noted a time since 1970. One that was connected at the end of the server has all."""
+        """Return the seconds left at this time of the store; None if it never expires. At most the whole lifetime,
+        because an older version noted a time since 1970. A session that was connected at the end of the server has
+        the whole."""
         if self.expiry_s == NEVER_S:
             return None
         return min(0.0, self.ended_s - now_s) + self.expiry_s if self.ended_s else self.expiry_s
 
 
 def encode_session(session: Session, ended_s: float, receipts: Receipts) -> bytes:
-    """The document of a session whose client left at `ended_s`, or 0 when it is connected."""
+    """Encode a session whose client left at `ended_s`; 0 while it is connected."""
     body = {
         "logs": _feed_states(session),
         "last_packet_id": session.packet_ids.last,
@@ -75,8 +76,8 @@ def encode_session(session: Session, ended_s: float, receipts: Receipts) -> byte
 
 
 def _subscription_texts(session: Session) -> Iterable[str]:
-    """The subscriptions as JSON. There may be thousands, which are written whenever one changes or an offset moves:
-    only those that changed are encoded."""
+    """Yield the subscriptions as JSON. There may be thousands, written whenever one changes or an offset moves: only
+    changed ones are encoded."""
     subscriptions, known = session.subscriptions, session.documented_subscriptions
     if len(subscriptions) <= _FEW_SUBSCRIPTIONS:
         return map(_subscription_text, subscriptions.values())
@@ -86,7 +87,7 @@ def _subscription_texts(session: Session) -> Iterable[str]:
 
 
 def _subscription_text(one: Subscription) -> str:
-    """A subscription as JSON, in a fifth of the time of `json.dumps`."""
+    """Encode a subscription as JSON in a fifth of the time of `json.dumps`."""
     since = ",".join([f"{_quoted(key)}:{offset}" for key, offset in one.since.items()])
     identifier = "null" if one.identifier is None else one.identifier
     return (
@@ -96,7 +97,7 @@ def _subscription_text(one: Subscription) -> str:
 
 
 def _feed_states(session: Session) -> dict[str, Any]:
-    """By key: what each feed was doing."""
+    """Return the state of each feed by key."""
     in_flight: dict[Feed, list[list[int]]] = {}
     for packet_id, entry in session.in_flight.items():
         if entry.qos == 2 or not isinstance(entry.feed, SharedFeed):
@@ -112,6 +113,8 @@ def _feed_state(feed: Feed, in_flight: list[list[int]]) -> dict[str, Any]:
     state = {"id": feed.log.id, "seen": feed.window.seen, "in_flight": in_flight}
     if feed.key != feed.log.name:
         state["log"] = feed.log.name
+    if feed.sent_below > feed.window.seen and not isinstance(feed, SharedFeed):
+        state["sent_below"] = feed.sent_below
     if isinstance(feed, SharedFeed):
         state["shared"] = feed.group.topic_filter
     if isinstance(feed, StreamFeed):
@@ -122,16 +125,16 @@ def _feed_state(feed: Feed, in_flight: list[list[int]]) -> dict[str, Any]:
 
 
 def session_lifetime(document: bytes) -> Lifetime:
-    """Raises UnknownSession."""
+    """Decode the lifetime. Raises UndecodableSession."""
     if len(document) < _HEADER.size:
-        raise UnknownSession(f"a session document of {len(document)} bytes")
+        raise UndecodableSession(f"invalid session document: {len(document)} bytes")
     magic, version, expiry_s, ended_s = _HEADER.unpack_from(document)
     if magic != _MAGIC or version not in _READABLE:
-        raise UnknownSession(
+        raise UndecodableSession(
             f"a session document of version {version}; this server reads versions up to {VERSION}"
         )
     if not math.isfinite(ended_s):
-        raise UnknownSession(f"a session document whose session ended {ended_s} s after 1970")
+        raise UndecodableSession(f"invalid session document: its session ended {ended_s} s after 1970")
     return Lifetime(expiry_s, ended_s)
 
 
@@ -142,12 +145,10 @@ def decode_session(
     sources: Callable[[str], Iterable[LogSource]],
     receipts: Receipts,
 ) -> Session:
-    """The session of a document; `source` finds a log by its name, `sources` those that a topic filter is
-    about.
+    """Decode a session. source: returns a log by name; sources: the logs that a topic filter covers.
 
-    What was kept for a log that is no longer there is dropped; a log of the same name with another identity
-    is read from its beginning, because nothing of it can have been delivered. Raises UnknownSession.
-    """
+    State of a log that does not exist any more is dropped. A log of the same name with another identity is read from
+    its start, because none of it can have been delivered. Raises UndecodableSession."""
     lifetime = session_lifetime(document)
     try:
         body = _checked(json_object(document[_HEADER.size :]))
@@ -166,42 +167,38 @@ def decode_session(
                 _restore_feed(session, key, found, state, wanted)
         session.restore([_subscription(one, session) for one in body["subscriptions"]], sources)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnknownSession(f"a session document that cannot be read: {error!r:.300}") from error
+        raise UndecodableSession(f"invalid session document: {error!r:.300}") from error
     return session
 
 
-def with_found_receipts(session_key: str, document: bytes, receipts: Receipts) -> bytes:
-    """The document with the packet ids that were found in the logs and that it does not know of; itself if there are
-    none, or if it cannot be read."""
-    try:
-        session_lifetime(document)
-        body = json_object(document[_HEADER.size :])
-        found = receipts.found(session_key, body["settled"])
-        if not found:
-            return document
-        body["received"] = sorted({*body["received"], *found})
-    except (UnknownSession, ValueError, KeyError, TypeError, AttributeError):
-        return document
-    body["settled"] = dict(receipts.settled)
-    return document[: _HEADER.size] + json.dumps(body, separators=(",", ":")).encode()
+def after_restart(session_key: str, document: bytes, receipts: Receipts, now_s: float) -> bytes:
+    """Return the document of an earlier process, completed with what that could not know; unchanged if that is nothing
+    or the document is invalid.
 
-
-def ended_at(document: bytes, ended_s: float) -> bytes:
-    """The document of a session whose client was connected when the server died, as one whose client left at `ended_s`;
-    one that was away already, or has no end, as it is. Without this its time would begin again with each restart."""
+    Packet ids found in the logs are received. A client that was connected when the server died has left at `now_s`,
+    because its time would begin again with each restart otherwise; all records that exist now may have been sent to
+    it."""
     try:
         lifetime = session_lifetime(document)
-    except UnknownSession:
+        body = json_object(document[_HEADER.size :])
+        if found := receipts.found(session_key, body["settled"]):
+            body |= {"received": sorted({*body["received"], *found}), "settled": dict(receipts.settled)}
+        elif lifetime.ended_s:
+            return document
+        if not lifetime.ended_s:
+            for key, state in body["logs"].items():
+                end = receipts.settled.get(state.get("log", key), 0)
+                if end > state["seen"]:
+                    state["sent_below"] = end
+    except (UndecodableSession, ValueError, KeyError, TypeError, AttributeError):
         return document
-    if lifetime.ended_s or lifetime.expiry_s == NEVER_S:
-        return document
-    magic, version, expiry_s, _ = _HEADER.unpack_from(document)
-    return _HEADER.pack(magic, version, expiry_s, ended_s) + document[_HEADER.size :]
+    header = _HEADER.pack(_MAGIC, VERSION, lifetime.expiry_s, lifetime.ended_s or now_s)
+    return header + json.dumps(body, separators=(",", ":")).encode()
 
 
 def _checked(body: dict[str, Any]) -> dict[str, Any]:
-    """The object itself, when each value in it is of the kind that `encode_session` writes: else it would be a fault of
-    the connection, much later. Raises ValueError, KeyError, TypeError, AttributeError."""
+    """Return the object if each value has the type that `encode_session` writes; otherwise the error would occur
+    much later, on a connection. Raises ValueError, KeyError, TypeError, AttributeError."""
     integer(body["last_packet_id"], 0, PACKET_ID_MAX)
     for name in ("released", "received", "unsettled"):
         integers(body[name], 1, PACKET_ID_MAX)
@@ -217,6 +214,7 @@ def _checked(body: dict[str, Any]) -> dict[str, Any]:
         integers([*one["since"].values()])
     for state in body["logs"].values():
         integer(state["seen"])
+        integer(state.get("sent_below", 0))
         for packet_id, offset, qos in state["in_flight"]:
             integer(packet_id, 1, PACKET_ID_MAX)
             integer(offset)
@@ -239,7 +237,7 @@ def _text(value: object) -> str:
 
 
 def _filters(retained: Any) -> list[str]:
-    """The filters of a feed of retained messages: up to version 2 it has one. Raises TypeError."""
+    """Return the filters of a feed of retained messages: up to version 2 it has one. Raises TypeError."""
     if isinstance(retained, list):
         return retained
     return [_text(retained)]
@@ -284,6 +282,8 @@ def _restore_feed(
     else:
         feed = Feed(session, source, state["seen"], in_flight, key)
     session.feeds[key] = feed
+    if state["id"] == log.id:
+        feed.sent_below = state.get("sent_below", 0)
     for packet_id, offset, qos in entries:
         session.in_flight[packet_id] = InFlight(feed, offset, qos)
 

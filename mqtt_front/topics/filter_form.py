@@ -1,11 +1,10 @@
-"""What a client asks for when it subscribes: topics, topics shared with others, or the history of a log.
+"""Forms of a topic filter in SUBSCRIBE: plain topics, shared subscriptions, queues, and the history of a log.
 
-<filter>                            what is published to topics from now on
-$share/<group>/<filter>             the same, each message to one of the group
-$queue/<name>/<filter>              the same, and the group survives without members
-$stream/<log>[/@<start>][/<filter>] the records of a log from a place on
-$share/<group>/$stream/…            those, each to one of the group; likewise $queue
-"""
+<filter>                            messages published to topics from now on
+$share/<group>/<filter>             the same, each message to one member of the group
+$queue/<name>/<filter>              the same, and the queue is kept without members
+$stream/<log>[/@<start>][/<filter>] records of a log from a position on
+$share/<group>/$stream/…            the same, each to one member of the group; likewise $queue"""
 
 import enum
 import functools
@@ -17,40 +16,40 @@ from timestone.filters import validate_filter
 from timestone.format.names import validate_log_name
 
 _REMEMBERED_LENGTH = 256
-"""Filters up to this length are remembered, at most 4096 of them: they come from outside."""
+"""Maximum length of cached filters, of which 4096 are kept: they come from clients."""
 
 
 class Kind(enum.Enum):
-    """Who gets what a subscription is about."""
+    """Kind of a subscription: the sessions that get its messages."""
 
     PLAIN = enum.auto()
     SHARED = enum.auto()
-    """One of the sessions that have it; it ends with the last of them."""
+    """One of the member sessions; the subscription ends with its last member."""
     QUEUE = enum.auto()
-    """One of the sessions that have it; it waits when there is none."""
+    """One of the member sessions; messages wait while there is none."""
     STREAM = enum.auto()
-    """This session, at its own pace from its own place."""
+    """This session alone, at its own pace from its own position."""
 
 
 class FilterForm(NamedTuple):
-    """A topic filter as its parts."""
+    """Parts of a topic filter."""
 
     kind: Kind
     pattern: str
-    """The filter that topics have to match."""
+    """Filter that topics must match."""
     log: str | None = None
-    """The log whose records are asked for; None for whichever logs take the topics."""
+    """Log whose records are requested; None for every log that takes the topics."""
     start: Start | None = None
-    """The place in the log, where the topic filter says it."""
+    """Position in the log, if the filter states one."""
 
     @property
     def shared(self) -> bool:
-        """Is each message for one session only?"""
+        """Return whether each message goes to one session only."""
         return self.kind in (Kind.SHARED, Kind.QUEUE)
 
 
 def parse_filter(topic_filter: str) -> FilterForm:
-    """The parts of a topic filter. Raises InvalidName for one that is none [MQTT-4.7.1-1, 4.8.2-1, 4.8.2-2]."""
+    """Parse a topic filter. Raises InvalidName for a malformed one [MQTT-4.7.1-1, 4.8.2-1, 4.8.2-2]."""
     return (_remembered if len(topic_filter) <= _REMEMBERED_LENGTH else _parsed)(topic_filter)
 
 

@@ -1,11 +1,8 @@
-"""How two topic filters relate: is there a topic that matches both, does one match all that the other does?
-
-Both keep to the rule that a leading wildcard matches no topic that begins with `$`.
-"""
+"""Relations of two topic filters: overlap and containment. A leading wildcard matches no topic that begins with `$`."""
 
 
 def overlap(one: str, other: str) -> bool:
-    """Is there a topic that matches both filters?"""
+    """Return whether a topic exists that matches both filters."""
     if _guarded(one, other) or _guarded(other, one):
         return False
     ones, others = one.split("/"), other.split("/")
@@ -19,7 +16,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def covers(outer: str, inner: str) -> bool:
-    """Does every topic that matches `inner` match `outer`?"""
+    """Return whether every topic that matches `inner` matches `outer`."""
     if _guarded(outer, inner):
         return False
     if inner == "#":

@@ -1,4 +1,4 @@
-"""Where a replay begins, as clients write it: in a topic filter, or in the user property `stream-offset`."""
+"""Start position of a replay, as written in a topic filter or in the user property `stream-offset`."""
 
 import datetime
 import enum
@@ -12,19 +12,19 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class StartKind(enum.Enum):
-    """What the number of a start means."""
+    """Meaning of the number of a start."""
 
     EARLIEST = enum.auto()
-    """Nothing: the oldest record that is left."""
+    """No number: the oldest record that is kept."""
     LATEST = enum.auto()
-    """Nothing: what is appended from now on."""
+    """No number: records appended from now on."""
     OFFSET = enum.auto()
     TIME = enum.auto()
     """Microseconds since 1970: the first record appended then or later."""
 
 
 class Start(NamedTuple):
-    """A place in a log."""
+    """Position in a log."""
 
     kind: StartKind
     number: int = 0
@@ -35,14 +35,14 @@ LATEST = Start(StartKind.LATEST)
 
 
 def parse_property_start(text: str) -> Start:
-    """`earliest`, `latest`, microseconds since 1970, or `offset:<n>`. Raises InvalidName."""
+    """Parse `earliest`, `latest`, microseconds since 1970, or `offset:<n>`. Raises InvalidName."""
     if (word := _word(text)) is not None:
         return word
     return Start(StartKind.TIME, _number(text, text))
 
 
 def parse_topic_start(text: str) -> Start:
-    """`@earliest`, `@latest`, `@offset:<n>`, or `@time:` and a time as in RFC 3339. Raises InvalidName."""
+    """Parse `@earliest`, `@latest`, `@offset:<n>`, or `@time:` with a time as in RFC 3339. Raises InvalidName."""
     if (word := _word(text[1:])) is not None:
         return word
     name, colon, value = text.partition(":")
@@ -60,7 +60,7 @@ def parse_topic_start(text: str) -> Start:
 
 
 def _word(text: str) -> Start | None:
-    """The forms that both ways of writing have."""
+    """Parse the forms that both notations share."""
     if text == "earliest":
         return EARLIEST
     if text == "latest":

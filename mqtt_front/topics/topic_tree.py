@@ -1,6 +1,6 @@
-"""Topic names as a tree of their levels, so that a filter finds those that match without looking at the others.
+"""Tree of topic names by level, which finds the topics that match a filter without visiting the others.
 
-The other way round from `timestone.filters.FilterTree`, which finds filters for a topic."""
+The reverse of `timestone.filters.FilterTree`, which finds the filters that match a topic."""
 
 from collections.abc import Iterator
 
@@ -14,13 +14,13 @@ class _Node:
 
 
 class TopicTree:
-    """A set of topic names. Iterative, so deep topics need no stack; a lookup visits only what can match."""
+    """Set of topic names. Iterative, so deep topics need no stack; a lookup visits only branches that can match."""
 
     def __init__(self) -> None:
         self._root = _Node()
 
     def add(self, topic: str) -> None:
-        """Add a topic; nothing happens when it is there."""
+        """Add a topic. No effect if it is present."""
         node = self._root
         for level in topic.split("/"):
             child = node.children.get(level)
@@ -30,7 +30,7 @@ class TopicTree:
         node.topic = topic
 
     def remove(self, topic: str) -> None:
-        """Remove a topic, and the branches that are empty by that; nothing happens when it is not there."""
+        """Remove a topic and the branches that this empties. No effect if it is absent."""
         path: list[tuple[_Node, str]] = []
         node = self._root
         for level in topic.split("/"):
@@ -47,8 +47,8 @@ class TopicTree:
             del parent.children[level]
 
     def matching(self, topic_filter: str) -> Iterator[str]:
-        """The topics that match a valid filter, each once. A leading wildcard matches no topic that begins with `$`
-        [MQTT-4.7.2-1]."""
+        """Yield the topics that match a valid filter, each once. A leading wildcard matches no topic that begins
+        with `$` [MQTT-4.7.2-1]."""
         levels = topic_filter.split("/")
         open_nodes = [(self._root, 0)]
         while open_nodes:
@@ -71,8 +71,8 @@ class TopicTree:
 
 
 def _below(top: _Node, *, guarded: bool) -> Iterator[str]:
-    """The topic of a node, which `#` matches too [section 4.7.1.2], and all below it; `guarded`: but those whose first
-    level, just below, begins with `$`."""
+    """Yield the topic of a node, which `#` matches too [section 4.7.1.2], and all topics below it. guarded: except
+    those whose first level, directly below, begins with `$`."""
     open_nodes = [top]
     if guarded:
         open_nodes = [child for name, child in top.children.items() if not name.startswith("$")]

@@ -1,12 +1,10 @@
-"""A will as bytes: how it is kept while its client is connected or its delay runs, so that it outlives the server.
+"""Document of a will, stored while its client is connected or its delay runs, so that it outlives the server.
 
 Layout (little endian): magic "TWIL", version u8, QoS and RETAIN as in the first byte of a PUBLISH u8, bytes of the
 session key u16, session expiry u32 (seconds), due f64 (seconds of the store; 0 while the client is connected), bytes of
-the topic u16, bytes of the name of a log u16, bytes of the properties u32; then the session key
-(`session_key`), topic, the properties as in
-CONNECT without their length, the log and an offset u64, and the payload. Log and offset are the place of a will that is
-just being published (version 2); before that there is neither of them (version 1).
-"""
+the topic u16, bytes of the name of a log u16, bytes of the properties u32; then the session key (`session_key`), topic,
+the properties as in CONNECT without their length, the log and an offset u64, and the payload. Log and offset are the
+place of a will that is being published (version 2); until then both are absent (version 1)."""
 
 import math
 import struct
@@ -26,12 +24,12 @@ assert _HEADER.size == 28
 _OFFSET = struct.Struct("<Q")
 
 
-class UnknownWill(TimestoneError):
-    """The document was written by a newer version, or is none. It is left alone."""
+class UndecodableWill(TimestoneError):
+    """The document was written by a newer version, or is damaged. It is kept unchanged."""
 
 
 class StoredWill(NamedTuple):
-    """A will, whose it is, and when it is due."""
+    """Will with its session and due time."""
 
     session_key: str
     will: Will
@@ -39,11 +37,11 @@ class StoredWill(NamedTuple):
     due_s: float
     """Seconds of the store (`PassingTime.kept_s`); 0 while the client is connected."""
     place: Place | None = None
-    """Where its record is, if it was published: known from just before that on."""
+    """Where its record is, if it was published; set just before that."""
 
 
 def encode_will(stored: StoredWill) -> bytes:
-    """The document of a will."""
+    """Return the document of a will."""
     will = stored.will
     session_key, topic, properties = (
         stored.session_key.encode(),
@@ -61,14 +59,16 @@ def encode_will(stored: StoredWill) -> bytes:
 
 
 def decode_will(document: bytes) -> StoredWill:
-    """The will of a document. Raises UnknownWill."""
+    """Return the will of a document. Raises UndecodableWill."""
     if len(document) < _HEADER.size:
-        raise UnknownWill(f"a will document of {len(document)} bytes")
+        raise UndecodableWill(f"invalid will document: {len(document)} bytes")
     magic, version, flags, id_bytes, expiry_s, due_s, topic_bytes, log_bytes, properties_bytes = (
         _HEADER.unpack_from(document)
     )
     if magic != _MAGIC or not 1 <= version <= VERSION:
-        raise UnknownWill(f"a will document of version {version}; this server reads versions up to {VERSION}")
+        raise UndecodableWill(
+            f"a will document of version {version}; this server reads versions up to {VERSION}"
+        )
     topic_at = _HEADER.size + id_bytes
     properties_at = topic_at + topic_bytes
     log_at = properties_at + properties_bytes
@@ -82,13 +82,13 @@ def decode_will(document: bytes) -> StoredWill:
             document[topic_at:properties_at].decode(),
         )
     except (MqttError, UnicodeDecodeError) as error:
-        raise UnknownWill(f"a will document that cannot be read: {error}") from error
+        raise UndecodableWill(f"invalid will document: {error}") from error
     if len(document) < payload_at:
-        raise UnknownWill(
-            f"a will document that is cut short: {len(document)} of at least {payload_at} bytes"
+        raise UndecodableWill(
+            f"invalid will document: expected at least {payload_at} bytes, got {len(document)}"
         )
     if flags >> 1 & 3 == 3 or flags >> 3 or not math.isfinite(due_s):
-        raise UnknownWill(f"a will document with flags {flags:#x}, due {due_s} s after 1970")
+        raise UndecodableWill(f"invalid will document: flags {flags:#x}, due {due_s} s after 1970")
     will = Will(topic, document[payload_at:], flags >> 1 & 3, bool(flags & 1), properties)
     place = Place(log, *_OFFSET.unpack_from(document, offset_at)) if log_bytes else None
     return StoredWill(session_key, will, expiry_s, due_s, place)

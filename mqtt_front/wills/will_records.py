@@ -1,4 +1,4 @@
-"""Where wills are in the logs: so that one whose publishing was interrupted by a kill is not published twice."""
+"""Search for wills in the logs, so that a will whose publishing was interrupted by a kill is not published twice."""
 
 from typing import NamedTuple
 
@@ -12,20 +12,20 @@ from timestone.record import HeaderKind
 
 
 class Place(NamedTuple):
-    """The end of a log when a will was about to be published: its record is not before that."""
+    """End of a log when a will was about to be published: its record is not before that."""
 
     log: str
     offset: int
 
 
 class WillRecords:
-    """The records of wills, as far as they are looked for."""
+    """Records of wills in the logs."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     def place(self, topic: str, session_key: str) -> Place | None:
-        """Where a will of this session that is published from now on can be; None when it cannot be published."""
+        """Return where a will of this session would be published from now on; None if it cannot be published."""
         try:
             code = self._router.code(topic, self._router.shares.owner(session_key))
         except MqttError:
@@ -36,7 +36,7 @@ class WillRecords:
         return Place(log.name, log.end_offset)
 
     def holds(self, place: Place, topic: str, key: str) -> bool:
-        """Is the will with this key in its log? Reads the disk."""
+        """Return whether the will with this key is in its log. Reads the disk."""
         wanted = key.encode()
         for log in self._router.logs:
             if log.name != place.log:

@@ -1,59 +1,63 @@
-"""Wills: the messages of clients that left without a word, published at once or after their delay.
+"""Wills: messages of clients whose connection ended without DISCONNECT, published at once or after their delay.
 
-A will belongs to one stay of a client: a new connection of the same client cancels one that is still delayed. It is
-durable from before its client is told that it is connected until its message is in the log, so a server that is
-killed publishes it when it is back. Before it is published, the end of the log is noted with it, and its record has its
-key: at the next start it is looked for from there on, so a kill in the middle does not have it published twice.
-"""
+A will belongs to one connection of a client: a new connection of the same client cancels a delayed one. It is durable
+from before the CONNACK until its message is in the log, so a server that is killed publishes it after its restart.
+Before it is published, the end of the log is stored with it, and its record has its key: the next start searches the
+log from there, so a kill in between does not publish it twice."""
 
 import functools
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
 
 from mqtt_front.codec.packets import Will
+from mqtt_front.codec.properties import write_block
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.runtime.loop import Loop
-from mqtt_front.runtime.timer_queue import Schedule
+from mqtt_front.runtime.shares import Shares, Tally
+from mqtt_front.runtime.timer_queue import TimerQueue
 from mqtt_front.runtime.write_behind import Documents, WriteBehind
-from mqtt_front.wills.will_document import StoredWill, UnknownWill, decode_will, encode_will
+from mqtt_front.wills.will_document import StoredWill, UndecodableWill, decode_will, encode_will
 from mqtt_front.wills.will_records import Place
 
 SPACE = "mqtt.will"
 _RETRY_S = 5.0
 
 Publish = Callable[[str, str, Will, Callable[[bool], None]], None]
-"""Key, session key, will, and what to call once its message is in the log (True) or could not be stored (False)."""
+"""Arguments: key, session key, will, and a callback once its message is in the log (True) or could not be stored
+(False)."""
 
 
 class Records(Protocol):
-    """Finds wills in the logs: what `WillRecords` is."""
+    """Search for wills in the logs; implemented by `WillRecords`."""
 
     def place(self, topic: str, session_key: str) -> Place | None: ...
     def holds(self, place: Place, topic: str, key: str) -> bool: ...
 
 
 class KeptWill:
-    """A will that is kept: of one stay of one client."""
+    """Stored will of one connection of a client."""
 
-    __slots__ = ("due_kept_s", "due_s", "key", "place", "session_key", "will")
+    __slots__ = ("due_kept_s", "due_s", "key", "place", "session_key", "size_bytes", "will")
 
     def __init__(self, key: str, session_key: str, will: Will) -> None:
         self.key = key
         self.session_key = session_key
         self.will = will
+        self.size_bytes = will_bytes(will)
         self.due_s = 0.0
         """By `PassingTime`."""
         self.due_kept_s = 0.0
-        """The same on the disk: seconds since 1970; 0 while the client is connected."""
+        """The same as stored: seconds since 1970; 0 while the client is connected."""
         self.place: Place | None = None
         """Where its record is, once it may have been published."""
 
 
 class Wills:
-    """The wills of a front. All methods but `load` belong to the event loop's thread."""
+    """Wills of a front. All methods but `load` are for the event-loop thread."""
 
     def __init__(
         self,
@@ -65,7 +69,15 @@ class Wills:
         *,
         log: logging.Logger,
         time: PassingTime,
+        shares: Shares | None = None,
+        bytes_limit: int = 1 << 60,
     ) -> None:
+        self._shares = Shares() if shares is None else shares
+        self._bytes_limit = bytes_limit
+        self.sizes = Tally()
+        """Bytes of the stored wills, by owner."""
+        self._kept_bytes: Counter[str] = Counter()
+        """The same by session key."""
         self._publish = publish
         self._records = records
         self._documents = documents
@@ -75,25 +87,26 @@ class Wills:
         self._time = time
         self._numbers = itertools.count(int(time.wall_s() * 1e9))  # above those of earlier processes
         self._waiting: dict[str, list[KeptWill]] = {}
-        self._schedule: Schedule[KeptWill] = Schedule()
-        """Those that wait, by due time."""
+        self._schedule: TimerQueue[KeptWill] = TimerQueue()
+        """Delayed wills, by due time."""
 
     @property
     def saved(self) -> bool:
-        """Nothing waits to be written."""
+        """Return whether nothing waits to be written."""
         return self._writer.saved
 
     def load(self) -> None:
-        """Read what an earlier process left. Who was connected when it ended has left now. Touches the disk: call it
-        before the loop serves anybody."""
+        """Read the wills of an earlier process. Clients that were connected when it ended count as disconnected now.
+        Reads the disk: call before the loop serves clients."""
         changed: dict[str, bytes | None] = {}
         for key, document in self._documents.items(SPACE).items():
             try:
                 stored = decode_will(document)
-            except UnknownWill as error:
+            except UndecodableWill as error:
                 self._log.error("will %r is left alone: %s", key, error)
                 continue
             kept = KeptWill(key, stored.session_key, stored.will)
+            self._count(kept, 1)
             kept.due_kept_s, kept.place = stored.due_s, stored.place
             delay_s = _delay_s(stored.will, stored.session_expiry_s)
             # An older version has noted a time since 1970, which is later than that.
@@ -101,6 +114,7 @@ class Wills:
             if kept.place is not None:
                 if self._records.holds(kept.place, stored.will.topic, key):
                     changed[key] = None
+                    self._count(kept, -1)
                     continue
                 left_s = 0
             elif not stored.due_s:
@@ -112,18 +126,19 @@ class Wills:
             self._documents.put_many(SPACE, changed)
 
     def keep(self, session_key: str, will: Will, session_expiry_s: int, then: Callable[[], None]) -> KeptWill:
-        """A client with a will comes in; `then` is called once the will is durable."""
+        """Store the will of a new connection; `then` is called once it is durable."""
         kept = KeptWill(f"{session_key}\0{next(self._numbers):x}", session_key, will)
+        self._count(kept, 1)
         self._writer.write(kept.key, _document(kept, session_expiry_s), then)
         return kept
 
     def revoke(self, kept: KeptWill) -> None:
-        """The client said goodbye: nobody will hear of its will."""
-        self._writer.write(kept.key, None)
+        """Remove a will after a normal DISCONNECT: it is not published."""
+        self._forget(kept)
 
     def left(self, kept: KeptWill, session_expiry_s: int) -> None:
-        """The client left without a word: the will is due after its delay or when the session ends, whichever
-        is first."""
+        """Schedule the will of a connection that ended without DISCONNECT: after its delay or at the end of the
+        session, whichever is first."""
         delay_s = _delay_s(kept.will, session_expiry_s)
         if delay_s == 0:
             self._publish_now(kept)
@@ -133,8 +148,8 @@ class Wills:
         self._wait(kept, delay_s)
 
     def returned(self, session_key: str, *, session_continues: bool) -> None:
-        """The client is back: a delayed will is off, unless its session ended by that [MQTT-3.1.3-9] or its time had
-        come before."""
+        """Cancel the delayed will of a client that has reconnected, unless that ended its session [MQTT-3.1.3-9] or the
+        will was due before."""
         for kept in self._waiting.pop(session_key, ()):
             self._schedule.call_off(kept)
             if session_continues and kept.due_s > self._time.now_s():
@@ -143,7 +158,7 @@ class Wills:
                 self._publish_now(kept)
 
     def publish_due(self) -> None:
-        """Publish the wills whose time has come."""
+        """Publish the wills that are due."""
         for kept in self._schedule.take(self._time.now_s()):
             waiting = self._waiting[kept.session_key]
             waiting.remove(kept)
@@ -166,9 +181,35 @@ class Wills:
 
     def _published(self, kept: KeptWill, stored: bool) -> None:
         if stored:
-            self._writer.write(kept.key, None)
+            self._forget(kept)
         else:
             self._loop.call_later(_RETRY_S, self._publish_now, kept)
+
+    def over(self, session_key: str, will: Will) -> tuple[str, str] | None:
+        """Return the setting that forbids a client this will, and the reason in words; None if none does. It replaces
+        those of earlier connections of its client."""
+        more = will_bytes(will) - self._kept_bytes.get(session_key, 0)
+        if self.sizes.total + more > self._bytes_limit:
+            return "will_bytes", f"will_bytes is {self._bytes_limit}"
+        if self.sizes.of(self._shares.owner(session_key)) + more > self._shares.of(self._bytes_limit):
+            return "user_share_percent", self._shares.describe("will_bytes", self._bytes_limit)
+        return None
+
+    def _forget(self, kept: KeptWill) -> None:
+        self._count(kept, -1)
+        self._writer.write(kept.key, None)
+
+    def _count(self, kept: KeptWill, sign: int) -> None:
+        """Count a stored will, or one less."""
+        self.sizes.add(self._shares.owner(kept.session_key), sign * kept.size_bytes)
+        self._kept_bytes[kept.session_key] += sign * kept.size_bytes
+        if not self._kept_bytes[kept.session_key]:
+            del self._kept_bytes[kept.session_key]
+
+
+def will_bytes(will: Will) -> int:
+    """Return the size of a will for the limit on bytes: topic, properties and payload."""
+    return len(will.topic.encode()) + len(write_block(will.properties)) + len(will.payload)
 
 
 def _delay_s(will: Will, session_expiry_s: int) -> int:

@@ -18,6 +18,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttServer]:
-    """One running front for a whole file: its tests use topics and client ids of their own."""
+    """One running front for a whole file: its tests use separate topics and client ids."""
     with mqtt_server(tmp_path_factory.mktemp("mqtt")) as running:
         yield running

@@ -1,7 +1,9 @@
-"""What absent clients cost: messages nothing but disk that is there already, sessions a document until they expire.
+"""The cost of absent clients: messages take only disk space that they take anyway, sessions a document until they
+expire.
 
 For the figures of docs/benchmarks.md:
-TIMESTONE_ABSENT_MESSAGES=1000000 TIMESTONE_ABSENT_SESSIONS=100000 pytest -s tests/mqtt_front/test_absent.py
+
+    TIMESTONE_ABSENT_MESSAGES=1000000 TIMESTONE_ABSENT_SESSIONS=100000 pytest -s tests/mqtt_front/test_absent.py
 """
 
 import time
@@ -35,7 +37,7 @@ def resident_bytes(pid: int | str = "self") -> int:
 
 
 @pytest.mark.timeout(0)
-def test_messages_for_an_absent_session_cost_it_nothing_and_drain_in_order(tmp_path: Path) -> None:
+def test_messages_for_an_absent_session_take_no_memory_and_are_delivered_in_order(tmp_path: Path) -> None:
     with MqttProcess(tmp_path) as server:
         with RawClient(server.address) as client:
             client.connect("absent", clean=False)

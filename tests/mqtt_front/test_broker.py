@@ -1,4 +1,4 @@
-"""Publishing, acknowledging, leaving: what a client sees of the broker, over raw sockets."""
+"""Publishing, acknowledging and disconnecting as a client of the broker sees them, over raw sockets."""
 
 import logging
 import random
@@ -52,7 +52,7 @@ VIOLATIONS = {
 
 
 @pytest.mark.parametrize(("packet", "reason"), VIOLATIONS.values(), ids=VIOLATIONS.keys())
-def test_mqtt_5_is_told_what_it_did_wrong_before_the_connection_ends(
+def test_mqtt_5_client_gets_the_reason_before_the_connection_ends(
     server: MqttServer, packet: packets.Packet, reason: int
 ) -> None:
     with client(server, "bad", 5) as bad, client(server, "bystander") as bystander:
@@ -65,13 +65,13 @@ def test_mqtt_5_is_told_what_it_did_wrong_before_the_connection_ends(
 @pytest.mark.parametrize(
     "data", ["10 0e 0004 4d515454 04 02 003c 0002 6964", "30 05 0003 612f23", "90 03 0001 00", "ff"]
 )
-def test_mqtt_3_is_closed_without_a_word(server: MqttServer, data: str) -> None:
+def test_mqtt_3_connection_is_closed_without_a_packet(server: MqttServer, data: str) -> None:
     with client(server, "bad3") as bad:
         bad.send_bytes(bytes.fromhex(data + " 00 00 00 00 00"))
         bad.expect_closed()
 
 
-def test_a_packet_over_the_limit_is_refused_and_one_at_the_limit_is_not(tmp_path: Path) -> None:
+def test_packet_over_the_limit_is_refused_and_one_at_the_limit_accepted(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, packet_bytes=1000) as server:
         with client(server, "fits", 5) as fits:
             fits.send(Publish("t", b"x" * (1000 - 3 - 3 - 2 - 1), 1, packet_id=1))
@@ -82,7 +82,7 @@ def test_a_packet_over_the_limit_is_refused_and_one_at_the_limit_is_not(tmp_path
             large.expect_closed()
 
 
-def test_more_unacknowledged_than_the_receive_maximum_ends_mqtt_5(tmp_path: Path) -> None:
+def test_exceeding_the_receive_maximum_ends_an_mqtt_5_connection(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, receive_maximum=5) as server, client(server, "eager", 5) as eager:
         eager.send(*[Publish("t", b"", 1, packet_id=n) for n in range(1, 6)])
         assert [eager.expect(Puback).packet_id for _ in range(5)] == [1, 2, 3, 4, 5]
@@ -90,7 +90,7 @@ def test_more_unacknowledged_than_the_receive_maximum_ends_mqtt_5(tmp_path: Path
         assert eager.expect(Disconnect).reason == 0x93
 
 
-def test_the_receive_maximum_counts_a_publish_at_qos_2_until_it_is_released(tmp_path: Path) -> None:
+def test_receive_maximum_counts_a_publish_at_qos_2_until_it_is_released(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, receive_maximum=2) as server, client(server, "eager", 5) as eager:
         for _ in range(3):
             for packet_id in (1, 2):
@@ -110,7 +110,7 @@ def test_the_receive_maximum_counts_a_publish_at_qos_2_until_it_is_released(tmp_
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-def test_a_client_never_has_more_in_flight_than_it_asked_for(server: MqttServer, limit: int) -> None:
+def test_deliveries_in_flight_stay_within_the_clients_receive_maximum(server: MqttServer, limit: int) -> None:
     with RawClient(server.address, 5) as reader, client(server, f"window-{limit}") as publisher:
         reader.connect(f"windowed-{limit}", properties=Properties(receive_maximum=limit))
         reader.subscribe(f"window/{limit}")
@@ -125,7 +125,7 @@ def test_a_client_never_has_more_in_flight_than_it_asked_for(server: MqttServer,
         assert received == [b"%d" % number for number in range(7)]
 
 
-def test_acknowledgements_of_failure_count_too(server: MqttServer) -> None:
+def test_acknowledgement_with_a_failure_frees_the_window(server: MqttServer) -> None:
     with RawClient(server.address, 5) as reader, client(server, "failing") as publisher:
         reader.connect("refuser", properties=Properties(receive_maximum=1))
         reader.subscribe("refused")
@@ -136,7 +136,7 @@ def test_acknowledgements_of_failure_count_too(server: MqttServer) -> None:
         assert reader.receive(1)[0].payload == b"2"
 
 
-def test_what_is_too_large_for_a_client_is_left_out_and_does_not_stop_the_rest(server: MqttServer) -> None:
+def test_message_too_large_for_a_client_is_skipped(server: MqttServer) -> None:
     with RawClient(server.address, 5) as reader, client(server, "sizes") as publisher:
         reader.connect("small", properties=Properties(maximum_packet_size=50))
         reader.subscribe("sizes")
@@ -145,7 +145,7 @@ def test_what_is_too_large_for_a_client_is_left_out_and_does_not_stop_the_rest(s
         assert [len(one.payload) for one in reader.receive(2)] == [10, 11]
 
 
-def test_acknowledgements_for_nothing_are_answered_as_qos_2_wants(server: MqttServer) -> None:
+def test_acknowledgement_without_state_is_answered_with_packet_id_not_found(server: MqttServer) -> None:
     for level, reason in ((4, 0), (5, 0x92)):
         with client(server, "stray", level) as stray:
             stray.send(packets.Puback(9), packets.Pubcomp(9), packets.Pubrel(8), packets.Pubrec(7))
@@ -154,7 +154,7 @@ def test_acknowledgements_for_nothing_are_answered_as_qos_2_wants(server: MqttSe
             stray.expect_silence()
 
 
-def test_routes_send_topics_to_their_logs_and_subscriptions_read_them_all(tmp_path: Path) -> None:
+def test_routes_send_topics_to_their_logs_and_subscriptions_read_all(tmp_path: Path) -> None:
     routes = (Route(filter="alarms/#", log="alarms"), Route(filter="+/temperature", log="temperatures"))
     with mqtt_server(tmp_path, routes=routes) as server, client(server, "all", 4, "#") as reader:
         with client(server, "publisher") as publisher:
@@ -178,7 +178,7 @@ def will_watcher(server: MqttServer, topic: str) -> RawClient:
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_a_will_is_published_when_a_client_leaves_without_a_word(server: MqttServer, level: int) -> None:
+def test_will_is_published_when_the_connection_is_lost(server: MqttServer, level: int) -> None:
     with will_watcher(server, f"will/{level}") as watcher:
         with RawClient(server.address, level) as mortal:
             mortal.connect("mortal", will=Will(f"will/{level}", b"bye", 1))
@@ -186,7 +186,7 @@ def test_a_will_is_published_when_a_client_leaves_without_a_word(server: MqttSer
         assert (received.payload, received.qos) == (b"bye", 1)
 
 
-def test_no_will_after_a_disconnect_unless_it_says_so(server: MqttServer) -> None:
+def test_will_is_published_after_a_disconnect_only_on_request(server: MqttServer) -> None:
     with will_watcher(server, "wills/+") as watcher:
         for name, reason in (("quiet", 0), ("loud", 4)):
             with RawClient(server.address, 5) as mortal:
@@ -209,7 +209,7 @@ def test_a_will_is_published_on_takeover_and_on_a_protocol_error(server: MqttSer
             assert [one.topic for one in watcher.receive(1)] == ["ended/error"]
 
 
-def test_a_delayed_will_is_cancelled_by_coming_back(tmp_path: Path) -> None:
+def test_delayed_will_is_cancelled_by_a_reconnect(tmp_path: Path) -> None:
     lasting = Properties(session_expiry_interval=60)
     with (
         mqtt_server(tmp_path, clock=StepClock()) as server,
@@ -251,7 +251,7 @@ def test_keep_alive_ends_a_silent_client_and_no_other(server: MqttServer) -> Non
         pinging.expect_silence()
 
 
-def test_connections_are_logged_with_address_and_id_and_a_normal_end_is_no_error(
+def test_connections_are_logged_with_address_and_id_and_a_normal_end_not_as_an_error(
     server: MqttServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="timestone.mqtt"):
@@ -266,7 +266,7 @@ def test_connections_are_logged_with_address_and_id_and_a_normal_end_is_no_error
     assert "secret" not in caplog.text
 
 
-def test_who_is_refused_or_breaks_a_rule_is_a_warning(
+def test_refusals_and_violations_are_logged_as_warnings(
     server: MqttServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="timestone.mqtt"):
@@ -298,10 +298,10 @@ def test_a_connack_comes_before_anything_else(server: MqttServer) -> None:
 
 @pytest.mark.parametrize("level", [4, 5])
 @pytest.mark.parametrize("seed", range(3))
-def test_plain_and_other_publishes_of_a_client_keep_their_order_however_they_arrive(
+def test_plain_and_other_publishes_of_a_client_keep_their_order(
     server: MqttServer, level: int, seed: int
 ) -> None:
-    """Most are taken from the receive buffer at once; some need the usual way, and pings come in between."""
+    """Most are taken from the receive buffer at once; some need the general path, with pings in between."""
     rng, topic = random.Random(seed), f"mixed/{level}/{seed}"
     sent: list[packets.Packet] = []
     for number in range(1, 400):

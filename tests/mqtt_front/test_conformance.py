@@ -1,4 +1,4 @@
-"""Statements of the specification that no other file is about, each from outside. docs/conformance.md says which test
+"""Statements of the specification that no other file tests, each from outside. docs/conformance.md lists which test
 covers which statement."""
 
 import time
@@ -36,7 +36,7 @@ def connected(server: MqttServer, name: str, level: int = 5, **options: object) 
 
 
 @LEVELS
-def test_after_puback_the_same_id_is_a_new_message_whatever_dup_says(server: MqttServer, level: int) -> None:
+def test_packet_id_is_a_new_message_after_puback_with_and_without_dup(server: MqttServer, level: int) -> None:
     with connected(server, "same-id", level) as client:
         client.subscribe(f"same/{level}")
         for number in range(3):
@@ -51,7 +51,7 @@ def test_after_puback_the_same_id_is_a_new_message_whatever_dup_says(server: Mqt
 
 
 @LEVELS
-def test_after_pubcomp_the_same_id_is_a_new_message(server: MqttServer, level: int) -> None:
+def test_packet_id_is_a_new_message_after_pubcomp(server: MqttServer, level: int) -> None:
     before = server.store.log("mqtt").end_offset
     with connected(server, "released", level) as client:
         for _ in range(2):
@@ -86,7 +86,7 @@ def test_messages_of_one_publisher_keep_their_order_across_all_qos(server: MqttS
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_nothing_is_sent_again_on_the_same_connection(server: MqttServer, level: int) -> None:
+def test_delivery_is_not_resent_on_the_same_connection(server: MqttServer, level: int) -> None:
     with connected(server, "slow", level) as client:
         client.subscribe(f"again/{level}")
         client.publish(f"again/{level}", b"x")
@@ -106,7 +106,7 @@ def test_a_session_with_little_time_is_kept_while_its_client_is_connected(server
             assert again.connect("short", clean=False, properties=short).session_present
 
 
-def test_what_was_sent_before_it_expired_is_sent_again_after_it(
+def test_delivery_in_flight_is_resent_after_it_expired(
     server: MqttServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connected(server, "late", clean=False, properties=LASTING) as client:
@@ -122,7 +122,7 @@ def test_what_was_sent_before_it_expired_is_sent_again_after_it(
         assert (again.packet_id, again.duplicate, again.payload) == (first.packet_id, True, b"x")
 
 
-def test_whoever_wants_no_explanations_gets_them_only_where_they_are_always_allowed(
+def test_problem_information_0_omits_reason_strings_except_where_always_allowed(
     server: MqttServer,
 ) -> None:
     silent = Properties(request_problem_information=0)
@@ -137,7 +137,7 @@ def test_whoever_wants_no_explanations_gets_them_only_where_they_are_always_allo
         assert client.expect(Pubrel) == Pubrel(9, 0x92)
 
 
-def test_at_a_quota_of_zero_everything_but_publishes_goes_on(server: MqttServer) -> None:
+def test_packets_other_than_publishes_are_sent_at_a_quota_of_zero(server: MqttServer) -> None:
     with connected(server, "full", properties=Properties(receive_maximum=1)) as client:
         client.subscribe("quota")
         client.publish("quota", b"1")
@@ -147,7 +147,7 @@ def test_at_a_quota_of_zero_everything_but_publishes_goes_on(server: MqttServer)
         client.expect_silence()
 
 
-def test_aliases_end_with_their_connection_and_all_that_were_offered_are_taken(server: MqttServer) -> None:
+def test_aliases_end_with_their_connection_and_up_to_the_maximum_are_accepted(server: MqttServer) -> None:
     with RawClient(server.address, 5) as client:
         offered = client.connect("aliases", clean=False, properties=LASTING).properties.topic_alias_maximum
         assert offered
@@ -190,7 +190,7 @@ def test_unsubscribe_ends_exactly_the_filter_that_it_names(server: MqttServer, l
 
 
 @LEVELS
-def test_a_publish_without_retain_leaves_what_is_retained_alone(server: MqttServer, level: int) -> None:
+def test_publish_without_retain_keeps_the_retained_message(server: MqttServer, level: int) -> None:
     topic = f"left/alone/{level}"
     with connected(server, "alone", level) as client:
         client.send(Publish(topic, b"kept", 1, True, packet_id=1))
@@ -202,7 +202,7 @@ def test_a_publish_without_retain_leaves_what_is_retained_alone(server: MqttServ
         client.expect_silence()
 
 
-def test_a_client_of_one_version_takes_over_from_one_of_another(server: MqttServer) -> None:
+def test_client_takes_over_a_session_of_another_protocol_version(server: MqttServer) -> None:
     with connected(server, "mixed", 4, clean=False) as old, RawClient(server.address, 5) as new:
         old.subscribe("mixed")
         old.send(Publish("mixed", b"x", 2, packet_id=9))
@@ -217,9 +217,7 @@ def test_a_client_of_one_version_takes_over_from_one_of_another(server: MqttServ
 
 
 @LEVELS
-def test_what_comes_at_once_for_a_shared_subscription_does_not_all_go_to_one_member(
-    server: MqttServer, level: int
-) -> None:
+def test_burst_for_a_shared_subscription_is_spread_over_members(server: MqttServer, level: int) -> None:
     members = [connected(server, f"member-{number}", level) for number in range(2)]
     for member in members:
         assert member.subscribe(Request(f"$share/burst/burst/{level}", 0)) == (0,)

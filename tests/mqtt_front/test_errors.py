@@ -1,10 +1,10 @@
-"""Both protocol errors carry the reason to answer with."""
+"""Both protocol errors carry the reason code to answer with."""
 
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
 from mqtt_front.reasons import Reason
 
 
-def test_each_error_has_its_reason_unless_told_another() -> None:
+def test_each_error_has_a_default_reason_code() -> None:
     assert MalformedPacket("x").reason is Reason.MALFORMED_PACKET
     assert ProtocolViolation("x").reason is Reason.PROTOCOL_ERROR
     assert ProtocolViolation("x", Reason.PACKET_TOO_LARGE).reason is Reason.PACKET_TOO_LARGE

@@ -1,5 +1,8 @@
-"""Clients that others wrote, as their users use them: all QoS, retained messages, wills, sessions, properties, TLS and
-WebSocket. What is not installed is skipped, with the way to install it. paho for Python has a file of its own."""
+"""Clients by other authors, as their users use them: all QoS, retained messages, wills, sessions, properties, TLS and
+WebSocket.
+
+A client that is not installed is skipped, with a message that says how to install it. paho for Python has its own file.
+"""
 
 import asyncio
 import json
@@ -30,7 +33,7 @@ gmqtt = pytest.importorskip("gmqtt", reason="gmqtt is not installed (pip install
 MQTT_JS = Path(__file__).parents[2] / "build" / "node" / "node_modules" / "mqtt"
 ANY = "127.0.0.1:0"
 WHOLE_S = 90
-"""For a program of somebody else, with all that it does: a few of our timeouts, and less than pytest's."""
+"""For a complete foreign program: a few of our timeouts, and less than pytest's."""
 
 
 def needs(tool: str, package: str) -> pytest.MarkDecorator:
@@ -109,7 +112,7 @@ async def _with_aiomqtt(doors: Doors, door: str, version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("door", ["tcp", "tls", "ws", "wss"])
-def test_aiomqtt(doors: Doors, door: str, version: int) -> None:
+def test_aiomqtt_publishes_and_subscribes(doors: Doors, door: str, version: int) -> None:
     asyncio.run(asyncio.wait_for(_with_aiomqtt(doors, door, version), WHOLE_S))
 
 
@@ -165,7 +168,7 @@ async def _with_gmqtt(doors: Doors, door: str, version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("door", ["tcp", "tls"])
-def test_gmqtt(doors: Doors, door: str, version: int) -> None:
+def test_gmqtt_publishes_and_subscribes(doors: Doors, door: str, version: int) -> None:
     asyncio.run(asyncio.wait_for(_with_gmqtt(doors, door, version), WHOLE_S))
 
 
@@ -176,7 +179,7 @@ def test_gmqtt(doors: Doors, door: str, version: int) -> None:
 @pytest.mark.parametrize(
     ("door", "version"), [("tcp", 3), ("tcp", 4), ("tcp", 5), ("tls", 5), ("ws", 4), ("wss", 5)]
 )
-def test_mqtt_js(doors: Doors, door: str, version: int) -> None:
+def test_mqtt_js_publishes_and_subscribes(doors: Doors, door: str, version: int) -> None:
     script = Path(__file__).parents[1] / "support" / "mqtt_js_client.cjs"
     scheme = {"tcp": "mqtt", "tls": "mqtts"}.get(door, door)
     url = f"{scheme}://127.0.0.1:{doors.ports[door]}"
@@ -204,7 +207,7 @@ def _run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedP
 @needs("mosquitto_sub", "mosquitto-clients")
 @pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv5"])
 @pytest.mark.parametrize("door", ["tcp", "tls"])
-def test_mosquitto_pub_and_sub(doors: Doors, door: str, version: str) -> None:
+def test_mosquitto_pub_and_sub_exchange_messages(doors: Doors, door: str, version: str) -> None:
     where = ["-h", "127.0.0.1", "-p", str(doors.ports[door]), "-V", version]
     where += ["--cafile", str(doors.authority)] if door == "tls" else []
     root = f"mosquitto/{door}/{version}"
@@ -259,7 +262,7 @@ def _filters(server: MqttServer, client_id: str) -> list[str]:
 @needs("mosquitto", "mosquitto")
 @needs("mosquitto_sub", "mosquitto-clients")
 @pytest.mark.parametrize("version", ["mqttv31", "mqttv311", "mqttv50"])
-def test_a_bridge_of_mosquitto_passes_on_both_ways_and_nothing_comes_back(
+def test_mosquitto_bridge_forwards_both_ways_without_loops(
     doors: Doors, tmp_path: Path, version: str
 ) -> None:
     root, door, settings = f"edge/{version}", tmp_path / "door", tmp_path / "mosquitto.conf"
@@ -302,7 +305,7 @@ def test_a_bridge_of_mosquitto_passes_on_both_ways_and_nothing_comes_back(
 
 
 @needs("mosquitto_rr", "mosquitto-clients")
-def test_mosquitto_rr_asks_and_is_answered(doors: Doors) -> None:
+def test_mosquitto_rr_gets_a_response(doors: Doors) -> None:
     where = ["-h", "127.0.0.1", "-p", str(doors.ports["tcp"]), "-V", "mqttv5"]
     with subprocess.Popen(
         ["mosquitto_sub", *where, "-t", "question", "-C", "1", "-F", "%R %D"],
@@ -324,7 +327,7 @@ def test_mosquitto_rr_asks_and_is_answered(doors: Doors) -> None:
 
 @needs("paho_c_pub", "paho.mqtt.c-examples")
 @pytest.mark.parametrize("version", ["31", "311", "5"])
-def test_paho_for_c(doors: Doors, version: str) -> None:
+def test_paho_for_c_publishes_and_subscribes(doors: Doors, version: str) -> None:
     where = ["-h", "127.0.0.1", "-p", str(doors.ports["tcp"]), "-V", version]
     topic = f"c/{version}"
     _run(["paho_c_pub", *where, "-t", topic, "-m", "kept", "-q", "2", "-r"])

@@ -1,4 +1,4 @@
-"""The front as `serve` sees it: started, described, stopped, started again, and killed."""
+"""The front as `serve` uses it: started, described, stopped, started again, and killed."""
 
 import random
 import threading
@@ -19,7 +19,7 @@ from tests.support.waiting import TIMEOUT_S, wait_for, wait_for_seals
 from timestone.config import LogConfig
 
 
-def test_it_says_where_it_listens_and_what_an_acknowledgement_means(tmp_path: Path) -> None:
+def test_front_logs_its_address_and_ack_level(tmp_path: Path) -> None:
     routes = (Route(filter="a/#", log="a"),)
     with mqtt_server(tmp_path, routes=routes, ack="written") as server:
         host, port = server.address
@@ -31,7 +31,7 @@ def test_it_says_where_it_listens_and_what_an_acknowledgement_means(tmp_path: Pa
     assert MqttFront.settings() is MqttSettings
 
 
-def test_packets_have_to_fit_into_the_log(tmp_path: Path) -> None:
+def test_packet_limit_must_fit_the_record_limit_of_the_log(tmp_path: Path) -> None:
     small = LogConfig(record_bytes=1000)
     with (
         timestone.open(tmp_path / "data", log=small) as store,
@@ -41,7 +41,7 @@ def test_packets_have_to_fit_into_the_log(tmp_path: Path) -> None:
         pass
 
 
-def test_stopping_acknowledges_what_came_says_goodbye_and_publishes_wills(tmp_path: Path) -> None:
+def test_stop_acknowledges_publishes_sends_disconnect_and_publishes_wills(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data") as store:
         with mqtt_server(tmp_path, store=store) as server:
             new, old = RawClient(server.address, 5), RawClient(server.address, 4)
@@ -61,7 +61,7 @@ def test_stopping_acknowledges_what_came_says_goodbye_and_publishes_wills(tmp_pa
         old.close()
 
 
-def test_stopping_ends_even_with_a_client_that_reads_nothing(tmp_path: Path) -> None:
+def test_stop_ends_with_a_client_that_reads_nothing(tmp_path: Path) -> None:
     with mqtt_server(tmp_path) as server, RawClient(server.address) as deaf:
         deaf.connect("deaf")
         deaf.subscribe("#")
@@ -72,7 +72,7 @@ def test_stopping_ends_even_with_a_client_that_reads_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_a_session_goes_on_after_a_restart(tmp_path: Path, level: int) -> None:
+def test_session_continues_after_a_restart(tmp_path: Path, level: int) -> None:
     lasting = Properties(session_expiry_interval=0xFFFFFFFF) if level == 5 else None
     with mqtt_server(tmp_path) as server:
         with RawClient(server.address, level) as client:
@@ -109,7 +109,7 @@ def _nobody_is_connected(server: MqttServer) -> bool:
     return bool(server.status()["sessions_connected"] == 0)
 
 
-def test_what_was_missed_at_qos_0_comes_only_if_it_is_asked_for(tmp_path: Path) -> None:
+def test_missed_messages_of_qos_0_are_delivered_only_if_configured(tmp_path: Path) -> None:
     for number, wanted in enumerate((False, True)):
         with mqtt_server(tmp_path / str(number), deliver_missed_qos0=wanted) as server:
             with RawClient(server.address) as client:
@@ -128,7 +128,7 @@ def test_what_was_missed_at_qos_0_comes_only_if_it_is_asked_for(tmp_path: Path) 
 
 
 class Publisher(threading.Thread):
-    """Publishes counted payloads until the server is gone; knows which were acknowledged."""
+    """Publishes counted payloads until the server is gone; records which were acknowledged."""
 
     def __init__(self, address: tuple[str, int], first: int) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class Publisher(threading.Thread):
 
 
 @pytest.mark.crash
-def test_killed_at_any_moment_it_loses_nothing_acknowledged_and_sessions_are_complete(tmp_path: Path) -> None:
+def test_killed_front_loses_no_acknowledged_message_and_sessions_are_complete(tmp_path: Path) -> None:
     """Kill -9 while one client publishes and a persistent one receives and acknowledges now and then: every
     acknowledged publish is in the log, once and in order, and reaches the session, in order apart from repetitions."""
     seed = random.randrange(1 << 32)
@@ -198,7 +198,7 @@ def test_killed_at_any_moment_it_loses_nothing_acknowledged_and_sessions_are_com
 
 
 @pytest.mark.crash
-def test_a_subscription_is_durable_when_it_is_acknowledged(tmp_path: Path) -> None:
+def test_subscription_is_durable_when_suback_is_sent(tmp_path: Path) -> None:
     server = MqttProcess(tmp_path)
     with RawClient(server.address) as client:
         client.connect("c", clean=False)
@@ -217,9 +217,9 @@ def test_a_subscription_is_durable_when_it_is_acknowledged(tmp_path: Path) -> No
     server.kill()
 
 
-def test_session_that_was_away_gets_what_compaction_has_left(tmp_path: Path) -> None:
-    """The records between its offset and the end are gone but for the last of each topic; it gets those, once each and
-    in order, and then goes on with what comes."""
+def test_absent_session_gets_the_records_that_compaction_kept(tmp_path: Path) -> None:
+    """Of the records between its offset and the end, only the last of each topic remain; it gets those, once each and
+    in order, and then the new ones."""
     config = LogConfig(segment_entries=8, compact=True)
     with (
         timestone.open(tmp_path / "data", log=config) as store,

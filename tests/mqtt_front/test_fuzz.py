@@ -1,5 +1,8 @@
-"""Whatever a client sends: no exception but the two protocol errors escapes, memory stays bounded, and the connection
-answers as the specification says. `make fuzz` runs ten million inputs; TIMESTONE_FUZZ_INPUTS says how many here."""
+"""Arbitrary input of a client: only the two protocol errors escape, memory stays bounded, and the answers follow the
+specification.
+
+`make fuzz` runs ten million inputs; TIMESTONE_FUZZ_INPUTS sets the number here.
+"""
 
 import contextlib
 import logging
@@ -17,10 +20,11 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Disconnect
 from mqtt_front.errors import MalformedPacket, MqttError, ProtocolViolation
 from mqtt_front.ingest.routing import Router
-from mqtt_front.net.client_protocol import Link
+from mqtt_front.net.client_protocol import ClientProtocol
 from mqtt_front.protocol.connection import Connection, Inbound, State
 from mqtt_front.protocol.events import Acknowledgements, Pings, Publishes
 from mqtt_front.security.guard import Guard
+from mqtt_front.security.sources import read_sources
 from mqtt_front.settings import MqttSettings
 from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import parse
@@ -37,7 +41,7 @@ INBOUND = Inbound(packet_bytes=2048, receive_maximum=20, topic_alias_maximum=8, 
 
 
 def heard(connection: Connection, pieces: list[bytes]) -> tuple[list[object], MqttError | None]:
-    """The events, whatever the runs they come in, and the error that ended them."""
+    """Return the events, independent of their runs, and the error that ended them."""
     events: list[object] = []
     try:
         for piece in pieces:
@@ -61,7 +65,7 @@ def heard(connection: Connection, pieces: list[bytes]) -> tuple[list[object], Mq
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_any_bytes_are_events_or_one_of_two_errors_however_they_are_cut(level: int) -> None:
+def test_random_bytes_give_events_or_one_of_two_errors_in_any_pieces(level: int) -> None:
     seed = run_seed(f"connection {level}")
     chance = random.Random(seed)
     for number, data in zip(range(INPUTS // 4), inputs(chance, level), strict=False):
@@ -74,7 +78,7 @@ def test_any_bytes_are_events_or_one_of_two_errors_however_they_are_cut(level: i
                 assert error.reason is other.reason
 
 
-def test_both_kernels_scan_any_bytes_alike() -> None:
+def test_kernels_scan_random_bytes_alike() -> None:
     kernels = each_kernel("scan_publishes")
     seed = run_seed("kernels")
     chance = random.Random(seed)
@@ -90,7 +94,7 @@ def test_both_kernels_scan_any_bytes_alike() -> None:
 
 
 class Wire:
-    """A transport that keeps what is written."""
+    """A transport that keeps the written bytes."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -130,7 +134,7 @@ def serving(store: Store, **bounds: int) -> Iterator[Broker]:
     log.setLevel(logging.CRITICAL)
     with ThreadPoolExecutor(1) as executor:
         guard = Guard(settings, loop, executor, log=log)
-        guard.use(guard.read())
+        guard.use(read_sources(settings, log))
         router = Router([store.log("mqtt")], [], topic_levels=settings.topic_levels)
         yield Broker(
             router, store.documents, loop, settings, Ack.WRITTEN,
@@ -144,9 +148,9 @@ def broker(store: Store) -> Iterator[Broker]:
         yield made
 
 
-def spoken_to(broker: Broker, pieces: list[bytes], pauses: random.Random) -> tuple[Link, Wire]:
+def spoken_to(broker: Broker, pieces: list[bytes], pauses: random.Random) -> tuple[ClientProtocol, Wire]:
     """A connection that received the pieces, some of them in one turn of the loop, once all is settled."""
-    loop, wire, link = broker.deadlines._loop, Wire(), Link(broker)
+    loop, wire, link = broker.deadlines._loop, Wire(), ClientProtocol(broker)
     assert isinstance(loop, ManualLoop)
     link.connection_made(wire)
     for piece in pieces:
@@ -166,7 +170,7 @@ def spoken_to(broker: Broker, pieces: list[bytes], pauses: random.Random) -> tup
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_what_is_gathered_is_stored_and_answered_as_the_usual_way_would(tmp_path: Path, level: int) -> None:
+def test_fast_path_stores_and_answers_like_the_general_path(tmp_path: Path, level: int) -> None:
     """Where publishes are counted against a rate, they are not gathered."""
     seed = run_seed(f"gathered {level}")
     chance = random.Random(seed)
@@ -194,9 +198,9 @@ def test_what_is_gathered_is_stored_and_answered_as_the_usual_way_would(tmp_path
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_any_bytes_are_answered_as_the_specification_says(broker: Broker, level: int) -> None:
-    """A whole server without sockets: it answers in packets of the client's version, tells MQTT 5 what was wrong, and
-    ends older clients without a word."""
+def test_random_bytes_are_answered_as_the_specification_requires(broker: Broker, level: int) -> None:
+    """A whole server without sockets: it answers in packets of the client's version, sends MQTT 5 clients the reason,
+    and closes older clients without a packet."""
     seed = run_seed(f"answers {level}")
     chance = random.Random(seed)
     for number, data in zip(range(INPUTS // 12), inputs(chance, level), strict=False):
@@ -214,4 +218,4 @@ def test_any_bytes_are_answered_as_the_specification_says(broker: Broker, level:
                 assert not any(isinstance(one, Disconnect) for one in answers)
             elif wire.ended and link.connected and isinstance(answers[-1], Disconnect):
                 assert answers[-1].reason >= 0x80
-    assert not broker.links and not broker.sessions.connected
+    assert not broker.connections.links and not broker.sessions.connected

@@ -39,7 +39,7 @@ def run_until_killed(path: Path, clients: Sequence[LastingClient], enough: Calla
 def run_until_drained(
     path: Path, publishers: list[LastingPublisher], subscribers: list[LastingSubscriber]
 ) -> None:
-    """A last time, until everything is acknowledged and everybody has the last message."""
+    """Run a last time, until everything is acknowledged and every subscriber has the last message."""
     for publisher in publishers:
         publisher.stopping = True
     done = threading.Event()
@@ -65,7 +65,7 @@ def run_until_drained(
 
 @pytest.mark.crash
 @pytest.mark.timeout(0)
-def test_nothing_acknowledged_is_missing_no_qos_2_twice_every_session_complete_in_order(
+def test_kills_lose_no_acknowledged_message_and_repeat_none_of_qos_2(
     tmp_path: Path,
 ) -> None:
     seed = run_seed("kill")

@@ -1,5 +1,5 @@
-"""Each limit from outside: over it the client gets its reason (MQTT 5) or is closed (MQTT 3), it is counted and logged,
-and others do not notice."""
+"""Each limit from outside: above it the client gets its reason (MQTT 5) or is closed (MQTT 3), the event is counted and
+logged, and other clients are not affected."""
 
 import contextlib
 import logging
@@ -97,7 +97,7 @@ CASES = [
 
 @pytest.mark.parametrize("level", [4, 5])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.limit)
-def test_over_a_limit_of_one_client(
+def test_client_over_its_limit_gets_the_documented_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, case: Case, level: int
 ) -> None:
     if level not in case.levels:
@@ -134,9 +134,7 @@ def test_over_a_limit_of_one_client(
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_a_large_connect_of_somebody_nobody_knows_is_refused_before_it_is_held(
-    tmp_path: Path, level: int
-) -> None:
+def test_large_connect_is_refused_before_it_is_buffered(tmp_path: Path, level: int) -> None:
     with mqtt_server(tmp_path, connect_bytes=1024, packet_bytes=10_000) as server:
         with RawClient(server.address, level) as client:
             client.connect("c", will=packets.Will("t", bytes(900)))
@@ -149,7 +147,7 @@ def test_a_large_connect_of_somebody_nobody_knows_is_refused_before_it_is_held(
         assert server.status()["over_connect_bytes"] == 1
 
 
-def test_a_fleet_may_come_back_at_once_and_clients_that_reconnect_again_and_again_may_not(
+def test_fleet_may_reconnect_at_once_and_repeated_reconnects_are_limited(
     tmp_path: Path,
 ) -> None:
     with mqtt_server(tmp_path, connects_per_s=1) as server, server.standing_still():
@@ -246,7 +244,7 @@ def test_a_client_that_floods_and_reads_nothing_costs_bounded_memory(tmp_path: P
         other.expect_silence()
 
 
-def test_response_information_is_for_those_who_ask(tmp_path: Path) -> None:
+def test_response_information_is_sent_on_request(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, response_topic_prefix="answers/") as server:
         for asked, told in ((1, "answers/c"), (0, None), (None, None)):
             with RawClient(server.address, 5) as client:
@@ -254,8 +252,8 @@ def test_response_information_is_for_those_who_ask(tmp_path: Path) -> None:
                 assert answer.properties.response_information == told
 
 
-def test_without_descriptors_the_server_waits_without_spinning_and_goes_on(tmp_path: Path) -> None:
-    """RLIMIT_NOFILE of 64 in a process of its own: more connections than that wait in the backlog."""
+def test_server_waits_without_spinning_when_descriptors_run_out(tmp_path: Path) -> None:
+    """RLIMIT_NOFILE of 64 in a separate process: more connections than that wait in the backlog."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.mqtt_server", str(tmp_path)],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

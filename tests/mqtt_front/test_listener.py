@@ -1,4 +1,4 @@
-"""The accept loop: it survives running out of descriptors, bounds what it accepts, and says why."""
+"""The accept loop: it survives running out of descriptors, bounds the connections, and logs the reason."""
 
 import asyncio
 import errno
@@ -24,7 +24,7 @@ from tests.support.waiting import TIMEOUT_S, wait_for
 
 
 @pytest.mark.parametrize("plain_asyncio", [False, True], ids=["uvloop", "asyncio"])
-def test_it_runs_in_any_event_loop(tmp_path: Path, plain_asyncio: bool) -> None:
+def test_listener_runs_in_any_event_loop(tmp_path: Path, plain_asyncio: bool) -> None:
     with mqtt_server(tmp_path, plain_asyncio=plain_asyncio) as server, RawClient(server.address) as client:
         client.connect("a")
         client.subscribe("t")
@@ -33,7 +33,7 @@ def test_it_runs_in_any_event_loop(tmp_path: Path, plain_asyncio: bool) -> None:
         assert len(client.receive(1)[0].payload) == 500_000
 
 
-def test_a_burst_of_connections_is_let_in(server: MqttServer) -> None:
+def test_burst_of_connections_is_accepted(server: MqttServer) -> None:
     with server.standing_still():
         clients = [RawClient(server.address) for _ in range(300)]
         for number, client in enumerate(clients):
@@ -43,7 +43,7 @@ def test_a_burst_of_connections_is_let_in(server: MqttServer) -> None:
     wait_for(lambda: server.status()["connections"] == 0)
 
 
-def test_running_out_of_descriptors_stops_nothing(
+def test_listener_continues_after_running_out_of_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The accept call of the listening socket fails as the kernel lets it fail, for a while."""
@@ -74,7 +74,7 @@ def test_running_out_of_descriptors_stops_nothing(
         assert "cannot accept connections: Too many open files" in caplog.text
 
 
-def test_far_beyond_the_limit_connections_are_just_closed(
+def test_connections_far_over_the_limit_are_closed_without_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mqtt_front.listener._REFUSED_AT_A_TIME", 2)
@@ -87,7 +87,7 @@ def test_far_beyond_the_limit_connections_are_just_closed(
             client.close()
 
 
-def test_a_connection_that_says_nothing_is_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_silent_connection_is_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with mqtt_server(tmp_path, connect_timeout_ms=300) as server, RawClient(server.address) as silent:
         silent.expect_closed()
@@ -97,7 +97,7 @@ def test_a_connection_that_says_nothing_is_ended(tmp_path: Path, caplog: pytest.
 @pytest.mark.parametrize(
     ("first", "said"), [(b"\x16\x03\x01\x02\x00\x01", "TLS"), (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP")]
 )
-def test_other_protocols_get_one_clear_line_at_once(
+def test_other_protocol_gets_one_log_line_at_once(
     server: MqttServer, caplog: pytest.LogCaptureFixture, first: bytes, said: str
 ) -> None:
     caplog.set_level("INFO")
@@ -109,14 +109,15 @@ def test_other_protocols_get_one_clear_line_at_once(
     assert len(lines) == 1 and said in lines[0]
 
 
-def test_an_address_in_use_is_an_error_at_start(server: MqttServer, tmp_path: Path) -> None:
+def test_start_fails_when_the_address_is_in_use(server: MqttServer, tmp_path: Path) -> None:
     host, port = server.address
     with pytest.raises(OSError, match="in use"), mqtt_server(tmp_path, listen=f"{host}:{port}"):
         pass
 
 
-def test_a_front_that_cannot_listen_leaves_nothing_running(server: MqttServer, tmp_path: Path) -> None:
-    """Nobody stops what has not started; a program that goes on would save for it and answer its clients for ever."""
+def test_failed_start_leaves_nothing_running(server: MqttServer, tmp_path: Path) -> None:
+    """A failed start is not followed by a stop; a program that continues would save for it and answer its clients
+    permanently."""
     host, port = server.address
     settings = MqttSettings(listen="127.0.0.1:0", listeners=(ListenerSettings(address=f"{host}:{port}"),))
 
@@ -128,7 +129,7 @@ def test_a_front_that_cannot_listen_leaves_nothing_running(server: MqttServer, t
     with timestone.open(tmp_path / "other") as store:
         front = MqttFront(store, settings, log=logging.getLogger("timestone.mqtt"))
         assert not asyncio.run(start(front))
-        assert front.status()["address"] == "127.0.0.1:0"  # as it was asked for: there is no listener
+        assert front.status()["address"] == "127.0.0.1:0"  # as it was requested: there is no listener
 
 
 def _websocket(door: socket.socket) -> None:
@@ -145,8 +146,34 @@ def _framed(data: bytes) -> bytes:
     return b"\x82" + bytes([0x80 | len(data)]) + bytes(4) + data
 
 
+@pytest.mark.parametrize("level", [3, 4, 5])
+def test_each_websocket_frame_holds_something_and_a_text_frame_is_answered_by_1003(
+    tmp_path: Path, level: int
+) -> None:
+    """CONNACK was followed by an empty frame."""
+    listeners = (ListenerSettings(address="127.0.0.1:0", websocket=True),)
+    connect = _framed(encode_packet(Connect("texts", level), level))
+    received = b""
+    with (
+        mqtt_server(tmp_path, listen=None, listeners=listeners) as server,
+        socket.create_connection(server.address, timeout=TIMEOUT_S) as client,
+    ):
+        _websocket(client)
+        client.sendall(connect + b"\x81\x84" + bytes(4) + b"text")
+        while data := client.recv(4096):
+            received += data
+    frames = []
+    while received:
+        opcode, length = received[0], received[1]
+        frames.append((opcode, received[2 : 2 + length]))
+        received = received[2 + length :]
+    assert [opcode for opcode, _ in frames] == [0x82, 0x88], frames
+    assert frames[0][1][0] == 0x20, "CONNACK"
+    assert int.from_bytes(frames[1][1][:2], "big") == 1003
+
+
 @pytest.mark.parametrize("plain_asyncio", [False, True], ids=["uvloop", "asyncio"])
-def test_a_client_that_goes_on_sending_reads_why_it_is_disconnected(
+def test_client_that_continues_sending_can_read_its_disconnect_reason(
     tmp_path: Path, plain_asyncio: bool
 ) -> None:
     """The connection used to be closed at once: the next bytes of the client met a reset, and a client that sends
@@ -186,4 +213,4 @@ def test_a_client_that_goes_on_sending_reads_why_it_is_disconnected(
                     received += more
                 assert b"topic alias 9999; the limit is" in received, door
                 client.close()
-        wait_for(lambda: not server.call(lambda: server.front._broker.links))  # type: ignore[union-attr]
+        wait_for(lambda: not server.call(lambda: server.front._broker.connections.links))  # type: ignore[union-attr]

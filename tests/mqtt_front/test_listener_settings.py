@@ -23,7 +23,7 @@ def listener(address: str = "127.0.0.1:0", **settings: Any) -> ListenerSettings:
         ({"websocket": True, "certificate": Path("both")}, "WebSocket over TLS"),
     ],
 )
-def test_what_is_spoken_follows_from_the_settings(settings: dict[str, Any], protocol: str) -> None:
+def test_protocol_of_a_listener_follows_from_its_settings(settings: dict[str, Any], protocol: str) -> None:
     assert listener(**settings).protocol == protocol
 
 
@@ -39,23 +39,23 @@ def test_what_is_spoken_follows_from_the_settings(settings: dict[str, Any], prot
         ({"origins": ("https://example.org",)}, "origins needs websocket"),
     ],
 )
-def test_a_setting_that_would_do_nothing_is_refused(settings: dict[str, Any], complaint: str) -> None:
+def test_setting_without_effect_is_refused(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=f"listener 127.0.0.1:0: {complaint}"):
         listener(**settings)
 
 
-def test_settings_that_belong_together_are_taken() -> None:
+def test_combined_settings_are_accepted() -> None:
     full = listener(**MUTUAL, client_crl=Path("l"), require_certificate=True, user_from="san")
     assert full.host_and_port == ("127.0.0.1", 0)
     assert full.is_local
     assert not listener("0.0.0.0:1").is_local
 
 
-def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="address is 'here'"):
+def test_invalid_address_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"invalid address: expected HOST:PORT, .* got 'here'"):
         listener("here")
 
 
-def test_every_setting_says_what_it_is_for() -> None:
+def test_every_setting_has_a_help_text() -> None:
     for setting in dataclasses.fields(ListenerSettings):
         assert setting.metadata["help"], setting.name

@@ -1,4 +1,4 @@
-"""A client library that others wrote, at both versions: publishing, subscribing, sessions, wills, properties."""
+"""A client library by other authors, at both versions: publishing, subscribing, sessions, wills, properties."""
 
 import math
 import socket
@@ -98,7 +98,7 @@ def test_messages_arrive_once_and_in_order(
     assert {message.qos for message in subscriber.messages} == {1}
 
 
-def test_large_and_empty_payloads(
+def test_large_and_empty_payloads_are_delivered(
     server: MqttServer, version: MQTTProtocolVersion, clients: list[Client]
 ) -> None:
     clients.append(Client(server, f"large{version}", version))
@@ -110,9 +110,7 @@ def test_large_and_empty_payloads(
     assert client.payloads(len(payloads)) == payloads
 
 
-def test_a_session_waits_for_its_client_across_a_restart_of_the_server(
-    tmp_path: Path, version: MQTTProtocolVersion
-) -> None:
+def test_session_survives_a_restart_of_the_server(tmp_path: Path, version: MQTTProtocolVersion) -> None:
     with mqtt_server(tmp_path) as server:
         away = Client(server, "away", version, lasting=True)
         assert away.session_present is False
@@ -129,7 +127,7 @@ def test_a_session_waits_for_its_client_across_a_restart_of_the_server(
         back.leave()
 
 
-def test_a_will_reaches_those_who_wait_for_it(
+def test_will_reaches_its_subscribers(
     server: MqttServer, version: MQTTProtocolVersion, clients: list[Client]
 ) -> None:
     clients.append(Client(server, f"heir{version}", version))
@@ -147,7 +145,7 @@ def test_a_will_reaches_those_who_wait_for_it(
     assert heir.payloads(1) == [b"bye"]
 
 
-def test_properties_and_options_of_mqtt_5(server: MqttServer, clients: list[Client]) -> None:
+def test_properties_and_options_of_mqtt_5_are_supported(server: MqttServer, clients: list[Client]) -> None:
     clients += [
         Client(server, "five-sub", MQTTProtocolVersion.MQTTv5),
         Client(server, "five-pub", MQTTProtocolVersion.MQTTv5),

@@ -1,4 +1,4 @@
-"""Reason codes and what MQTT 3 clients get instead."""
+"""Reason codes and their equivalents for MQTT 3 clients."""
 
 import pytest
 
@@ -12,11 +12,11 @@ from mqtt_front.reasons import (
 )
 
 
-def test_reasons_are_errors_from_0x80() -> None:
+def test_reason_codes_are_errors_from_0x80_on() -> None:
     assert [reason for reason in Reason if reason.is_error] == [reason for reason in Reason if reason >= 0x80]
 
 
-def test_every_reason_a_packet_may_carry_exists() -> None:
+def test_every_reason_code_of_a_packet_exists() -> None:
     known = {int(reason) for reason in Reason}
     assert known >= AUTH_REASONS | DISCONNECT_REASONS | PUBLISH_REASONS | RELEASE_REASONS
 
@@ -34,5 +34,5 @@ def test_every_reason_a_packet_may_carry_exists() -> None:
         (Reason.PROTOCOL_ERROR, None),
     ],
 )
-def test_connack_of_mqtt_3_has_its_own_codes(reason: Reason, code: int | None) -> None:
+def test_connack_of_mqtt_3_has_separate_codes(reason: Reason, code: int | None) -> None:
     assert connack_code_3(reason) == code

@@ -1,4 +1,4 @@
-"""Settings refuse what cannot be meant, in words that say what to do."""
+"""Settings refuse invalid values, with messages that say what to do."""
 
 import dataclasses
 import re
@@ -18,7 +18,7 @@ def test_defaults_listen_on_loopback_only() -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:1883", "192.0.2.1:1883", "[::]:1883", "example:1883", ":1883"])
-def test_anybody_from_anywhere_has_to_be_meant(listen: str) -> None:
+def test_anonymous_access_from_other_machines_needs_an_explicit_setting(listen: str) -> None:
     with pytest.raises(ValueError, match="allow_anonymous_remote = true"):
         MqttSettings(listen=listen)
     assert MqttSettings(listen=listen, allow_anonymous_remote=True).listen == listen
@@ -64,11 +64,11 @@ def test_every_setting_says_what_it_is_for() -> None:
         assert setting.metadata["help"], setting.name
 
 
-def test_ack_may_be_a_word() -> None:
+def test_ack_level_may_be_given_as_a_string() -> None:
     assert MqttSettings(ack="written").ack is Ack.WRITTEN  # type: ignore[arg-type]
 
 
-def test_the_page_lists_every_limit_with_its_default() -> None:
+def test_docs_list_every_limit_with_its_default() -> None:
     page = (Path(__file__).parents[2] / "docs" / "limits.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE))
     security = {setting.name for setting in dataclasses.fields(SecuritySettings)}

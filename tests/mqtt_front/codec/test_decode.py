@@ -1,5 +1,8 @@
-"""One packet from its bytes. The invariant of the fuzz: whatever the bytes, `decode_packet` returns a packet or raises
-MalformedPacket or ProtocolViolation, and never anything else."""
+"""Decoding of single packets.
+
+The invariant of the fuzz: for any bytes, `decode_packet` returns a packet or raises MalformedPacket or
+ProtocolViolation, and no other exception.
+"""
 
 import contextlib
 
@@ -64,7 +67,7 @@ def decode(encoded: str, level: int) -> Packet:
 
 
 @pytest.mark.parametrize(("level", "encoded", "packet"), GOOD.values(), ids=GOOD.keys())
-def test_decodes_what_the_specification_allows(level: int, encoded: str, packet: Packet | None) -> None:
+def test_decode_accepts_valid_packets(level: int, encoded: str, packet: Packet | None) -> None:
     decoded = decode(encoded, level)
     assert packet is None or decoded == packet
 
@@ -129,7 +132,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("level", "encoded", "reason"), BAD.values(), ids=BAD.keys())
-def test_refuses_what_the_specification_forbids(level: int, encoded: str, reason: int) -> None:
+def test_decode_refuses_packets_that_the_specification_forbids(level: int, encoded: str, reason: int) -> None:
     with pytest.raises(MqttError) as caught:
         decode(encoded, level)
     assert caught.value.reason == reason
@@ -137,7 +140,7 @@ def test_refuses_what_the_specification_forbids(level: int, encoded: str, reason
 
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
-def test_what_was_encoded_is_decoded(level: int, data: st.DataObject) -> None:
+def test_decode_reverses_encode(level: int, data: st.DataObject) -> None:
     packet = data.draw(any_packet(level))
     encoded = encode_packet(packet, level)
     place = packet_end(encoded, 0, len(encoded))
@@ -147,7 +150,7 @@ def test_what_was_encoded_is_decoded(level: int, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("level", [3, 4, 5])
 @given(st.data())
-def test_a_packet_that_is_changed_anywhere_is_decoded_or_refused(level: int, data: st.DataObject) -> None:
+def test_changed_packet_is_decoded_or_refused(level: int, data: st.DataObject) -> None:
     encoded = bytearray(encode_packet(data.draw(any_packet(max(level, 4))), level))
     for _ in range(data.draw(st.integers(0, 3))):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
@@ -156,7 +159,7 @@ def test_a_packet_that_is_changed_anywhere_is_decoded_or_refused(level: int, dat
 
 
 @given(st.integers(0, 255), st.binary(max_size=60), st.sampled_from([3, 4, 5]))
-def test_any_bytes_are_decoded_or_refused(first: int, body: bytes, level: int) -> None:
+def test_random_bytes_are_decoded_or_refused(first: int, body: bytes, level: int) -> None:
     decoded_or_refused(first, body, level)
 
 
@@ -170,11 +173,11 @@ def decoded_or_refused(first: int, body: bytes, level: int) -> None:
     [("0004 4d515454 05", 5), ("0004 4d515454 07", 7), ("0006 4d5149736470 03", 3), ("0004 4d515454", None),
      ("0004 58585858 05", None), ("", None), ("ffff", None)],
 )  # fmt: skip
-def test_the_level_of_a_connect_is_known_before_it_is_judged(body: str, level: int | None) -> None:
+def test_protocol_level_of_a_connect_is_known_before_it_is_validated(body: str, level: int | None) -> None:
     assert connect_level(bytes.fromhex(body)) == level
 
 
-def test_an_incomplete_fixed_header_has_no_end_yet() -> None:
+def test_incomplete_fixed_header_has_no_packet_end() -> None:
     assert packet_end(b"\x30", 0, 1) is None
     assert packet_end(b"\x30\x80", 0, 2) is None
     assert packet_end(b"\x30\x80\x01", 0, 3) == (3, 131)
@@ -182,5 +185,5 @@ def test_an_incomplete_fixed_header_has_no_end_yet() -> None:
         packet_end(b"\x30\xff\xff\xff\xff\x01", 0, 6)
 
 
-def test_a_violation_says_its_reason() -> None:
+def test_violation_has_its_reason_code() -> None:
     assert ProtocolViolation("x").reason is Reason.PROTOCOL_ERROR

@@ -1,4 +1,4 @@
-"""Packets as bytes: the shapes that MQTT 3 and MQTT 5 do not share. The round trip is in test_decode."""
+"""Encoding of packets: the formats that differ between MQTT 3 and MQTT 5. test_decode tests the round trip."""
 
 import pytest
 
@@ -28,5 +28,5 @@ CASES = {
 
 
 @pytest.mark.parametrize(("level", "packet", "encoded"), CASES.values(), ids=CASES.keys())
-def test_packets_have_the_bytes_of_their_version(level: int, packet: Packet, encoded: str) -> None:
+def test_encode_uses_the_format_of_the_protocol_version(level: int, packet: Packet, encoded: str) -> None:
     assert encode_packet(packet, level) == bytes.fromhex(encoded)

@@ -1,4 +1,4 @@
-"""Primitive types: integers, strings, binary data, and that no length from outside is believed."""
+"""Primitive types: integers, strings and binary data, with verified lengths."""
 
 import pytest
 from hypothesis import given
@@ -12,20 +12,20 @@ VARINTS = {0: "00", 127: "7f", 128: "8001", 16_383: "ff7f", 16_384: "808001", VA
 
 
 @pytest.mark.parametrize(("value", "encoded"), VARINTS.items())
-def test_varint_has_the_bytes_of_the_specification(value: int, encoded: str) -> None:
+def test_varint_is_encoded_as_in_the_specification(value: int, encoded: str) -> None:
     data = bytes.fromhex(encoded)
     assert varint(value) == data
     assert read_varint(data, 0, len(data)) == (value, len(data))
 
 
 @given(st.integers(0, VARINT_MAX), st.binary(max_size=3))
-def test_varint_survives_the_round_trip_and_leaves_what_follows(value: int, tail: bytes) -> None:
+def test_varint_is_decoded_to_its_input_and_leaves_the_following_bytes(value: int, tail: bytes) -> None:
     data = varint(value) + tail
     assert read_varint(data, 0, len(data)) == (value, len(data) - len(tail))
 
 
 @pytest.mark.parametrize("encoded", ["", "80", "ffff", "ffffff"])
-def test_varint_that_is_cut_short_is_incomplete(encoded: str) -> None:
+def test_truncated_varint_is_incomplete(encoded: str) -> None:
     data = bytes.fromhex(encoded)
     assert read_varint(data, 0, len(data)) is None
 
@@ -62,7 +62,7 @@ BAD_TEXT = {
 
 
 @pytest.mark.parametrize("raw", GOOD_TEXT.values(), ids=GOOD_TEXT.keys())
-def test_text_is_utf8_as_it_is(raw: bytes) -> None:
+def test_text_is_encoded_as_utf_8(raw: bytes) -> None:
     assert decode_text(raw).encode() == raw
 
 
@@ -72,13 +72,13 @@ def test_text_that_mqtt_forbids_is_malformed(raw: bytes) -> None:
         decode_text(raw)
 
 
-def test_values_too_long_for_their_length_field_are_the_callers_mistake() -> None:
+def test_value_too_long_for_its_length_field_raises_a_callers_error() -> None:
     assert len(binary(b"x" * 65_535)) == 65_537
     with pytest.raises(ValueError, match="65536"):
         text("x" * 65_536)
 
 
-def test_cursor_reads_fields_one_after_the_other() -> None:
+def test_cursor_reads_consecutive_fields() -> None:
     source = Fields(bytes.fromhex("01 0203 04050607 8001 0002 6869 0001 ff 99"))
     assert (source.u8(), source.u16(), source.u32(), source.varint()) == (1, 0x0203, 0x04050607, 128)
     assert (source.text(), source.binary(), source.rest()) == ("hi", b"\xff", b"\x99")
@@ -108,7 +108,7 @@ def test_cursor_never_reads_behind_its_end(read: object, data: bytes) -> None:
     assert source.at <= len(data)
 
 
-def test_cursor_of_a_part_ends_with_it() -> None:
+def test_cursor_of_a_part_ends_with_the_part() -> None:
     whole = Fields(b"abcdef")
     part = whole.sub(2)
     assert part.rest() == b"ab"

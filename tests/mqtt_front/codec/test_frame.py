@@ -1,7 +1,10 @@
-"""Deliveries and acknowledgements in numbers have the bytes that one packet at a time would have. Tests of
-`frame_records` run on it and, where it was built, on its compiled twin."""
+"""Deliveries and acknowledgements framed in bulk have the same bytes as one packet at a time.
+
+Tests of `frame_records` run on it and, where it was built, on its compiled twin.
+"""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ from mqtt_front.codec.frame import (
     frame_publishes,
     frame_record,
     publish_size,
+    with_duplicate_flag,
     with_reason,
 )
 from mqtt_front.codec.packets import Puback, Publish, Pubrec
@@ -28,7 +32,7 @@ from tests.support.mqtt_packets import publishes
 
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
-def test_publishes_are_framed_as_they_would_be_one_by_one(level: int, data: st.DataObject) -> None:
+def test_publishes_are_framed_the_same_in_bulk_and_one_by_one(level: int, data: st.DataObject) -> None:
     packets = data.draw(st.lists(publishes(level), max_size=6))
     framed = frame_publishes(
         [encode_packet(packet, level)[0] for packet in packets],
@@ -44,14 +48,14 @@ def test_publishes_are_framed_as_they_would_be_one_by_one(level: int, data: st.D
     "size", [0, 120, 121, 122, 123, 124, 125, 126, 16_376, 16_377, 16_378, 16_379, 16_380]
 )
 @pytest.mark.parametrize("qos", [0, 1])
-def test_the_size_of_a_delivery_is_known_without_making_it(size: int, qos: int) -> None:
+def test_size_of_a_delivery_is_known_without_framing_it(size: int, qos: int) -> None:
     packet = Publish("a/b", b"x" * size, qos, packet_id=qos)
     for level, block in ((4, b""), (5, b"\0")):
         assert publish_size(text("a/b"), block, size, qos > 0) == len(encode_packet(packet, level))
 
 
 @given(st.lists(st.integers(1, 65_535), max_size=10), st.sampled_from([0, 0x97]))
-def test_acknowledgements_are_framed_as_they_would_be_one_by_one(ids: list[int], reason: int) -> None:
+def test_acknowledgements_are_framed_the_same_in_bulk_and_one_by_one(ids: list[int], reason: int) -> None:
     raw = [packet_id.to_bytes(2, "big") for packet_id in ids]
     for first, kind in ((0x40, Puback), (0x50, Pubrec)):
         expected = b"".join(encode_packet(kind(packet_id, reason), 5) for packet_id in ids)
@@ -59,7 +63,7 @@ def test_acknowledgements_are_framed_as_they_would_be_one_by_one(ids: list[int],
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 65_535)), max_size=10))
-def test_acknowledgements_get_their_reason_one_by_one(answers: list[tuple[bool, int]]) -> None:
+def test_each_acknowledgement_gets_its_own_reason(answers: list[tuple[bool, int]]) -> None:
     packets = [(Pubrec if received else Puback)(packet_id) for received, packet_id in answers]
     plain = b"".join(encode_packet(packet, 5) for packet in packets)
     expected = b"".join(encode_packet(type(packet)(packet.packet_id, 0x97), 5) for packet in packets)
@@ -103,7 +107,7 @@ QOS_1, QOS_2, RETAIN = 2, 4, 1
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_records_are_framed_as_packets_would_be_one_by_one(frame: Frame, level: int) -> None:
+def test_records_are_framed_the_same_in_bulk_and_one_by_one(frame: Frame, level: int) -> None:
     rows = records(
         (1, 0, b"a"),
         (2, QOS_1, b"b" * 200),
@@ -130,14 +134,14 @@ def test_records_are_framed_as_packets_would_be_one_by_one(frame: Frame, level: 
     )
 
 
-def test_records_without_a_grant_are_passed_over(frame: Frame) -> None:
+def test_records_without_a_granted_qos_are_skipped(frame: Frame) -> None:
     framed = frame(
         records((1, 0, b"a"), (2, 0, b"b"), (1, 0, b"c")), 0, {1: None, 2: form("t")}, [], 0, LIMIT
     )
     assert (framed.data, framed.end, framed.packet_count) == (encode_packet(Publish("t", b"b"), 4), 3, 1)
 
 
-def test_what_was_missed_at_qos_0_is_left_out(frame: Frame) -> None:
+def test_missed_messages_of_qos_0_are_skipped(frame: Frame) -> None:
     rows = records((1, 0, b"a"), (1, QOS_1, b"b"), (1, 0, b"c"))
     framed = frame(rows, 0, {1: form("t", 1)}, [5], 102, LIMIT)
     sent = [Publish("t", b"b", 1, packet_id=5), Publish("t", b"c")]
@@ -157,7 +161,7 @@ STOPS: dict[str, tuple[dict[int, Form | None], list[int], int]] = {
 
 
 @pytest.mark.parametrize(("forms", "ids", "limit"), STOPS.values(), ids=STOPS.keys())
-def test_framing_ends_where_the_caller_has_to_decide(
+def test_framing_stops_at_a_record_that_needs_the_general_path(
     frame: Frame, forms: dict[int, Form | None], ids: list[int], limit: int
 ) -> None:
     rows = records((1, 0, b"a"), (1, QOS_1, b"b"), (2, QOS_1, b"c"), (1, 0, b"d"))
@@ -171,7 +175,9 @@ def test_framing_ends_where_the_caller_has_to_decide(
     "size", [0, 118, 119, 120, 121, 122, 16_372, 16_373, 16_376, 16_377, 2_097_140, 2_097_150]
 )
 @pytest.mark.parametrize("qos", [0, 1])
-def test_packets_of_every_size_around_the_varint_borders(frame: Frame, size: int, qos: int) -> None:
+def test_packets_are_framed_at_every_size_around_the_varint_borders(
+    frame: Frame, size: int, qos: int
+) -> None:
     packet = Publish("a/b", b"x" * size, qos, packet_id=qos)
     encoded = encode_packet(packet, 4)
     rows, forms = records((9, qos << 1, packet.payload)), {9: form("a/b", 1)}
@@ -179,7 +185,7 @@ def test_packets_of_every_size_around_the_varint_borders(frame: Frame, size: int
     assert frame(rows, 0, forms, [1], 0, len(encoded) - 1).end == 0
 
 
-def test_no_records_are_no_packets(frame: Frame) -> None:
+def test_framing_of_no_records_returns_no_bytes(frame: Frame) -> None:
     assert frame(records(), 0, {}, [], 0, LIMIT) == Framed(b"", 0, 0, [], b"")
     assert frame(records((1, 0, b"a")), 1, {}, [], 0, LIMIT) == Framed(b"", 1, 0, [], b"")
 
@@ -192,7 +198,7 @@ def test_records_outside_of_their_data_are_refused(frame: Frame, start: int, len
         frame(rows, 0, {1: form("t")}, [], 0, LIMIT)
 
 
-def test_columns_that_do_not_fit_each_other_are_refused(frame: Frame) -> None:
+def test_inconsistent_columns_are_refused(frame: Frame) -> None:
     rows = records((1, 0, b"a"), (1, 0, b"b"))
     with pytest.raises(ValueError):
         frame(rows._replace(topic_ids=rows.topic_ids[:1]), 0, {1: form("t")}, [], 0, LIMIT)
@@ -202,20 +208,35 @@ def test_columns_that_do_not_fit_each_other_are_refused(frame: Frame) -> None:
 
 
 @pytest.mark.parametrize("qos", [-1, 3])
-def test_forms_of_impossible_qos_are_refused(frame: Frame, qos: int) -> None:
+def test_template_with_an_invalid_qos_is_refused(frame: Frame, qos: int) -> None:
     with pytest.raises(ValueError):
         frame(records((1, 6, b"a")), 0, {1: form("t", qos)}, [1], 0, LIMIT)
 
 
 @pytest.mark.parametrize("packet_id", [-1, 65_536])
-def test_impossible_packet_ids_are_refused(frame: Frame, packet_id: int) -> None:
+def test_invalid_packet_ids_are_refused(frame: Frame, packet_id: int) -> None:
     with pytest.raises(OverflowError):
         frame(records((1, QOS_1, b"a")), 0, {1: form("t", 1)}, [packet_id], 0, LIMIT)
 
 
+@given(
+    sent=st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.sampled_from((0, 1, 100, 200, 20_000)))),
+    level=st.sampled_from((4, 5)),
+)
+def test_packets_at_qos_1_get_dup_and_nothing_else_changes(
+    sent: list[tuple[int, bool, int]], level: int
+) -> None:
+    publishes = [
+        Publish("t", b"x" * size, qos, retain, packet_id=7 if qos else 0) for qos, retain, size in sent
+    ]
+    wanted = [replace(one, duplicate=one.qos == 1) for one in publishes]
+    data = b"".join(encode_packet(one, level) for one in publishes)
+    assert with_duplicate_flag(data) == b"".join(encode_packet(one, level) for one in wanted)
+
+
 @pytest.mark.parametrize("level", [4, 5])
 @given(qos=st.integers(0, 2), retain=st.booleans(), kept=st.booleans(), payload=st.binary(max_size=300))
-def test_one_record_is_framed_as_its_packet(
+def test_single_record_is_framed_as_its_packet(
     level: int, qos: int, retain: bool, kept: bool, payload: bytes
 ) -> None:
     form = Form(text("a/b"), b"\0" if level == 5 else b"", 2, kept, 0)

@@ -1,4 +1,4 @@
-"""The table of properties: each in each packet it may stand in, and refused everywhere else."""
+"""The table of properties: each is accepted in the packets that may have it, and refused in all others."""
 
 import pytest
 
@@ -62,7 +62,7 @@ def read(block: bytes, carrier: Carrier) -> Properties:
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 @pytest.mark.parametrize("carrier", PACKETS, ids=lambda carrier: carrier.name)
-def test_each_property_stands_where_it_may_and_nowhere_else(row: Property, carrier: Carrier) -> None:
+def test_property_is_accepted_only_in_its_packet_types(row: Property, carrier: Carrier) -> None:
     block = bytes.fromhex(ENCODED[row.name])
     if not row.carriers & carrier:
         with pytest.raises(ProtocolViolation) as caught:
@@ -76,7 +76,7 @@ def test_each_property_stands_where_it_may_and_nowhere_else(row: Property, carri
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_a_property_twice_is_refused_unless_it_may_repeat(row: Property) -> None:
+def test_repeated_property_is_refused_unless_it_may_repeat(row: Property) -> None:
     block = bytes.fromhex(ENCODED[row.name])
     for carrier in PACKETS:
         if not row.carriers & carrier:
@@ -89,7 +89,7 @@ def test_a_property_twice_is_refused_unless_it_may_repeat(row: Property) -> None
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-def test_a_property_cut_short_is_malformed_wherever_it_stands(row: Property) -> None:
+def test_truncated_property_is_malformed_in_every_packet_type(row: Property) -> None:
     block = bytes.fromhex(ENCODED[row.name])
     for end in range(1, len(block)):
         for carrier in PACKETS:
@@ -120,7 +120,9 @@ BAD_VALUES = {
 
 
 @pytest.mark.parametrize(("block", "carrier", "reason"), BAD_VALUES.values(), ids=BAD_VALUES.keys())
-def test_bad_values_are_refused_with_their_reason(block: str, carrier: Carrier, reason: Reason) -> None:
+def test_invalid_property_values_are_refused_with_their_reason(
+    block: str, carrier: Carrier, reason: Reason
+) -> None:
     with pytest.raises(MqttError) as caught:
         read(bytes.fromhex(block), carrier)
     assert caught.value.reason is reason
@@ -132,11 +134,11 @@ def test_user_properties_keep_order_and_duplicates() -> None:
     assert read_properties(Fields(written), Carrier.PUBLISH).user_properties == pairs
 
 
-def test_a_block_longer_than_its_packet_is_malformed() -> None:
+def test_property_block_longer_than_its_packet_is_malformed() -> None:
     with pytest.raises(MalformedPacket):
         read_properties(Fields(b"\x05\x01\x01"), Carrier.PUBLISH)
 
 
-def test_no_properties_are_one_byte() -> None:
+def test_empty_property_block_is_one_byte() -> None:
     assert write_properties(NO_PROPERTIES) == write_properties(Properties()) == b"\0"
     assert read_properties(Fields(b"\0"), Carrier.PUBLISH) is NO_PROPERTIES

@@ -1,5 +1,7 @@
-"""The scanner takes exactly the PUBLISH packets that `decode_packet` takes, and reads the same out of them. Every test
-runs on the scanner in Python and, where it was built, on its compiled twin."""
+"""The scanner takes exactly the PUBLISH packets that `decode_packet` accepts, with the same content.
+
+Every test runs on the scanner in Python and, where it was built, on its compiled twin.
+"""
 
 from array import array
 from collections.abc import Callable
@@ -58,7 +60,7 @@ def as_packets(run: PublishRun, level: int) -> list[Publish]:
 
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
-def test_takes_a_run_of_publishes_as_they_were_encoded(scan: Scan, level: int, data: st.DataObject) -> None:
+def test_scan_takes_a_run_of_publishes(scan: Scan, level: int, data: st.DataObject) -> None:
     sent = data.draw(st.lists(publishes(level), max_size=6))
     encoded = b"".join(encode_packet(packet, level) for packet in sent)
     run = scan(encoded, level)
@@ -68,7 +70,7 @@ def test_takes_a_run_of_publishes_as_they_were_encoded(scan: Scan, level: int, d
 
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
-def test_stops_in_front_of_what_is_incomplete(scan: Scan, level: int, data: st.DataObject) -> None:
+def test_scan_stops_before_an_incomplete_packet(scan: Scan, level: int, data: st.DataObject) -> None:
     sent = data.draw(st.lists(publishes(level), min_size=1, max_size=3))
     pieces = [encode_packet(packet, level) for packet in sent]
     encoded = b"".join(pieces)
@@ -84,7 +86,9 @@ def test_stops_in_front_of_what_is_incomplete(scan: Scan, level: int, data: st.D
 
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
-def test_agrees_with_the_decoder_on_any_first_packet(scan: Scan, level: int, data: st.DataObject) -> None:
+def test_scan_agrees_with_the_decoder_on_any_first_packet(
+    scan: Scan, level: int, data: st.DataObject
+) -> None:
     encoded = bytearray(encode_packet(data.draw(any_packet(level)), level))
     for _ in range(data.draw(st.integers(0, 3))):
         encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
@@ -92,7 +96,7 @@ def test_agrees_with_the_decoder_on_any_first_packet(scan: Scan, level: int, dat
 
 
 @given(st.sampled_from(range(0x30, 0x40)), st.binary(max_size=40), st.sampled_from([4, 5]))
-def test_agrees_with_the_decoder_on_any_bytes(scan: Scan, first: int, body: bytes, level: int) -> None:
+def test_scan_agrees_with_the_decoder_on_any_bytes(scan: Scan, first: int, body: bytes, level: int) -> None:
     agrees(scan, bytes((first,)) + body, level)
     agrees(scan, bytes((first,)) + varint(len(body)) + body, level)
 
@@ -123,33 +127,33 @@ def judge_content(run: PublishRun, level: int) -> None:
     decode_text(run.topics[0])
 
 
-def test_takes_payloads_of_every_length_around_the_varint_borders(scan: Scan) -> None:
+def test_scan_takes_payloads_of_every_length_around_the_varint_borders(scan: Scan) -> None:
     for size in (0, 1, 122, 123, 124, 127, 128, 16_370, 16_378, 16_384, 300_000):
         sent = Publish("a/b", b"p" * size, 1, packet_id=7)
         run = scan(encode_packet(sent, 4) * 2, 4)
         assert as_packets(run, 4) == [sent, sent]
 
 
-def test_leaves_a_packet_over_the_limit_to_the_decoder(scan: Scan) -> None:
+def test_scan_leaves_a_packet_over_the_limit_to_the_decoder(scan: Scan) -> None:
     encoded = encode_packet(Publish("a", b"x" * 100), 4)
     assert len(scan(encoded, 4, len(encoded)).first_bytes) == 1
     assert scan(encoded, 4, len(encoded) - 1).first_bytes == b""
 
 
-def test_stops_in_front_of_another_packet(scan: Scan) -> None:
+def test_scan_stops_before_a_packet_of_another_type(scan: Scan) -> None:
     publish, puback = encode_packet(Publish("a", b"x"), 4), encode_packet(Puback(1), 4)
     run = scan(publish + puback + publish, 4)
     assert len(run.first_bytes) == 1
     assert run.position == len(publish)
 
 
-def test_a_run_has_so_many_packets_at_most(scan: Scan) -> None:
+def test_scan_limits_the_packets_of_a_run(scan: Scan) -> None:
     packet = encode_packet(Publish("a"), 4)
     run = scan(packet * (RUN_PACKETS + 5), 4)
     assert (len(run.first_bytes), run.position) == (RUN_PACKETS, RUN_PACKETS * len(packet))
 
 
-def test_a_run_has_so_many_topics_at_most(scan: Scan) -> None:
+def test_scan_limits_the_topics_of_a_run(scan: Scan) -> None:
     packets = [encode_packet(Publish(f"t/{number}"), 4) for number in range(RUN_TOPICS + 3)]
     again = encode_packet(Publish("t/0"), 4)
     run = scan(b"".join(packets[:RUN_TOPICS]) + again + packets[RUN_TOPICS], 4)
@@ -158,21 +162,21 @@ def test_a_run_has_so_many_topics_at_most(scan: Scan) -> None:
     assert array("H", run.topic_numbers)[-1] == 0
 
 
-def test_topics_that_differ_in_any_byte_are_different(scan: Scan) -> None:
+def test_scan_distinguishes_topics_that_differ_in_any_byte(scan: Scan) -> None:
     topics = ["a" * size + last for size in (0, 1, 7, 8, 9, 30) for last in ("", "b", "c")]
     sent = [Publish(topic, b"%d" % number) for number, topic in enumerate(topics * 2) if topic]
     assert as_packets(scan(b"".join(encode_packet(packet, 4) for packet in sent), 4), 4) == sent
 
 
 @pytest.mark.parametrize(("position", "end"), [(-1, 3), (3, 2), (0, 6), (6, 6), (0, -1)])
-def test_places_outside_of_the_buffer_are_refused(position: int, end: int) -> None:
+def test_scan_refuses_positions_outside_of_the_buffer(position: int, end: int) -> None:
     for parameter in each_kernel("scan_publishes"):
         function: Any = parameter.values[0]
         with pytest.raises(ValueError):
             function(b"\x30\3\0\1a", position, end, 4, LIMIT)
 
 
-def test_a_part_of_the_buffer_is_scanned_as_if_the_rest_were_not_there() -> None:
+def test_scan_of_a_part_of_the_buffer_ignores_the_rest() -> None:
     packet = encode_packet(Publish("a", b"xyz", 1, packet_id=3), 4)
     for parameter in each_kernel("scan_publishes"):
         function: Any = parameter.values[0]
@@ -183,7 +187,7 @@ def test_a_part_of_the_buffer_is_scanned_as_if_the_rest_were_not_there() -> None
 
 
 @given(st.lists(st.integers(1, 65_535), max_size=20), st.binary(max_size=9))
-def test_takes_a_run_of_acknowledgements(ids: list[int], tail: bytes) -> None:
+def test_scan_takes_a_run_of_acknowledgements(ids: list[int], tail: bytes) -> None:
     encoded = b"".join(encode_packet(Puback(packet_id), 4) for packet_id in ids)
     found, position = scan_acknowledgements(encoded + b"\xd0" + tail, 0, len(encoded))
     assert (found, position) == (ids, len(encoded))
@@ -200,12 +204,12 @@ def test_takes_a_run_of_acknowledgements(ids: list[int], tail: bytes) -> None:
         ("6202 0009 6202 0008", [9, 8], 8),
     ],
 )
-def test_a_run_of_acknowledgements_ends_where_they_differ(data: str, ids: list[int], position: int) -> None:
+def test_scan_ends_a_run_where_acknowledgements_differ(data: str, ids: list[int], position: int) -> None:
     encoded = bytes.fromhex(data)
     assert scan_acknowledgements(encoded, 0, len(encoded)) == (ids, position)
 
 
-def test_counts_the_pings_in_front_and_nothing_else() -> None:
+def test_scan_counts_only_leading_pings() -> None:
     ping = b"\xc0\x00"
     assert scan_pings(ping * 3, 0, 6) == 3
     assert scan_pings(b"x" + ping * 3 + b"\xc0\x01", 1, 9) == 3

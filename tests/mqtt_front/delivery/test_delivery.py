@@ -1,4 +1,5 @@
-"""Every feed is where exactly one can move it on: parked, ready, read for, blocked. None is forgotten, none spins."""
+"""Feeds are always in one state that an event can end: parked, ready, being read, blocked. None is lost, none is busy
+without work."""
 
 import logging
 import threading
@@ -13,7 +14,7 @@ from mqtt_front.delivery.delivery import Delivery
 from mqtt_front.feeds.feed import Feed, FeedState, LogSource
 from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.runtime.clocks import PassingTime
-from mqtt_front.runtime.throttled_log import Complaints
+from mqtt_front.runtime.throttled_log import ThrottledLog
 from mqtt_front.sessions.session import Session
 from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import FakeClient
@@ -21,7 +22,7 @@ from timestone.errors import CorruptRecord
 from timestone.log import Log
 from timestone.reader import Reader
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 class Parts:
@@ -33,7 +34,7 @@ class Parts:
         self.changes: list[Session] = []
         self.saves: list[Callable[[], None]] = []
         self.delivery = Delivery(
-            self.loop, executor, Complaints(logging.getLogger("test")), self, PassingTime()
+            self.loop, executor, ThrottledLog(logging.getLogger("test")), self, PassingTime()
         )
         self.source = LogSource.of(log)
 
@@ -41,7 +42,7 @@ class Parts:
         self.changes.append(session)
 
     def save(self, session: Session, then: Callable[[], None]) -> None:
-        """Durable when the test says so, as sessions that outlive their connections are."""
+        """Mark as durable when the test decides, for sessions that outlive their connections."""
         if session.expiry_s:
             self.saves.append(then)
         else:
@@ -72,18 +73,18 @@ class Parts:
         session.detach()
 
     def publish(self, *payloads: bytes, topic: str = "t", qos: int = 1) -> None:
-        draft = Draft(list(payloads), self.log.topic_id(topic), flags=qos << 1)
-        self.log.append_draft(draft, ack="written")
+        write_batch = WriteBatch(list(payloads), self.log.topic_id(topic), flags=qos << 1)
+        self.log.append_batch(write_batch, ack="written")
 
     def publish_at_once(self, payload: bytes, topic: str = "t") -> None:
         """Append one record as the loop's own thread does."""
-        draft = Draft.single(payload, self.log.topic_id(topic), 2)
+        write_batch = WriteBatch.single(payload, self.log.topic_id(topic), 2)
         self.delivery.expect_woken()
-        offset = self.log.append_draft(draft, ack="written").start
-        self.delivery.serve_woken(self.log, draft, offset)
+        offset = self.log.append_batch(write_batch, ack="written").start
+        self.delivery.serve_woken(self.log, write_batch, offset)
 
     def acknowledge(self, session: Session, client: FakeClient, count: int | None = None) -> list[bytes]:
-        """Acknowledge what was delivered; returns its payloads."""
+        """Acknowledge all deliveries; return their payloads."""
         taken = client.take()
         for one in taken[:count]:
             session.acknowledged([one.packet_id] if one.qos else [])
@@ -106,7 +107,7 @@ def parts(store: Store, executor: ThreadPoolExecutor) -> Parts:
     return Parts(store.log("mqtt"), executor)
 
 
-def test_a_caught_up_feed_is_parked_and_woken_by_an_append_that_concerns_it(parts: Parts) -> None:
+def test_caught_up_feed_is_parked_and_woken_by_a_matching_append(parts: Parts) -> None:
     session, client = parts.client("a")
     assert parts.state(session) is FeedState.PARKED
     parts.publish(b"not for you", topic="b")
@@ -127,7 +128,7 @@ def test_one_append_wakes_the_loop_once_for_all_its_readers(parts: Parts) -> Non
     assert all(len(client.take()) == 1 for _, client in clients)
 
 
-def test_who_waits_for_the_loops_own_record_is_sent_it_without_reading(
+def test_parked_client_is_sent_the_loops_own_record_without_a_read(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = [parts.client("t"), parts.client("+"), parts.client("other")]
@@ -148,7 +149,7 @@ def test_who_waits_for_the_loops_own_record_is_sent_it_without_reading(
 @pytest.mark.parametrize(
     "why", ["full window", "full socket", "saving", "another log", "another record", "gap"]
 )
-def test_what_is_in_the_way_of_sending_at_once_is_seen_to_first(parts: Parts, store: Store, why: str) -> None:
+def test_inline_delivery_does_pending_work_first(parts: Parts, store: Store, why: str) -> None:
     session, client = parts.client("t", inflight_limit=2)
     feed = session.feeds["mqtt"]
     parts.publish_at_once(b"0")
@@ -160,12 +161,12 @@ def test_what_is_in_the_way_of_sending_at_once_is_seen_to_first(parts: Parts, st
         session.expiry_s, session.saving_count = 60, 1
     elif why == "gap":
         feed.gap = 0
-    draft = Draft.single(b"2", parts.log.topic_id("t"), 2)
+    write_batch = WriteBatch.single(b"2", parts.log.topic_id("t"), 2)
     if why == "another record":  # the committer has appended this one, and the loop the one behind it
         parts.publish(b"1")
-    offset = parts.log.append_draft(draft, ack="written").start
+    offset = parts.log.append_batch(write_batch, ack="written").start
     sent = len(client.publishes)
-    parts.delivery.serve_woken(store.log("other") if why == "another log" else parts.log, draft, offset)
+    parts.delivery.serve_woken(store.log("other") if why == "another log" else parts.log, write_batch, offset)
     if why in ("full window", "full socket", "saving"):
         assert len(client.publishes) == sent
     client.writable = True
@@ -174,12 +175,12 @@ def test_what_is_in_the_way_of_sending_at_once_is_seen_to_first(parts: Parts, st
     assert received == [b"0", b"1", b"2"] if why in ("full window", "another record") else [b"0", b"2"]
 
 
-def test_whom_the_loops_own_append_wakes_can_be_served_before_the_turn_is_over(parts: Parts) -> None:
+def test_feeds_woken_by_the_loops_own_append_can_be_served_in_the_same_turn(parts: Parts) -> None:
     session, client = parts.client("a")
     parts.publish(b"1", topic="a")
     parts.delivery.serve_woken()
     assert [one.payload for one in client.take()] == [b"1"]
-    parts.delivery.serve_woken()  # nobody is left
+    parts.delivery.serve_woken()  # no client is left
     parts.loop.settle()
     assert client.take() == [] and parts.state(session) is FeedState.PARKED
     parts.publish(b"2", topic="a")
@@ -187,13 +188,13 @@ def test_whom_the_loops_own_append_wakes_can_be_served_before_the_turn_is_over(p
     assert [one.payload for one in client.take()] == [b"2"]
 
 
-def test_nothing_spins_while_nothing_happens(parts: Parts) -> None:
+def test_idle_delivery_schedules_no_work(parts: Parts) -> None:
     parts.client("a")
     parts.loop.settle()
     assert not parts.loop._calls and not parts.loop.timers
 
 
-def test_a_full_window_blocks_until_something_is_acknowledged(parts: Parts) -> None:
+def test_full_window_blocks_until_an_acknowledgement(parts: Parts) -> None:
     session, client = parts.client(inflight_limit=3)
     parts.publish(*[b"%d" % number for number in range(10)])
     parts.loop.settle()
@@ -204,7 +205,7 @@ def test_a_full_window_blocks_until_something_is_acknowledged(parts: Parts) -> N
     assert session.outstanding == 3
 
 
-def test_qos_0_needs_no_room_in_flight(parts: Parts) -> None:
+def test_qos_0_needs_no_place_in_the_window(parts: Parts) -> None:
     session, client = parts.client("t", qos=0, inflight_limit=1)
     parts.publish(*[b"%d" % number for number in range(10)])
     parts.loop.settle()
@@ -212,7 +213,7 @@ def test_qos_0_needs_no_room_in_flight(parts: Parts) -> None:
     assert parts.state(session) is FeedState.PARKED
 
 
-def test_a_client_that_does_not_read_is_not_read_for(parts: Parts) -> None:
+def test_feed_is_not_read_while_its_client_does_not_read(parts: Parts) -> None:
     session, client = parts.client()
     client.writable = False
     parts.publish(b"1")
@@ -224,7 +225,7 @@ def test_a_client_that_does_not_read_is_not_read_for(parts: Parts) -> None:
     assert [one.payload for one in client.take()] == [b"1"]
 
 
-def test_a_slow_client_keeps_nobody_else_waiting(parts: Parts) -> None:
+def test_slow_client_does_not_delay_others(parts: Parts) -> None:
     slow, _ = parts.client(inflight_limit=1)
     _, quick = parts.client()
     parts.publish(*[b"x"] * 5000)
@@ -233,15 +234,17 @@ def test_a_slow_client_keeps_nobody_else_waiting(parts: Parts) -> None:
     assert parts.state(slow) is FeedState.BLOCKED
 
 
-def test_feeds_far_behind_take_turns(parts: Parts) -> None:
+def test_feeds_far_behind_are_served_in_turn(parts: Parts) -> None:
     clients = [parts.client()[1] for _ in range(3)]
     parts.publish(*[b"x"] * 4000)
     while not all(client.publishes for client in clients):
         parts.loop.turn()
-    assert max(len(client.publishes) for client in clients) < 4000, "nobody got all before everybody got some"
+    assert max(len(client.publishes) for client in clients) < 4000, (
+        "no client got all before everybody got some"
+    )
 
 
-def test_a_client_that_leaves_and_returns_goes_on_where_it_was(parts: Parts) -> None:
+def test_reconnecting_client_continues_at_its_position(parts: Parts) -> None:
     session, client = parts.client()
     parts.publish(b"1", b"2", b"3")
     parts.loop.settle()
@@ -265,7 +268,7 @@ def test_a_client_that_leaves_and_returns_goes_on_where_it_was(parts: Parts) -> 
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
-def test_a_resend_is_bounded_by_the_window_of_the_new_connection(parts: Parts, limit: int) -> None:
+def test_resend_is_bounded_by_the_window_of_the_new_connection(parts: Parts, limit: int) -> None:
     session, client = parts.client()
     parts.publish(*[b"%d" % number for number in range(20)])
     parts.loop.settle()
@@ -281,7 +284,7 @@ def test_a_resend_is_bounded_by_the_window_of_the_new_connection(parts: Parts, l
     assert session.committed == {"mqtt": 20}
 
 
-def test_qos_2_goes_out_when_its_packet_ids_are_durable_and_everything_else_behind_it(parts: Parts) -> None:
+def test_qos_2_delivery_waits_for_durable_packet_ids_and_keeps_the_order(parts: Parts) -> None:
     session, client = parts.client(qos=2)
     session.expiry_s = 100
     parts.publish(b"1", qos=2)
@@ -299,11 +302,11 @@ def test_qos_2_goes_out_when_its_packet_ids_are_durable_and_everything_else_behi
     assert session.accepted([taken[0].packet_id]) == [taken[0].packet_id]
     assert session.outstanding == 1, "until PUBCOMP"
     assert session.committed == {"mqtt": 2}
-    assert session.completed([taken[0].packet_id]) == 1
+    assert session.completed([taken[0].packet_id]) == []
     assert session.outstanding == 0
 
 
-def test_qos_2_of_a_session_that_ends_with_its_connection_waits_for_nothing(parts: Parts) -> None:
+def test_qos_2_delivery_of_a_temporary_session_is_not_delayed(parts: Parts) -> None:
     session, client = parts.client(qos=2)
     parts.publish(b"1", qos=2)
     parts.loop.settle()
@@ -311,7 +314,7 @@ def test_qos_2_of_a_session_that_ends_with_its_connection_waits_for_nothing(part
     assert parts.state(session) is FeedState.PARKED
 
 
-def test_what_becomes_durable_after_the_client_left_is_not_sent_to_the_next(parts: Parts) -> None:
+def test_records_durable_after_a_disconnect_are_not_sent_to_the_next_connection(parts: Parts) -> None:
     session, client = parts.client(qos=2)
     session.expiry_s = 100
     parts.publish(b"1", qos=2)
@@ -324,7 +327,7 @@ def test_what_becomes_durable_after_the_client_left_is_not_sent_to_the_next(part
     assert [(one.payload, one.duplicate) for one in again.take()] == [(b"1", True)]
 
 
-def test_subscribing_to_more_wakes_a_parked_feed_for_it(parts: Parts) -> None:
+def test_additional_subscription_wakes_a_parked_feed(parts: Parts) -> None:
     session, client = parts.client("a")
     session.subscribe(Subscription("b", 1), [parts.source])
     parts.delivery.start(session)
@@ -336,12 +339,12 @@ def test_subscribing_to_more_wakes_a_parked_feed_for_it(parts: Parts) -> None:
 
 @pytest.fixture
 def short_tail(tmp_path: Path, executor: ThreadPoolExecutor) -> Iterator[Parts]:
-    """A store that keeps next to nothing in memory: whoever is behind is read for from the disk."""
+    """A store with a minimal tail: feeds that are behind are read from the disk."""
     with timestone.open(tmp_path / "short", tail_bytes=1) as store:
         yield Parts(store.log("mqtt"), executor)
 
 
-def test_what_is_not_in_memory_is_read_by_another_thread(
+def test_records_outside_the_tail_are_read_by_another_thread(
     short_tail: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = short_tail
@@ -362,7 +365,7 @@ def test_what_is_not_in_memory_is_read_by_another_thread(
     parts.loop.run_until(lambda: parts.state(session) is FeedState.PARKED)
 
 
-def test_a_read_that_comes_back_after_the_client_left_is_nobodys(short_tail: Parts) -> None:
+def test_read_that_ends_after_a_disconnect_is_discarded(short_tail: Parts) -> None:
     parts = short_tail
     session, client = parts.client()
     parts.publish(b"1")
@@ -387,7 +390,7 @@ def test_subscribing_during_a_read_from_the_disk_misses_nothing(short_tail: Part
     assert [one.payload for one in client.take()] == [b"1", b"2"]
 
 
-def test_offsets_that_retention_took_are_jumped_counted_and_logged(
+def test_offsets_deleted_by_retention_are_skipped_counted_and_logged(
     parts: Parts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, client = parts.client(inflight_limit=1)
@@ -400,7 +403,7 @@ def test_offsets_that_retention_took_are_jumped_counted_and_logged(
     assert "retention took offsets 1 to 5" in caplog.text
 
 
-def test_a_corrupt_record_is_skipped_and_said(
+def test_corrupt_record_is_skipped_and_logged(
     parts: Parts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, client = parts.client()
@@ -420,7 +423,7 @@ def test_a_corrupt_record_is_skipped_and_said(
     assert "offset 0 is corrupt" in caplog.text
 
 
-def test_a_disk_that_cannot_be_read_is_tried_again_later(
+def test_failed_read_is_repeated_later(
     parts: Parts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, client = parts.client()
@@ -438,16 +441,14 @@ def test_a_disk_that_cannot_be_read_is_tried_again_later(
     assert "Input/output error" in caplog.text
 
 
-def test_a_store_that_closes_leaves_its_feeds_alone(parts: Parts, store: Store) -> None:
+def test_closing_store_stops_its_feeds_silently(parts: Parts, store: Store) -> None:
     session, _ = parts.client()
     store.close()
     parts.loop.settle()
     assert parts.state(session) in (FeedState.DETACHED, FeedState.PARKED)
 
 
-def test_records_that_come_one_by_one_are_delivered_without_a_batch(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_records_are_delivered_without_a_batch(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     session, client = parts.client("t")
     parts.publish(b"the topic is known from now on")
     parts.loop.settle()

@@ -1,4 +1,4 @@
-"""Which packets a session gets of a run of records."""
+"""Packets that a session gets for a run of records."""
 
 import pytest
 
@@ -9,6 +9,7 @@ from mqtt_front.delivery.packing import Packed, pack, pack_single
 from mqtt_front.feeds.feed import Feed, LogSource
 from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.protocol.header_block import header_block
+from mqtt_front.protocol.outgoing_aliases import OutgoingAliases
 from mqtt_front.runtime.clocks import PassingTime
 from mqtt_front.sessions.session import Session, Target
 from tests.support.mqtt_clients import parse
@@ -16,8 +17,9 @@ from tests.support.step_clock import StepClock
 from timestone.log import Log
 from timestone.record import Header, HeaderKind, encode_headers
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
+PROPERTY = header_block(Properties(content_type="x"))
 V3, V5 = Target(4, 1 << 28), Target(5, 1 << 28)
 singles: list[int] = []
 """Offsets that were packed one by one, as far as that is tried at all."""
@@ -40,8 +42,8 @@ def append(
     log: Log, topic: str, payload: bytes = b"x", qos: int = 1, retain: bool = False, block: bytes = b""
 ) -> None:
     flags = qos << 1 | retain
-    draft = Draft([block + payload], log.topic_id(topic), flags=flags, header_lengths=len(block))
-    log.append_draft(draft, ack="written")
+    write_batch = WriteBatch([block + payload], log.topic_id(topic), flags=flags, header_lengths=len(block))
+    log.append_batch(write_batch, ack="written")
 
 
 def subscribed(log: Log, *subscriptions: Subscription, client_id: str = "c") -> Feed:
@@ -107,7 +109,7 @@ def test_overlapping_subscriptions_give_one_copy_with_all_identifiers(log: Log) 
     ]
 
 
-def test_the_retain_flag_of_a_live_message_is_kept_only_as_published(log: Log) -> None:
+def test_retain_flag_of_a_live_message_is_kept_only_with_retain_as_published(log: Log) -> None:
     plain, kept = (
         subscribed(log, Subscription("t", 1)),
         subscribed(log, Subscription("t", 1, retain_as_published=True)),
@@ -118,7 +120,7 @@ def test_the_retain_flag_of_a_live_message_is_kept_only_as_published(log: Log) -
     assert [one.retain for one in packed(kept)[0]] == [True, False]
 
 
-def test_each_record_goes_to_the_subscriptions_that_were_there_before_it(log: Log) -> None:
+def test_record_is_delivered_only_to_earlier_subscriptions(log: Log) -> None:
     feed = subscribed(log, Subscription("+", 1, identifier=1))
     append(log, "t", b"1")
     feed.session.subscribe(Subscription("t", 1, identifier=2), [LogSource.of(log)])
@@ -147,7 +149,7 @@ def test_properties_are_forwarded_and_mqtt_3_gets_the_bare_payload(log: Log) -> 
     assert [one.payload for one in packed(old, V3)[0]] == [b"rich", b"plain"]
 
 
-def test_an_expired_message_is_left_out_and_another_is_told_what_it_has_left(log: Log) -> None:
+def test_expired_message_is_skipped_and_others_carry_their_remaining_time(log: Log) -> None:
     feed = subscribed(log, Subscription("t", 1))
     append(log, "t", b"short", block=header_block(Properties(message_expiry_interval=10)))
     append(log, "t", b"long", block=header_block(Properties(message_expiry_interval=100)))
@@ -157,7 +159,7 @@ def test_an_expired_message_is_left_out_and_another_is_told_what_it_has_left(log
     assert feed.window.seen == 2
 
 
-def test_what_is_too_large_for_the_client_counts_as_delivered(log: Log) -> None:
+def test_message_too_large_for_the_client_counts_as_delivered(log: Log) -> None:
     feed = subscribed(log, Subscription("t", 1))
     append(log, "t", b"x" * 50)
     append(log, "t", b"x" * 500)
@@ -181,7 +183,7 @@ def test_properties_count_towards_the_packet_size(log: Log) -> None:
     assert result.oversize_count == 1
 
 
-def test_no_local_leaves_out_what_the_client_published_itself(log: Log) -> None:
+def test_no_local_skips_the_clients_own_messages(log: Log) -> None:
     feed = subscribed(log, Subscription("t", 1, no_local=True), client_id="me")
     for publisher in ("me", "you"):
         block = encode_headers([Header(HeaderKind.PUBLISHER, "", publisher.encode())])
@@ -190,7 +192,7 @@ def test_no_local_leaves_out_what_the_client_published_itself(log: Log) -> None:
     assert [one.payload for one in packed(feed)[0]] == [b"you", b"nobody"]
 
 
-def test_what_was_missed_at_qos_0_is_left_out(log: Log) -> None:
+def test_missed_messages_of_qos_0_are_skipped(log: Log) -> None:
     feed = subscribed(log, Subscription("t", 1))
     feed.qos0_from = 2
     for number, qos in enumerate((0, 1, 0)):
@@ -198,7 +200,7 @@ def test_what_was_missed_at_qos_0_is_left_out(log: Log) -> None:
     assert [one.payload for one in packed(feed)[0]] == [b"1", b"2"]
 
 
-def test_after_a_reconnect_what_was_in_flight_comes_first_with_its_packet_id_and_dup(log: Log) -> None:
+def test_messages_in_flight_are_resent_first_with_packet_id_and_dup_after_a_reconnect(log: Log) -> None:
     feed = subscribed(log, Subscription("t", 1), Subscription("gone", 1))
     session = feed.session
     for number, topic in enumerate(["t", "t", "other", "gone", "t"]):
@@ -218,19 +220,44 @@ def test_after_a_reconnect_what_was_in_flight_comes_first_with_its_packet_id_and
     assert session.outstanding == 4
 
 
-def test_a_resend_that_became_too_large_counts_as_delivered(log: Log) -> None:
-    feed = subscribed(log, Subscription("t", 1))
-    append(log, "t", b"x" * 100)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_resend_too_large_for_the_client_counts_as_delivered(log: Log, qos: int) -> None:
+    """At QoS 2 its packet id is released: the client may take another message under it for a repetition."""
+    feed = subscribed(log, Subscription("t", qos))
+    append(log, "t", b"x" * 100, qos=qos)
     packed(feed)
     feed.session.detach()
     feed.session.attach(lambda woken: None)
     found, result = packed(feed, Target(5, 50))
     assert found == [] and result.oversize_count == 1
-    assert feed.session.in_flight == {} and feed.session.outstanding == 0
+    assert feed.session.give_up(feed) == ([1] if qos == 2 else [])
+    assert feed.session.in_flight == {} and feed.session.outstanding == qos - 1
     assert feed.session.committed == {"mqtt": 1}
 
 
-def test_nothing_is_made_of_nothing(log: Log) -> None:
+@pytest.mark.parametrize("target", [V3, V5, Target(5, 1 << 28, OutgoingAliases(4))], ids=["3", "5", "alias"])
+def test_what_was_perhaps_sent_before_has_dup_at_qos_1(log: Log, target: Target) -> None:
+    feed = subscribed(log, Subscription("t", 2))
+    blocks = [b"" if number % 4 else PROPERTY for number in range(8)]
+    log.append_batch(
+        WriteBatch(
+            [block + b"%d" % number for number, block in enumerate(blocks)],
+            log.topic_id("t"),
+            flags=[number % 3 << 1 for number in range(8)],
+            header_lengths=[len(block) for block in blocks],
+        ),
+        ack="written",
+    )
+    feed.sent_below = 6
+    assert feed.reader is not None
+    result = pack(feed, feed.reader.read(), target, PassingTime())
+    found = [packet for packet in parse(result.data, target.level)[0] if isinstance(packet, Publish)]
+    assert [one.payload for one in found] == [b"%d" % number for number in range(8)]
+    assert [int(one.payload) for one in found if one.duplicate] == [1, 4]
+    assert feed.window.seen == 8
+
+
+def test_packing_of_no_records_returns_no_bytes(log: Log) -> None:
     feed = subscribed(log, Subscription("t", 1))
     assert feed.reader is not None
     assert pack(feed, feed.reader.read(), V3, PassingTime()) == Packed(b"", 0, 0, 0)
@@ -246,14 +273,14 @@ def test_nothing_is_made_of_nothing(log: Log) -> None:
     ],
     ids=["all", "some", "no local"],
 )
-def test_records_framed_as_a_run_are_what_they_would_be_one_by_one(
+def test_records_are_packed_the_same_in_bulk_and_one_by_one(
     log: Log, target: Target, subscriptions: tuple[Subscription, ...]
 ) -> None:
-    """The run may end at any record; the rest is packed one by one, and nobody can tell."""
+    """The run may end at any record; the rest is packed one by one, with the same result."""
     feeds = [subscribed(log, *subscriptions) for _ in range(2)]
     numbers = range(60)
-    log.append_draft(
-        Draft(
+    log.append_batch(
+        WriteBatch(
             [b"x" * (80 if number == 40 else number % 9) for number in numbers],
             [log.topic_id("abc"[number % 3]) for number in numbers],
             flags=[number % 3 << 1 | (number % 2 == 0) for number in numbers],
@@ -264,16 +291,17 @@ def test_records_framed_as_a_run_are_what_they_would_be_one_by_one(
     for feed, one_by_one in zip(feeds, (False, True), strict=True):
         assert feed.reader is not None
         batch = feed.reader.read()
-        result = (packing._pack_each if one_by_one else pack)(feed, batch, target, PassingTime())
+        if one_by_one:
+            result = packing._pack_each(feed, batch, target, PassingTime(), 0, None)
+        else:
+            result = pack(feed, batch, target, PassingTime())
         in_flight = {packet_id: (one.offset, one.qos) for packet_id, one in feed.session.in_flight.items()}
         outcomes.append((result, in_flight, feed.session.outstanding, feed.session.packet_ids.last))
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][0].delivered_count >= 30
 
 
-def test_a_record_that_was_appended_by_itself_is_packed_by_itself_once_its_topic_is_known(
-    log: Log, tried: bool
-) -> None:
+def test_single_record_is_packed_alone_when_its_topic_is_known(log: Log, tried: bool) -> None:
     feed = subscribed(log, Subscription("t", 2))
     for number in range(3):
         append(log, "t", b"%d" % number, qos=number)
@@ -288,7 +316,7 @@ def test_a_record_that_was_appended_by_itself_is_packed_by_itself_once_its_topic
 @pytest.mark.parametrize(
     "why", ["headers", "too large", "unknown topic", "several", "missed at QoS 0", "on disk"]
 )
-def test_what_takes_a_closer_look_is_not_packed_by_itself_and_nothing_changes(log: Log, why: str) -> None:
+def test_pack_single_refuses_special_records_without_side_effects(log: Log, why: str) -> None:
     feed = subscribed(log, Subscription("#", 1))
     append(log, "t", b"first", qos=0)
     packed(feed)
@@ -296,7 +324,7 @@ def test_what_takes_a_closer_look_is_not_packed_by_itself_and_nothing_changes(lo
     if why == "headers":
         append(log, "t", block=encode_headers([Header(HeaderKind.USER, "a", b"b")]))
     elif why == "several":
-        log.append_draft(Draft([b"1", b"2"], log.topic_id("t"), flags=2), ack="written")
+        log.append_batch(WriteBatch([b"1", b"2"], log.topic_id("t"), flags=2), ack="written")
     else:
         append(log, "new" if why == "unknown topic" else "t", b"x" * 20, qos=int(why != "missed at QoS 0"))
     if why == "missed at QoS 0":

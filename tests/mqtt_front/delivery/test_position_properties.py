@@ -1,4 +1,4 @@
-"""The user properties that say where a record is, byte for byte."""
+"""The user properties with the position of a record, byte for byte."""
 
 import numpy as np
 
@@ -6,17 +6,19 @@ from mqtt_front.codec.fields import Fields, text
 from mqtt_front.codec.frame import Form, Framed, Records
 from mqtt_front.codec.packets import Publish
 from mqtt_front.codec.properties import Carrier, Properties, read_block, write_block
-from mqtt_front.delivery.position_properties import Places, frame_placed
+from mqtt_front.delivery.position_properties import PositionProperties, frame_placed
 from tests.support.mqtt_clients import parse
 
 
-def test_they_are_encoded_as_any_user_properties() -> None:
+def test_position_properties_are_encoded_as_user_properties() -> None:
     users = (("log", "mqtt"), ("offset", "12"), ("timestamp", "1700000000000000"))
-    assert Places("mqtt").of(12, 1_700_000_000_000_000) == write_block(Properties(user_properties=users))
+    assert PositionProperties("mqtt").of(12, 1_700_000_000_000_000) == write_block(
+        Properties(user_properties=users)
+    )
 
 
-def test_a_gap_stands_in_front() -> None:
-    block = read_block(Fields(Places("a").of(7, 0, gap=5)), Carrier.PUBLISH)
+def test_gap_property_comes_first() -> None:
+    block = read_block(Fields(PositionProperties("a").of(7, 0, gap=5)), Carrier.PUBLISH)
     assert block.user_properties == (("stream-gap", "5"), ("log", "a"), ("offset", "7"), ("timestamp", "0"))
 
 
@@ -42,14 +44,14 @@ def framed(rows: Records, forms: dict[int, Form | None], **more: int) -> tuple[l
         range(1, 1 + options["ids"]),
         options["qos0_from"],
         options["size_limit"],
-        Places("mqtt"),
+        PositionProperties("mqtt"),
     )
     packets, rest = parse(found.data, 5)
     assert rest == b"" and len(packets) == found.packet_count
     return [packet for packet in packets if isinstance(packet, Publish)], found
 
 
-def test_a_run_is_framed_with_the_place_of_each_record() -> None:
+def test_run_is_framed_with_the_position_of_each_record() -> None:
     forms = {0: Form(text("a"), b"\x0b\x07", 1, False, 0), 1: None, 2: Form(text("b/c"), b"", 2, True, 0)}
     rows = records(
         (9, 0, 2, b"x"), (10, 1, 2, b"-"), (99, 2, 5, b"y" * 200), (100, 0, 0, b""), (101, 2, 2, b"z")
@@ -85,7 +87,7 @@ def test_a_run_is_framed_with_the_place_of_each_record() -> None:
     assert (found.end, found.offsets, found.qos) == (5, [9, 99, 101], b"\1\2\1")
 
 
-def test_a_run_ends_in_front_of_what_needs_a_closer_look() -> None:
+def test_run_stops_before_a_record_that_needs_the_general_path() -> None:
     forms: dict[int, Form | None] = {
         0: Form(text("a"), b"", 1, False, 0),
         1: Form(text("b"), b"", 1, False, 50),
@@ -98,7 +100,7 @@ def test_a_run_ends_in_front_of_what_needs_a_closer_look() -> None:
     assert framed(rows, forms, ids=1)[1].end == 1, "no packet id is left"
 
 
-def test_what_was_missed_at_qos_0_is_left_out() -> None:
+def test_missed_messages_of_qos_0_are_skipped() -> None:
     rows = records((1, 0, 0, b"x"), (2, 0, 2, b"y"), (3, 0, 0, b"z"))
     packets, found = framed(rows, {0: Form(text("a"), b"", 1, False, 0)}, qos0_from=3)
     assert [packet.payload for packet in packets] == [b"y", b"z"] and found.end == 3

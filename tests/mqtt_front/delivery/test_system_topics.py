@@ -1,4 +1,4 @@
-"""`$SYS`: what a monitor that knows mosquitto expects, for those who may see it, and for nobody else any work."""
+"""`$SYS`: the values that mosquitto's monitors expect, for permitted clients, without work for others."""
 
 import re
 import time
@@ -19,7 +19,7 @@ from tests.support.mqtt_server import MqttServer, mqtt_server
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqttServer]:
-    """One for which no interval is over while its tests run: each value is told once."""
+    """A server whose interval does not pass during its tests: each value is sent once."""
     with mqtt_server(tmp_path_factory.mktemp("mqtt"), system_interval_s=86_400) as running:
         yield running
 
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Counters(dict[str, int]):
-    """Counters that are all there, and how often somebody looked."""
+    """All counters, and how often they were read."""
 
     looks = 0
 
@@ -53,7 +53,7 @@ def monitor(*filters: str, level: int = 4, **options: object) -> tuple[Session, 
     return session, client
 
 
-def test_a_subscriber_is_told_everything_first_and_then_what_changes() -> None:
+def test_subscriber_gets_all_values_first_and_then_changes() -> None:
     clock, counters = Clock(), Counters(sessions_connected=3)
     system = SystemTopics(counters, "1.2", 10, clock)
     session, client = monitor("$SYS/broker/clients/+", "$SYS/broker/version")
@@ -75,7 +75,7 @@ def test_a_subscriber_is_told_everything_first_and_then_what_changes() -> None:
     ]
 
 
-def test_without_a_subscriber_nothing_is_made() -> None:
+def test_system_messages_are_not_made_without_a_subscriber() -> None:
     clock, counters = Clock(), Counters()
     system = SystemTopics(counters, "1", 10, clock)
     session, client = monitor("#", "+/broker/version")
@@ -86,7 +86,7 @@ def test_without_a_subscriber_nothing_is_made() -> None:
     assert counters.looks == 10, "only the averages are kept up to date"
 
 
-def test_a_monitor_that_does_not_read_or_takes_small_packets_gets_what_it_can() -> None:
+def test_slow_or_limited_subscriber_gets_the_values_that_fit() -> None:
     clock = Clock()
     system = SystemTopics(Counters(), "1", 10, clock)
     session, client = monitor("$SYS/#")
@@ -100,7 +100,7 @@ def test_a_monitor_that_does_not_read_or_takes_small_packets_gets_what_it_can() 
     assert "$SYS/broker/uptime" in topics and all(len(topic) < 40 for topic in topics)
 
 
-def test_identifiers_come_with_them() -> None:
+def test_system_messages_carry_subscription_identifiers() -> None:
     system = SystemTopics(Counters(), "1", 10)
     session, client = monitor("$SYS/broker/uptime", level=5, identifier=7)
     system.greet(session, "$SYS/broker/uptime")
@@ -108,7 +108,7 @@ def test_identifiers_come_with_them() -> None:
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_from_outside(server: MqttServer, level: int) -> None:
+def test_system_topics_are_readable_over_mqtt(server: MqttServer, level: int) -> None:
     with RawClient(server.address, level) as other, RawClient(server.address, level) as client:
         other.connect(f"other-{level}")
         other.publish("t", b"x" * 1000)
@@ -132,7 +132,7 @@ def test_from_outside(server: MqttServer, level: int) -> None:
         client.expect_silence()
 
 
-def test_retain_handling_decides_what_a_subscription_brings(server: MqttServer) -> None:
+def test_retain_handling_determines_the_initial_values(server: MqttServer) -> None:
     topic = "$SYS/broker/uptime"
     with RawClient(server.address, 5) as client:
         client.connect("retain-handling")
@@ -152,7 +152,7 @@ def test_retain_handling_decides_what_a_subscription_brings(server: MqttServer) 
         assert brought == [0, 1, 0, 1]
 
 
-def test_changes_come_while_it_is_connected_and_the_subscription_outlives_it(tmp_path: Path) -> None:
+def test_changes_are_sent_while_connected_and_the_subscription_is_kept(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, system_interval_s=10) as server:
         clock, broker = Clock(), server.front._broker
         assert broker is not None
@@ -170,7 +170,7 @@ def test_changes_come_while_it_is_connected_and_the_subscription_outlives_it(tmp
             assert client.receive(1)[0].topic == "$SYS/broker/uptime"
 
 
-def test_rules_say_who_may_see_them_and_they_can_be_switched_off(tmp_path: Path) -> None:
+def test_system_topics_follow_access_rules_and_can_be_turned_off(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("topic readwrite #\nuser monitor\ntopic read $SYS/broker/clients/#\n")
     with mqtt_server(tmp_path / "rules", acl_file=acl) as server, RawClient(server.address) as client:

@@ -1,4 +1,4 @@
-"""A feed's reader, and that no change of subscriptions makes it miss or double a record."""
+"""The reader of a feed: no change of subscriptions makes it miss or repeat a record."""
 
 import pytest
 
@@ -23,18 +23,18 @@ def attached(log: Log, *filters: str) -> tuple[Session, Feed]:
     return session, session.feeds["mqtt"]
 
 
-def test_what_a_topic_is_granted_is_worked_out_once(log: Log) -> None:
+def test_grant_of_a_topic_is_computed_once(log: Log) -> None:
     _, feed = attached(log, "a/#", "+/b")
     topic_id = log.topic_id("a/b")
     grant = feed.grant(topic_id)
     assert grant is not None and grant is feed.grant(topic_id)
     assert grant.head == b"\0\3a/b"
     assert feed.grant(log.topic_id("x")) is None
-    assert feed.grant(0xFFFFFFFF) is None, "a record without a topic is for nobody here"
+    assert feed.grant(0xFFFFFFFF) is None, "a record without a topic matches no subscription"
 
 
 @pytest.mark.parametrize("others", [0, 7, 8, 100])
-def test_grants_do_not_depend_on_how_many_filters_there_are(log: Log, others: int) -> None:
+def test_grants_are_the_same_for_any_number_of_filters(log: Log, others: int) -> None:
     """Few are tried one by one, many are found in a tree."""
     _, feed = attached(log, "a/#", "+/b", "#", *(f"other/{number}" for number in range(others)))
     for topic, matching in (("a/b", 3), ("a", 2), ("x/b", 2), ("y", 1), ("$x/b", 0), ("other/6", 2)):
@@ -43,7 +43,7 @@ def test_grants_do_not_depend_on_how_many_filters_there_are(log: Log, others: in
         assert (found is not None, len(list(feed._matching(topic)))) == (wanted > 0, wanted)
 
 
-def test_a_changed_subscription_is_worked_out_anew(log: Log) -> None:
+def test_grants_are_computed_again_when_a_subscription_changes(log: Log) -> None:
     session, feed = attached(log, "a")
     topic_id = log.topic_id("b")
     assert feed.grant(topic_id) is None
@@ -52,9 +52,9 @@ def test_a_changed_subscription_is_worked_out_anew(log: Log) -> None:
     assert grant is not None and grant.qos == 0
 
 
-def test_a_wake_up_for_old_filters_does_not_carry_the_feed_past_records_of_new_ones(log: Log) -> None:
-    """Story: a subscription is added while a wake-up for the old ones is on its way from the committer's thread. Had
-    the same reader gone on with other filters, the wake-up would have moved it behind the new one's first record."""
+def test_late_wake_up_for_old_filters_does_not_skip_records_of_new_ones(log: Log) -> None:
+    """A subscription is added while a wake-up for the old ones is on its way from the committer's thread. If the same
+    reader had continued with other filters, the wake-up would have moved it behind the first record of the new one."""
     session, feed = attached(log, "old")
     old_reader = feed.reader
     assert isinstance(old_reader, Reader) and old_reader.park()
@@ -62,11 +62,11 @@ def test_a_wake_up_for_old_filters_does_not_carry_the_feed_past_records_of_new_o
     log.append(b"1", topic="new")
     old_reader.wake(log.append(b"2", topic="old"))
     assert feed.reader is not None and feed.reader is not old_reader
-    assert feed.state is FeedState.DETACHED, "somebody has to look after it again"
+    assert feed.state is FeedState.DETACHED, "the server has to look after it again"
     assert feed.reader.read().payloads() + feed.reader.read().payloads() == [b"1", b"2"]
 
 
-def test_a_closed_reader_leaves_nothing_behind_in_the_log(log: Log) -> None:
+def test_closed_reader_is_removed_from_the_log(log: Log) -> None:
     session, feed = attached(log, "a")
     assert feed.reader is not None and feed.reader.park()
     assert len(log.wakeups.parked) == 1
@@ -75,14 +75,14 @@ def test_a_closed_reader_leaves_nothing_behind_in_the_log(log: Log) -> None:
     assert feed.state is FeedState.DETACHED
 
 
-def test_only_feeds_that_may_be_acknowledged_need_room_in_flight(log: Log) -> None:
+def test_only_feeds_with_acknowledged_deliveries_use_the_window(log: Log) -> None:
     session, feed = attached(log, "a")
     assert feed.needs_packet_ids
     session.subscribe(Subscription("a", 0), [LogSource.of(log)])
     assert not feed.needs_packet_ids
 
 
-def test_a_start_that_retention_has_passed_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_deleted_by_retention_is_reported(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session("c")
     session.subscribe(Subscription("a", 1), [LogSource.of(log)])
     log.append_many([b"x"] * 10, topic="a")

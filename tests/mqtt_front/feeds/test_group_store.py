@@ -1,4 +1,4 @@
-"""Groups across restarts: what is whose, and which are left."""
+"""Shared groups across restarts: their members, their offsets, and which groups are kept."""
 
 import json
 import logging
@@ -29,12 +29,15 @@ def saved(groups: Groups) -> dict[str, bytes]:
 
 def restored(documents: dict[str, bytes], log: Log, *sessions: str) -> Groups:
     groups = Groups()
-    groups.restore(documents, {"mqtt": log}.get, set(sessions), LOG)
+    groups.restore(documents, {"mqtt": log}.get, dict.fromkeys(sessions, True), LOG)
     return groups
 
 
-@pytest.mark.parametrize(("version", "more"), [(1, ""), (2, ',"owner":"a","unused_s":0.0')])
-def test_a_document_is_read_in_every_version_and_written_in_the_last(
+@pytest.mark.parametrize(
+    ("version", "more"),
+    [(1, ""), (2, ',"owner":"a","unused_s":0.0'), (3, ',"owner":"a","unused_s":0.0,"sent_below":0')],
+)
+def test_document_is_read_in_every_version_and_written_in_the_newest(
     log: Log, version: int, more: str
 ) -> None:
     common = f'"id":{log.id},"seen":9,"open":[[2,4],[7,8]],"held":{{"a":[3]}},"members":["a","b"]'
@@ -44,18 +47,36 @@ def test_a_document_is_read_in_every_version_and_written_in_the_last(
     assert group is not None and (group.seen, group.committed) == (9, 2)
     assert group.next_returned() == [2, 7] and group.held == {"a": {3}}
     assert groups.tally.of("a") == 1
-    written = f'{{"version":2,{common},"owner":"a","unused_s":0.0}}'
+    written = f'{{"version":3,{common},"owner":"a","unused_s":0.0,"sent_below":0}}'
     assert saved(groups) == {key: written.encode()}
 
 
-def test_what_a_session_held_that_is_gone_is_for_nobody(log: Log) -> None:
+@pytest.mark.parametrize(
+    ("sessions", "sent_below"),
+    [({"a": True, "b": True}, 12), ({"a": True, "b": False}, 20), ({"a": True}, 20)],
+    ids=["away", "connected", "clean session"],
+)
+def test_group_may_have_handed_out_everything_when_a_member_was_connected_at_a_kill(
+    log: Log, sessions: dict[str, bool], sent_below: int
+) -> None:
+    document = (
+        b'{"version":3,"id":%d,"seen":9,"open":[],"held":{},"members":["a","b"],"owner":"a","unused_s":0,'
+        b'"sent_below":12}' % log.id
+    )
+    groups = Groups()
+    groups.restore({KEY_PREFIX + "mqtt/$queue/q/a": document}, {"mqtt": log}.get, sessions, LOG)
+    group = groups.find(log, "$queue/q/a")
+    assert group is not None and group.sent_below == sent_below
+
+
+def test_messages_held_by_an_ended_session_are_delivered_to_no_other(log: Log) -> None:
     document = b'{"version":1,"id":%d,"seen":9,"open":[[2,4]],"held":{"a":[3]},"members":["a","b"]}' % log.id
     groups = restored({KEY_PREFIX + "mqtt/$share/g/a": document}, log, "b")
     group = groups.find(log, "$share/g/a")
     assert group is not None and group.open_offsets == {2} and list(group.members) == ["b"]
 
 
-def test_what_is_behind_the_end_of_the_log_was_never_seen(log: Log) -> None:
+def test_offsets_beyond_the_end_of_the_log_are_not_restored(log: Log) -> None:
     document = (
         b'{"version":1,"id":%d,"seen":30,"open":[[2,3],[18,10000000000]],"held":{},"members":["a"]}' % log.id
     )
@@ -64,13 +85,13 @@ def test_what_is_behind_the_end_of_the_log_was_never_seen(log: Log) -> None:
 
 
 @pytest.mark.parametrize(("kind", "left"), [("$share", 0), ("$queue", 1)])
-def test_a_group_without_sessions_is_left_only_if_it_is_a_queue(log: Log, kind: str, left: int) -> None:
+def test_group_without_sessions_is_kept_only_if_it_is_a_queue(log: Log, kind: str, left: int) -> None:
     document = b'{"version":1,"id":%d,"seen":9,"open":[],"held":{},"members":["a"]}' % log.id
     groups = restored({KEY_PREFIX + f"mqtt/{kind}/g/a": document}, log)
     assert len(groups) == left
 
 
-def test_a_log_with_another_identity_is_read_from_its_beginning(log: Log) -> None:
+def test_group_starts_at_the_beginning_of_a_log_with_another_identity(log: Log) -> None:
     document = b'{"version":1,"id":1,"seen":9,"open":[],"held":{},"members":["a"]}'
     group = restored({KEY_PREFIX + "mqtt/$queue/g/a": document}, log, "a").find(log, "$queue/g/a")
     assert group is not None and group.seen == 0
@@ -94,7 +115,7 @@ _WRONG_FIELDS = [
 
 
 @pytest.mark.parametrize("change", _WRONG_FIELDS, ids=str)
-def test_a_document_with_a_wrong_field_costs_its_own_group(
+def test_document_with_an_invalid_field_affects_only_its_group(
     log: Log, change: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     body = _BODY | {"id": log.id}
@@ -109,14 +130,14 @@ def test_a_document_with_a_wrong_field_costs_its_own_group(
 
 
 @pytest.mark.parametrize("document", [b"{}", b'{"version":3}', *DAMAGED_JSON.values()])
-def test_a_document_that_cannot_be_read_is_said_and_passed(
+def test_undecodable_document_is_logged_and_skipped(
     log: Log, document: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert len(restored({KEY_PREFIX + "mqtt/$share/g/a": document}, log)) == 0
     assert "begins again" in caplog.text
 
 
-def test_a_queue_ends_when_its_time_without_members_is_over(log: Log) -> None:
+def test_queue_ends_after_its_time_without_members(log: Log) -> None:
     clock = StepClock()
     groups = Groups()
     time = PassingTime(clock)
@@ -148,7 +169,7 @@ def test_a_queue_ends_when_its_time_without_members_is_over(log: Log) -> None:
     assert saved(again) == {}
 
 
-def test_a_queue_stays_when_queues_never_end(log: Log) -> None:
+def test_queue_is_kept_when_queues_never_expire(log: Log) -> None:
     groups = Groups()
     groups.joined(groups.get(log, "$queue/q/a"), "c")
     groups.session_ended("c")
@@ -160,7 +181,7 @@ def test_a_queue_stays_when_queues_never_end(log: Log) -> None:
     assert len(groups) == 1
 
 
-def test_a_group_that_ends_takes_its_documents_with_it(log: Log) -> None:
+def test_ended_group_removes_its_documents(log: Log) -> None:
     groups = Groups()
     group = groups.get(log, "$share/g/a")
     groups.joined(group, "c")

@@ -1,13 +1,13 @@
-"""The committed offset is the lowest unacknowledged one, whatever the order of acknowledgements."""
+"""The committed offset is the lowest unacknowledged one, for any order of acknowledgements."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtt_front.feeds.in_flight_window import Window
+from mqtt_front.feeds.in_flight_window import InFlightWindow
 
 
-def test_acknowledging_5_6_7_without_4_commits_nothing() -> None:
-    window = Window(4)
+def test_acknowledgements_behind_an_open_offset_commit_nothing() -> None:
+    window = InFlightWindow(4)
     window.sent([4, 5, 6, 7])
     window.seen = 8
     for offset in (5, 6, 7):
@@ -17,8 +17,8 @@ def test_acknowledging_5_6_7_without_4_commits_nothing() -> None:
     assert (window.committed, window.in_flight_count) == (8, 0)
 
 
-def test_a_client_that_keeps_the_first_and_acknowledges_all_others_does_not_fill_the_memory() -> None:
-    window = Window(0)
+def test_window_stays_bounded_when_only_the_first_is_unacknowledged() -> None:
+    window = InFlightWindow(0)
     window.sent(range(10))
     for offset in range(1, 20_000):
         window.sent([offset + 9])
@@ -30,16 +30,16 @@ def test_a_client_that_keeps_the_first_and_acknowledges_all_others_does_not_fill
     assert window.committed == 20_000
 
 
-def test_with_nothing_in_flight_everything_seen_is_committed() -> None:
-    window = Window(10)
+def test_window_commits_all_seen_offsets_when_none_is_in_flight() -> None:
+    window = InFlightWindow(10)
     assert window.committed == 10
     window.seen = 99
     assert window.committed == 99
 
 
 @given(st.sets(st.integers(0, 200), max_size=30), st.randoms())
-def test_the_committed_offset_follows_a_list(offsets: set[int], random: object) -> None:
-    window, left = Window(0), set(offsets)
+def test_committed_offset_equals_a_simple_model(offsets: set[int], random: object) -> None:
+    window, left = InFlightWindow(0), set(offsets)
     window.sent(sorted(offsets))
     window.seen = 1000
     order = list(offsets)

@@ -1,4 +1,4 @@
-"""Retained messages as clients see them: traps 32 to 36, over raw sockets and with paho."""
+"""Retained messages as clients see them (traps 32 to 36), over raw sockets and with paho."""
 
 import contextlib
 import threading
@@ -49,16 +49,14 @@ def retain(publisher: RawClient, topic: str, payload: bytes, qos: int = 1, **pro
 
 
 def got(reader: RawClient, *filters: str | Request, count: int) -> dict[str, tuple[bytes, bool]]:
-    """Subscribe, and what is then delivered: payload and RETAIN by topic."""
+    """Subscribe; return payload and RETAIN of the deliveries by topic."""
     reader.subscribe(*filters)
     received = reader.receive(count)
     reader.expect_silence()
     return {one.topic: (one.payload, one.retain) for one in received}
 
 
-def test_trap_33_retain_is_set_on_what_was_retained_and_not_on_what_is_live(
-    server: MqttServer, level: int
-) -> None:
+def test_retain_flag_is_set_on_retained_and_not_on_live_messages(server: MqttServer, level: int) -> None:
     with client(server, "publisher", level) as publisher, client(server, "reader", level) as reader:
         retain(publisher, f"r33/{level}", b"1")
         reader.subscribe(f"r33/{level}")
@@ -71,7 +69,7 @@ def test_trap_33_retain_is_set_on_what_was_retained_and_not_on_what_is_live(
             assert [(one.payload, one.retain) for one in reader.receive(1)] == [(b"3", True)]
 
 
-def test_trap_32_an_empty_payload_clears_and_is_delivered_but_never_kept(
+def test_empty_payload_clears_the_retained_message_and_is_delivered_but_not_kept(
     server: MqttServer, level: int
 ) -> None:
     topic = f"r32/{level}"
@@ -90,7 +88,7 @@ def test_trap_32_an_empty_payload_clears_and_is_delivered_but_never_kept(
             assert got(third, topic, count=0) == {}
 
 
-def test_trap_34_retain_handling_says_when_they_are_sent(server: MqttServer) -> None:
+def test_retain_handling_determines_when_retained_messages_are_sent(server: MqttServer) -> None:
     with client(server, "publisher") as publisher, client(server, "handling", 5) as reader:
         retain(publisher, "r34/a", b"1")
 
@@ -109,7 +107,9 @@ def test_trap_34_retain_handling_says_when_they_are_sent(server: MqttServer) -> 
         assert count(1) == 1
 
 
-def test_trap_34_wildcards_find_them_and_do_not_match_dollar_topics(server: MqttServer, level: int) -> None:
+def test_wildcards_find_retained_messages_and_do_not_match_dollar_topics(
+    server: MqttServer, level: int
+) -> None:
     with client(server, "publisher", level) as publisher, client(server, "wild", level) as reader:
         for topic in ("r38/only", "r38/only/b", "$r38/only"):
             retain(publisher, topic, topic.encode())
@@ -118,14 +118,14 @@ def test_trap_34_wildcards_find_them_and_do_not_match_dollar_topics(server: Mqtt
         assert got(reader, "$r38/+", count=1).keys() == {"$r38/only"}
 
 
-def test_trap_34_a_session_of_mqtt_3_that_subscribes_again_gets_them_again(server: MqttServer) -> None:
+def test_mqtt_3_session_gets_retained_messages_again_when_it_resubscribes(server: MqttServer) -> None:
     with client(server, "publisher") as publisher, client(server, "again") as reader:
         retain(publisher, "again", b"1")
         for _ in range(3):
             assert got(reader, "again", count=1) == {"again": (b"1", True)}
 
 
-def test_trap_35_qos_and_properties_are_kept(server: MqttServer) -> None:
+def test_retained_messages_keep_qos_and_properties(server: MqttServer) -> None:
     full: dict[str, Any] = {
         "payload_format_indicator": 1, "content_type": "text/plain", "response_topic": "answers",
         "correlation_data": b"\x00\xff", "user_properties": (("z", "1"), ("a", "2"), ("z", "1")),
@@ -141,7 +141,7 @@ def test_trap_35_qos_and_properties_are_kept(server: MqttServer) -> None:
         }
 
 
-def test_trap_35_whoever_subscribes_while_a_value_changes_sees_its_last_value_last(
+def test_subscriber_sees_the_last_value_last_when_it_changes_during_subscribe(
     server: MqttServer,
 ) -> None:
     """A storm of subscribers while a publisher updates: no window in which a value is neither retained nor live, and
@@ -185,14 +185,14 @@ def test_trap_35_whoever_subscribes_while_a_value_changes_sees_its_last_value_la
         reader.close()
 
 
-def test_trap_43_no_local_also_counts_for_what_one_retained_before(server: MqttServer) -> None:
+def test_no_local_skips_the_clients_own_retained_messages(server: MqttServer) -> None:
     with client(server, "local", 5) as one, client(server, "remote", 5) as other:
         retain(one, "r43/own", b"1")
         retain(other, "r43/other", b"2")
         assert got(one, Request("r43/#", 1, no_local=True), count=1).keys() == {"r43/other"}
 
 
-def test_a_retained_will_is_retained(server: MqttServer) -> None:
+def test_retained_will_becomes_a_retained_message(server: MqttServer) -> None:
     dying = RawClient(server.address)
     dying.connect("dying", will=Will("will/retained", b"gone", 1, True))
     dying.close()
@@ -202,7 +202,7 @@ def test_a_retained_will_is_retained(server: MqttServer) -> None:
         assert got(mourner, "will/retained", count=1) == {"will/retained": (b"gone", True)}
 
 
-def test_trap_27_what_has_expired_is_not_delivered_and_what_has_not_says_how_long_it_lives(
+def test_expired_retained_message_is_skipped_and_others_carry_their_remaining_time(
     tmp_path: Path,
 ) -> None:
     clock = StepClock()
@@ -225,7 +225,7 @@ def test_trap_27_what_has_expired_is_not_delivered_and_what_has_not_says_how_lon
         assert left.properties.message_expiry_interval == 90
 
 
-def test_a_burst_waits_for_a_slow_client_and_goes_on_across_reconnects(
+def test_retained_burst_waits_for_a_slow_client_and_continues_after_reconnects(
     server: MqttServer, level: int
 ) -> None:
     """Trap 49, with a retained burst: more than the client takes at a time, a reconnect in the middle of it."""
@@ -249,12 +249,12 @@ def test_a_burst_waits_for_a_slow_client_and_goes_on_across_reconnects(
             received = [publish for _ in range(39) for publish in again.receive(1)]
             again.expect_silence()
         payloads = [one.payload for one in received]
-        payloads.remove(b"new")  # it is live, and may overtake what is retained under other topics
+        payloads.remove(b"new")  # it is live, and may overtake retained messages of other topics
         assert [int(payload) for payload in payloads] == list(range(2, 40)) and received[0].duplicate
         assert received[0].packet_id == first[2].packet_id
 
 
-def test_trap_36_they_survive_a_restart_of_the_server_and_the_end_of_their_segments(tmp_path: Path) -> None:
+def test_retained_messages_survive_a_restart_and_the_deletion_of_their_segments(tmp_path: Path) -> None:
     """Retention deletes every segment that holds them, before and after a restart."""
     routes = (Route(filter="brief/#", log="brief"),)
     settings: dict[str, Any] = {"routes": routes, "session_save_ms": 20}
@@ -286,7 +286,7 @@ def test_trap_36_they_survive_a_restart_of_the_server_and_the_end_of_their_segme
 
 @pytest.mark.crash
 @pytest.mark.parametrize("pause_s", [0.0, 0.3, 1.4])
-def test_trap_36_they_survive_kill_9_whether_their_documents_were_saved_or_not(
+def test_retained_messages_survive_kill_9_with_and_without_saved_documents(
     tmp_path: Path, pause_s: float
 ) -> None:
     server = MqttProcess(tmp_path)
@@ -309,11 +309,13 @@ def test_trap_36_they_survive_kill_9_whether_their_documents_were_saved_or_not(
     assert received == {topic: newest[topic] for topic in newest if int(topic[2:]) >= 5}
 
 
-def test_over_the_limit_a_publish_is_refused_and_the_others_are_taken(
+def test_retained_publish_over_the_limit_is_refused_and_others_accepted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(mqtt_server(tmp_path, retained_count=2, retained_bytes=1000))
+        server = stack.enter_context(
+            mqtt_server(tmp_path, retained_count=2, retained_bytes=1000, user_share_percent=100)
+        )
         with client(server, "full", 5) as publisher, client(server, "old", 4) as old:
             for topic in ("a", "b", "a"):
                 retain(publisher, topic, b"x")
@@ -340,7 +342,7 @@ def test_over_the_limit_a_publish_is_refused_and_the_others_are_taken(
     assert "refused: QUOTA_EXCEEDED" in caplog.text
 
 
-def test_who_may_not_read_a_topic_does_not_get_what_is_retained_there(tmp_path: Path) -> None:
+def test_retained_message_is_withheld_from_a_client_that_may_not_read_its_topic(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text("topic readwrite open/#\ntopic write closed/#\n")
     with (
         mqtt_server(tmp_path / "data", acl_file=tmp_path / "acl") as server,
@@ -353,7 +355,7 @@ def test_who_may_not_read_a_topic_does_not_get_what_is_retained_there(tmp_path: 
 
 
 @pytest.mark.parametrize("level_", [4, 5])
-def test_paho_gets_what_was_retained(server: MqttServer, level_: int) -> None:
+def test_paho_receives_retained_messages(server: MqttServer, level_: int) -> None:
     with PahoClient("paho-p", level=level_) as publisher, PahoClient("paho-r", level=level_) as reader:
         assert publisher.connect(server.address) == reader.connect(server.address) == 0
         publisher.client.publish(f"paho/{level_}", b"kept", qos=1, retain=True).wait_for_publish(TIMEOUT_S)
@@ -362,7 +364,7 @@ def test_paho_gets_what_was_retained(server: MqttServer, level_: int) -> None:
         assert (message.payload, message.retain, message.qos) == (b"kept", True, 1)
 
 
-def test_an_id_at_qos_2_whose_message_is_gone_is_released(server: MqttServer) -> None:
+def test_packet_id_of_qos_2_is_released_when_its_message_is_gone(server: MqttServer) -> None:
     """Story: a retained message is in flight at QoS 2 when the connection breaks, and replaced before the client is
     back. It is not sent again; but the client may have it under its id, and would take the next message with that id
     for a repetition."""

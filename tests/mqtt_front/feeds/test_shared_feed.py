@@ -1,4 +1,4 @@
-"""Shared subscriptions and queues as clients see them: trap 46 and pitfall P37, over raw sockets and with paho."""
+"""Shared subscriptions and queues as clients see them (trap 46 and pitfall P37), over raw sockets and with paho."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ from mqtt_front.codec import packets
 from mqtt_front.codec.packets import MQTT_5, Publish, Request
 from mqtt_front.codec.properties import Properties
 from mqtt_front.feeds.group_store import KEY_PREFIX
-from mqtt_front.security.password_file import set_password
+from mqtt_front.security.passwords.password_file import set_password
 from mqtt_front.settings import Route
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
@@ -95,7 +95,7 @@ def numbers(received: list[Publish]) -> list[int]:
     return [int(one.payload) for one in received]
 
 
-def test_trap_46_each_message_goes_to_one_member_of_each_group_and_to_plain_subscribers(
+def test_message_goes_to_one_member_of_each_group_and_to_plain_subscribers(
     server: MqttServer, level: int
 ) -> None:
     topic = f"one/{level}"
@@ -109,13 +109,13 @@ def test_trap_46_each_message_goes_to_one_member_of_each_group_and_to_plain_subs
         client.close()
 
 
-def test_a_session_in_two_groups_gets_two_and_with_a_plain_subscription_three(server: MqttServer) -> None:
+def test_session_gets_one_copy_for_each_group_and_one_for_a_plain_subscription(server: MqttServer) -> None:
     with member(server.address, "thrice", "$share/a/thrice", "$share/b/thrice", "thrice") as client:
         publish(server, "thrice", range(3))
         assert sorted(drain(client, 9)) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_single_messages_go_round(server: MqttServer) -> None:
+def test_single_messages_rotate_among_members(server: MqttServer) -> None:
     clients = [member(server.address, f"round{n}", "$share/round/round") for n in range(3)]
     for number in range(9):
         publish(server, "round", range(number, number + 1))
@@ -128,7 +128,7 @@ def test_single_messages_go_round(server: MqttServer) -> None:
     "topic_filter", ["$share//a", "$share/g", "$share/g/", "$share/+/a", "$share/g#/a", "$share", "$share/g/a/#/b",
                      "$share/g/$share/h/a", "$queue/q", "$queue//a"],
 )  # fmt: skip
-def test_what_names_no_group_or_no_topics_is_refused(
+def test_shared_filter_without_group_or_topics_is_refused(
     server: MqttServer, level: int, topic_filter: str
 ) -> None:
     with member(server.address, "bad", level=level) as client:
@@ -136,16 +136,14 @@ def test_what_names_no_group_or_no_topics_is_refused(
 
 
 @pytest.mark.parametrize("topic_filter", ["$share/g/nl", "$queue/g/nl"])
-def test_trap_43_no_local_on_a_shared_subscription_is_a_protocol_error(
-    server: MqttServer, topic_filter: str
-) -> None:
+def test_no_local_on_a_shared_subscription_is_a_protocol_error(server: MqttServer, topic_filter: str) -> None:
     with member(server.address, "local") as client:
         client.send(packets.Subscribe(1, (Request(topic_filter, 1, no_local=True),)))
         assert client.expect(packets.Disconnect).reason == 0x82
         client.expect_closed()
 
 
-def test_trap_34_what_is_retained_is_not_sent_to_shared_subscriptions(server: MqttServer) -> None:
+def test_retained_messages_are_not_sent_to_shared_subscriptions(server: MqttServer) -> None:
     with member(server.address, "retaining", level=4) as client:
         client.send(Publish("shared/retained", b"x", 1, retain=True, packet_id=1))
         client.expect(packets.Puback)
@@ -153,7 +151,7 @@ def test_trap_34_what_is_retained_is_not_sent_to_shared_subscriptions(server: Mq
         client.expect_silence()
 
 
-def test_trap_46_a_member_that_is_full_does_not_block_the_others(server: MqttServer) -> None:
+def test_member_with_a_full_window_does_not_block_the_others(server: MqttServer) -> None:
     with (
         member(server.address, "full", "$share/slow/slow", room=3) as full,
         member(server.address, "quick", "$share/slow/slow") as quick,
@@ -165,7 +163,7 @@ def test_trap_46_a_member_that_is_full_does_not_block_the_others(server: MqttSer
         assert sorted(got + stuck) == list(range(300))
 
 
-def test_trap_46_what_a_dying_member_did_not_acknowledge_goes_to_another_in_order(
+def test_unacknowledged_messages_of_a_lost_member_go_to_another_in_order(
     server: MqttServer, level: int
 ) -> None:
     topic = f"dying/{level}"
@@ -182,7 +180,7 @@ def test_trap_46_what_a_dying_member_did_not_acknowledge_goes_to_another_in_orde
         assert drain(heir, 10) == list(range(50, 60))
 
 
-def test_unsubscribing_hands_nothing_out_any_more(server: MqttServer) -> None:
+def test_member_receives_nothing_after_unsubscribing(server: MqttServer) -> None:
     with (
         member(server.address, "leaving", "$share/leave/leave") as leaving,
         member(server.address, "staying", "$share/leave/leave") as staying,
@@ -198,7 +196,7 @@ def test_unsubscribing_hands_nothing_out_any_more(server: MqttServer) -> None:
         assert sorted(numbers(both[0]) + numbers(both[1])) == list(range(20, 60))
 
 
-def test_the_group_ends_with_its_last_member_but_a_queue_waits(server: MqttServer) -> None:
+def test_group_ends_with_its_last_member_and_a_queue_does_not(server: MqttServer) -> None:
     for kind, expected in (("$share", [8, 9]), ("$queue", [*range(2, 10)])):
         topic = f"ending/{kind[1:]}"
         client = member(server.address, "last", f"{kind}/g/{topic}")
@@ -212,7 +210,7 @@ def test_the_group_ends_with_its_last_member_but_a_queue_waits(server: MqttServe
             assert drain(client, len(expected)) == expected
 
 
-def test_a_group_of_absent_sessions_keeps_what_comes(server: MqttServer, level: int) -> None:
+def test_group_of_absent_sessions_keeps_new_messages(server: MqttServer, level: int) -> None:
     topic = f"absent/{level}"
     names = (f"absent-a{level}", f"absent-b{level}")
     for name in names:
@@ -222,7 +220,7 @@ def test_a_group_of_absent_sessions_keeps_what_comes(server: MqttServer, level: 
         assert drain(back, 30) == list(range(30))
 
 
-def test_qos_is_that_of_each_member(server: MqttServer) -> None:
+def test_delivery_uses_the_qos_of_the_member(server: MqttServer) -> None:
     with (
         member(server.address, "at-0", Request("$share/q/qos", 0)) as low,
         member(server.address, "at-1", Request("$share/q/qos", 1)) as high,
@@ -247,7 +245,7 @@ def complete(client: RawClient, received: list[Publish]) -> None:
         client.send(packets.Pubcomp(one.packet_id))
 
 
-def test_trap_46_at_qos_2_a_message_stays_with_its_session(server: MqttServer) -> None:
+def test_message_at_qos_2_stays_with_its_session(server: MqttServer) -> None:
     asked = Request("$share/two/two", 2)
     chosen = member(server.address, "chosen", asked, lasting=True)
     publish(server, "two", range(5), qos=2)
@@ -266,7 +264,7 @@ def test_trap_46_at_qos_2_a_message_stays_with_its_session(server: MqttServer) -
             assert numbers(stranded[0]) + numbers(stranded[1]) == [5]
 
 
-def test_what_is_in_flight_at_qos_2_is_completed_when_its_group_is_no_more(server: MqttServer) -> None:
+def test_delivery_at_qos_2_is_completed_after_its_group_ended(server: MqttServer) -> None:
     with member(server.address, "one", Request("$share/gone/gone", 2)) as one:
         publish(server, "gone", range(1), qos=2)
         received = one.receive(1, acknowledge=False)
@@ -275,7 +273,7 @@ def test_what_is_in_flight_at_qos_2_is_completed_when_its_group_is_no_more(serve
         complete(one, received)
 
 
-def test_trap_46_at_qos_2_nobody_else_gets_what_a_session_that_ended_had(server: MqttServer) -> None:
+def test_message_at_qos_2_of_an_ended_session_goes_to_no_other(server: MqttServer) -> None:
     asked = Request("$share/end/end", 2)
     with member(server.address, "heir", asked, room=1) as heir:
         mortal = member(server.address, "mortal", asked)
@@ -319,7 +317,7 @@ def login(
     return client
 
 
-def test_a_member_is_refused_when_the_group_reaches_beyond_its_device(tmp_path: Path, level: int) -> None:
+def test_member_is_refused_when_the_filter_exceeds_its_device_topics(tmp_path: Path, level: int) -> None:
     with mqtt_server(tmp_path / "data", **fleet(tmp_path)) as server:
         with login(server.address, "worker", "backend") as worker:
             assert worker.subscribe("$queue/jobs/devices/+/x", "$share/jobs/devices/+/x") == (1, 1)
@@ -345,7 +343,7 @@ def test_a_member_is_refused_when_the_group_reaches_beyond_its_device(tmp_path: 
             assert numbers(worker.receive(4)) == [0, 1, 2, 3]
 
 
-def test_a_member_is_refused_when_a_rule_denies_a_part_of_the_group(tmp_path: Path) -> None:
+def test_member_is_refused_when_a_rule_denies_a_part_of_the_filter(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text("topic readwrite #\ntopic deny a/secret\n")
     with (
         mqtt_server(tmp_path / "data", acl_file=tmp_path / "acl") as server,
@@ -356,7 +354,7 @@ def test_a_member_is_refused_when_a_rule_denies_a_part_of_the_group(tmp_path: Pa
 
 @pytest.mark.crash
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_a_member_takes_nothing_when_its_rights_have_shrunk_over_a_restart(
+def test_member_receives_nothing_when_its_rights_shrank_over_a_restart(
     tmp_path: Path, end: signal.Signals
 ) -> None:
     """A device joined the queue before devices were bound to their topics."""
@@ -387,7 +385,7 @@ def test_a_member_takes_nothing_when_its_rights_have_shrunk_over_a_restart(
         device.expect_silence()
 
 
-def test_a_member_gives_way_and_comes_back_when_rules_are_reloaded(tmp_path: Path) -> None:
+def test_member_is_suspended_and_resumed_when_rules_are_reloaded(tmp_path: Path) -> None:
     acl, every = tmp_path / "acl", "topic readwrite #\n"
     acl.write_text(every)
     with (
@@ -407,7 +405,7 @@ def test_a_member_gives_way_and_comes_back_when_rules_are_reloaded(tmp_path: Pat
         assert drain(one, 3) == [2, 3, 4]
 
 
-def test_several_logs_and_the_disk(tmp_path: Path) -> None:
+def test_group_delivers_from_several_logs_and_from_the_disk(tmp_path: Path) -> None:
     """A group over two logs, whose records are on the disk only when its members come."""
     routes = (Route(filter="other/#", log="other"),)
     with mqtt_server(tmp_path, routes=routes) as server:
@@ -426,7 +424,7 @@ def test_several_logs_and_the_disk(tmp_path: Path) -> None:
 
 
 def acknowledged_by_groups(store: Path) -> int:
-    """How many records shared subscriptions are known to have done with, by what is saved of them."""
+    """Return how many records shared subscriptions have acknowledged, by their saved documents."""
     count = 0
     with timestone.view(store) as view:
         for key, document in view.documents("mqtt.session").items():
@@ -438,7 +436,7 @@ def acknowledged_by_groups(store: Path) -> int:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("saved", [False, True])
-def test_kill_9_leaves_the_shared_offset_and_takes_nothing(tmp_path: Path, saved: bool) -> None:
+def test_kill_9_keeps_the_shared_offset_and_loses_no_message(tmp_path: Path, saved: bool) -> None:
     server = MqttProcess(tmp_path)
     names = ("a", "b")
     clients = {name: member(server.address, name, "$share/g/kill", lasting=True, room=20) for name in names}
@@ -464,7 +462,7 @@ def test_kill_9_leaves_the_shared_offset_and_takes_nothing(tmp_path: Path, saved
 
 
 @pytest.mark.crash
-def test_kill_9_at_qos_2_gives_nothing_to_two_sessions(tmp_path: Path) -> None:
+def test_kill_9_at_qos_2_delivers_no_message_to_two_sessions(tmp_path: Path) -> None:
     server = MqttProcess(tmp_path)
     asked = Request("$share/g/exact", 2)
     a = member(server.address, "a", asked, lasting=True, room=10)
@@ -501,7 +499,7 @@ def test_kill_9_at_qos_2_gives_nothing_to_two_sessions(tmp_path: Path) -> None:
     server.kill()
 
 
-def test_what_retention_has_taken_is_passed(tmp_path: Path) -> None:
+def test_group_skips_offsets_deleted_by_retention(tmp_path: Path) -> None:
     with mqtt_server(tmp_path) as server:
         log = server.store.log("mqtt")
         log.configure(retention_bytes=1, segment_entries=10)
@@ -528,7 +526,7 @@ def test_too_many_groups_are_refused(tmp_path: Path) -> None:
         assert server.status()["over_shared_count"] == 1
 
 
-def test_where_a_group_is_can_be_seen_from_outside(tmp_path: Path) -> None:
+def test_position_of_a_group_is_visible_in_metrics(tmp_path: Path) -> None:
     with (
         mqtt_server(tmp_path, session_save_ms=20) as server,
         member(server.address, "seen", "$queue/q/lag") as client,
@@ -549,7 +547,7 @@ def test_where_a_group_is_can_be_seen_from_outside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level_", [4, 5])
-def test_paho_shares(server: MqttServer, level_: int) -> None:
+def test_paho_uses_a_shared_subscription(server: MqttServer, level_: int) -> None:
     topic = f"paho-shared/{level_}"
     with PahoClient(f"sa{level_}", level=level_) as a, PahoClient(f"sb{level_}", level=level_) as b:
         for client in (a, b):

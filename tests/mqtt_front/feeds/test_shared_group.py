@@ -1,4 +1,4 @@
-"""Who gets which record: everything once, whatever members do. No sockets; the feeds are real."""
+"""Distribution of records over members: each record once. No sockets; the feeds are real."""
 
 import logging
 import random
@@ -11,13 +11,13 @@ from mqtt_front.delivery.delivery import Delivery
 from mqtt_front.feeds.feed import LogSource
 from mqtt_front.feeds.subscription import Subscription
 from mqtt_front.runtime.clocks import PassingTime
-from mqtt_front.runtime.throttled_log import Complaints
+from mqtt_front.runtime.throttled_log import ThrottledLog
 from mqtt_front.sessions.session import Session
 from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import FakeClient
 from timestone.log import Log
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 FILTER = "$queue/g/t"
 
@@ -28,13 +28,13 @@ class Members:
     def __init__(self, log: Log, executor: ThreadPoolExecutor) -> None:
         self.log, self.loop = log, ManualLoop()
         self.delivery = Delivery(
-            self.loop, executor, Complaints(logging.getLogger("test")), self, PassingTime()
+            self.loop, executor, ThrottledLog(logging.getLogger("test")), self, PassingTime()
         )
         self.source = LogSource.of(log)
         self.group = self.source.groups.get(log, FILTER)
 
     def changed(self, session: Session) -> None:
-        """Nobody saves."""
+        """Do not save."""
 
     def save(self, session: Session, then: object) -> None:
         raise AssertionError("nothing is at QoS 2")
@@ -56,7 +56,7 @@ class Members:
 
     def publish(self, first: int, end: int, topic: str = "t") -> None:
         payloads = [b"%d" % number for number in range(first, end)]
-        self.log.append_draft(Draft(payloads, self.log.topic_id(topic), flags=2), ack="written")
+        self.log.append_batch(WriteBatch(payloads, self.log.topic_id(topic), flags=2), ack="written")
         self.loop.settle()
 
     def acknowledge(self, session: Session, packet_ids: list[int]) -> None:
@@ -71,7 +71,7 @@ def members(store: Store) -> Iterator[Members]:
         yield Members(store.log("mqtt"), executor)
 
 
-def test_nobody_is_woken_for_topics_of_others_and_one_for_one_message(members: Members) -> None:
+def test_one_member_is_woken_for_one_matching_message(members: Members) -> None:
     clients = [members.join(name)[1] for name in "abc"]
     wakeups = members.loop.wakeup_count
     members.publish(0, 5, topic="other")
@@ -81,7 +81,7 @@ def test_nobody_is_woken_for_topics_of_others_and_one_for_one_message(members: M
     assert sum(len(client.publishes) for client in clients) == 1
 
 
-def test_the_committed_offset_is_the_lowest_open_one(members: Members) -> None:
+def test_committed_offset_is_the_lowest_open_one(members: Members) -> None:
     (a, at_a), (b, _) = members.join("a", room=1), members.join("b", room=100)
     members.publish(0, 40)
     assert members.group.committed == 0
@@ -93,7 +93,7 @@ def test_the_committed_offset_is_the_lowest_open_one(members: Members) -> None:
     assert members.group.committed >= 39
 
 
-def test_a_member_that_keeps_the_first_does_not_fill_the_memory_while_the_others_go_on(
+def test_group_stays_bounded_when_a_member_keeps_the_first_message(
     members: Members,
 ) -> None:
     group = members.group
@@ -107,9 +107,7 @@ def test_a_member_that_keeps_the_first_does_not_fill_the_memory_while_the_others
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_members_do_every_message_is_acknowledged_once_and_in_order(
-    members: Members, seed: int
-) -> None:
+def test_every_message_is_acknowledged_once_in_random_histories(members: Members, seed: int) -> None:
     """Members of any size join, acknowledge in any order, and die. What none of them acknowledged comes again; what one
     did never does."""
     rng = random.Random(seed)

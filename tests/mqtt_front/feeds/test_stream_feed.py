@@ -1,5 +1,4 @@
-"""Replay as clients see it: every place to begin, what deliveries say of themselves, resuming, gaps. Raw sockets and
-paho."""
+"""Replay as clients see it: every kind of start, properties of deliveries, resuming, gaps. Raw sockets and paho."""
 
 import datetime
 import json
@@ -22,7 +21,7 @@ from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import MqttServer, mqtt_server
 from tests.support.paho_client import PahoClient
 from tests.support.waiting import TIMEOUT_S, wait_for
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 LOG = "mqtt"
 
@@ -60,7 +59,9 @@ def history(server: MqttServer) -> list[tuple[int, int]]:
     return [(record.offset, record.timestamp_us) for record in log.reader(first)]
 
 
-def test_mqtt_5_begins_where_the_property_says(server: MqttServer, history: list[tuple[int, int]]) -> None:
+def test_mqtt_5_replay_begins_at_the_user_property(
+    server: MqttServer, history: list[tuple[int, int]]
+) -> None:
     begins = {
         "earliest": range(20), f"offset:{history[7][0]}": range(7, 20), f"{history[5][1]}": range(5, 20),
         f"{history[5][1] + 1}": range(6, 20), "0": range(20), "latest": range(0), None: range(0),
@@ -72,7 +73,7 @@ def test_mqtt_5_begins_where_the_property_says(server: MqttServer, history: list
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_the_topic_form_begins_where_it_says(
+def test_replay_begins_at_the_place_in_the_topic_filter(
     server: MqttServer, history: list[tuple[int, int]], level: int
 ) -> None:
     moment = datetime.datetime.fromtimestamp(0, datetime.UTC)
@@ -88,7 +89,7 @@ def test_the_topic_form_begins_where_it_says(
             assert numbers(collect(len(expected), client)[0]) == list(expected), form
 
 
-def test_what_is_appended_later_follows_without_a_seam(server: MqttServer) -> None:
+def test_replay_continues_with_new_messages_without_a_gap(server: MqttServer) -> None:
     publish(server, "seam", range(5))
     with reader(server.address, "seam") as client:
         replay(client, "$stream/mqtt/seam", start="earliest")
@@ -96,7 +97,7 @@ def test_what_is_appended_later_follows_without_a_seam(server: MqttServer) -> No
         assert numbers(collect(10, client)[0]) == list(range(10))
 
 
-def test_trap_54_deliveries_say_where_they_are_behind_the_properties_of_the_publisher(
+def test_deliveries_carry_position_properties_after_those_of_the_publisher(
     server: MqttServer,
 ) -> None:
     with reader(server.address, "both") as client, reader(server.address, "p") as publisher:
@@ -126,7 +127,7 @@ def test_trap_54_deliveries_say_where_they_are_behind_the_properties_of_the_publ
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_replay_has_what_was_published_at_any_qos(server: MqttServer, qos: int) -> None:
+def test_replay_has_messages_of_any_qos(server: MqttServer, qos: int) -> None:
     publish(server, f"anyqos/{qos}", range(10), qos)
     wait_for(lambda: server.store.log(LOG).topics.find(f"anyqos/{qos}") is not None)
     with reader(server.address, "anyqos") as client:
@@ -147,7 +148,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize(("topic_filter", "said", "reason"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_replayed_is_refused_with_its_reason(
+def test_invalid_replay_is_refused_with_its_reason(
     server: MqttServer, topic_filter: str, said: dict[str, Any], reason: int
 ) -> None:
     with reader(server.address, "refused") as client:
@@ -158,14 +159,14 @@ def test_what_cannot_be_replayed_is_refused_with_its_reason(
             assert client.subscribe(topic_filter) == (0x80,)
 
 
-def test_nobody_publishes_into_streams_and_wildcards_do_not_match_them(server: MqttServer) -> None:
+def test_publish_to_a_stream_is_refused_and_wildcards_do_not_match_streams(server: MqttServer) -> None:
     with reader(server.address, "intruder") as client:
         client.send(Publish("$stream/mqtt/a", b"x", 1, packet_id=1))
         assert client.expect(packets.Puback).reason == 0x90
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_a_lasting_session_goes_on_where_it_was(server: MqttServer, level: int) -> None:
+def test_persistent_session_continues_its_replay(server: MqttServer, level: int) -> None:
     topic = f"resume/{level}"
     asked = f"$stream/mqtt/@earliest/{topic}"
     publish(server, topic, range(30))
@@ -198,7 +199,7 @@ def test_a_lasting_session_goes_on_where_it_was(server: MqttServer, level: int) 
             assert numbers(collect(40, client)[0]) == list(range(40))
 
 
-def test_unsubscribing_ends_a_replay_and_the_next_begins_anew(server: MqttServer) -> None:
+def test_replay_begins_again_after_unsubscribing(server: MqttServer) -> None:
     publish(server, "anew", range(10))
     with reader(server.address, "anew", room=3) as client:
         client.subscribe("$stream/mqtt/@earliest/anew")
@@ -212,7 +213,7 @@ def test_unsubscribing_ends_a_replay_and_the_next_begins_anew(server: MqttServer
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_what_retention_has_taken_is_told_with_the_first_delivery(
+def test_first_delivery_reports_offsets_deleted_by_retention(
     tmp_path: Path, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with mqtt_server(tmp_path) as server:
@@ -243,15 +244,15 @@ def test_what_retention_has_taken_is_told_with_the_first_delivery(
     assert [name for name in ("past", "old", "oldest") if repr(name) in said] == ["past", "old"]
 
 
-def test_lost_segment_is_told_with_the_delivery_behind_it(tmp_path: Path) -> None:
-    """The index of a segment in the middle was lost, and a replay went on behind it without a word."""
+def test_delivery_after_a_lost_segment_reports_the_gap(tmp_path: Path) -> None:
+    """The index of a segment in the middle was lost, and a replay silently continued behind it."""
     with mqtt_server(tmp_path) as server:
         log = server.store.log(LOG)
         log.configure(segment_entries=10)
         for number in range(30):
             publish(server, "gap", range(number, number + 1))
         wait_for(lambda: log.synced_offset == log.end_offset)
-        base = log.history.segments[1].base_offset
+        base = log.segment_list.segments[1].base_offset
         (left,) = [end for first, end in log.segment_bounds() if first == base]
     (tmp_path / f"{LOG}-0" / f"{base:020d}.index").unlink()
     with mqtt_server(tmp_path) as server, reader(server.address, "after") as client:
@@ -277,7 +278,7 @@ def saved_offset(store: Path, client_id: str) -> int:
 
 
 @pytest.mark.crash
-def test_kill_9_in_the_middle_of_a_replay_loses_nothing(tmp_path: Path) -> None:
+def test_replay_loses_nothing_when_the_server_is_killed(tmp_path: Path) -> None:
     server = MqttProcess(tmp_path)
     with reader(server.address, "p") as publisher:
         for number in range(200):
@@ -294,7 +295,7 @@ def test_kill_9_in_the_middle_of_a_replay_loses_nothing(tmp_path: Path) -> None:
     server.kill()
 
 
-def test_topics_that_one_may_not_read_are_left_out_and_a_filter_of_only_those_is_refused(
+def test_replay_skips_forbidden_topics_and_is_refused_when_all_are_forbidden(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "acl").write_text("topic readwrite open/#\ntopic write closed/#\n")
@@ -308,7 +309,7 @@ def test_topics_that_one_may_not_read_are_left_out_and_a_filter_of_only_those_is
             assert {one.topic for one in collect(3, client)[0]} == {"open/a"}
 
 
-def test_trap_55_each_log_has_its_own_offsets_and_a_replay_reads_one_of_them(tmp_path: Path) -> None:
+def test_replay_reads_one_log_with_its_own_offsets(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, routes=(Route(filter="other/#", log="other"),)) as server:
         publish(server, "other/a", range(3))
         publish(server, "a", range(3, 6))
@@ -319,7 +320,7 @@ def test_trap_55_each_log_has_its_own_offsets_and_a_replay_reads_one_of_them(tmp
             assert found == {(log, str(offset)) for log in ("other", "mqtt") for offset in range(3)}
 
 
-def test_a_queue_begins_where_it_is_asked_to_when_it_is_made(server: MqttServer) -> None:
+def test_queue_begins_at_the_requested_place_when_it_is_created(server: MqttServer) -> None:
     publish(server, "work", range(10))
     with reader(server.address, "w1") as one, reader(server.address, "w2") as two:
         assert replay(one, "$queue/work/work", start="earliest") == (1,)
@@ -333,7 +334,7 @@ def test_a_queue_begins_where_it_is_asked_to_when_it_is_made(server: MqttServer)
         one.expect_silence()
 
 
-def test_expired_records_are_passed(server: MqttServer) -> None:
+def test_replay_skips_expired_records(server: MqttServer) -> None:
     with reader(server.address, "expiring") as client:
         for number, expiry_s in enumerate((1, None, 1000)):
             wanted = Properties(message_expiry_interval=expiry_s)
@@ -345,7 +346,7 @@ def test_expired_records_are_passed(server: MqttServer) -> None:
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_paho_replays(server: MqttServer, level: int) -> None:
+def test_paho_uses_a_replay(server: MqttServer, level: int) -> None:
     with PahoClient(f"replay{level}", level=level) as client:
         assert client.connect(server.address) == 0
         for number in range(5):
@@ -362,11 +363,11 @@ def test_paho_replays(server: MqttServer, level: int) -> None:
             assert dict(received[0].properties.UserProperty)["log"] == "mqtt"  # type: ignore[union-attr]
 
 
-def test_traps_48_and_49_acknowledged_out_of_order_then_back_with_less_room_while_segments_roll(
+def test_session_resumes_with_a_smaller_window_after_acknowledging_out_of_order_while_segments_roll(
     tmp_path: Path,
 ) -> None:
-    """What was not acknowledged comes again, that and nothing else, under its packet ids, never more at a time than the
-    client takes now; while appends roll segments underneath."""
+    """Exactly the unacknowledged messages are delivered again, under their packet ids, never more at a time than the
+    client accepts now, while appends roll segments."""
     with mqtt_server(tmp_path) as server:
         server.store.log(LOG).configure(segment_entries=20)
         for first in range(0, 100, 10):
@@ -395,11 +396,11 @@ def test_traps_48_and_49_acknowledged_out_of_order_then_back_with_less_room_whil
             )
 
 
-def test_trap_52_a_reader_far_behind_does_not_hold_up_what_is_live(server: MqttServer) -> None:
+def test_replay_far_behind_does_not_delay_live_messages(server: MqttServer) -> None:
     log = server.store.log(LOG)
     topic_id = log.topic_id("behind")
     for _ in range(10):
-        log.append_draft(Draft([b"x" * 100] * 10_000, topic_id, flags=2), ack="written")
+        log.append_batch(WriteBatch([b"x" * 100] * 10_000, topic_id, flags=2), ack="written")
     with reader(server.address, "behind") as behind, reader(server.address, "live") as live:
         live.subscribe("live/now")
         behind.subscribe("$stream/mqtt/@earliest/behind")

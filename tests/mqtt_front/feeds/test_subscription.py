@@ -1,4 +1,4 @@
-"""What several subscriptions to one topic come to."""
+"""The combination of several subscriptions to one topic."""
 
 from mqtt_front.feeds.subscription import Grant, Subscription
 
@@ -9,7 +9,7 @@ def grant(*subscriptions: Subscription) -> Grant:
     return Grant(subscriptions, "mqtt", HEAD)
 
 
-def test_overlapping_ones_give_the_highest_qos_and_all_identifiers() -> None:
+def test_overlapping_subscriptions_give_the_highest_qos_and_all_identifiers() -> None:
     both = grant(
         Subscription("t/#", 0, identifier=1, since={"mqtt": 5}),
         Subscription("t/+", 1, retain_as_published=True, identifier=200, since={"mqtt": 9}),
@@ -19,7 +19,7 @@ def test_overlapping_ones_give_the_highest_qos_and_all_identifiers() -> None:
     assert both.block == bytes((5,)) + both.identifiers
 
 
-def test_each_counts_from_the_offset_where_it_began() -> None:
+def test_subscription_matches_from_its_first_offset_on() -> None:
     both = grant(Subscription("t/#", 0, since={"mqtt": 5}), Subscription("t/+", 1, since={"mqtt": 9}))
     assert both.at(4, own=False) is None
     early = both.at(5, own=False)
@@ -28,7 +28,7 @@ def test_each_counts_from_the_offset_where_it_began() -> None:
     assert late is not None and late.qos == 1
 
 
-def test_no_local_leaves_out_what_the_subscriber_published_itself() -> None:
+def test_no_local_skips_the_subscribers_own_messages() -> None:
     local = Subscription("t/#", 1, no_local=True, since={"mqtt": 0})
     assert grant(local).at(100, own=True) is None
     assert grant(local).at(100, own=False) is not None
@@ -37,5 +37,5 @@ def test_no_local_leaves_out_what_the_subscriber_published_itself() -> None:
     assert other is not None and other.qos == 0
 
 
-def test_without_identifiers_the_block_is_empty() -> None:
+def test_property_block_is_empty_without_identifiers() -> None:
     assert grant(Subscription("t", 1)).block == b"\0"

@@ -1,4 +1,4 @@
-"""QoS 2 from outside, both ways and across every interruption: exactly once."""
+"""QoS 2 from outside, in both directions and across every interruption: exactly once."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def stored(server: MqttServer, topic: str) -> list[bytes]:
     return [record.payload for record in server.store.log("mqtt").reader(topics=topic)]
 
 
-def test_the_whole_exchange_of_a_publish(server: MqttServer, level: int) -> None:
+def test_publish_at_qos_2_completes_the_exchange(server: MqttServer, level: int) -> None:
     topic = f"exchange/{level}"
     with lasting(server, f"exchange{level}", level) as client:
         client.send(Publish(topic, b"1", 2, packet_id=5))
@@ -42,7 +42,7 @@ def test_the_whole_exchange_of_a_publish(server: MqttServer, level: int) -> None
         assert stored(server, topic) == [b"1", b"2"], "the id was free again"
 
 
-def test_a_publish_sent_again_before_its_release_is_stored_once(server: MqttServer, level: int) -> None:
+def test_publish_repeated_before_its_release_is_stored_once(server: MqttServer, level: int) -> None:
     topic = f"again/{level}"
     with lasting(server, f"again{level}", level) as client:
         client.send(*[Publish(topic, b"x", 2, duplicate=bool(n), packet_id=5) for n in range(3)])
@@ -58,7 +58,7 @@ def test_a_publish_sent_again_before_its_release_is_stored_once(server: MqttServ
     assert stored(server, topic) == [b"x", b"y"]
 
 
-def test_between_other_publishes_answers_keep_their_kind_and_order(server: MqttServer) -> None:
+def test_answers_keep_their_type_and_order_among_mixed_publishes(server: MqttServer) -> None:
     with lasting(server, "mixed") as client:
         client.send(*[Publish("mixed", b"%d" % n, n % 3, packet_id=n if n % 3 else 0) for n in range(1, 10)])
         answers = [client.next_packet() for _ in range(6)]
@@ -66,7 +66,7 @@ def test_between_other_publishes_answers_keep_their_kind_and_order(server: MqttS
     assert stored(server, "mixed") == [b"%d" % n for n in range(1, 10)]
 
 
-def test_a_refused_publish_gives_its_id_back(server: MqttServer) -> None:
+def test_refused_publish_frees_its_packet_id(server: MqttServer) -> None:
     with lasting(server, "refused", 5) as client:
         client.send(Publish("$SYS/x", b"", 2, packet_id=5))
         assert client.expect(Pubrec) == Pubrec(5, 0x87)
@@ -75,7 +75,7 @@ def test_a_refused_publish_gives_its_id_back(server: MqttServer) -> None:
     assert stored(server, "refused") == [b"1"]
 
 
-def test_a_run_that_ends_with_an_impossible_topic_takes_no_ids_behind_it(server: MqttServer) -> None:
+def test_run_ended_by_an_invalid_topic_takes_no_later_packet_ids(server: MqttServer) -> None:
     with lasting(server, "broken") as client:
         client.send(Publish("broken", b"1", 2, packet_id=5), Publish("#", b"", 2, packet_id=6))
         while client.next_packet() is not None:
@@ -86,7 +86,7 @@ def test_a_run_that_ends_with_an_impossible_topic_takes_no_ids_behind_it(server:
     assert stored(server, "broken") == [b"1", b"2"]
 
 
-def test_the_whole_exchange_of_a_delivery(server: MqttServer, level: int) -> None:
+def test_delivery_at_qos_2_completes_the_exchange(server: MqttServer, level: int) -> None:
     topic = f"out/{level}"
     with lasting(server, f"out{level}", level) as client, lasting(server, f"from{level}") as other:
         assert client.subscribe(Request(topic, 2)) == (2,)
@@ -102,7 +102,7 @@ def test_the_whole_exchange_of_a_delivery(server: MqttServer, level: int) -> Non
         client.expect_silence()
 
 
-def test_a_delivery_goes_on_where_the_connection_ended(server: MqttServer, level: int) -> None:
+def test_delivery_continues_at_its_step_after_a_reconnect(server: MqttServer, level: int) -> None:
     topic, name = f"resume/{level}", f"resume{level}"
     with lasting(server, name, level) as client, lasting(server, f"{name}-from") as other:
         client.subscribe(Request(topic, 2))
@@ -128,7 +128,7 @@ def test_a_delivery_goes_on_where_the_connection_ended(server: MqttServer, level
         client.expect_silence()
 
 
-def test_a_pubrec_of_failure_ends_a_delivery(server: MqttServer) -> None:
+def test_pubrec_with_a_failure_ends_the_delivery(server: MqttServer) -> None:
     with RawClient(server.address, 5) as client, lasting(server, "failing-from") as other:
         client.connect("failing", properties=Properties(receive_maximum=1))
         client.subscribe(Request("failing", 2))
@@ -139,7 +139,7 @@ def test_a_pubrec_of_failure_ends_a_delivery(server: MqttServer) -> None:
         assert client.expect(Publish).payload == b"2"
 
 
-def test_the_window_is_free_at_pubcomp_and_not_before(server: MqttServer) -> None:
+def test_window_is_freed_by_pubcomp_and_not_before(server: MqttServer) -> None:
     with RawClient(server.address, 5) as client, lasting(server, "window-from") as other:
         client.connect("window2", properties=Properties(receive_maximum=1))
         client.subscribe(Request("window2", 2))
@@ -152,17 +152,6 @@ def test_the_window_is_free_at_pubcomp_and_not_before(server: MqttServer) -> Non
         client.expect_silence()
         client.send(Pubcomp(delivery.packet_id))
         assert client.expect(Publish).payload == b"2"
-
-
-def test_a_puback_for_a_delivery_at_qos_2_is_not_taken_for_its_end(server: MqttServer) -> None:
-    with lasting(server, "confused") as client, lasting(server, "confused-from") as other:
-        client.subscribe(Request("confused", 2))
-        other.send(Publish("confused", b"1", 2, packet_id=1))
-        other.expect(Pubrec)
-        client.send(Puback(client.expect(Publish).packet_id))
-        client.expect_silence()
-    with lasting(server, "confused") as client:
-        assert client.expect(Publish).duplicate
 
 
 def test_both_directions_survive_a_restart_of_the_server(tmp_path: Path, level: int) -> None:
@@ -187,7 +176,7 @@ def test_both_directions_survive_a_restart_of_the_server(tmp_path: Path, level: 
 
 @pytest.mark.crash
 def test_a_delivery_is_made_once_when_the_server_is_killed_at_each_step(tmp_path: Path) -> None:
-    """Kill -9 after PUBLISH, after PUBREC and after PUBCOMP: the exchange goes on where it was, under the same id."""
+    """Kill -9 after PUBLISH, after PUBREC and after PUBCOMP: the exchange continues where it was, under the same id."""
     server = MqttProcess(tmp_path)
     with RawClient(server.address) as client:
         client.connect("c", clean=False)
@@ -219,3 +208,63 @@ def test_a_delivery_is_made_once_when_the_server_is_killed_at_each_step(tmp_path
         while not isinstance(packet := client.next_packet(), packets.Pingresp):
             assert packet == Pubrel(delivery.packet_id), "at most the release again, never the message"
     server.kill()
+
+
+PAYLOADS = [b"0", b"1", b"2"]
+WRONG = {
+    "PUBREC for QoS 1": (1, [Pubrec], "expected PUBACK, got PUBREC"),
+    "PUBCOMP for QoS 1": (1, [Pubcomp], "expected PUBACK, got PUBCOMP"),
+    "PUBACK for QoS 2": (2, [Puback], "expected PUBREC, got PUBACK"),
+    "PUBCOMP before PUBREC": (2, [Pubcomp], "expected PUBREC, got PUBCOMP"),
+    "PUBACK after PUBREC": (2, [Pubrec, Puback], "expected PUBCOMP, got PUBACK"),
+}
+
+
+@pytest.mark.parametrize(("qos", "kinds", "said"), WRONG.values(), ids=WRONG)
+def test_acknowledgement_of_the_wrong_kind_ends_the_connection(
+    server: MqttServer, level: int, qos: int, kinds: list[type[Puback | Pubrec | Pubcomp]], said: str
+) -> None:
+    """It was ignored, and the delivery waited for the right one permanently."""
+    name = f"wrong/{level}/{said}".replace(" ", "-")
+    with lasting(server, name, level) as client, RawClient(server.address) as publisher:
+        client.subscribe(Request(name, 2))
+        publisher.connect("publisher")
+        publisher.send(
+            *[Publish(name, payload, qos, packet_id=number + 1) for number, payload in enumerate(PAYLOADS)]
+        )
+        received = [client.expect(Publish) for _ in PAYLOADS]
+        *right, wrong = kinds
+        for kind in right:
+            client.send(kind(received[1].packet_id))
+            assert client.expect(Pubrel) == Pubrel(received[1].packet_id)
+        if qos == 1:  # in one run with one that is right
+            client.send(Puback(received[0].packet_id), wrong(received[1].packet_id))
+        else:
+            client.send(wrong(received[1].packet_id))
+        if level == 5:
+            ended = client.expect(packets.Disconnect)
+            assert ended.reason == 0x82
+            assert said in (ended.properties.reason_string or "")
+        client.expect_closed()
+    with lasting(server, name, level) as client:
+        left = PAYLOADS[1:] if qos == 1 else PAYLOADS  # the first was acknowledged as it should be
+        if right:
+            assert client.expect(Pubrel) == Pubrel(received[1].packet_id)
+            left = [b"0", b"2"]
+        again = client.receive(len(left), acknowledge=False)
+        assert [one.payload for one in again] == left, "the session is what it was"
+        assert all(one.duplicate for one in again)
+
+
+def test_acknowledgement_that_no_delivery_waits_for_is_ignored_and_logged(
+    server: MqttServer, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for kind in (Puback, Pubcomp):
+        caplog.clear()
+        with lasting(server, f"unmatched{kind.__name__}{level}", level) as client:
+            client.send(kind(9))
+            client.expect_silence()
+            client.send(kind(9))
+            client.expect_silence()
+        lines = [line for line in caplog.messages if "that no delivery has; ignored" in line]
+        assert len(lines) == 1 and f"sent {kind.__name__.upper()} for a packet id" in lines[0]

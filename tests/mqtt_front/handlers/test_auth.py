@@ -8,7 +8,7 @@ import pytest
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Auth, Connack, Connect, Disconnect, Publish
 from mqtt_front.codec.properties import Properties
-from mqtt_front.security.password_file import remove_user, set_password
+from mqtt_front.security.passwords.password_file import remove_user, set_password
 from mqtt_front.security.settings import LockoutSettings
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
@@ -61,9 +61,7 @@ def login(client: RawClient, user: str = "sensor", password: str = "pencil", cli
     return answer
 
 
-def test_a_client_proves_its_password_without_sending_it(
-    guarded: MqttServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_scram_exchange_authenticates_a_client(guarded: MqttServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with RawClient(guarded.address, 5) as client:
         assert login(client).reason == 0
@@ -74,7 +72,7 @@ def test_a_client_proves_its_password_without_sending_it(
     assert "pencil" not in caplog.text
 
 
-def test_wrong_proofs_are_refused_and_lock_out(guarded: MqttServer) -> None:
+def test_wrong_scram_proofs_are_refused_and_lock_out(guarded: MqttServer) -> None:
     for user, password, reason in [
         ("sensor", "x", 0x87),
         ("nobody", "x", 0x87),
@@ -97,7 +95,7 @@ def test_wrong_proofs_are_refused_and_lock_out(guarded: MqttServer) -> None:
         (said(b"nonsense"), 0x87),
     ],
 )
-def test_other_beginnings_are_refused(guarded: MqttServer, properties: Properties, reason: int) -> None:
+def test_invalid_first_message_is_refused(guarded: MqttServer, properties: Properties, reason: int) -> None:
     with RawClient(guarded.address, 5) as client:
         client.send(Connect("s", 5, properties=properties))
         assert client.expect(Connack).reason == reason
@@ -108,7 +106,7 @@ def test_other_beginnings_are_refused(guarded: MqttServer, properties: Propertie
     "early",
     [Publish("t", b"x"), packets.Pingreq(), packets.Subscribe(1, (packets.Request("t"),)), packets.Puback(1)],
 )
-def test_nothing_else_may_come_in_between(guarded: MqttServer, early: packets.Packet) -> None:
+def test_other_packets_during_the_exchange_are_refused(guarded: MqttServer, early: packets.Packet) -> None:
     received = guarded.status()["publishes_received"]
     with RawClient(guarded.address, 5) as client:
         begin(client, ScramClient("sensor", "pencil"))
@@ -118,7 +116,7 @@ def test_nothing_else_may_come_in_between(guarded: MqttServer, early: packets.Pa
     assert guarded.status()["publishes_received"] == received
 
 
-def test_leaving_in_between_is_no_trouble(guarded: MqttServer) -> None:
+def test_client_may_disconnect_during_the_exchange(guarded: MqttServer) -> None:
     for goodbye in (True, False):
         with RawClient(guarded.address, 5) as client:
             begin(client, ScramClient("sensor", "pencil"))
@@ -128,9 +126,7 @@ def test_leaving_in_between_is_no_trouble(guarded: MqttServer) -> None:
     wait_for(lambda: guarded.status()["connections"] == 0)
 
 
-def test_an_exchange_that_stalls_has_a_deadline(
-    guarded: MqttServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_stalled_exchange_ends_at_its_deadline(guarded: MqttServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with RawClient(guarded.address, 5) as client:
         begin(client, ScramClient("sensor", "pencil"))
@@ -140,7 +136,7 @@ def test_an_exchange_that_stalls_has_a_deadline(
     assert "no AUTH in time" in caplog.text
 
 
-def test_auth_with_another_method_or_without_an_exchange_is_an_error(guarded: MqttServer) -> None:
+def test_auth_is_refused_with_another_method_or_without_an_exchange(guarded: MqttServer) -> None:
     with RawClient(guarded.address, 5) as client:
         scram = ScramClient("sensor", "pencil")
         final = scram.final(begin(client, scram))
@@ -162,7 +158,7 @@ def again(client: RawClient, user: str, password: str) -> packets.Packet | None:
     return client.next_packet()
 
 
-def test_a_connected_client_may_prove_itself_again(guarded: MqttServer) -> None:
+def test_connected_client_may_reauthenticate(guarded: MqttServer) -> None:
     with RawClient(guarded.address, 5) as client:
         login(client)
         answer = again(client, "sensor", "pencil")
@@ -171,7 +167,7 @@ def test_a_connected_client_may_prove_itself_again(guarded: MqttServer) -> None:
 
 
 @pytest.mark.parametrize(("user", "password"), [("sensor", "wrong"), ("other", "rubber")])
-def test_whoever_fails_at_that_or_becomes_somebody_else_has_to_go(
+def test_failed_reauthentication_or_another_user_ends_the_connection(
     guarded: MqttServer, user: str, password: str
 ) -> None:
     with RawClient(guarded.address, 5) as client:
@@ -181,7 +177,7 @@ def test_whoever_fails_at_that_or_becomes_somebody_else_has_to_go(
         client.expect_closed()
 
 
-def test_a_user_that_is_gone_after_a_reload_has_to_go(guarded: MqttServer, passwords: Path) -> None:
+def test_connection_ends_when_its_user_is_removed_by_a_reload(guarded: MqttServer, passwords: Path) -> None:
     with RawClient(guarded.address, 5) as client:
         login(client)
         remove_user(passwords, "sensor")
@@ -189,7 +185,7 @@ def test_a_user_that_is_gone_after_a_reload_has_to_go(guarded: MqttServer, passw
         assert client.expect(Disconnect).reason == 0x87
 
 
-def test_without_users_for_it_the_method_is_not_known(tmp_path: Path) -> None:
+def test_method_is_unknown_without_scram_users(tmp_path: Path) -> None:
     with mqtt_server(tmp_path) as server, RawClient(server.address, 5) as client:
         client.send(Connect("s", 5, properties=said(b"n,,n=sensor,r=x")))
         assert client.expect(Connack).reason == 0x8C

@@ -1,4 +1,4 @@
-"""CONNECT from outside: who comes in, what CONNACK says, whose session it is."""
+"""CONNECT from outside: accepted clients, the content of CONNACK, the owner of a session."""
 
 from pathlib import Path
 
@@ -17,13 +17,13 @@ WRONG_NAME = bytes.fromhex("10 0e 0004 58585454 04 02 003c 0002 6964")
 
 
 @pytest.mark.parametrize("level", [3, 4, 5])
-def test_a_client_of_each_version_is_let_in(server: MqttServer, level: int) -> None:
+def test_client_of_each_version_is_accepted(server: MqttServer, level: int) -> None:
     with RawClient(server.address, level) as client:
         answer = client.connect("id")
         assert (answer.session_present, answer.reason) == (False, 0)
 
 
-def test_versions_that_do_not_exist_are_answered_in_their_own_framing(server: MqttServer) -> None:
+def test_unknown_version_is_refused_in_its_own_framing(server: MqttServer) -> None:
     with RawClient(server.address, 4) as old, RawClient(server.address, 5) as new:
         old.send_bytes(CONNECT_LEVEL_2)
         assert old.expect(Connack).reason == 1
@@ -48,7 +48,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("level", "data", "reason"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_refused_client_gets_a_reason_where_its_version_has_one_and_nothing_after_it(
+def test_refused_client_gets_only_a_reason_if_its_version_has_one(
     server: MqttServer, level: int, data: bytes, reason: int | None
 ) -> None:
     with RawClient(server.address, level) as client, RawClient(server.address) as good:
@@ -62,7 +62,7 @@ def test_a_refused_client_gets_a_reason_where_its_version_has_one_and_nothing_af
         assert server.status()["publishes_received"] == received
 
 
-def test_what_is_pipelined_behind_connect_is_served_in_order(server: MqttServer) -> None:
+def test_packets_pipelined_behind_connect_are_served_in_order(server: MqttServer) -> None:
     with RawClient(server.address) as client:
         client.send(
             Connect("pipe", 4),
@@ -76,7 +76,7 @@ def test_what_is_pipelined_behind_connect_is_served_in_order(server: MqttServer)
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_a_client_without_id_gets_one_and_mqtt_5_is_told(server: MqttServer, level: int) -> None:
+def test_client_without_id_gets_one_that_connack_reports_in_mqtt_5(server: MqttServer, level: int) -> None:
     with RawClient(server.address, level) as one, RawClient(server.address, level) as other:
         ids = [client.connect("").properties.assigned_client_identifier for client in (one, other)]
         if level == 5:
@@ -87,13 +87,13 @@ def test_a_client_without_id_gets_one_and_mqtt_5_is_told(server: MqttServer, lev
 @pytest.mark.parametrize(
     "client_id", ["0123456789abcdefABCDEF0", "x" * 65_535, "straße/ß ☃", "a/b#+", "../../x"]
 )
-def test_any_client_id_will_do(server: MqttServer, client_id: str) -> None:
+def test_any_valid_client_id_is_accepted(server: MqttServer, client_id: str) -> None:
     for present in (False, True):
         with RawClient(server.address, 4) as client:
             assert client.connect(client_id, clean=False).session_present is present
 
 
-def test_connack_says_what_is_enforced(tmp_path: Path) -> None:
+def test_connack_announces_the_enforced_limits(tmp_path: Path) -> None:
     with (
         mqtt_server(tmp_path, packet_bytes=1000, receive_maximum=7, topic_alias_maximum=3) as server,
         RawClient(server.address, 5) as client,
@@ -104,7 +104,7 @@ def test_connack_says_what_is_enforced(tmp_path: Path) -> None:
         )  # fmt: skip
 
 
-def test_limits_on_time_are_told(tmp_path: Path) -> None:
+def test_connack_announces_time_limits(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, keep_alive_max_s=30, session_expiry_max_s=100) as server:
         for asked, told in ((10, None), (30, None), (31, 30), (0, 30)):
             with RawClient(server.address, 5) as client:
@@ -116,7 +116,7 @@ def test_limits_on_time_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [4, 5])
 @pytest.mark.parametrize("second", [4, 5])
-def test_a_second_connection_of_a_client_takes_over(server: MqttServer, first: int, second: int) -> None:
+def test_second_connection_of_a_client_takes_over(server: MqttServer, first: int, second: int) -> None:
     with RawClient(server.address, first) as old, RawClient(server.address, second) as new:
         old.connect("takeover")
         new.connect("takeover")
@@ -126,7 +126,7 @@ def test_a_second_connection_of_a_client_takes_over(server: MqttServer, first: i
         new.expect_silence()
 
 
-def test_a_session_moves_to_the_connection_that_takes_over(server: MqttServer) -> None:
+def test_session_moves_to_the_connection_that_takes_over(server: MqttServer) -> None:
     with (
         RawClient(server.address, 4) as old,
         RawClient(server.address, 4) as new,
@@ -142,7 +142,7 @@ def test_a_session_moves_to_the_connection_that_takes_over(server: MqttServer) -
         assert (again.packet_id, again.payload, again.duplicate) == (first.packet_id, b"in flight", True)
 
 
-def test_session_present_means_what_it_says(server: MqttServer) -> None:
+def test_session_present_is_set_when_a_session_is_resumed(server: MqttServer) -> None:
     def visit(clean: bool, expiry_s: int | None) -> bool:
         with RawClient(server.address, 5) as client:
             wanted = Properties(session_expiry_interval=expiry_s)
@@ -158,7 +158,7 @@ def test_session_present_means_what_it_says(server: MqttServer) -> None:
     assert not visit(clean=False, expiry_s=None), "without an expiry it ends with the connection"
 
 
-def test_a_client_may_change_its_expiry_when_it_leaves_but_not_from_nothing(server: MqttServer) -> None:
+def test_disconnect_may_change_the_expiry_unless_it_was_0(server: MqttServer) -> None:
     def leave(at_connect: int | None, at_disconnect: int) -> tuple[Packet | None, bool]:
         client = RawClient(server.address, 5)
         client.connect("expiry", clean=True, properties=Properties(session_expiry_interval=at_connect))
@@ -175,7 +175,7 @@ def test_a_client_may_change_its_expiry_when_it_leaves_but_not_from_nothing(serv
     assert isinstance(answer, Disconnect) and answer.reason == 0x82 and not present
 
 
-def test_a_session_expires(tmp_path: Path) -> None:
+def test_session_expires_after_its_interval(tmp_path: Path) -> None:
     with mqtt_server(tmp_path) as server:
         with RawClient(server.address, 5) as client:
             client.connect("short", properties=Properties(session_expiry_interval=1))
@@ -185,7 +185,7 @@ def test_a_session_expires(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("room", "told"), [(4, None), (6, 0x95)])
-def test_a_client_that_takes_no_packet_as_large_as_our_answer_does_not_get_it(
+def test_answer_larger_than_the_clients_maximum_is_not_sent(
     server: MqttServer, room: int, told: int | None
 ) -> None:
     asked = Properties(maximum_packet_size=room, session_expiry_interval=60)
@@ -199,7 +199,7 @@ def test_a_client_that_takes_no_packet_as_large_as_our_answer_does_not_get_it(
         client.expect_silence()
 
 
-def test_over_the_connection_limit_clients_are_told_and_others_undisturbed(tmp_path: Path) -> None:
+def test_client_over_the_connection_limit_is_refused_and_others_stay_connected(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, connection_count=2) as server:
         inside = [RawClient(server.address) for _ in range(2)]
         for number, client in enumerate(inside):
@@ -216,7 +216,7 @@ def test_over_the_connection_limit_clients_are_told_and_others_undisturbed(tmp_p
             assert client.connect("now").reason == 0
 
 
-def test_over_the_session_limit_only_new_sessions_are_refused(tmp_path: Path) -> None:
+def test_session_limit_refuses_only_new_sessions(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, session_count=1) as server:
         for client_id, clean, reason in (("a", False, 0), ("b", False, 3), ("a", False, 0), ("c", True, 0)):
             with RawClient(server.address) as client:

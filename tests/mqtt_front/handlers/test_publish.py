@@ -1,4 +1,4 @@
-"""Publishes within what a client may do: stored before they are acknowledged, in order, and refused one by one."""
+"""Permitted publishes: stored before they are acknowledged, in order, and refused one by one."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.mqtt_front.test_broker import client
 from tests.support.mqtt_server import MqttServer, mqtt_server
 
 
-def test_a_publish_is_in_the_log_when_it_is_acknowledged_whether_anybody_listens_or_not(
+def test_acknowledged_publish_is_in_the_log_with_and_without_subscribers(
     server: MqttServer,
 ) -> None:
     with client(server, "publisher") as publisher:
@@ -23,14 +23,14 @@ def test_a_publish_is_in_the_log_when_it_is_acknowledged_whether_anybody_listens
         assert log.synced_offset == before + 1
 
 
-def test_acknowledgements_come_in_the_order_of_publishes(server: MqttServer) -> None:
+def test_acknowledgements_are_sent_in_the_order_of_publishes(server: MqttServer) -> None:
     with client(server, "orderly") as publisher:
         ids = list(range(1, 301))
         publisher.send(*[Publish("order", b"%d" % n, 1, packet_id=n) for n in ids])
         assert [publisher.expect(Puback).packet_id for _ in ids] == ids
 
 
-def test_aliases_stand_for_topics(server: MqttServer) -> None:
+def test_topic_alias_is_resolved_to_its_topic(server: MqttServer) -> None:
     with client(server, "aliased", 5) as publisher, client(server, "reader", 5, "alias/#") as reader:
         for topic, alias, payload in (
             ("alias/a", 1, b"1"),
@@ -46,7 +46,7 @@ def test_aliases_stand_for_topics(server: MqttServer) -> None:
         assert {one.properties.topic_alias for one in received} == {None}
 
 
-def test_a_reserved_topic_is_refused_without_ending_more_than_it_must(server: MqttServer) -> None:
+def test_publish_to_a_reserved_topic_is_refused_without_affecting_others(server: MqttServer) -> None:
     with client(server, "reserved5", 5) as new, client(server, "reserved4", 4) as old:
         new.send(Publish("$SYS/x", b"", 1, packet_id=3))
         assert new.expect(Puback) == Puback(3, 0x87)
@@ -58,7 +58,7 @@ def test_a_reserved_topic_is_refused_without_ending_more_than_it_must(server: Mq
         old.expect_closed()
 
 
-def test_a_full_disk_refuses_publishes_and_serves_the_rest(tmp_path: Path) -> None:
+def test_full_disk_refuses_publishes_and_deliveries_continue(tmp_path: Path) -> None:
     with (
         timestone.open(tmp_path / "full", min_free_bytes=1 << 60) as store,
         mqtt_server(tmp_path, store=store) as server,
@@ -73,7 +73,7 @@ def test_a_full_disk_refuses_publishes_and_serves_the_rest(tmp_path: Path) -> No
         assert server.status()["publishes_dropped"] == 2
 
 
-def test_new_topics_are_counted_over_all_pieces_of_a_run(tmp_path: Path) -> None:
+def test_new_topics_are_counted_over_the_whole_run(tmp_path: Path) -> None:
     """Some publishes of a run are refused because nothing more may be retained, which cuts it in pieces."""
     with (
         mqtt_server(tmp_path, client_topic_count=2, retained_count=1) as server,
@@ -86,7 +86,7 @@ def test_new_topics_are_counted_over_all_pieces_of_a_run(tmp_path: Path) -> None
         assert len(server.store.log("mqtt").topics) == 2
 
 
-def test_without_a_limit_nothing_is_counted() -> None:
+def test_topics_are_not_counted_without_a_limit() -> None:
     assert rates(MqttSettings(), 1) is None
     made = rates(MqttSettings(client_bytes_per_s=5), 1)
     assert made is not None and made[0] is None and made[1] is not None

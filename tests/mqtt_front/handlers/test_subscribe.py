@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE from outside: a reason for each filter, nothing missed, nothing after UNSUBACK."""
+"""SUBSCRIBE and UNSUBSCRIBE from outside: a reason for each filter, no message missed, none after UNSUBACK."""
 
 import functools
 import sys
@@ -30,7 +30,7 @@ def other(server: MqttServer, request: pytest.FixtureRequest) -> Iterator[RawCli
         yield made
 
 
-def test_one_reason_for_each_filter_in_order(client: RawClient) -> None:
+def test_suback_has_one_reason_for_each_filter_in_order(client: RawClient) -> None:
     new = client.level == 5
     reasons = client.subscribe(
         Request("a", 0),
@@ -43,7 +43,7 @@ def test_one_reason_for_each_filter_in_order(client: RawClient) -> None:
     assert reasons == ((0, 0x8F, 1, 2, 1, 0x8F) if new else (0, 0x80, 1, 2, 1, 0x80))
 
 
-def test_unsubscribe_is_answered_once_with_a_reason_for_each_filter(client: RawClient) -> None:
+def test_unsuback_has_one_reason_for_each_filter(client: RawClient) -> None:
     client.subscribe("u/1", "u/2")
     client.send(packets.Unsubscribe(9, ("u/2", "unknown", "u/1")))
     answer = client.expect(Unsuback)
@@ -52,14 +52,14 @@ def test_unsubscribe_is_answered_once_with_a_reason_for_each_filter(client: RawC
     client.expect_silence()
 
 
-def test_an_empty_filter_ends_the_connection(client: RawClient) -> None:
+def test_empty_filter_ends_the_connection(client: RawClient) -> None:
     client.send(packets.Subscribe(1, (Request(""),)))
     if client.level == 5:
         assert client.expect(Disconnect).reason == 0x81
     client.expect_closed()
 
 
-def test_nothing_published_after_suback_is_missed(client: RawClient, other: RawClient) -> None:
+def test_subscriber_misses_no_message_published_after_suback(client: RawClient, other: RawClient) -> None:
     topic = f"fresh/{client.level}"
     other.publish(topic, b"too early")
     client.subscribe(topic)
@@ -84,7 +84,7 @@ def test_filters_match_as_the_specification_says(
         other.publish(topic, b"x")
         other.publish("marker", b"end")
         received: list[bytes] = []
-        while received[-1:] != [b"end"]:  # what other tests have retained comes in between
+        while received[-1:] != [b"end"]:  # messages retained by other tests may arrive in between
             received += [one.payload for one in client.receive(1) if not one.retain]
         assert received == ([b"x", b"end"] if matches else [b"end"])
 
@@ -97,7 +97,9 @@ def test_overlapping_filters_give_one_copy_at_the_highest_qos(client: RawClient,
     client.expect_silence()
 
 
-def test_the_same_filter_again_replaces_it(client: RawClient, other: RawClient) -> None:
+def test_subscribing_to_the_same_filter_replaces_the_subscription(
+    client: RawClient, other: RawClient
+) -> None:
     topic = f"again/{client.level}"
     assert client.subscribe(Request(topic, 1)) == (1,)
     other.publish(topic, b"1")
@@ -108,7 +110,7 @@ def test_the_same_filter_again_replaces_it(client: RawClient, other: RawClient) 
     client.expect_silence()
 
 
-def test_after_unsuback_nothing_comes_any_more(client: RawClient, other: RawClient) -> None:
+def test_no_message_is_delivered_after_unsuback(client: RawClient, other: RawClient) -> None:
     topic = f"ended/{client.level}"
     client.subscribe(topic)
     client.send(packets.Unsubscribe(1, (topic,)))
@@ -117,7 +119,7 @@ def test_after_unsuback_nothing_comes_any_more(client: RawClient, other: RawClie
     client.expect_silence()
 
 
-def test_what_was_in_flight_before_unsubscribe_can_still_be_acknowledged(
+def test_deliveries_in_flight_can_be_acknowledged_after_unsubscribe(
     server: MqttServer, other: RawClient
 ) -> None:
     with RawClient(server.address) as client:
@@ -137,7 +139,7 @@ def test_what_was_in_flight_before_unsubscribe_can_still_be_acknowledged(
         client.expect_silence()
 
 
-def test_identifiers_come_with_deliveries(server: MqttServer, other: RawClient) -> None:
+def test_deliveries_carry_subscription_identifiers(server: MqttServer, other: RawClient) -> None:
     with RawClient(server.address, 5) as client:
         client.connect("identified")
         client.subscribe("id/#", properties=Properties(subscription_identifiers=(5,)))
@@ -150,7 +152,7 @@ def test_identifiers_come_with_deliveries(server: MqttServer, other: RawClient) 
         assert one.properties.subscription_identifiers == (5,)
 
 
-def test_no_local_is_about_the_publishers_id(server: MqttServer, other: RawClient) -> None:
+def test_no_local_compares_client_ids(server: MqttServer, other: RawClient) -> None:
     with RawClient(server.address, 5) as client:
         client.connect("narcissus")
         client.subscribe(Request("pond", 1, no_local=True))
@@ -162,7 +164,7 @@ def test_no_local_is_about_the_publishers_id(server: MqttServer, other: RawClien
 
 
 @pytest.mark.parametrize("level", [3, 4])
-def test_a_bridge_hears_nothing_of_its_own_and_what_is_retained(
+def test_bridge_gets_retain_flags_and_none_of_its_own_messages(
     server: MqttServer, other: RawClient, level: int
 ) -> None:
     topic = f"bridged/{level}"
@@ -176,11 +178,11 @@ def test_a_bridge_hears_nothing_of_its_own_and_what_is_retained(
         other.send(Publish(topic, b"kept", 1, True, packet_id=1))
         other.expect(packets.Puback)
         assert [(one.payload, one.retain) for one in client.receive(1)] == [(b"kept", True)]
-        client.publish(f"{topic}/shared", b"to whoever of the group")
-        assert [one.payload for one in client.receive(1)] == [b"to whoever of the group"]
+        client.publish(f"{topic}/shared", b"to one of the group")
+        assert [one.payload for one in client.receive(1)] == [b"to one of the group"]
 
 
-def test_too_many_subscriptions_are_refused_one_by_one_and_the_log_says_why(
+def test_subscriptions_over_the_limit_are_refused_one_by_one_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -204,7 +206,7 @@ def test_too_many_subscriptions_are_refused_one_by_one_and_the_log_says_why(
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("ack", ["memory", "written", "synced"])
 @pytest.mark.parametrize("permitted", [False, True])
-def test_subscribe_is_not_about_what_its_client_published_before_when_both_come_at_once(
+def test_subscription_excludes_earlier_publishes_of_the_same_packet_burst(
     tmp_path: Path, ack: str, qos: int, permitted: bool
 ) -> None:
     """Packets of a connection take effect in their order, whichever way its publishes take."""
@@ -242,7 +244,7 @@ def calls_counted(server: MqttServer, work: Callable[[], object]) -> int:
         ("", 100, 1.2),
         ("+/", 400, 1.2),
         ("+/", 100, 1.2),
-        # Each of these has a feed of its own, and a packet looks at every feed once.
+        # Each of these has a separate feed, and a packet examines every feed once.
         ("$share/g/", 400, 3.0),
         ("$queue/q/", 400, 3.0),
         ("$stream/mqtt/", 400, 3.0),

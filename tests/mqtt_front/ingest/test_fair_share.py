@@ -59,7 +59,7 @@ class Crowd:
         self.shares.served(client)
 
 
-def test_the_greedy_alone_go_on_as_soon_as_half_is_settled() -> None:
+def test_heavy_clients_alone_continue_when_half_is_settled() -> None:
     crowd, greedy = Crowd(), Client()
     for _ in range(5):
         greedy.submitted_bytes = CLIENT_BYTES + 1
@@ -75,7 +75,7 @@ def test_the_greedy_alone_go_on_as_soon_as_half_is_settled() -> None:
     assert greedy.portions == [0] * 5
 
 
-def test_equals_do_not_take_turns_however_greedy() -> None:
+def test_equal_heavy_clients_do_not_take_turns() -> None:
     crowd, greedy = Crowd(), [Client() for _ in range(10)]
     for _ in range(5):
         crowd.exceed(*greedy)
@@ -83,7 +83,7 @@ def test_equals_do_not_take_turns_however_greedy() -> None:
     assert {portion for client in greedy for portion in client.portions} == {0}
 
 
-def test_beside_others_the_greedy_gets_one_portion_a_turn() -> None:
+def test_heavy_client_gets_one_portion_a_turn_beside_others() -> None:
     crowd, greedy, others = Crowd(), Client(), [Client() for _ in range(100_000)]
     crowd.exceed(greedy)
     crowd.publish(*others)
@@ -98,7 +98,7 @@ def test_beside_others_the_greedy_gets_one_portion_a_turn() -> None:
     assert not any(client.held() for client in others)
 
 
-def test_the_fewer_publish_the_larger_is_the_portion() -> None:
+def test_portion_is_larger_when_fewer_clients_publish() -> None:
     crowd, greedy, others = Crowd(client_bytes=TURN_BYTES), Client(), [Client() for _ in range(9)]
     crowd.publish(greedy, size_bytes=TURN_BYTES + 1)
     crowd.publish(*others)
@@ -108,7 +108,7 @@ def test_the_fewer_publish_the_larger_is_the_portion() -> None:
     assert greedy.portions[-1] == TURN_BYTES // 10
 
 
-def test_a_portion_is_no_more_than_a_quarter_of_what_a_client_may_have_on_the_way() -> None:
+def test_portion_is_at_most_a_quarter_of_the_limit_of_a_client() -> None:
     crowd, greedy = Crowd(), Client()
     crowd.exceed(greedy)
     crowd.publish(Client())
@@ -118,7 +118,7 @@ def test_a_portion_is_no_more_than_a_quarter_of_what_a_client_may_have_on_the_wa
     assert greedy.portions[-1] == CLIENT_BYTES // 4
 
 
-def test_the_next_portion_is_not_read_before_the_last_is_settled() -> None:
+def test_next_portion_is_not_read_before_the_last_is_settled() -> None:
     crowd, greedy, other = Crowd(), Client(), Client()
     crowd.exceed(greedy)
     crowd.publish(other)
@@ -134,7 +134,7 @@ def test_the_next_portion_is_not_read_before_the_last_is_settled() -> None:
     assert not greedy.held()
 
 
-def test_many_greedy_ones_have_no_more_than_their_shares_and_each_has_its_turn() -> None:
+def test_many_heavy_clients_share_and_each_gets_its_turn() -> None:
     crowd, greedy, others = Crowd(), [Client() for _ in range(50)], [Client() for _ in range(50_000)]
     crowd.exceed(*greedy)
     crowd.publish(*others)
@@ -143,7 +143,7 @@ def test_many_greedy_ones_have_no_more_than_their_shares_and_each_has_its_turn()
         client.portions.clear()
     served = []
     for _ in range(10):
-        # Who waits longest is read from first.
+        # The client that waits longest is read from first.
         going = sorted(
             (client for client in greedy if not client.held()), key=lambda client: len(client.portions)
         )
@@ -157,7 +157,7 @@ def test_many_greedy_ones_have_no_more_than_their_shares_and_each_has_its_turn()
     )
 
 
-def test_when_the_others_stop_the_greedy_has_everything_again() -> None:
+def test_heavy_client_gets_its_full_rate_when_the_others_stop() -> None:
     crowd, greedy, other = Crowd(), Client(), Client()
     crowd.exceed(greedy)
     crowd.publish(other)
@@ -172,7 +172,7 @@ def test_when_the_others_stop_the_greedy_has_everything_again() -> None:
     assert greedy.portions[-1] == 0 and not greedy.held()
 
 
-def test_a_newcomer_is_spared_at_once() -> None:
+def test_new_light_client_is_protected_at_once() -> None:
     crowd, greedy = Crowd(), Client()
     crowd.exceed(greedy)
     crowd.look(FIRST_LOOK_S)
@@ -185,7 +185,7 @@ def test_a_newcomer_is_spared_at_once() -> None:
     assert greedy.portions == [0, 0, LEAST_PORTION, LEAST_PORTION]
 
 
-def test_who_begins_to_flood_beside_others_takes_turns_from_the_first() -> None:
+def test_client_that_begins_to_flood_beside_others_takes_turns_at_once() -> None:
     crowd, greedy, others = Crowd(), Client(), [Client() for _ in range(100)]
     crowd.publish(*others)
     greedy.submitted_bytes = CLIENT_BYTES // 2 + 1
@@ -198,7 +198,7 @@ def test_who_begins_to_flood_beside_others_takes_turns_from_the_first() -> None:
     assert greedy.portions == [LEAST_PORTION]
 
 
-def test_who_was_alone_for_a_while_may_have_all_it_may() -> None:
+def test_client_alone_for_a_while_gets_its_full_limit() -> None:
     crowd, greedy = Crowd(), Client()
     crowd.publish(Client())
     crowd.loop.pass_time(LOOK_S)
@@ -208,10 +208,10 @@ def test_who_was_alone_for_a_while_may_have_all_it_may() -> None:
     assert not greedy.held()
 
 
-def test_beside_clients_that_have_nearly_as_much_on_the_way_nobody_takes_turns() -> None:
+def test_heavy_client_takes_no_turns_beside_nearly_heavy_ones() -> None:
     crowd, greedy, busy = Crowd(), Client(), Client()
     for number in range(20):
-        if number == 3:  # by now it is known who has how much
+        if number == 3:  # by now the unsettled bytes of each client are known
             greedy.portions.clear()
         crowd.publish(busy, size_bytes=CLIENT_BYTES // 4)
         crowd.publish(busy)
@@ -220,7 +220,7 @@ def test_beside_clients_that_have_nearly_as_much_on_the_way_nobody_takes_turns()
     assert set(greedy.portions) == {0}
 
 
-def test_those_who_begin_to_flood_together_take_turns_until_the_first_look() -> None:
+def test_clients_that_begin_to_flood_together_take_turns_until_the_first_evaluation() -> None:
     crowd, greedy = Crowd(), [Client() for _ in range(10)]
     crowd.publish(*greedy)
     crowd.exceed(*greedy)
@@ -233,7 +233,7 @@ def test_those_who_begin_to_flood_together_take_turns_until_the_first_look() -> 
     assert {portion for client in greedy for portion in client.portions} == {0}
 
 
-def test_who_is_greedy_no_more_is_not_kept_waiting_and_the_looking_ends() -> None:
+def test_former_heavy_client_is_released_and_the_timer_stops() -> None:
     crowd, greedy, other = Crowd(), Client(), Client()
     crowd.exceed(greedy)
     crowd.publish(other)
@@ -247,7 +247,7 @@ def test_who_is_greedy_no_more_is_not_kept_waiting_and_the_looking_ends() -> Non
     assert not greedy.held() and not crowd.loop.timers
 
 
-def test_above_the_bound_for_all_the_modest_wait_but_are_not_greedy() -> None:
+def test_light_clients_wait_above_the_total_bound_without_becoming_heavy() -> None:
     crowd, modest = Crowd(total_bytes=100), Client()
     modest.submitted_bytes = 60
     crowd.shares.check(modest, 101)

@@ -1,4 +1,4 @@
-"""What is published in one turn is one draft a log; acknowledgements come when the disk has it, in one write."""
+"""The publishes of one turn are one batch a log; acknowledgements are sent when the level is reached, in one write."""
 
 import errno
 import itertools
@@ -17,7 +17,7 @@ from mqtt_front.ingest.ingest import Ingest
 from mqtt_front.ingest.routing import Router
 from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.retained.keeper import Appended
-from mqtt_front.runtime.throttled_log import Complaints
+from mqtt_front.runtime.throttled_log import ThrottledLog
 from tests.support.faulty_files import FaultyFiles
 from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import parse
@@ -26,7 +26,7 @@ from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.log import Log
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 class Source:
@@ -38,7 +38,9 @@ class Source:
         self.router = router
         self.exactly_once = False
         self.settlements: list[tuple[bytes, int]] = []
-        self.submitted_bytes = 0
+        self.lost: set[bytes] = set()
+        """Answers to publishes at QoS 2 that could not be stored."""
+        self.submitted_bytes = self.publish_count = 0
         self.writes: list[list[Packet]] = []
         self.refusals: list[str] = []
         self.held = False
@@ -57,6 +59,9 @@ class Source:
 
     def settled(self, acknowledgements: bytes, reason: int) -> None:
         self.settlements.append((acknowledgements, reason))
+
+    def has_received(self, acknowledgement: bytes) -> bool:
+        return acknowledgement not in self.lost
 
     def refuse(self, message: str) -> None:
         self.refusals.append(message)
@@ -89,7 +94,7 @@ class Parts:
         self.ingest = Ingest(
             self.router,
             self.loop,
-            Complaints(logging.getLogger("test")),
+            ThrottledLog(logging.getLogger("test")),
             ack=ack,
             total_bytes=total_bytes,
             client_bytes=client_bytes,
@@ -98,14 +103,14 @@ class Parts:
             written=self.written,
         )
 
-    def written(self, log: Log | None, draft: Draft | None, offset: int) -> None:
+    def written(self, log: Log | None, write_batch: WriteBatch | None, offset: int, began_ns: int) -> None:
         self.written_count += 1
 
     def settle(self) -> None:
         self.loop.run_until(lambda: self.ingest.settled)
 
     def know(self, *topics: bytes) -> None:
-        """Topics that somebody has published to before."""
+        """Add topics as if a client had published to them before."""
         self.ingest.add(
             Source(), Publishes.of([PublishRow(0x30, topic, b"", b"first", b"") for topic in topics])
         )
@@ -152,7 +157,7 @@ def run(*rows: tuple[str, bytes, int], qos: int = 1, size_bytes: int = 10) -> Pu
     )
 
 
-def test_what_was_appended_is_told_and_whether_any_of_it_is_to_be_retained(parts: Parts) -> None:
+def test_ingest_reports_appended_records_and_whether_some_are_retained(parts: Parts) -> None:
     retained = PublishRow(0x33, b"alarms/x", b"", b"1", b"\x40\x02\0\1")
     parts.ingest.add(Source(), run(("t", b"1", 1), ("alarms/x", b"2", 2), ("t", b"3", 3)))
     parts.ingest.add(Source(), Publishes.of([retained], 10))
@@ -163,7 +168,7 @@ def test_what_was_appended_is_told_and_whether_any_of_it_is_to_be_retained(parts
     ]
 
 
-def test_whoever_waits_for_what_was_published_before_hears_when_the_log_knows_it(parts: Parts) -> None:
+def test_wait_for_earlier_publishes_ends_when_the_log_has_them(parts: Parts) -> None:
     known: list[dict[str, int]] = []
 
     def ask() -> None:
@@ -185,15 +190,13 @@ def test_whoever_waits_for_what_was_published_before_hears_when_the_log_knows_it
     assert known[3:] == [{"mqtt": 2}]
 
 
-def test_one_turn_of_all_connections_is_one_draft_a_log(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_publishes_of_one_turn_are_one_batch_a_log(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     submitted: list[tuple[str, int, Ack]] = []
     original = Log.submit
 
-    def submit(log: Log, draft: Draft, *, ack: Ack, done: object) -> Submission:
-        submitted.append((log.name, draft.count, ack))
-        return original(log, draft, ack=ack, done=done)  # type: ignore[arg-type]
+    def submit(log: Log, write_batch: WriteBatch, *, ack: Ack, done: object) -> Submission:
+        submitted.append((log.name, write_batch.count, ack))
+        return original(log, write_batch, ack=ack, done=done)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Log, "submit", submit)
     sources = [Source() for _ in range(20)]
@@ -206,7 +209,7 @@ def test_one_turn_of_all_connections_is_one_draft_a_log(
     assert parts.payloads(1) == [b"fire"]
 
 
-def test_the_acknowledgements_of_a_connection_are_one_write_in_the_order_of_arrival(parts: Parts) -> None:
+def test_acknowledgements_of_a_connection_are_one_write_in_order_of_arrival(parts: Parts) -> None:
     source = Source()
     parts.ingest.add(source, run(("a", b"1", 7), ("a", b"2", 0), ("a", b"3", 5)))
     parts.ingest.add(source, run(("b", b"4", 6)))
@@ -215,14 +218,14 @@ def test_the_acknowledgements_of_a_connection_are_one_write_in_the_order_of_arri
     assert source.submitted_bytes == 0 and parts.ingest.submitted_bytes == 0
 
 
-def test_nothing_is_acknowledged_before_the_level_is_reached(
+def test_publish_is_not_acknowledged_before_its_level_is_reached(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submissions: list[Submission] = []
     original = Log.submit
 
-    def submit(log: Log, draft: Draft, *, ack: Ack, done: object) -> Submission:
-        submissions.append(original(log, draft, ack=ack, done=done))  # type: ignore[arg-type]
+    def submit(log: Log, write_batch: WriteBatch, *, ack: Ack, done: object) -> Submission:
+        submissions.append(original(log, write_batch, ack=ack, done=done))  # type: ignore[arg-type]
         return submissions[-1]
 
     monkeypatch.setattr(Log, "submit", submit)
@@ -237,7 +240,7 @@ def test_nothing_is_acknowledged_before_the_level_is_reached(
     assert source.acknowledged == [1]
 
 
-def test_at_level_memory_accepted_is_enough_and_bytes_are_counted_all_the_same(store: Store) -> None:
+def test_publish_at_level_memory_is_acknowledged_at_once_and_counted(store: Store) -> None:
     parts, source = Parts(store, ack=Ack.MEMORY), Source()
     parts.ingest.add(source, run(("a", b"1", 1)))
     parts.loop.turn()
@@ -266,7 +269,7 @@ def test_flags_headers_and_topics_reach_the_record(parts: Parts) -> None:
     ]
 
 
-def test_a_run_for_several_logs_is_acknowledged_in_order(parts: Parts) -> None:
+def test_run_for_several_logs_is_acknowledged_in_order(parts: Parts) -> None:
     source = Source()
     parts.ingest.add(
         source, run(("a", b"1", 1), ("alarms/x", b"2", 2), ("a", b"3", 3), ("alarms/y", b"4", 4))
@@ -277,7 +280,7 @@ def test_a_run_for_several_logs_is_acknowledged_in_order(parts: Parts) -> None:
     assert parts.payloads(1) == [b"2", b"4"]
 
 
-def test_qos_2_is_answered_with_pubrec(parts: Parts) -> None:
+def test_publish_at_qos_2_is_answered_with_pubrec(parts: Parts) -> None:
     source = Source()
     parts.ingest.add(source, run(("a", b"1", 1), qos=2))
     parts.ingest.add(source, run(("a", b"2", 2)))
@@ -285,7 +288,7 @@ def test_qos_2_is_answered_with_pubrec(parts: Parts) -> None:
     assert source.writes == [[Pubrec(1), Puback(2)]]
 
 
-def test_who_publishes_exactly_once_is_told_what_became_of_each_before_it_is_answered(parts: Parts) -> None:
+def test_qos_2_source_learns_the_outcome_of_each_publish_before_the_answer(parts: Parts) -> None:
     source = Source(5)
     source.exactly_once = True
     parts.ingest.add(source, run(("a", b"1", 1), qos=2))
@@ -298,14 +301,22 @@ def test_who_publishes_exactly_once_is_told_what_became_of_each_before_it_is_ans
     assert parts.settled == {"mqtt": 1}
 
 
-def test_a_repetition_alone_is_answered_too(parts: Parts) -> None:
+def test_repeated_publish_alone_is_answered(parts: Parts) -> None:
     source = Source()
     parts.ingest.repeat(source, [b"\0\7"])
     parts.settle()
     assert source.writes == [[Pubrec(7)]]
 
 
-def test_a_refused_topic_is_told_to_mqtt_5_and_ends_mqtt_3(
+def test_repetition_fails_when_its_publish_was_not_stored(parts: Parts) -> None:
+    source = Source(5)
+    source.lost.add(b"\x50\2\0\7")
+    parts.ingest.repeat(source, [b"\0\6", b"\0\7"])
+    parts.settle()
+    assert source.writes == [[Pubrec(6), Pubrec(7, 0x83)]]
+
+
+def test_refused_topic_is_answered_in_mqtt_5_and_ends_mqtt_3(
     parts: Parts, caplog: pytest.LogCaptureFixture
 ) -> None:
     new, old, silent = Source(5), Source(4), Source(4)
@@ -321,7 +332,7 @@ def test_a_refused_topic_is_told_to_mqtt_5_and_ends_mqtt_3(
     assert "$share/x" in caplog.text
 
 
-def test_an_impossible_topic_ends_the_run_after_what_came_before(parts: Parts) -> None:
+def test_invalid_topic_ends_the_run_after_earlier_publishes(parts: Parts) -> None:
     source = Source()
     fault = parts.ingest.add(source, run(("a", b"1", 1), ("a/#", b"2", 2), ("a", b"3", 3)))
     assert fault is not None
@@ -331,7 +342,7 @@ def test_an_impossible_topic_ends_the_run_after_what_came_before(parts: Parts) -
     assert parts.ingest.add(source, run(("", b"x", 9))) is not None
 
 
-def test_above_the_bound_a_client_is_not_read_from_until_half_is_settled(store: Store) -> None:
+def test_client_above_its_bound_is_not_read_until_half_is_settled(store: Store) -> None:
     parts = Parts(store, client_bytes=100)
     greedy, modest = Source(), Source()
     for _ in range(3):
@@ -342,7 +353,7 @@ def test_above_the_bound_a_client_is_not_read_from_until_half_is_settled(store: 
     assert not greedy.held
 
 
-def test_above_the_bound_for_all_whoever_publishes_is_held(store: Store) -> None:
+def test_every_publisher_is_held_above_the_total_bound(store: Store) -> None:
     parts = Parts(store, total_bytes=100)
     sources = [Source() for _ in range(4)]
     for source in sources:
@@ -352,7 +363,7 @@ def test_above_the_bound_for_all_whoever_publishes_is_held(store: Store) -> None
     assert not any(source.held for source in sources)
 
 
-def test_a_full_disk_is_told_to_mqtt_5_and_ends_mqtt_3(
+def test_full_disk_is_answered_in_mqtt_5_and_ends_mqtt_3(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with timestone.open(tmp_path / "full", min_free_bytes=1 << 60) as store:
@@ -371,13 +382,13 @@ def test_a_full_disk_is_told_to_mqtt_5_and_ends_mqtt_3(
 
 
 @pytest.mark.parametrize(("number", "reason"), [(errno.ENOSPC, 0x97), (errno.EIO, 0x83)])
-def test_a_log_that_fails_says_why_and_others_go_on(
+def test_failed_log_is_logged_and_other_logs_continue(
     parts: Parts, number: int, reason: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = Source(5)
 
-    def fail(draft: Draft, *, ack: Ack, done: object) -> Submission:
-        submission = Submission(draft, ack, done)  # type: ignore[arg-type]
+    def fail(write_batch: WriteBatch, *, ack: Ack, done: object) -> Submission:
+        submission = Submission(write_batch, ack, done)  # type: ignore[arg-type]
         submission.resolve(OSError(number, "broken"))
         return submission
 
@@ -388,7 +399,7 @@ def test_a_log_that_fails_says_why_and_others_go_on(
     assert parts.payloads() == [b"1", b"3"]
 
 
-def test_a_closed_store_is_a_failure_like_others(parts: Parts, store: Store) -> None:
+def test_closed_store_fails_publishes_like_other_errors(parts: Parts, store: Store) -> None:
     source = Source(5)
     store.close()
     parts.ingest.add(source, run(("a", b"1", 1)))
@@ -396,7 +407,7 @@ def test_a_closed_store_is_a_failure_like_others(parts: Parts, store: Store) -> 
     assert source.writes == [[Puback(1, 0x83)]]
 
 
-def test_what_is_gathered_is_one_draft_and_answered_in_the_order_of_arrival(parts: Parts) -> None:
+def test_fast_path_publishes_are_one_batch_and_answered_in_order(parts: Parts) -> None:
     parts.know(b"a")
     one, other = Source(), Source(5)
     assert parts.gather(one, Publish("a", b"1", 1, packet_id=1), Publish("a", b"2")) == 2
@@ -412,7 +423,7 @@ def test_what_is_gathered_is_one_draft_and_answered_in_the_order_of_arrival(part
     assert parts.appended[-1] == Appended("mqtt", range(1, 5), retained=False)
 
 
-def test_what_came_the_usual_way_in_a_turn_is_not_overtaken_and_overtakes_nothing(parts: Parts) -> None:
+def test_fast_path_keeps_the_order_with_general_publishes_of_a_turn(parts: Parts) -> None:
     parts.know(b"a")
     source = Source()
     assert parts.gather(source, Publish("a", b"1", 1, packet_id=1)) == 1
@@ -424,19 +435,19 @@ def test_what_came_the_usual_way_in_a_turn_is_not_overtaken_and_overtakes_nothin
     assert source.acknowledged == [1, 2, 3]
 
 
-def test_topics_that_are_new_are_learned_and_then_gathered(parts: Parts) -> None:
+def test_new_topics_are_learned_and_then_use_the_fast_path(parts: Parts) -> None:
     learning, other = Source(router=parts.router), Source()
     sent = [Publish(topic, topic.encode(), 1, packet_id=1) for topic in ("x", "y", "x")]
-    assert parts.gather(other, *sent) == 0, "nobody has them learned"
+    assert parts.gather(other, *sent) == 0, "the topics are not in the cache"
     assert parts.gather(learning, *sent) == 3
     assert parts.gather(other, *sent) == 3
     assert parts.gather(learning, Publish("z", b""), Publish("$SYS/z", b"")) == 0, "one of them is refused"
     parts.settle()
     assert parts.payloads() == [b"x", b"y", b"x"] * 2
-    assert (parts.router.created_count, parts.ingest.dropped_count) == (2, 0)
+    assert (len(parts.router.logs[0].topics), parts.ingest.dropped_count) == (2, 0)
 
 
-def test_more_topics_than_a_run_has_are_gathered_at_once(parts: Parts) -> None:
+def test_fast_path_takes_more_topics_than_one_run(parts: Parts) -> None:
     topics = [b"%d" % number for number in range(600)]
     parts.know(*topics)
     source = Source(5)
@@ -448,33 +459,33 @@ def test_more_topics_than_a_run_has_are_gathered_at_once(parts: Parts) -> None:
     assert source.admitted_count == 600
 
 
-def test_at_level_memory_nothing_is_gathered(store: Store) -> None:
+def test_fast_path_is_not_used_at_level_memory(store: Store) -> None:
     parts = Parts(store, ack=Ack.MEMORY)
     parts.know(b"a")
     assert parts.gather(Source(), Publish("a", b"1", 1, packet_id=1)) == 0
 
 
-def test_a_lot_that_was_gathered_is_submitted_before_the_turn_is_over(
+def test_large_fast_path_batch_is_submitted_before_the_end_of_the_turn(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts.know(b"a")
-    drafts: list[int] = []
+    write_batches: list[int] = []
     original = parts.logs[0].submit
 
-    def submit(draft: Draft, **how: Any) -> Submission:
-        drafts.append(draft.count)
-        return original(draft, **how)
+    def submit(write_batch: WriteBatch, **how: Any) -> Submission:
+        write_batches.append(write_batch.count)
+        return original(write_batch, **how)
 
     monkeypatch.setattr(parts.logs[0], "submit", submit)
     source = Source()
     for number in range(5):
         parts.gather(source, Publish("a", b"%d" % number * 170_000))
-    assert drafts == [4]
+    assert write_batches == [4]
     parts.settle()
-    assert drafts == [4, 1]
+    assert write_batches == [4, 1]
 
 
-def test_the_bounds_hold_for_what_is_gathered(store: Store) -> None:
+def test_bounds_hold_for_the_fast_path(store: Store) -> None:
     parts = Parts(store, client_bytes=100)
     parts.know(b"a")
     parts.loop.pass_time(LOOK_S)
@@ -488,7 +499,7 @@ def test_the_bounds_hold_for_what_is_gathered(store: Store) -> None:
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_who_floods_beside_a_modest_client_takes_turns(store: Store, *, plain: bool) -> None:
+def test_flooding_client_takes_turns_beside_a_light_one(store: Store, *, plain: bool) -> None:
     parts = Parts(store, client_bytes=1000)
     parts.know(b"a")
     greedy = Source()
@@ -504,7 +515,7 @@ def test_who_floods_beside_a_modest_client_takes_turns(store: Store, *, plain: b
 
 
 @pytest.mark.parametrize("ack", [Ack.WRITTEN, Ack.SYNCED])
-def test_a_disk_that_fails_is_told_to_who_was_gathered(tmp_path: Path, ack: Ack) -> None:
+def test_disk_error_is_reported_to_fast_path_sources(tmp_path: Path, ack: Ack) -> None:
     files = FaultyFiles()
     with timestone.open(tmp_path / "faulty", files=files) as store:
         parts = Parts(store, ack=ack)
@@ -524,13 +535,13 @@ def test_a_disk_that_fails_is_told_to_who_was_gathered(tmp_path: Path, ack: Ack)
 
 
 def quick(parts: Parts) -> None:
-    """Nobody but the loop is about to write, a topic is known, and no write seems to take any time."""
+    """Make the fast path apply: only the loop writes, a topic is known, and no write seems to take time."""
     log = parts.logs[0]
     log._end._inline_writes.now_s = lambda: 0.0
     log.append(b"first", topic="a", ack="written")
 
 
-def test_the_loop_writes_a_small_draft_itself_and_says_so(unflushed: Store) -> None:
+def test_loop_writes_a_small_batch_itself_and_reports_it(unflushed: Store) -> None:
     parts, source = Parts(unflushed, ack=Ack.WRITTEN), Source()
     quick(parts)
     before, wakeups = parts.written_count, parts.loop.wakeup_count
@@ -540,7 +551,7 @@ def test_the_loop_writes_a_small_draft_itself_and_says_so(unflushed: Store) -> N
     assert (parts.written_count, parts.loop.wakeup_count) == (before + 1, wakeups)
 
 
-def test_at_level_synced_the_loop_writes_as_well_and_readers_are_served_first(unflushed: Store) -> None:
+def test_loop_writes_at_level_synced_and_serves_readers_first(unflushed: Store) -> None:
     parts = Parts(unflushed)
     quick(parts)
     source, before = Source(), parts.written_count

@@ -1,4 +1,4 @@
-"""What owners have brought into logs: within their limits, and known again after a restart."""
+"""Topics that owners have added to logs: within their limits, and restored after a restart."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ def log(store: Store) -> Log:
     ("count", "size_bytes", "limit"),
     [(3, 30, None), (4, 40, "client_topic_count"), (1, 4971, "user_share_percent"), (1, 4970, None)],
 )
-def test_an_owner_is_over_when_a_limit_would_be_exceeded(
+def test_owner_is_refused_when_a_limit_would_be_exceeded(
     log: Log, count: int, size_bytes: int, limit: str | None
 ) -> None:
     use = TopicUse([log], Shares(50), 10)
@@ -33,12 +33,12 @@ def test_an_owner_is_over_when_a_limit_would_be_exceeded(
     assert use.over("b", 0, count, size_bytes - 30) is None
 
 
-def test_the_share_of_the_log_counts_when_it_is_the_smaller_limit(log: Log) -> None:
+def test_share_of_the_log_applies_when_it_is_the_smaller_limit(log: Log) -> None:
     use = TopicUse([log], Shares(50), 10_000)
     assert (use.over("a", 0, 500, 1), use.over("a", 0, 501, 1)) == (None, "user_share_percent")
 
 
-def test_topics_are_counted_again_when_the_server_is_back(log: Log, store: Store) -> None:
+def test_counted_topics_are_restored_after_a_restart(log: Log, store: Store) -> None:
     other = store.log("other")
     use = TopicUse([log, other], Shares())
     use.add("few", 0, SAVED_FROM - 1, 5)
@@ -53,7 +53,7 @@ def test_topics_are_counted_again_when_the_server_is_back(log: Log, store: Store
     assert again.over("", 0, 1, 256 * 1024 * 1024 - 99_999) == "user_share_percent"
 
 
-def test_topics_of_a_log_that_is_another_by_now_are_dropped(log: Log) -> None:
+def test_counts_of_a_log_with_another_identity_are_dropped(log: Log) -> None:
     body = {"version": 1, "logs": {"mqtt": [log.id + 1, 500, 500], "gone": [1, 2, 3]}}
     use = TopicUse([log], Shares())
     use.restore({"a": json.dumps(body).encode()}, LOG)
@@ -65,7 +65,7 @@ def test_topics_of_a_log_that_is_another_by_now_are_dropped(log: Log) -> None:
     [b'{"version":2,"logs":{}}', b'{"version":1,"logs":{"mqtt":[1,-1,1]}}', b'{"version":1,"logs":[1]}',
      *DAMAGED_JSON.values()],
 )  # fmt: skip
-def test_a_document_that_cannot_be_read_costs_only_itself(
+def test_undecodable_document_affects_only_its_owner(
     log: Log, document: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     good = json.dumps({"version": 1, "logs": {"mqtt": [log.id, 500, 500]}}).encode()

@@ -1,4 +1,4 @@
-"""The compiled loops of the front against their twins, on inputs nobody thought of."""
+"""The compiled loops of the front compared with their twins, on generated inputs."""
 
 import gc
 import os
@@ -33,7 +33,7 @@ def test_functions_of_the_chosen_kernel_are_offered() -> None:
     assert (loops.NAME == "native") is (loops.REASON == "")
 
 
-def test_environment_asks_for_python() -> None:
+def test_environment_variable_selects_python() -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -65,7 +65,7 @@ LIMITS = st.sampled_from([-1, 0, 5, 20, 64, 1 << 20])
 @needs_native
 @pytest.mark.parametrize("level", [3, 4, 5])
 @given(st.data())
-def test_any_packets_changed_anywhere_are_scanned_alike(level: int, data: st.DataObject) -> None:
+def test_twins_scan_changed_packets_alike(level: int, data: st.DataObject) -> None:
     packets = data.draw(st.lists(publishes(level) | any_packet(level), max_size=5))
     stream = bytearray(b"".join(encode_packet(packet, level) for packet in packets))
     for _ in range(data.draw(st.integers(0, 3))):
@@ -78,12 +78,10 @@ def test_any_packets_changed_anywhere_are_scanned_alike(level: int, data: st.Dat
 
 @needs_native
 @given(st.lists(st.binary(max_size=30), max_size=6), st.sampled_from([4, 5]), LIMITS)
-def test_noise_in_the_dress_of_publishes_is_scanned_alike(
-    bodies: list[bytes], level: int, limit: int
-) -> None:
+def test_twins_scan_random_publishes_alike(bodies: list[bytes], level: int, limit: int) -> None:
     stream = b"".join(bytes((0x30 | len(body) & 7, len(body))) + b"\0\1" + body for body in bodies)
     at = 0
-    while True:  # as a connection goes on behind what it has taken
+    while True:  # as a connection continues behind the packets that it has taken
         run = assert_same(scan_publishes, NATIVE.scan_publishes, stream, at, len(stream), level, limit)
         if run.position == at:
             break
@@ -92,14 +90,14 @@ def test_noise_in_the_dress_of_publishes_is_scanned_alike(
 
 @needs_native
 @given(st.binary(max_size=60), st.sampled_from([4, 5]))
-def test_noise_is_scanned_alike(noise: bytes, level: int) -> None:
+def test_twins_scan_random_bytes_alike(noise: bytes, level: int) -> None:
     assert_same(scan_publishes, NATIVE.scan_publishes, noise, 0, len(noise), level, 1 << 20)
     assert_same(scan_publishes, NATIVE.scan_publishes, b"\x32" + noise, 0, len(noise) + 1, level, 1 << 20)
 
 
 @needs_native
 @given(st.lists(st.integers(0, 400), max_size=600))
-def test_many_topics_are_told_apart_alike(numbers: list[int]) -> None:
+def test_twins_distinguish_many_topics_alike(numbers: list[int]) -> None:
     packets = [b"t/%d" % number for number in numbers]
     stream = b"".join(bytes((0x30, 2 + len(topic), 0, len(topic))) + topic for topic in packets)
     assert_same(scan_publishes, NATIVE.scan_publishes, stream, 0, len(stream), 4, 1 << 20)
@@ -118,7 +116,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 65_535), st.binary(m
 
 @needs_native
 @given(st.data(), ROWS, st.dictionaries(st.integers(0, 4), FORMS, max_size=5))
-def test_records_are_framed_alike(
+def test_twins_frame_records_alike(
     data: st.DataObject, rows: list[tuple[int, int, bytes]], forms: dict[int, Form | None]
 ) -> None:
     payloads = [payload for _, _, payload in rows]
@@ -150,21 +148,21 @@ def test_records_are_framed_alike(
     st.binary(max_size=150) | st.integers(16_000, 17_000).map(bytes),
     st.integers(-1, 200) | st.just(1 << 28),
 )
-def test_a_single_record_is_framed_alike(
+def test_twins_frame_a_single_record_alike(
     form: Form, qos: int, retain: int, packet_id: int, payload: bytes, limit: int
 ) -> None:
     assert_same(frame_record, NATIVE.frame_record, form, qos, retain, packet_id, payload, limit)
 
 
 @needs_native
-def test_what_is_no_form_frames_no_single_record() -> None:
+def test_frame_single_refuses_an_invalid_template() -> None:
     assert_same(frame_record, NATIVE.frame_record, Form(b"", b"", 3, False, 0), 0, 0, 0, b"", 1 << 20)
 
 
 @contextmanager
 def meanwhile(act: Callable[[], object]) -> Iterator[None]:
-    """Inside, the garbage collector comes as often as it can, and `act` is called then. Up to Python 3.11 that is also
-    where a compiled function makes a list; a finalizer there may let other threads run."""
+    """Run the garbage collector as often as possible inside the block, and call `act` then. Up to Python 3.11 this
+    includes the places where a compiled function makes a list; a finalizer there may let other threads run."""
     held: list[list[list[object]]] = []
 
     def collected(phase: str, details: dict[str, int]) -> None:
@@ -190,7 +188,7 @@ def _publishes(name: bytes, count: int) -> bytes:
 
 
 @needs_native
-def test_a_scan_is_not_disturbed_by_one_that_begins_in_the_middle_of_it() -> None:
+def test_nested_scan_does_not_disturb_the_outer_one() -> None:
     ours, others = _publishes(b"a", 9), _publishes(b"others", 9999)
     expected = scan_publishes(ours, 0, len(ours), 4, 1 << 20)
     with meanwhile(lambda: NATIVE.scan_publishes(others, 0, len(others), 4, 1 << 20)):
@@ -209,7 +207,7 @@ def _records(payload: bytes, count: int) -> tuple[Records, dict[int, Form]]:
 
 
 @needs_native
-def test_framing_is_not_disturbed_by_framing_that_begins_in_the_middle_of_it() -> None:
+def test_nested_framing_does_not_disturb_the_outer_one() -> None:
     (ours, our_forms), (others, their_forms) = _records(b"ours", 9), _records(b"others", 9999)
     expected = frame_records(ours, 0, our_forms, [], 0, 1 << 20)
     with meanwhile(lambda: NATIVE.frame_records(others, 0, their_forms, [], 0, 1 << 20)):

@@ -1,4 +1,4 @@
-"""What is gathered is what the scanner takes, as far as it is plain; and the twins agree on anything."""
+"""The fast path takes the plain publishes that the scanner accepts; the twins agree on all inputs."""
 
 import contextlib
 import threading
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Publish
 from mqtt_front.codec.scan import RUN_PACKETS, RUN_TOPICS
-from mqtt_front.kernel.publish_fast_path import Gathered, Gathering
-from mqtt_front.kernel.topic_cache import KnownTopics
+from mqtt_front.kernel.publish_fast_path import PublishColumns, PublishFastPath
+from mqtt_front.kernel.topic_cache import TopicCache
 from tests.support.mqtt_kernels import NATIVE, each_kernel
 from tests.support.mqtt_packets import any_packet, publishes
 from tests.support.waiting import wait_for
@@ -44,8 +44,8 @@ class Kernel:
     """One of the twins."""
 
     def __init__(self, native: bool) -> None:
-        self.topics: Any = NATIVE.KnownTopics if native else KnownTopics
-        self.gathering: Any = NATIVE.Gathering if native else Gathering
+        self.topics: Any = NATIVE.TopicCache if native else TopicCache
+        self.gathering: Any = NATIVE.PublishFastPath if native else PublishFastPath
 
     def __call__(self, known: dict[bytes, int] = KNOWN, limit: int = LIMIT) -> Any:
         topics = self.topics()
@@ -54,9 +54,9 @@ class Kernel:
         return self.gathering(topics, limit)
 
 
-@pytest.fixture(params=each_kernel("Gathering"), scope="session")
+@pytest.fixture(params=each_kernel("PublishFastPath"), scope="session")
 def new(request: pytest.FixtureRequest) -> Kernel:
-    return Kernel(request.param is not Gathering)
+    return Kernel(request.param is not PublishFastPath)
 
 
 def publish(
@@ -81,7 +81,7 @@ def test_publishes_of_several_sources_become_columns_and_answers(new: Kernel) ->
     assert (gathering.count, gathering.answer_count) == (5, 4)
     assert one.submitted_bytes == len(first) + len(third)
     gathered = gathering.finish()
-    assert gathered == Gathered(
+    assert gathered == PublishColumns(
         log=0,
         record_count=5,
         size_bytes=len(first + second + third),
@@ -95,17 +95,17 @@ def test_publishes_of_several_sources_become_columns_and_answers(new: Kernel) ->
     )
 
 
-def test_nothing_is_left_for_the_next_turn(new: Kernel) -> None:
+def test_take_leaves_nothing_for_the_next_turn(new: Kernel) -> None:
     gathering, source = new(), Source()
     take(gathering, source, publish("other/log", b"x" * 5000, 1, 1))
     assert gathering.finish().log == 1
     assert (gathering.count, gathering.size_bytes, gathering.answer_count) == (0, 0, 0)
-    assert gathering.finish() == Gathered(-1, 0, 0, b"", b"", b"", b"", [], [], [])
+    assert gathering.finish() == PublishColumns(-1, 0, 0, b"", b"", b"", b"", [], [], [])
     take(gathering, source, publish("a", b"y"))
     assert gathering.finish().data == b"y"
 
 
-def test_an_incomplete_packet_stays_behind_what_was_taken(new: Kernel) -> None:
+def test_incomplete_packet_stays_in_the_buffer(new: Kernel) -> None:
     gathering, whole = new(), publish("a", b"12345")
     buffer = bytearray(b"before" + whole + whole[:-1])
     assert gathering.take(Source(), buffer, 6, len(buffer), 4, 9) == 6 + len(whole)
@@ -134,7 +134,7 @@ def test_an_incomplete_packet_stays_behind_what_was_taken(new: Kernel) -> None:
         "nothing",
     ],
 )
-def test_what_is_not_plain_is_left_where_it_is(new: Kernel, data: bytes, level: int, room: int) -> None:
+def test_packets_that_are_not_plain_are_not_taken(new: Kernel, data: bytes, level: int, room: int) -> None:
     gathering, source = new(), Source()
     if level == 5:
         data = b"".join(publish("a", b"x", 1, number, 5) for number in (1, 2))
@@ -143,7 +143,7 @@ def test_what_is_not_plain_is_left_where_it_is(new: Kernel, data: bytes, level: 
     assert gathering.finish().sources == []
 
 
-def test_another_log_waits_for_the_next_turn(new: Kernel) -> None:
+def test_publishes_for_another_log_wait_for_the_next_turn(new: Kernel) -> None:
     gathering, source = new(), Source()
     assert take(gathering, source, publish("a", b"x"))
     assert take(gathering, source, publish("other/log", b"x")) == 0
@@ -151,7 +151,7 @@ def test_another_log_waits_for_the_next_turn(new: Kernel) -> None:
     assert take(gathering, source, publish("other/log", b"x"))
 
 
-def test_many_records_and_large_ones_find_room(new: Kernel) -> None:
+def test_columns_grow_for_many_and_large_records(new: Kernel) -> None:
     gathering, source = new(), Source()
     run = publish("a", b"x" * 10, 1, 1) * 3000
     for _ in range(30):
@@ -164,7 +164,7 @@ def test_many_records_and_large_ones_find_room(new: Kernel) -> None:
     assert len(gathered.lengths) == 4 * 90_001
 
 
-def test_more_is_taken_at_once_than_the_scanner_takes(new: Kernel) -> None:
+def test_take_accepts_more_than_one_run_of_the_scanner(new: Kernel) -> None:
     numbers = [*range(RUN_TOPICS + 1), *[1] * RUN_PACKETS, *range(999, -1, -1)]
     gathering = new({b"%d" % number: number for number in range(1000)})
     data = b"".join(publish(str(number), b"") for number in numbers)
@@ -173,7 +173,7 @@ def test_more_is_taken_at_once_than_the_scanner_takes(new: Kernel) -> None:
 
 
 @needs_native
-def test_much_is_taken_without_the_interpreter_lock_and_a_second_thread_is_sent_away() -> None:
+def test_large_take_releases_the_interpreter_lock_and_refuses_a_second_thread() -> None:
     gathering, data = Kernel(native=True)(), publish("a", bytes(100)) * 10_000
     ended, counts = threading.Event(), [0, 0]
 
@@ -200,7 +200,7 @@ def test_much_is_taken_without_the_interpreter_lock_and_a_second_thread_is_sent_
     assert counts[1] + gathering.finish().record_count == 10_000 * counts[0]
 
 
-def test_topics_that_are_not_known_are_brought_and_then_taken(new: Kernel) -> None:
+def test_unknown_topics_are_resolved_and_then_taken(new: Kernel) -> None:
     known = new.topics()
     known.add(b"a", 0)
     gathering = new.gathering(known, LIMIT)
@@ -216,14 +216,14 @@ def test_topics_that_are_not_known_are_brought_and_then_taken(new: Kernel) -> No
     assert gathering.finish().topic_ids == array("I", [10, 0, 11, 10]).tobytes()
 
 
-def test_what_says_that_topics_are_known_is_not_believed(new: Kernel) -> None:
+def test_take_verifies_that_topics_are_known_after_resolving(new: Kernel) -> None:
     gathering, source = new(), Source()
     source.learn = lambda topic, code: None
     assert take(gathering, source, publish("x", b"")) == 0
     assert len(source.brought) == 1
 
 
-def test_places_outside_of_the_buffer_are_refused(new: Kernel) -> None:
+def test_positions_outside_of_the_buffer_are_refused(new: Kernel) -> None:
     for position, end in ((-1, 3), (2, 1), (0, 4)):
         with pytest.raises(ValueError, match="bytes"):
             new().take(Source(), bytearray(3), position, end, 4, 1)
@@ -233,7 +233,7 @@ def test_places_outside_of_the_buffer_are_refused(new: Kernel) -> None:
 @pytest.mark.parametrize("level", [4, 5])
 @settings(max_examples=60)
 @given(st.data())
-def test_anything_is_gathered_alike(level: int, data: st.DataObject) -> None:
+def test_twins_take_random_packets_alike(level: int, data: st.DataObject) -> None:
     topics = ["a", "b", "t/9", "other/log", "unknown"]
     pure, native = Kernel(False)(limit=300), Kernel(True)(limit=300)
     sources = [(Source(str(number)), Source(str(number))) for number in range(3)]
@@ -262,6 +262,6 @@ def test_anything_is_gathered_alike(level: int, data: st.DataObject) -> None:
     assert_same(pure.finish(), native.finish())
 
 
-def assert_same(pure: Gathered, native: Gathered) -> None:
+def assert_same(pure: PublishColumns, native: PublishColumns) -> None:
     assert [one.name for one in pure.sources] == [one.name for one in native.sources]
     assert pure._replace(sources=[]) == native._replace(sources=[])

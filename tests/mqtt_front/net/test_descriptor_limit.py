@@ -1,4 +1,4 @@
-"""Room for as many connections as the settings promise, where the system allows it."""
+"""Descriptors for as many connections as the settings allow, if the system permits."""
 
 import logging
 import resource
@@ -26,13 +26,13 @@ def soft_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def test_the_limit_is_raised_to_what_is_needed_and_never_lowered(hard: int) -> None:
+def test_descriptor_limit_is_raised_as_needed_and_never_lowered(hard: int) -> None:
     assert allow_open_files(700) is None and soft_limit() == 700
     assert allow_open_files(600) is None and soft_limit() == 700
     assert allow_open_files(hard + 1) == hard == soft_limit()
 
 
-def test_a_server_sees_to_it_that_its_connections_have_room_or_says_so(
+def test_server_raises_the_descriptor_limit_or_logs_that_it_cannot(
     hard: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with mqtt_server(tmp_path / "some", connection_count=500):

@@ -1,4 +1,4 @@
-"""The sum of what waits for clients that do not read is bounded; the deafest go first."""
+"""The total of unsent bytes for slow clients is bounded; the slowest are disconnected first."""
 
 import logging
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqtt_front.codec.properties import Properties
-from mqtt_front.net.outbound_limit import Unsent
+from mqtt_front.net.outbound_limit import OutboundLimit
 from tests.support.manual_loop import ManualLoop
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import mqtt_server
@@ -27,7 +27,7 @@ class Crowd:
     def __init__(self) -> None:
         self.writers = [Writer() for _ in range(6)]
         self.sent_bytes, self.loop = 0, ManualLoop()
-        self.unsent = Unsent(
+        self.unsent = OutboundLimit(
             self.writers, self.loop, limit_bytes=35, writer_bytes=10, sent_bytes=lambda: self.sent_bytes
         )
 
@@ -42,7 +42,7 @@ class Crowd:
         return [number for number, writer in enumerate(self.writers) if writer.cut]
 
 
-def test_those_go_that_have_not_read_for_the_longest_time() -> None:
+def test_connections_without_reads_for_the_longest_time_are_ended_first() -> None:
     crowd = Crowd()
     crowd.stop(3, 0, 5)
     crowd.unsent.tick()
@@ -50,12 +50,12 @@ def test_those_go_that_have_not_read_for_the_longest_time() -> None:
     crowd.unsent.went_on(crowd.writers[3])  # which reads, and has something again at once
     crowd.stop(3)
     crowd.stop(1)
-    assert crowd.cut == [], "not while somebody writes"
+    assert crowd.cut == [], "not while a client writes"
     crowd.loop.settle()
     assert crowd.cut == [0, 5] and crowd.unsent.total_bytes == 20
 
 
-def test_those_below_their_own_bound_count_too_and_go_last() -> None:
+def test_connections_below_their_own_bound_count_and_are_ended_last() -> None:
     crowd = Crowd()
     for writer in crowd.writers[:5]:
         writer.unsent_bytes = 6
@@ -67,15 +67,15 @@ def test_those_below_their_own_bound_count_too_and_go_last() -> None:
     assert crowd.cut == [0, 5] and crowd.unsent.total_bytes == 24
 
 
-def test_while_nothing_is_sent_and_nothing_waits_nobody_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_are_not_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = Crowd()
     crowd.unsent.tick()
-    monkeypatch.setattr(crowd.unsent, "look", lambda: pytest.fail("somebody was"))
+    monkeypatch.setattr(crowd.unsent, "look", lambda: pytest.fail("a client was"))
     crowd.unsent.tick()
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_deaf_subscribers_are_cut_off_and_lose_nothing_and_others_do_not_notice(
+def test_subscribers_that_never_read_are_disconnected_without_loss_for_anyone(
     tmp_path: Path, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     payload, lasting, count = bytes(30_000), Properties(session_expiry_interval=100), 0

@@ -1,5 +1,4 @@
-"""Sockets read side by side: whatever way the bytes come in, and whatever becomes of a socket, a client sees what it
-sees when its transport reads."""
+"""Sockets read by the poller: a client sees the same as with a transport, for any input and any end of a socket."""
 
 import contextlib
 import gc
@@ -22,7 +21,7 @@ from mqtt_front.codec.encode import encode_packet
 from mqtt_front.codec.packets import Puback, Publish
 from mqtt_front.codec.properties import Properties
 from mqtt_front.kernel import loops
-from mqtt_front.kernel.publish_fast_path import Gathered
+from mqtt_front.kernel.publish_fast_path import PublishColumns
 from mqtt_front.net import client_protocol as link_module
 from mqtt_front.net.client_protocol import FRONT_BYTES
 from mqtt_front.net.poller import Poller
@@ -37,13 +36,13 @@ MODEST_BYTES = 1000
 PUBLISH = encode_packet(Publish("t", b"payload", 1, packet_id=7), 4)
 PLAIN = Publish("t", b"payload", 1, packet_id=7)
 MUCH: list[Publish | bytes] = [PLAIN] * 2000
-"""So much that the next read goes without the interpreter lock."""
+"""So much that the next read releases the interpreter lock."""
 TURN = (5, 1 << 20, 1 << 20)
 
 
 @pytest.fixture(params=READERS)
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who reads the sockets of the front."""
+    """The reader of the front's sockets."""
     if request.param == "transports":
         monkeypatch.setattr(loops, "Sockets", None)
     return str(request.param)
@@ -53,7 +52,7 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 def script(level: int) -> list[Publish]:
-    """Publishes of all kinds: plain ones in between others, so that each has a plain one before and behind it."""
+    """Return publishes of all kinds: plain ones between others, so that each has a plain one before and behind it."""
     found: list[Publish] = []
     aliased = Properties(topic_alias=1) if level == 5 else Properties()
     for number in range(120):
@@ -86,7 +85,7 @@ def pieces(data: bytes, how: str) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("how", ["whole", "byte by byte", "with a tail"])
 @pytest.mark.parametrize("level", [4, 5])
-def test_publishes_are_stored_and_answered_alike_however_they_come(
+def test_publishes_are_stored_and_answered_alike_on_every_path(
     tmp_path: Path, reader: str, level: int, how: str
 ) -> None:
     sent = script(level)
@@ -107,7 +106,7 @@ def test_publishes_are_stored_and_answered_alike_however_they_come(
             packets.Pubrec if one.qos == 2 else Puback for one in sent if one.qos
         ]
         client.expect_silence()
-        wait_for(lambda: server.status()["bytes_submitted"] == 0)  # what is at QoS 0 may be on its way yet
+        wait_for(lambda: server.status()["bytes_submitted"] == 0)  # publishes of QoS 0 may still be in flight
         records = list(server.store.log("mqtt").reader())
         assert [(one.topic, one.payload) for one in records] == [(one.topic, one.payload) for one in sent]
         status = server.status()
@@ -116,9 +115,7 @@ def test_publishes_are_stored_and_answered_alike_however_they_come(
         assert status["bytes_received"] == received
 
 
-def test_a_client_that_reads_no_acknowledgements_gets_all_of_them_in_order_once_it_does(
-    tmp_path: Path, reader: str
-) -> None:
+def test_delayed_reader_gets_all_acknowledgements_in_order(tmp_path: Path, reader: str) -> None:
     """Its socket takes no more at some point: what follows waits behind what waits already."""
     count, rounds = 60_000, 25
     with mqtt_server(tmp_path, ack="written", unsent_bytes=4096) as server, socket.socket() as client:
@@ -152,7 +149,7 @@ def receive_some(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["reset", "half-closed", "closed"])
-def test_a_client_that_goes_is_gone_and_what_it_sent_before_stays(
+def test_publishes_before_a_disconnect_are_kept(
     tmp_path: Path, reader: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -175,7 +172,7 @@ def test_a_client_that_goes_is_gone_and_what_it_sent_before_stays(
     assert caplog.text.count("'goes'") == 2  # that it came, and that it went
 
 
-def test_a_publisher_above_its_bound_is_held_and_goes_on(tmp_path: Path, reader: str) -> None:
+def test_publisher_above_its_bound_is_held_and_resumed(tmp_path: Path, reader: str) -> None:
     with (
         mqtt_server(tmp_path, ack="synced", client_submitted_bytes=2048) as server,
         RawClient(server.address) as client,
@@ -188,17 +185,17 @@ def test_a_publisher_above_its_bound_is_held_and_goes_on(tmp_path: Path, reader:
         assert [one.payload for one in records] == [one.payload for one in sent]
 
 
-def test_a_greedy_publisher_takes_turns_beside_others_and_nothing_is_lost(
+def test_heavy_publisher_takes_turns_without_loss(
     tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     portions: list[int] = []
-    release = link_module.Link.release
+    release = link_module.ClientProtocol.release
 
-    def released(link: link_module.Link, portion: int) -> None:
+    def released(link: link_module.ClientProtocol, portion: int) -> None:
         portions.append(portion)
         release(link, portion)
 
-    monkeypatch.setattr(link_module.Link, "release", released)
+    monkeypatch.setattr(link_module.ClientProtocol, "release", released)
     with (
         mqtt_server(tmp_path, ack="written", client_submitted_bytes=2048) as server,
         RawClient(server.address) as greedy,
@@ -219,7 +216,7 @@ def test_a_greedy_publisher_takes_turns_beside_others_and_nothing_is_lost(
 
 
 @needs_kernel
-def test_a_front_that_stops_closes_what_it_polls_with_and_the_next_one_polls_again(tmp_path: Path) -> None:
+def test_stopped_front_closes_its_poller_and_the_next_one_has_a_new_one(tmp_path: Path) -> None:
     gc.collect()  # loops that earlier tests have left, with their epolls
     before = polls()
     for number in range(2):
@@ -247,7 +244,7 @@ def wire(sent: Iterable[Publish | bytes], level: int) -> bytes:
     return b"".join(one if isinstance(one, bytes) else encode_packet(one, level) for one in sent)
 
 
-class Link:
+class ClientProtocol:
     """A link whose connection is between two packets whenever the kernel asks."""
 
     def __init__(self, parts: "Parts", name: str) -> None:
@@ -296,7 +293,7 @@ class Link:
         self.written += data
 
     def received(self) -> bytes:
-        """Whatever has arrived at the other end."""
+        """Return all bytes that have arrived at the other end."""
         self.peer.setblocking(False)
         found = b""
         while some := receive_some(self.peer):
@@ -313,18 +310,18 @@ class Parts:
 
     def __init__(self) -> None:
         self.memory = bytearray(FRONT_BYTES + 65_536)
-        self.known = loops.KnownTopics()
+        self.known = loops.TopicCache()
         self.known.add(b"t", 0)
-        self.gathering = loops.Gathering(self.known, 1 << 20)
+        self.gathering = loops.PublishFastPath(self.known, 1 << 20)
         self.room_bytes = 1 << 20
         self.sockets = loops.Sockets(
             self.gathering, self, self.memory, FRONT_BYTES, MODEST_BYTES, PIECE_BYTES
         )
-        self.links: list[Link] = []
+        self.links: list[ClientProtocol] = []
         self.told: list[Any] = []
-        self.flushed: list[Gathered] = []
+        self.flushed: list[PublishColumns] = []
 
-    def charged(self, link: Link) -> None:
+    def charged(self, link: ClientProtocol) -> None:
         self.told.append(("charged", link.name))
 
     def flush(self) -> None:
@@ -332,12 +329,12 @@ class Parts:
         self.flushed.append(gathered._replace(sources=[]))
         self.told.append(("flush", gathered.record_count))
 
-    def failed(self, link: Link, error: Exception) -> None:
+    def failed(self, link: ClientProtocol, error: Exception) -> None:
         self.told.append((link.name, str(error)))
 
-    def link(self, name: str = "one", *, known: bool = True) -> Link:
+    def link(self, name: str = "one", *, known: bool = True) -> ClientProtocol:
         """A new one; if `known`, Python has dealt with its first bytes."""
-        link = Link(self, name)
+        link = ClientProtocol(self, name)
         self.links.append(link)
         if known:
             link.peer.send(b"\xc0\0")
@@ -363,7 +360,7 @@ def parts() -> Iterator[Parts]:
         yield made
 
 
-def test_a_turn_of_many_plain_publishers_calls_none_of_them(parts: Parts) -> None:
+def test_turn_of_plain_publishers_calls_no_protocol(parts: Parts) -> None:
     links = [parts.link(str(number)) for number in range(200)]
     for link in links:
         link.peer.send(PUBLISH)
@@ -390,7 +387,7 @@ def test_a_turn_of_many_plain_publishers_calls_none_of_them(parts: Parts) -> Non
         (b"\x40\2\0\7" + PUBLISH, None),
     ],
 )
-def test_acknowledgements_that_come_alone_are_told_as_such(
+def test_received_acknowledgements_alone_are_passed_as_a_run(
     parts: Parts, received: bytes, packet_ids: list[int] | None
 ) -> None:
     link = parts.link()
@@ -403,7 +400,7 @@ def test_acknowledgements_that_come_alone_are_told_as_such(
         assert link.calls == [("pubacks", packet_ids)]
 
 
-def test_what_is_not_plain_goes_to_the_link_once_a_socket(parts: Parts) -> None:
+def test_other_packets_go_to_the_protocol_once_a_socket(parts: Parts) -> None:
     link = parts.link()
     link.peer.send(PUBLISH * 3 + b"\xc0\0" + PUBLISH)
     parts.turn()
@@ -414,7 +411,7 @@ def test_what_is_not_plain_goes_to_the_link_once_a_socket(parts: Parts) -> None:
 @pytest.mark.parametrize(
     "why", ["permissions", "publish_rates", "no_local", "session", "paused", "within a packet"]
 )
-def test_a_link_that_has_to_be_asked_is_asked(parts: Parts, why: str) -> None:
+def test_protocol_with_special_rules_is_called(parts: Parts, why: str) -> None:
     link = parts.link()
     if why in ("permissions", "publish_rates"):
         setattr(link, why, object())
@@ -435,7 +432,7 @@ def test_a_link_that_has_to_be_asked_is_asked(parts: Parts, why: str) -> None:
     assert parts.gathering.count == 0
 
 
-def test_bounds_are_told_when_they_are_passed(parts: Parts) -> None:
+def test_poller_reports_when_a_bound_is_passed(parts: Parts) -> None:
     link = parts.link()
     large = encode_packet(Publish("t", b"x" * MODEST_BYTES, 0), 4)
     link.peer.send(large)
@@ -446,7 +443,7 @@ def test_bounds_are_told_when_they_are_passed(parts: Parts) -> None:
     assert parts.told[1:] == [("charged", "one"), ("flush", 5)]
 
 
-def test_a_publisher_of_version_5_is_taken_up_to_its_receive_maximum(parts: Parts) -> None:
+def test_mqtt_5_publisher_is_taken_up_to_its_receive_maximum(parts: Parts) -> None:
     link = parts.link()
     link.connection.level, link.connection.room = 5, 2
     link.peer.send(b"\xc0\0")
@@ -487,7 +484,7 @@ def test_a_publisher_of_version_5_is_taken_up_to_its_receive_maximum(parts: Part
     ],
 )
 @pytest.mark.parametrize(("level", "room"), [(4, 0), (5, 1 << 32), (5, 1000)])
-def test_a_socket_that_had_much_to_read_is_read_as_any_other(
+def test_socket_with_much_to_read_is_read_like_others(
     received: list[Publish | bytes], level: int, room: int
 ) -> None:
     outcomes = []
@@ -513,7 +510,7 @@ def test_a_socket_that_had_much_to_read_is_read_as_any_other(
     assert outcomes[0] == outcomes[1]
 
 
-def test_a_paused_socket_is_not_read_until_it_is_resumed(parts: Parts) -> None:
+def test_paused_socket_is_not_read_until_it_is_resumed(parts: Parts) -> None:
     link = parts.link()
     parts.sockets.pause(link.socket)
     parts.sockets.pause(link.socket)
@@ -525,14 +522,14 @@ def test_a_paused_socket_is_not_read_until_it_is_resumed(parts: Parts) -> None:
     assert link.calls == [PUBLISH]
 
 
-def test_a_socket_that_one_before_it_has_ended_is_not_read_nor_who_has_its_descriptor_now(
+def test_socket_ended_in_the_same_turn_is_not_read_nor_its_reused_descriptor(
     parts: Parts,
 ) -> None:
     one, other = parts.link("one"), parts.link("other")
     one.session = None
     for link in (one, other):
         link.peer.send(PUBLISH)
-    taken: list[Link] = []
+    taken: list[ClientProtocol] = []
 
     def end_the_other() -> None:
         number = other.own.fileno()
@@ -551,7 +548,7 @@ def test_a_socket_that_one_before_it_has_ended_is_not_read_nor_who_has_its_descr
     assert (other.socket.fd, other.socket.reading) == (-1, False)
 
 
-def test_an_error_of_one_link_costs_the_others_nothing(parts: Parts) -> None:
+def test_error_of_one_protocol_does_not_affect_others(parts: Parts) -> None:
     links = [parts.link(str(number)) for number in range(5)]
 
     def fail() -> None:
@@ -565,7 +562,7 @@ def test_an_error_of_one_link_costs_the_others_nothing(parts: Parts) -> None:
     assert parts.told == [("2", "broken")]
 
 
-def test_the_end_of_a_socket_is_told_once_and_it_is_not_watched_any_more(parts: Parts) -> None:
+def test_end_of_a_socket_is_reported_once_and_ends_watching(parts: Parts) -> None:
     closed, half, reset = parts.link("closed"), parts.link("half"), parts.link("reset")
     closed.peer.close()
     half.peer.send(PUBLISH)
@@ -579,7 +576,7 @@ def test_the_end_of_a_socket_is_told_once_and_it_is_not_watched_any_more(parts: 
     assert parts.gathering.count == 1
 
 
-def test_what_is_sent_goes_behind_what_waits_and_the_transport_has_what_the_socket_does_not_take(
+def test_sent_bytes_keep_their_order_with_those_buffered_by_the_transport(
     parts: Parts,
 ) -> None:
     link, gone, full = parts.link(), parts.link("gone"), parts.link("full")
@@ -606,7 +603,7 @@ def test_what_is_sent_goes_behind_what_waits_and_the_transport_has_what_the_sock
     assert link.written == puback  # the transport will meet the error, too
 
 
-def test_who_is_answered_for_several_turns_gets_one_piece_in_order(parts: Parts) -> None:
+def test_answers_of_several_turns_are_one_piece_in_order(parts: Parts) -> None:
     one, other, gone = parts.link("one"), parts.link("other"), parts.link("gone")
     parts.sockets.remove(gone.socket)
     pubacks = [b"\x40\2\0" + bytes([number]) for number in range(6)]
@@ -625,7 +622,7 @@ def test_who_is_answered_for_several_turns_gets_one_piece_in_order(parts: Parts)
         parts.sockets.acknowledge([([one, other], [b""])])
 
 
-def test_a_turn_ends_though_one_sends_without_end(parts: Parts) -> None:
+def test_turn_ends_although_one_client_sends_continuously(parts: Parts) -> None:
     one, other = parts.link("one"), parts.link("other")
     for link in (one, other):
         link.peer.setblocking(False)
@@ -653,13 +650,13 @@ def test_bad_arguments_are_refused(parts: Parts) -> None:
 
 
 CALLS_DELIVERED = 62
-"""From a publisher's socket to what its subscriber acknowledges, with room for what is better read than inlined."""
+"""From a publisher's socket to the subscriber's acknowledgement, with a margin for readable code."""
 CALLS_ACKNOWLEDGED = 36
-"""Of a publish that nobody has subscribed to."""
+"""Of a publish without a subscriber."""
 
 
 @needs_kernel
-def test_a_message_on_its_own_takes_few_calls_of_python_functions(tmp_path: Path) -> None:
+def test_single_message_takes_few_calls_of_python_functions(tmp_path: Path) -> None:
     """Its code has left the processor's caches since the last one, so what it costs is how much of it there is."""
     turns: list[int] = []
 

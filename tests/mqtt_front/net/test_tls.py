@@ -1,4 +1,4 @@
-"""The TLS layer with OpenSSL's own client on the other side, in memory."""
+"""The TLS adapter with OpenSSL's own client on the other side, in memory."""
 
 import ssl
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mqtt_front.listener_settings import ListenerSettings
-from mqtt_front.net.tls import HANDSHAKE, TlsLayer
+from mqtt_front.net.tls import HANDSHAKE, TlsAdapter
 from mqtt_front.net.tls_context import tls_context
 from tests.support.certificates import Authority, Certified
 from tests.support.layered import FakeLink, FakeTransport, feed
@@ -18,7 +18,7 @@ PIECES = [1, 100, 1 << 16]
 
 @dataclass(frozen=True)
 class Pki:
-    """Who signs for whom in these tests."""
+    """The certificates of these tests."""
 
     authority: Authority
     server: Certified
@@ -65,7 +65,7 @@ class Client:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = own.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
         self.loop, self.link, self.transport = ManualLoop(), FakeLink(), FakeTransport()
-        self.layer = TlsLayer(self.link, self.link, context, self.loop.call_soon, name_kind=name_kind)
+        self.layer = TlsAdapter(self.link, self.link, context, self.loop.call_soon, name_kind=name_kind)
         self.layer.connection_made(self.transport)
         self.piece_bytes = piece_bytes
         self.fault: ssl.SSLError | None = None
@@ -114,9 +114,7 @@ class Client:
 
 @pytest.mark.parametrize("piece_bytes", PIECES)
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_bytes_pass_both_ways_however_they_are_cut(
-    pki: Pki, newest: ssl.TLSVersion, piece_bytes: int
-) -> None:
+def test_bytes_pass_both_ways_in_any_pieces(pki: Pki, newest: ssl.TLSVersion, piece_bytes: int) -> None:
     client = Client(pki, pki.context(), newest=newest, piece_bytes=piece_bytes).shake_hands()
     assert client.link.awaited == "CONNECT"
     client.send(b"hello" * 10_000)
@@ -128,12 +126,12 @@ def test_bytes_pass_both_ways_however_they_are_cut(
     )
 
 
-def test_the_link_knows_the_address_before_the_handshake_and_what_is_awaited(pki: Pki) -> None:
+def test_protocol_knows_address_and_state_before_the_handshake(pki: Pki) -> None:
     client = Client(pki, pki.context())
     assert client.link.transport is client.layer
     assert client.layer.get_extra_info("peername") == ("192.0.2.1", 1234)
     assert client.link.awaited == HANDSHAKE
-    client.layer.write(b"nobody hears this")
+    client.layer.write(b"never received")
     assert client.transport.take() == b""
 
 
@@ -148,7 +146,7 @@ def test_the_link_knows_the_address_before_the_handshake_and_what_is_awaited(pki
         (b"\x16\x99\x99 and so on, not a bit of TLS", "it does not speak TLS"),
     ],
 )
-def test_whoever_does_not_speak_tls_is_told_from_the_first_byte(pki: Pki, start: bytes, said: str) -> None:
+def test_client_without_tls_is_recognised_at_the_first_byte(pki: Pki, start: bytes, said: str) -> None:
     client = Client(pki, pki.context())
     feed(client.layer, start)
     assert client.link.told == [said]
@@ -160,12 +158,12 @@ def test_whoever_does_not_speak_tls_is_told_from_the_first_byte(pki: Pki, start:
 REFUSED = {
     "none": (None, "it has no certificate, and this listener wants one", "CERTIFICATE_REQUIRED"),
     "expired": ("expired", "its certificate has expired", "CERTIFICATE_EXPIRED"),
-    "stranger": ("stranger", "its certificate is signed by a CA that is not known here", "UNKNOWN_CA"),
+    "stranger": ("stranger", "its certificate is signed by an unknown CA", "UNKNOWN_CA"),
 }
 
 
 @pytest.mark.parametrize(("which", "said", "alert"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_client_whose_certificate_is_refused_is_told_why(
+def test_client_with_a_refused_certificate_gets_an_alert(
     pki: Pki, which: str | None, said: str, alert: str
 ) -> None:
     context = pki.context(client_ca=pki.authority.path, require_certificate=True)
@@ -176,7 +174,7 @@ def test_a_client_whose_certificate_is_refused_is_told_why(
     assert client.fault is not None and alert in str(client.fault.reason)
 
 
-def test_a_revoked_certificate_is_refused_and_another_is_not(pki: Pki) -> None:
+def test_revoked_certificate_is_refused_and_others_accepted(pki: Pki) -> None:
     revoked = pki.authority.issue("revoked")
     context = pki.context(
         client_ca=pki.authority.path, client_crl=pki.authority.revoke(revoked), require_certificate=True
@@ -185,12 +183,12 @@ def test_a_revoked_certificate_is_refused_and_another_is_not(pki: Pki) -> None:
     assert Client(pki, context, certified=pki.client).shake_hands().link.told == []
 
 
-def test_a_client_that_does_not_know_our_authority_says_so(pki: Pki, tmp_path: Path) -> None:
+def test_alert_for_an_unknown_authority_is_logged(pki: Pki, tmp_path: Path) -> None:
     client = Client(pki, pki.context(), authority=Authority(tmp_path, "another").path).shake_hands()
     assert client.link.told == ["it does not know the CA of this server's certificate"]
 
 
-def test_a_client_that_finds_our_certificate_expired_says_so(pki: Pki) -> None:
+def test_alert_for_an_expired_server_certificate_is_logged(pki: Pki) -> None:
     old = pki.authority.issue_server(days=-3, file="old-server")
     client = Client(pki, pki.context(certificate=old.path, key=old.key_path)).shake_hands()
     assert client.link.told == ["it says that this server's certificate has expired"]
@@ -202,36 +200,36 @@ def test_old_versions_of_tls_are_refused(pki: Pki) -> None:
 
 
 @pytest.mark.parametrize(("name_kind", "expected"), [("cn", "device-7"), (None, None)])
-def test_the_name_of_the_certificate_is_the_links_to_ask_for(
+def test_certificate_name_is_available_to_the_protocol(
     pki: Pki, name_kind: str | None, expected: str | None
 ) -> None:
     client = Client(pki, pki.context(client_ca=pki.authority.path), certified=pki.client, name_kind=name_kind)
     assert client.shake_hands().layer.get_extra_info("certificate_name") == expected
 
 
-def test_a_certificate_is_optional_where_it_is_not_required(pki: Pki) -> None:
+def test_certificate_is_optional_unless_required(pki: Pki) -> None:
     client = Client(pki, pki.context(client_ca=pki.authority.path), name_kind="cn").shake_hands()
     assert client.link.told == []
     assert client.layer.get_extra_info("certificate_name") is None
 
 
-def test_a_certificate_without_the_name_that_counts_is_refused(pki: Pki) -> None:
+def test_certificate_without_the_required_name_is_refused(pki: Pki) -> None:
     client = Client(pki, pki.context(client_ca=pki.authority.path), certified=pki.client, name_kind="san")
-    assert client.shake_hands().link.told == ["its certificate has no san that could be its user"]
+    assert client.shake_hands().link.told == ["the certificate of the client has no san to use as user name"]
     assert client.transport.ended == "closed"
 
 
-def test_leaving_during_the_handshake_is_told_only_by_those_who_began_one(pki: Pki) -> None:
+def test_disconnect_during_the_handshake_is_logged_only_after_it_began(pki: Pki) -> None:
     started, silent = Client(pki, pki.context()), Client(pki, pki.context())
     feed(started.layer, b"\x16\x03\x01\x02\x00\x01")
     for client in (started, silent):
         assert client.layer.eof_received() is False
         client.layer.connection_lost(None)
-    assert started.link.told == [f"it left during the {HANDSHAKE}", "lost: None"]
+    assert started.link.told == [f"the client disconnected during the {HANDSHAKE}", "lost: None"]
     assert silent.link.told == ["lost: None"], "a load balancer that looks whether the port is open"
 
 
-def test_closing_says_goodbye(pki: Pki) -> None:
+def test_close_sends_close_notify(pki: Pki) -> None:
     client = Client(pki, pki.context()).shake_hands()
     client.layer.write(b"bye")
     client.layer.close()
@@ -242,7 +240,7 @@ def test_closing_says_goodbye(pki: Pki) -> None:
     assert client.layer.is_closing()
 
 
-def test_after_our_goodbye_what_comes_goes_up_as_it_is_to_be_thrown_away(pki: Pki) -> None:
+def test_bytes_after_our_close_notify_are_passed_up_for_discarding(pki: Pki) -> None:
     client = Client(pki, pki.context()).shake_hands()
     client.layer.write(b"bye")
     client.layer.write_eof()
@@ -255,7 +253,7 @@ def test_after_our_goodbye_what_comes_goes_up_as_it_is_to_be_thrown_away(pki: Pk
     assert client.transport.ended == "half-closed"
 
 
-def test_a_goodbye_of_the_client_ends_it_after_what_came_before(pki: Pki) -> None:
+def test_close_notify_of_the_client_ends_the_stream_after_earlier_bytes(pki: Pki) -> None:
     client = Client(pki, pki.context()).shake_hands()
     client.tls.write(b"last words")
     with pytest.raises(ssl.SSLWantReadError):
@@ -266,7 +264,7 @@ def test_a_goodbye_of_the_client_ends_it_after_what_came_before(pki: Pki) -> Non
     assert client.transport.ended == "closed"
 
 
-def test_while_the_link_reads_nothing_nothing_is_handed_up_and_nothing_is_lost(pki: Pki) -> None:
+def test_paused_protocol_receives_nothing_and_loses_nothing(pki: Pki) -> None:
     client = Client(pki, pki.context()).shake_hands()
     client.link.buffer = memoryview(bytearray(1000))
     client.link.pause_after = 2500
@@ -281,7 +279,7 @@ def test_while_the_link_reads_nothing_nothing_is_handed_up_and_nothing_is_lost(p
     assert client.transport.reading
 
 
-def test_bytes_that_were_changed_on_their_way_cut_the_connection(pki: Pki) -> None:
+def test_changed_bytes_abort_the_connection(pki: Pki) -> None:
     client = Client(pki, pki.context()).shake_hands()
     client.tls.write(b"hello")
     record = bytearray(client.outgoing.read())
@@ -291,7 +289,7 @@ def test_bytes_that_were_changed_on_their_way_cut_the_connection(pki: Pki) -> No
     assert client.link.received == b""
 
 
-def test_what_is_about_the_socket_is_passed_on(pki: Pki) -> None:
+def test_socket_calls_are_passed_on(pki: Pki) -> None:
     client = Client(pki, pki.context()).shake_hands()
     client.layer.set_write_buffer_limits(high=77)
     client.layer.pause_writing()
@@ -304,7 +302,7 @@ def test_what_is_about_the_socket_is_passed_on(pki: Pki) -> None:
     assert client.layer.get_extra_info("peername") is None
 
 
-def test_random_bytes_after_a_handshake_do_no_harm(pki: Pki) -> None:
+def test_random_bytes_after_a_handshake_end_only_that_connection(pki: Pki) -> None:
     for seed in range(30):
         client = Client(pki, pki.context()).shake_hands()
         feed(client.layer, bytes((seed * 7 + n * 13) % 256 for n in range(200)), 17)

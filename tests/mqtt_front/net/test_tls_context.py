@@ -25,13 +25,13 @@ def context(server: Certified, **settings: Any) -> ssl.SSLContext:
     return tls_context(ListenerSettings(**{**own, **settings}))
 
 
-def test_nothing_older_than_tls_1_2_is_spoken(server: Certified) -> None:
+def test_versions_before_tls_1_2_are_refused(server: Certified) -> None:
     assert context(server).minimum_version is ssl.TLSVersion.TLSv1_2
     assert context(server, tls_minimum="1.3").minimum_version is ssl.TLSVersion.TLSv1_3
     assert context(server).options & ssl.OP_NO_RENEGOTIATION
 
 
-def test_clients_are_asked_for_certificates_only_where_an_authority_is_named(
+def test_client_certificates_are_requested_only_with_an_authority(
     server: Certified, authority: Authority, tmp_path: Path
 ) -> None:
     assert context(server).verify_mode is ssl.CERT_NONE
@@ -39,13 +39,13 @@ def test_clients_are_asked_for_certificates_only_where_an_authority_is_named(
     assert context(server, client_ca=tmp_path, require_certificate=True).verify_mode is ssl.CERT_REQUIRED
 
 
-def test_certificate_and_key_may_be_in_one_file(server: Certified, tmp_path: Path) -> None:
+def test_certificate_and_key_may_share_a_file(server: Certified, tmp_path: Path) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(server.path.read_bytes() + server.key_path.read_bytes())
     context(server, certificate=both, key=None)
 
 
-def test_files_that_cannot_be_used_are_named(server: Certified, authority: Authority, tmp_path: Path) -> None:
+def test_unusable_file_is_reported_by_name(server: Certified, authority: Authority, tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("nothing")
     cut = tmp_path / "cut"
@@ -53,17 +53,17 @@ def test_files_that_cannot_be_used_are_named(server: Certified, authority: Autho
     other = authority.issue("other")
     cases: list[tuple[dict[str, Any], str]] = [
         ({"key": other.key_path}, "belong to different keys"),
-        ({"certificate": text}, f"{text} holds no certificate in PEM"),
-        ({"certificate": cut}, f"{cut} holds no certificate in PEM$"),
+        ({"certificate": text}, f"{text} does not contain a certificate in PEM"),
+        ({"certificate": cut}, f"{cut} does not contain a certificate in PEM$"),
         (
             {"certificate": server.key_path, "key": server.path},
-            f"{server.key_path} holds no certificate in PEM",
+            f"{server.key_path} does not contain a certificate in PEM",
         ),
-        ({"key": text}, f"{text} holds no private key in PEM$"),
+        ({"key": text}, f"{text} does not contain a private key in PEM$"),
         ({"key": encrypt_key(server, b"secret")}, "is encrypted"),
-        ({"client_ca": text}, "holds no certificate"),
-        ({"client_ca": authority.path, "client_crl": text}, "holds no certificate revocation list"),
-        ({"ciphers": "NONSENSE"}, "OpenSSL knows none of them"),
+        ({"client_ca": text}, "does not contain a certificate"),
+        ({"client_ca": authority.path, "client_crl": text}, "does not contain a certificate revocation list"),
+        ({"ciphers": "NONSENSE"}, "expected names that OpenSSL supports"),
     ]
     for settings, complaint in cases:
         with pytest.raises(BadTls, match=complaint):
@@ -79,14 +79,14 @@ def decoded(certified: Certified) -> dict[str, Any]:
     return found
 
 
-def test_the_name_is_the_one_common_name(authority: Authority) -> None:
+def test_user_name_is_the_common_name(authority: Authority) -> None:
     assert certificate_name(decoded(authority.issue("device-7")), "cn") == "device-7"
     assert certificate_name(decoded(authority.issue("two", "names")), "cn") is None
     assert certificate_name(decoded(authority.issue(file="none")), "cn") is None
     assert certificate_name(decoded(authority.issue("a\x01b", file="odd")), "cn") is None
 
 
-def test_the_name_is_the_first_alternative_name(authority: Authority) -> None:
+def test_user_name_is_the_first_alternative_name(authority: Authority) -> None:
     several = (x509.UniformResourceIdentifier("urn:device:7"), x509.DNSName("device-7.example"))
     found = decoded(authority.issue("cn", alternatives=several, file="several"))
     assert certificate_name(found, "san") == "urn:device:7"

@@ -23,10 +23,10 @@ class Fault(ssl.SSLError):
         (None, "the TLS handshake failed: no reason given"),
     ],
 )
-def test_a_reason_becomes_words(reason: str | None, words: str) -> None:
+def test_openssl_reason_is_explained_in_words(reason: str | None, words: str) -> None:
     assert handshake_fault(Fault(reason)) == words
 
 
 @pytest.mark.parametrize("start", [b"\x16\x03\x01", b"\x16", b"\x80\x2e\x01"])
-def test_a_handshake_of_any_age_is_left_to_openssl(start: bytes) -> None:
+def test_handshake_of_any_version_is_left_to_openssl(start: bytes) -> None:
     assert no_tls(start) is None

@@ -8,7 +8,7 @@ from websockets.http11 import Response
 from websockets.typing import Origin, Subprotocol
 from websockets.uri import parse_uri
 
-from mqtt_front.net.websocket import HANDSHAKE, WebSocketLayer
+from mqtt_front.net.websocket import HANDSHAKE, WebSocketAdapter
 from tests.support.layered import FakeLink, FakeTransport, feed
 
 UPGRADE = b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -33,7 +33,7 @@ class Client:
             subprotocols=[Subprotocol(each) for each in subprotocols] or None,
         )
         self.link, self.transport = FakeLink(), FakeTransport()
-        self.layer = WebSocketLayer(self.link, packet_bytes=packet_bytes, origins=origins)
+        self.layer = WebSocketAdapter(self.link, packet_bytes=packet_bytes, origins=origins)
         self.layer.connection_made(self.transport)
         self.piece_bytes = piece_bytes
 
@@ -61,7 +61,7 @@ class Client:
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 1 << 16])
 @pytest.mark.parametrize("subprotocol", ["mqtt", "mqttv3.1"])
-def test_bytes_pass_both_ways_however_they_are_cut(subprotocol: str, piece_bytes: int) -> None:
+def test_bytes_pass_both_ways_in_any_pieces(subprotocol: str, piece_bytes: int) -> None:
     client = Client(subprotocols=("chat", subprotocol), piece_bytes=piece_bytes)
     assert client.link.awaited == HANDSHAKE
     client.shake_hands()
@@ -76,11 +76,11 @@ def test_bytes_pass_both_ways_however_they_are_cut(subprotocol: str, piece_bytes
     ]
 
 
-def test_mqtt_is_chosen_where_both_are_offered() -> None:
+def test_subprotocol_mqtt_is_chosen_when_both_are_offered() -> None:
     assert Client(subprotocols=("mqttv3.1", "mqtt")).shake_hands().protocol.subprotocol == "mqtt"
 
 
-def test_a_packet_may_come_in_several_frames_and_a_frame_may_hold_several_packets() -> None:
+def test_packets_may_span_frames_and_frames_may_have_several_packets() -> None:
     client = Client().shake_hands()
     client.send(Opcode.BINARY, b"\xc0", fin=False)
     client.send(Opcode.CONT, b"\x00\xc0", fin=False)
@@ -120,13 +120,19 @@ def test_other_frames_end_the_connection_with_a_reason(
     assert client.link.received == b""
 
 
-def test_a_frame_without_a_mask_breaks_the_protocol() -> None:
+def test_no_data_makes_no_frame() -> None:
+    client = Client().shake_hands()
+    client.layer.write(b"")
+    assert client.exchange() == []
+
+
+def test_frame_without_a_mask_is_a_protocol_error() -> None:
     client = Client().shake_hands()
     feed(client.layer, b"\x82\x01x")
     assert client.link.told == ["it breaks the WebSocket protocol: incorrect masking"]
 
 
-def test_a_close_of_the_client_is_answered_and_is_no_fault() -> None:
+def test_close_frame_of_the_client_is_answered_and_not_a_fault() -> None:
     client = Client().shake_hands()
     client.protocol.send_close(1000)
     client.exchange()
@@ -135,7 +141,7 @@ def test_a_close_of_the_client_is_answered_and_is_no_fault() -> None:
     assert client.link.told == []
 
 
-def test_a_close_of_the_link_says_goodbye_once() -> None:
+def test_close_sends_one_close_frame() -> None:
     client = Client().shake_hands()
     client.layer.write(b"bye")
     client.layer.close()
@@ -146,7 +152,7 @@ def test_a_close_of_the_link_says_goodbye_once() -> None:
     assert client.transport.ended == "closed" and client.layer.is_closing()
 
 
-def test_after_our_goodbye_what_comes_goes_up_as_it_is_to_be_thrown_away() -> None:
+def test_bytes_after_our_close_frame_are_passed_up_for_discarding() -> None:
     client = Client().shake_hands()
     client.layer.write(b"bye")
     client.layer.write_eof()
@@ -186,7 +192,7 @@ REQUESTS = {
 
 @pytest.mark.parametrize(("request_", "status", "said"), REQUESTS.values(), ids=REQUESTS.keys())
 @pytest.mark.parametrize("piece_bytes", [11, 1 << 16])
-def test_a_request_that_makes_no_sense_is_answered_in_http(
+def test_invalid_request_is_answered_in_http(
     request_: bytes, status: bytes, said: str, piece_bytes: int
 ) -> None:
     client = Client(piece_bytes=piece_bytes)
@@ -203,7 +209,7 @@ def test_a_request_that_makes_no_sense_is_answered_in_http(
         (b"\x10\x0c\x00\x04MQTT", "it sends MQTT without WebSocket, on a port with WebSocket"),
     ],
 )
-def test_whoever_speaks_something_else_is_told_from_the_first_byte(start: bytes, said: str) -> None:
+def test_client_with_another_protocol_is_recognised_at_the_first_byte(start: bytes, said: str) -> None:
     client = Client()
     assert response(client, start) == b""
     assert client.link.told == [said]
@@ -236,7 +242,7 @@ def test_frames_before_the_answer_are_refused() -> None:
         ("http://[", (), False),
     ],
 )
-def test_pages_of_others_may_connect_only_where_that_is_said(
+def test_page_of_another_origin_is_refused_unless_allowed(
     origin: str | None, origins: tuple[str, ...] | None, let_in: bool
 ) -> None:
     client = Client(origin=origin, origins=origins).shake_hands()
@@ -247,7 +253,7 @@ def test_pages_of_others_may_connect_only_where_that_is_said(
     assert isinstance(client.protocol.handshake_exc, InvalidHandshake) is not let_in
 
 
-def test_pings_are_answered_and_cannot_fill_our_memory() -> None:
+def test_pings_are_answered_within_a_memory_bound() -> None:
     client = Client().shake_hands()
     (pong,) = client.send(Opcode.PING, b"1")
     assert isinstance(pong, Frame) and pong.data == b"1"
@@ -260,7 +266,7 @@ def test_pings_are_answered_and_cannot_fill_our_memory() -> None:
     assert client.link.told == ["pause", "resume"]
 
 
-def test_what_is_about_the_socket_is_passed_on() -> None:
+def test_socket_calls_are_passed_on() -> None:
     client = Client().shake_hands()
     client.layer.set_write_buffer_limits(high=77)
     assert client.transport.high == 77
@@ -277,7 +283,7 @@ def test_what_is_about_the_socket_is_passed_on() -> None:
     assert client.link.told == ["lost: gone"]
 
 
-def test_random_bytes_do_no_harm() -> None:
+def test_random_bytes_end_only_that_connection() -> None:
     for seed in range(200):
         client = Client().shake_hands() if seed % 2 else Client()
         feed(client.layer, bytes((seed * 7 + n * 13 + n * n) % 256 for n in range(300)), 1 + seed % 50)

@@ -1,6 +1,8 @@
-"""One connection, fed whole, byte by byte, in halves and with a tail. The invariant of the fuzz: whatever the bytes and
-however they are cut, only MalformedPacket and ProtocolViolation escape from `receive_data`, the same events come out,
-and what is kept never exceeds the packet size limit."""
+"""One connection, fed whole, byte by byte, in halves and with a tail.
+
+The invariant of the fuzz: for any bytes in any pieces, only MalformedPacket and ProtocolViolation escape from
+`receive_data`, the events are the same, and the buffered bytes never exceed the packet size limit.
+"""
 
 import pytest
 from hypothesis import given
@@ -73,7 +75,7 @@ CONVERSATION = (
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS.keys())
 @pytest.mark.parametrize("level", [3, 4, 5])
-def test_a_conversation_gives_the_same_events_however_it_is_cut(level: int, cut: object) -> None:
+def test_conversation_gives_the_same_events_in_any_pieces(level: int, cut: object) -> None:
     data = encoded(Connect("c", level), *CONVERSATION, packets.Disconnect(), level=level)
     connection = Connection(ANYTHING)
     events, error = feed(connection, cut(data))  # type: ignore[operator]
@@ -90,7 +92,7 @@ def test_a_conversation_gives_the_same_events_however_it_is_cut(level: int, cut:
     assert connection.state is State.ENDED
 
 
-def test_what_arrives_at_once_comes_out_as_runs() -> None:
+def test_packets_received_together_become_runs() -> None:
     events, _ = feed(opened(), [encoded(*[Publish("a", b"x", 1, packet_id=n) for n in range(1, 51)])])
     assert [len(event.first_bytes) for event in events if isinstance(event, Publishes)] == [50]
 
@@ -106,7 +108,9 @@ FIRST_PACKETS = {
 
 
 @pytest.mark.parametrize(("data", "said"), FIRST_PACKETS.values(), ids=FIRST_PACKETS.keys())
-def test_the_first_packet_is_connect_or_it_is_said_what_it_looks_like(data: bytes, said: str) -> None:
+def test_first_packet_other_than_connect_is_refused_with_the_protocol_recognised(
+    data: bytes, said: str
+) -> None:
     events, error = feed(Connection(ANYTHING), [data])
     assert events == []
     assert said in str(error)
@@ -134,7 +138,7 @@ AFTER_CONNECT = {
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS.keys())
 @pytest.mark.parametrize(("level", "data", "reason"), AFTER_CONNECT.values(), ids=AFTER_CONNECT.keys())
-def test_what_breaks_the_protocol_ends_the_connection_after_what_came_before(
+def test_protocol_violation_ends_the_connection_after_earlier_packets(
     level: int, data: bytes, reason: Reason, cut: object
 ) -> None:
     connection = opened(level)
@@ -145,12 +149,12 @@ def test_what_breaks_the_protocol_ends_the_connection_after_what_came_before(
     assert list(connection.receive_data(good)) == [], "everything after an error is ignored"
 
 
-def test_nothing_after_disconnect_is_looked_at() -> None:
+def test_packets_after_disconnect_are_ignored() -> None:
     events, error = feed(opened(), [encoded(packets.Disconnect()) + b"\xff\xff\xff"])
     assert (events, error) == ([packets.Disconnect()], None)
 
 
-def test_ending_it_between_two_events_stops_the_rest() -> None:
+def test_connection_ended_between_two_events_gives_no_more_events() -> None:
     connection = opened()
     seen = []
     ask = packets.Subscribe(1, (packets.Request("a"),))
@@ -160,7 +164,7 @@ def test_ending_it_between_two_events_stops_the_rest() -> None:
     assert seen == [ask]
 
 
-def test_pings_in_numbers_are_one_event() -> None:
+def test_consecutive_pings_are_one_event() -> None:
     ping = encoded(packets.Pingreq())
     assert feed(opened(), [ping * 1000 + encoded(packets.Puback(1)) + ping]) == (
         [Pings(1000), Acknowledgements(PacketType.PUBACK, [1]), Pings(1)], None
@@ -170,7 +174,7 @@ def test_pings_in_numbers_are_one_event() -> None:
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_before_a_client_is_let_in_its_packets_have_a_limit_of_their_own(level: int) -> None:
+def test_packets_before_connack_have_a_separate_limit(level: int) -> None:
     inbound = Inbound(packet_bytes=1000, connect_bytes=100)
     connection = Connection(inbound)
     _, error = feed(connection, [encoded(Connect("c" * 100, level))[:20]])
@@ -185,7 +189,7 @@ def test_before_a_client_is_let_in_its_packets_have_a_limit_of_their_own(level: 
 
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS.keys())
-def test_while_it_is_held_nothing_comes_out_and_nothing_is_lost(cut: object) -> None:
+def test_held_connection_gives_no_events_and_loses_no_bytes(cut: object) -> None:
     connection = Connection(ANYTHING)
     seen: list[Event] = []
     for piece in cut(encoded(Connect("c", 4), *CONVERSATION)):  # type: ignore[operator]
@@ -199,7 +203,7 @@ def test_while_it_is_held_nothing_comes_out_and_nothing_is_lost(cut: object) -> 
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS.keys())
 @pytest.mark.parametrize("size", [100, 101])
-def test_a_packet_over_the_limit_is_refused_before_it_is_buffered(size: int, cut: object) -> None:
+def test_packet_over_the_limit_is_refused_before_it_is_buffered(size: int, cut: object) -> None:
     data = encoded(Publish("a", b"x" * (size - 5)))
     assert len(data) == size
     connection = opened(inbound=Inbound(packet_bytes=100))
@@ -212,7 +216,7 @@ def test_a_packet_over_the_limit_is_refused_before_it_is_buffered(size: int, cut
     assert connection.buffered_bytes <= 100
 
 
-def test_a_large_packet_in_many_pieces_is_put_together_once() -> None:
+def test_large_packet_in_many_pieces_is_joined_once() -> None:
     connection = opened()
     data = encoded(Publish("a", b"x" * 500_000))
     assert (
@@ -221,7 +225,7 @@ def test_a_large_packet_in_many_pieces_is_put_together_once() -> None:
     assert connection.buffered_bytes == 0
 
 
-def test_the_receive_maximum_counts_what_is_not_acknowledged() -> None:
+def test_receive_maximum_counts_unacknowledged_publishes() -> None:
     inbound = Inbound(receive_maximum=3)
     sent = [Publish("t", b"%d" % n, n % 2, packet_id=n if n % 2 else 0) for n in range(1, 9)]
     events, error = feed(opened(5, inbound), [encoded(*sent, level=5)])
@@ -239,7 +243,7 @@ def test_the_receive_maximum_counts_what_is_not_acknowledged() -> None:
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS.keys())
 @pytest.mark.parametrize("level", [4, 5])
-def test_qos_2_ends_the_connection_where_it_is_not_offered(level: int, cut: object) -> None:
+def test_qos_2_ends_the_connection_when_it_is_not_offered(level: int, cut: object) -> None:
     data = encoded(PUBLISH_5, Publish("t", b"y", 2, packet_id=1), level=level)
     events, error = feed(opened(level, Inbound(maximum_qos=1)), cut(data))  # type: ignore[operator]
     assert error is not None and error.reason is Reason.QOS_NOT_SUPPORTED
@@ -277,9 +281,7 @@ def test_properties_become_the_header_block_in_front_of_the_payload() -> None:
 
 @pytest.mark.parametrize("level", [4, 5])
 @given(st.data())
-def test_any_packets_changed_anywhere_and_cut_anywhere_give_the_same_events(
-    level: int, data: st.DataObject
-) -> None:
+def test_changed_packets_give_the_same_events_in_any_pieces(level: int, data: st.DataObject) -> None:
     sent = data.draw(st.lists(any_packet(level), max_size=4))
     stream = bytearray(encoded(Connect("c", level), *sent, level=level))
     for _ in range(data.draw(st.integers(0, 2))):
@@ -295,12 +297,12 @@ def test_any_packets_changed_anywhere_and_cut_anywhere_give_the_same_events(
 
 
 @given(st.lists(st.binary(max_size=30), max_size=5))
-def test_any_bytes_at_all_are_survived(pieces: list[bytes]) -> None:
+def test_random_bytes_give_events_or_a_protocol_error(pieces: list[bytes]) -> None:
     feed(Connection(Inbound(packet_bytes=50)), pieces)
     feed(opened(5, Inbound(packet_bytes=50)), pieces)
 
 
-def test_an_incomplete_packet_is_moved_in_front_of_what_follows() -> None:
+def test_incomplete_packet_is_moved_before_the_following_bytes() -> None:
     connection, packet, memory = opened(), encoded(Publish("t", b"payload")), bytearray(64)
     assert connection.front(memory, 32) == 32
     assert feed(connection, [packet[:9]]) == ([], None)
@@ -310,14 +312,14 @@ def test_an_incomplete_packet_is_moved_in_front_of_what_follows() -> None:
     assert fault is None and len(events) == 1
 
 
-def test_a_packet_without_room_in_front_stays_where_it_is() -> None:
+def test_incomplete_packet_is_buffered_without_room_in_front() -> None:
     connection, packet, memory = opened(), encoded(Publish("t", b"x" * 100)), bytearray(64)
     feed(connection, [packet[:40]])
     assert connection.front(memory, 32) == -1 and connection.front(memory, 64) == -1
     assert connection.buffered_bytes == 40
 
 
-def test_nothing_is_taken_before_a_connection_that_is_not_open_or_is_held() -> None:
+def test_fast_path_takes_nothing_from_a_connection_that_is_not_open_or_held() -> None:
     memory, connection = bytearray(64), opened()
     assert Connection(ANYTHING).front(memory, 32) == -1
     places = [connection.front(memory, 32)]
@@ -329,7 +331,7 @@ def test_nothing_is_taken_before_a_connection_that_is_not_open_or_is_held() -> N
     assert [*places, connection.front(memory, 32)] == [32, -1, 32, -1]
 
 
-def test_the_room_for_publishes_is_what_the_receive_maximum_leaves() -> None:
+def test_room_for_publishes_is_the_rest_of_the_receive_maximum() -> None:
     connection = opened(5, Inbound(receive_maximum=10))
     feed(connection, [encoded(Publish("t", b"", 1, packet_id=1), Publish("t", b"", 2, packet_id=2), level=5)])
     connection.unreleased.add(9)

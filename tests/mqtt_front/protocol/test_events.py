@@ -1,4 +1,4 @@
-"""Runs of publishes can be taken apart, put together and cut without their columns coming apart."""
+"""Runs of publishes can be split, joined and cut with consistent columns."""
 
 from array import array
 
@@ -14,7 +14,7 @@ ROWS = [
 ]
 
 
-def test_rows_become_columns() -> None:
+def test_rows_are_converted_to_columns() -> None:
     run = Publishes.of(ROWS, 99)
     assert run == Publishes(
         b"\x30\x32\x30\x34",
@@ -29,12 +29,12 @@ def test_rows_become_columns() -> None:
     assert run.numbers().tolist() == [0, 1, 0, 2]
 
 
-def test_columns_become_the_same_rows() -> None:
+def test_columns_are_converted_back_to_the_same_rows() -> None:
     assert list(Publishes.of(ROWS).rows()) == ROWS
     assert list(Publishes.of([]).rows()) == []
 
 
-def test_first_bytes_tell_of_qos_2() -> None:
+def test_run_knows_from_first_bytes_whether_it_has_qos_2() -> None:
     assert not has_qos_2(bytes((0x30, 0x32, 0x3B)))
     assert has_qos_2(bytes((0x30, 0x34)))
 
@@ -44,7 +44,7 @@ def test_a_run_without_headers_has_no_column_for_them() -> None:
 
 
 @pytest.mark.parametrize("count", range(5))
-def test_the_head_of_a_run_has_just_its_own_topics_and_answers(count: int) -> None:
+def test_head_of_a_run_has_only_its_own_topics_and_answers(count: int) -> None:
     head = Publishes.of(ROWS, 99).head(count)
     expected = Publishes.of(ROWS[:count], 99)
     if count == 1:  # the column stays, though none of the rest has a header block

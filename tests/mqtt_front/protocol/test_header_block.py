@@ -1,4 +1,4 @@
-"""Properties go into the record and come out as they were."""
+"""Properties are stored in the record and restored unchanged."""
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ FULL = Properties(
 
 
 @given(properties(Carrier.WILL))
-def test_what_a_publisher_says_is_forwarded_unaltered_and_in_order(sent: Properties) -> None:
+def test_publisher_properties_are_forwarded_unaltered_and_in_order(sent: Properties) -> None:
     stored = stored_headers(header_block(sent))
     forwarded = read_block(Fields(stored.properties), Carrier.PUBLISH)
     assert stored.expiry_s == sent.message_expiry_interval
@@ -42,7 +42,7 @@ def test_what_a_publisher_says_is_forwarded_unaltered_and_in_order(sent: Propert
         assert getattr(forwarded, name) == getattr(sent, name)
 
 
-def test_an_alias_is_told_and_not_stored() -> None:
+def test_topic_alias_is_returned_and_not_stored() -> None:
     headers = publish_headers(write_block(Properties(topic_alias=7)))
     assert headers == (b"", 7)
 
@@ -53,27 +53,27 @@ def test_large_blocks_work_like_small_ones() -> None:
     assert read_block(Fields(stored_headers(headers.block).properties), Carrier.PUBLISH) == large
 
 
-def test_a_client_may_not_send_subscription_identifiers_or_nonsense() -> None:
+def test_subscription_identifiers_and_invalid_properties_are_refused() -> None:
     with pytest.raises(ProtocolViolation):
         publish_headers(write_block(Properties(subscription_identifiers=(1,))))
     with pytest.raises(MalformedPacket):
         publish_headers(b"\x7f\x00")
 
 
-def test_properties_that_no_record_can_hold_are_too_large() -> None:
+def test_properties_beyond_the_header_limit_are_too_large() -> None:
     pairs = tuple(("name", "v" * 60_000) for _ in range(2))
     with pytest.raises(ProtocolViolation) as caught:
         publish_headers(write_block(Properties(user_properties=pairs)))
     assert caught.value.reason is Reason.PACKET_TOO_LARGE
 
 
-def test_headers_of_other_producers_are_forwarded_as_text_that_mqtt_can_carry() -> None:
+def test_headers_of_other_producers_are_forwarded_as_valid_mqtt_text() -> None:
     block = encode_headers([Header(HeaderKind.USER, "k", b"\x00\xff"), Header(HeaderKind.KEY, "", b"key")])
     forwarded = read_block(Fields(stored_headers(block).properties), Carrier.PUBLISH)
     assert forwarded.user_properties == (("k", "\\x00\\xff"),)
 
 
-def test_the_publisher_is_put_in_front_and_never_forwarded() -> None:
+def test_publisher_is_stored_first_and_never_forwarded() -> None:
     block = header_block(FULL)
     plain, rich = PublishRow(0x30, b"t", b"", b"plain", b""), PublishRow(0x30, b"t", block, b"rich", b"")
     named = list(with_publisher(Publishes.of([plain, rich]), "me").rows())

@@ -1,5 +1,5 @@
-"""Trap 28, outgoing: numbers for the first topics and for those that come often, within what the client takes, and
-never before it knows them."""
+"""Outgoing topic aliases (trap 28): for the first topics and for frequent ones, within the client's maximum, and never
+before the client knows them."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
 
 
-def test_the_first_topics_get_half_of_the_numbers_at_once() -> None:
+def test_first_topics_get_half_of_the_aliases_at_once() -> None:
     aliases = OutgoingAliases(3)
     for head, number in ((b"\0\4aaaa", b"\x23\0\1"), (b"\0\4bbbb", b"\x23\0\2")):
         assert aliases.tells(head) and aliases.of(head) == (head, number) and aliases.tells(head)
@@ -29,7 +29,7 @@ def half_given(maximum: int) -> OutgoingAliases:
     return aliases
 
 
-def test_a_topic_gets_a_number_when_it_comes_often_and_loses_its_name_once_that_was_told() -> None:
+def test_frequent_topic_gets_an_alias_and_is_then_sent_without_its_name() -> None:
     aliases, head = half_given(4), b"\0\4aaaa"
     assert [aliases.sent(head) for _ in range(5)] == [False, False, False, True, True]
     assert aliases.of(head) == (NO_TOPIC, b"\x23\0\3")
@@ -39,7 +39,7 @@ def test_a_topic_gets_a_number_when_it_comes_often_and_loses_its_name_once_that_
     assert not aliases.settled and aliases.sent(b"\0\4bbbb") and aliases.settled
 
 
-def test_topics_that_come_once_are_not_remembered_for_ever() -> None:
+def test_candidates_for_aliases_are_bounded() -> None:
     aliases = half_given(10)
     for number in range(20_000):
         assert not aliases.sent(b"%08d" % number)
@@ -47,7 +47,7 @@ def test_topics_that_come_once_are_not_remembered_for_ever() -> None:
 
 
 @pytest.mark.parametrize("burst", [True, False], ids=["in one batch", "one by one"])
-def test_a_name_goes_out_once(server: MqttServer, burst: bool) -> None:
+def test_topic_name_is_sent_once(server: MqttServer, burst: bool) -> None:
     """As the suite of the Paho project asks for: the first delivery has both, the others have no name."""
     topic = f"alias/once/{burst}"
     with RawClient(server.address, 5) as reader, RawClient(server.address, 5) as publisher:
@@ -82,7 +82,7 @@ def named(received: list[Publish], maximum: int) -> tuple[list[str], int]:
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "with properties"])
 @pytest.mark.parametrize("replayed", [False, True], ids=["live", "replayed"])
-def test_trap_28_names_go_out_once_and_within_the_maximum(
+def test_topic_names_are_sent_once_within_the_alias_maximum(
     server: MqttServer, plain: bool, replayed: bool
 ) -> None:
     base = f"aliased/{plain}/{replayed}"
@@ -106,7 +106,7 @@ def test_trap_28_names_go_out_once_and_within_the_maximum(
         assert all((one.properties.user_properties[:1] == (("a", "b"),)) is not plain for one in received)
 
 
-def test_trap_28_who_asks_for_none_gets_none_and_a_new_connection_begins_anew(server: MqttServer) -> None:
+def test_client_without_aliases_gets_none_and_a_new_connection_starts_empty(server: MqttServer) -> None:
     with RawClient(server.address, 5) as publisher:
         publisher.connect("publisher")
         for maximum in (None, 5, 5):
@@ -122,7 +122,7 @@ def test_trap_28_who_asks_for_none_gets_none_and_a_new_connection_begins_anew(se
                 assert received[0].topic == "alias/again"
 
 
-def test_trap_26_a_delivery_that_only_fits_without_a_number_is_sent_without(server: MqttServer) -> None:
+def test_delivery_that_fits_only_without_an_alias_is_sent_without(server: MqttServer) -> None:
     """The number makes the first packet larger: it must not cost the message, and a number that was not told is not
     used."""
     with RawClient(server.address, 5) as reader, RawClient(server.address, 5) as publisher:
@@ -152,7 +152,28 @@ def test_trap_26_a_delivery_that_only_fits_without_a_number_is_sent_without(serv
         assert named(received, 5) == ([topic] * 10, 3)
 
 
-def test_the_server_may_give_fewer(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_session_is_complete_when_the_first_packet_of_a_reconnect_tells_a_number(server: MqttServer) -> None:
+    """New messages behind resent deliveries were lost, and acknowledged ones were delivered again."""
+    asked = Properties(topic_alias_maximum=10, session_expiry_interval=100)
+    with RawClient(server.address) as publisher:
+        publisher.connect("publisher")
+        with RawClient(server.address, 5) as reader:
+            reader.connect("resumed", clean=False, properties=asked)
+            reader.subscribe("resumed")
+            for number in range(3):
+                publisher.publish("resumed", b"%d" % number)
+            received = reader.receive(3, acknowledge=False)
+            reader.send(packets.Puback(received[1].packet_id))
+            reader.expect_silence()
+        for number in range(3, 6):
+            publisher.publish("resumed", b"%d" % number)
+        with RawClient(server.address, 5) as reader:
+            reader.connect("resumed", clean=False, properties=asked)
+            assert [one.payload for one in reader.receive(5)] == [b"0", b"2", b"3", b"4", b"5"]
+            reader.expect_silence()
+
+
+def test_server_may_use_fewer_aliases(tmp_path_factory: pytest.TempPathFactory) -> None:
     with (
         mqtt_server(tmp_path_factory.mktemp("few"), delivery_alias_maximum=0) as server,
         RawClient(server.address, 5) as reader,
@@ -166,7 +187,7 @@ def test_the_server_may_give_fewer(tmp_path_factory: pytest.TempPathFactory) -> 
         assert named(reader.receive(10), 0)[1] == 0
 
 
-def test_a_number_that_one_subscription_has_told_is_used_by_the_others(server: MqttServer) -> None:
+def test_alias_of_one_subscription_is_used_by_the_others(server: MqttServer) -> None:
     """A topic that got its number by coming often kept its name on the deliveries of the other subscription, for as
     long as the connection lasted; and on plain publishes when it was one with properties that told the number."""
     often = (Properties(), Properties(content_type="x"))

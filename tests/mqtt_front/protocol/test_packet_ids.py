@@ -1,4 +1,4 @@
-"""Ids are never in use, never 0, and go round."""
+"""Packet ids are never in use, never 0, and wrap around."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from mqtt_front.protocol.packet_ids import PACKET_ID_MAX, PacketIds
 
 
-def test_ids_go_round_and_skip_those_in_use() -> None:
+def test_packet_ids_wrap_and_skip_those_in_use() -> None:
     ids = PacketIds(PACKET_ID_MAX - 2)
     assert ids.take(4, {PACKET_ID_MAX, 1}) == [PACKET_ID_MAX - 1, 2, 3, 4]
     assert ids.last == 4
 
 
-def test_seventy_thousand_messages_with_the_oldest_unacknowledged() -> None:
+def test_packet_ids_wrap_with_the_oldest_unacknowledged() -> None:
     ids, in_use = PacketIds(), set[int]()
     (oldest,) = ids.take(1, in_use)
     in_use.add(oldest)
@@ -36,7 +36,7 @@ def test_taken_ids_are_distinct_and_free(last: int, in_use: set[int], count: int
     assert [ids.next_one(in_use)] == ids.next(1, in_use)
 
 
-def test_ids_that_come_next_are_not_taken_before_somebody_says_so() -> None:
+def test_peeked_packet_ids_are_not_taken() -> None:
     ids = PacketIds(3)
     assert ids.next(3, {5}) == [4, 6, 7]
     ids.last = 6

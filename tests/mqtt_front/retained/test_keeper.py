@@ -1,4 +1,4 @@
-"""The retained messages are a function of the logs, whatever was saved of them and when."""
+"""The retained messages are a function of the logs, independent of when they were saved."""
 
 import logging
 from collections.abc import Iterator
@@ -13,8 +13,9 @@ from mqtt_front.protocol.events import Publishes, PublishRow
 from mqtt_front.protocol.header_block import header_block
 from mqtt_front.retained.checkpoint import decode_checkpoint, encode_retained
 from mqtt_front.retained.keeper import SPACE, Appended, Retaining, has_retained
-from mqtt_front.retained.messages import RetainedMessage, RetainedMessages
+from mqtt_front.retained.messages import UNOWNED, RetainedMessage, RetainedMessages
 from mqtt_front.runtime.clocks import PassingTime
+from mqtt_front.runtime.shares import Shares
 from tests.support.damaged_json import DAMAGED_JSON
 from tests.support.manual_loop import ManualLoop
 from tests.support.step_clock import StepClock
@@ -23,8 +24,9 @@ from timestone.disk.clock import Clock
 from timestone.errors import OffsetOutOfRange
 from timestone.log import Log
 from timestone.reading.batch import Batch
+from timestone.record import Header, HeaderKind, encode_headers
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def clock() -> StepClock:
 
 @pytest.fixture
 def clocked(tmp_path: Path, clock: StepClock) -> Iterator[Store]:
-    """A store whose records are as old as the clock says."""
+    """A store whose records age by the given clock."""
     with Store(tmp_path / "clocked", StoreConfig(), clock=clock) as opened:
         yield opened
 
@@ -54,7 +56,7 @@ class Parts:
         executor: ThreadPoolExecutor,
         *names: str,
         clock: StepClock | None = None,
-        **limits: int,
+        **limits: Any,
     ) -> None:
         """`clock`: the store's own, where ages matter."""
         self.store, self.loop, self.clock = store, ManualLoop(), clock or StepClock(Clock().now_us())
@@ -81,11 +83,13 @@ class Parts:
 
 
 def append(log: Log, topic: str, payload: bytes, retain: bool = True, block: bytes = b"") -> None:
-    draft = Draft([block + payload], log.topic_id(topic), flags=2 | retain, header_lengths=len(block))
-    log.append_draft(draft, ack="written")
+    write_batch = WriteBatch(
+        [block + payload], log.topic_id(topic), flags=2 | retain, header_lengths=len(block)
+    )
+    log.append_batch(write_batch, ack="written")
 
 
-def test_what_is_known_to_hold_nothing_retained_is_not_read(
+def test_runs_without_retained_records_are_not_read(
     store: Store, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = Parts(store, executor)
@@ -94,14 +98,14 @@ def test_what_is_known_to_hold_nothing_retained_is_not_read(
     with monkeypatch.context() as patched:
         patched.setattr(log, "read", lambda offset: pytest.fail("it was read"))
         parts.retaining.follow([Appended("mqtt", range(0, 1), False)])
-    append(log, "b", b"2")  # by somebody else, in front of what the front appends
+    append(log, "b", b"2")  # by another appender, before the front's own append
     append(log, "c", b"3", retain=False)
     parts.retaining.follow([Appended("mqtt", range(2, 3), False)])
     assert parts.values() == {"b": b"2"}
     assert parts.logs[0].position == 3
 
 
-def test_the_last_retained_record_of_each_topic_counts(store: Store, executor: ThreadPoolExecutor) -> None:
+def test_last_retained_record_of_each_topic_is_kept(store: Store, executor: ThreadPoolExecutor) -> None:
     parts, log = Parts(store, executor), store.log("mqtt")
     append(log, "a", b"1")
     append(log, "a", b"2")
@@ -114,7 +118,7 @@ def test_the_last_retained_record_of_each_topic_counts(store: Store, executor: T
 
 
 @pytest.mark.parametrize("damaged", [b'{"mqtt": [1, -1]}', *DAMAGED_JSON.values()])
-def test_a_checkpoint_that_cannot_be_read_costs_nothing_but_time(
+def test_undecodable_checkpoint_is_replaced_by_reading_the_log(
     store: Store, executor: ThreadPoolExecutor, damaged: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts, log = Parts(store, executor), store.log("mqtt")
@@ -127,7 +131,7 @@ def test_a_checkpoint_that_cannot_be_read_costs_nothing_but_time(
     assert len(caplog.messages) == 1 and "read from their beginnings" in caplog.text
 
 
-def test_a_message_with_headers_that_are_none_is_left_alone(
+def test_document_with_invalid_headers_is_skipped(
     store: Store, executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts, log = Parts(store, executor), store.log("mqtt")
@@ -141,7 +145,7 @@ def test_a_message_with_headers_that_are_none_is_left_alone(
 
 
 @pytest.mark.parametrize("saves", [0, 1, 2, 3])
-def test_a_restart_finds_them_whenever_they_were_saved_last(
+def test_restart_finds_retained_messages_after_any_last_save(
     store: Store, executor: ThreadPoolExecutor, saves: int
 ) -> None:
     parts, log = Parts(store, executor), store.log("mqtt")
@@ -155,7 +159,7 @@ def test_a_restart_finds_them_whenever_they_were_saved_last(
     assert parts.values() == Parts(store, executor).values() == expected
 
 
-def test_a_start_goes_on_when_retention_takes_what_it_was_about_to_read(
+def test_start_continues_when_retention_deletes_unread_records(
     store: Store, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = store.log("mqtt")
@@ -171,7 +175,7 @@ def test_a_start_goes_on_when_retention_takes_what_it_was_about_to_read(
     assert Parts(store, executor).values() == {"b": b"2"}
 
 
-def test_the_checkpoint_never_passes_a_change_that_is_not_saved(
+def test_checkpoint_never_passes_an_unsaved_change(
     store: Store, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mqtt_front.retained.keeper._SAVED_AT_A_TIME", 4)
@@ -188,7 +192,7 @@ def test_the_checkpoint_never_passes_a_change_that_is_not_saved(
     assert parts.retaining.saved
 
 
-def test_what_could_not_be_saved_is_saved_later(
+def test_failed_save_is_repeated(
     store: Store,
     executor: ThreadPoolExecutor,
     monkeypatch: pytest.MonkeyPatch,
@@ -210,9 +214,7 @@ def test_what_could_not_be_saved_is_saved_later(
     assert parts.retaining.saved and set(store.documents.items(SPACE)) == {"a", ""}
 
 
-def test_a_topic_that_goes_to_another_log_now_has_one_message(
-    store: Store, executor: ThreadPoolExecutor
-) -> None:
+def test_topic_routed_to_another_log_has_one_message(store: Store, executor: ThreadPoolExecutor) -> None:
     parts = Parts(store, executor, "one", "two")
     append(store.log("one"), "a", b"1")
     assert parts.values() == {"a": b"1"}
@@ -223,7 +225,7 @@ def test_a_topic_that_goes_to_another_log_now_has_one_message(
     assert parts.values() == {}
 
 
-def test_a_message_is_forgotten_when_its_time_is_over(
+def test_message_is_removed_when_it_expires(
     clocked: Store, clock: StepClock, executor: ThreadPoolExecutor
 ) -> None:
     parts, log = Parts(clocked, executor, clock=clock), clocked.log("mqtt")
@@ -237,7 +239,7 @@ def test_a_message_is_forgotten_when_its_time_is_over(
     assert set(clocked.documents.items(SPACE)) == {""}
 
 
-def test_a_clock_that_is_set_a_day_ahead_costs_no_message(
+def test_no_message_expires_when_the_clock_is_set_a_day_ahead(
     clocked: Store, clock: StepClock, executor: ThreadPoolExecutor
 ) -> None:
     parts, log = Parts(clocked, executor, clock=clock), clocked.log("mqtt")
@@ -252,7 +254,7 @@ def test_a_clock_that_is_set_a_day_ahead_costs_no_message(
     assert parts.values() == {}, "nor does one that is set back keep it"
 
 
-def test_a_message_that_is_replaced_or_cleared_does_not_expire(
+def test_replaced_or_cleared_message_does_not_expire(
     clocked: Store, clock: StepClock, executor: ThreadPoolExecutor
 ) -> None:
     parts, log = Parts(clocked, executor, clock=clock), clocked.log("mqtt")
@@ -270,13 +272,11 @@ def test_a_message_that_is_replaced_or_cleared_does_not_expire(
     assert parts.values() == {"a": b"stays"}
 
 
-def test_a_topic_that_is_published_again_and_again_is_looked_at_once(
-    store: Store, executor: ThreadPoolExecutor
-) -> None:
+def test_topic_published_repeatedly_is_processed_once(store: Store, executor: ThreadPoolExecutor) -> None:
     parts, log = Parts(store, executor), store.log("mqtt")
     block = header_block(Properties(message_expiry_interval=10**9))
-    draft = Draft([block + b"x"] * 5000, log.topic_id("a"), flags=3, header_lengths=len(block))
-    log.append_draft(draft, ack="written")
+    write_batch = WriteBatch([block + b"x"] * 5000, log.topic_id("a"), flags=3, header_lengths=len(block))
+    log.append_batch(write_batch, ack="written")
     assert parts.values() == {"a": b"x"}
     assert parts.retaining._expiries.held_count < 2000
 
@@ -285,24 +285,77 @@ def row(topic: str, payload: bytes = b"x", retain: bool = True) -> PublishRow:
     return PublishRow(0x32 | retain, topic.encode(), b"", payload, b"\x40\x02\0\1")
 
 
-def test_limits_count_what_is_on_its_way_to_the_log(store: Store, executor: ThreadPoolExecutor) -> None:
+def test_limits_count_publishes_in_flight(store: Store, executor: ThreadPoolExecutor) -> None:
     parts = Parts(store, executor, count_limit=2, bytes_limit=100)
     retaining = parts.retaining
-    assert retaining.over_limit(Publishes.of([row("a"), row("b"), row("c"), row("a")])) == [2]
-    assert retaining.over_limit(Publishes.of([row("d"), row("d", retain=False), row("d", b"")])) == [0]
+    first = Publishes.of([row("a"), row("b"), row("c"), row("a")])
+    assert retaining.over_limit(first, "o") == {2: "retained_count"}
+    other = Publishes.of([row("d"), row("d", retain=False), row("d", b"")])
+    assert retaining.over_limit(other, "o") == {0: "retained_count"}
     append(store.log("mqtt"), "a", b"1")
     retaining.follow()
     retaining.forget_expected()  # b was never appended
-    assert retaining.over_limit(Publishes.of([row("e"), row("a", bytes(200)), row("a", bytes(90))])) == [1]
+    grown = Publishes.of([row("e"), row("a", bytes(200)), row("a", bytes(90))])
+    assert retaining.over_limit(grown, "o") == {1: "retained_bytes"}
     assert retaining.refused_count == 3
 
 
-def test_runs_without_the_flag_are_not_looked_at() -> None:
+def owned(key: str, will: bool = False) -> bytes:
+    """The header block of a message of a client, or of its will."""
+    return encode_headers([Header(HeaderKind.WILL if will else HeaderKind.PUBLISHER, "", key.encode())])
+
+
+def test_messages_count_for_the_owner_of_the_last_publisher(
+    store: Store, executor: ThreadPoolExecutor
+) -> None:
+    parts, log = Parts(store, executor, shares=Shares(users=True)), store.log("mqtt")
+    append(log, "a", b"1", block=owned("c\0alice"))
+    append(log, "b", b"22", block=owned("c\0alice\x005", will=True))
+    append(log, "c", b"333", block=owned("anonymous"))
+    append(log, "d", b"4")
+    append(log, "a", b"55", block=owned("c\0bob"))
+    append(log, "e", b"6", block=owned("d\0alice"))
+    append(log, "e", b"")
+    for restarted in (False, True):
+        if restarted:
+            parts.save()
+            parts = Parts(store, executor, shares=Shares(users=True))
+        parts.retaining.follow()
+        (messages,) = parts.logs
+        owners = ("\0alice", "\0bob", "", UNOWNED)
+        assert [messages.counts.of(owner) for owner in owners] == [1, 1, 1, 1]
+        assert messages.sizes.of("\0bob") == 1 + len(owned("c\0bob")) + 2
+        assert messages.sizes.total == parts.retaining.size_bytes
+
+
+def test_one_owner_leaves_its_share_to_others(store: Store, executor: ThreadPoolExecutor) -> None:
+    parts = Parts(store, executor, shares=Shares(50), count_limit=4, bytes_limit=200)
+    retaining, log = parts.retaining, store.log("mqtt")
+
+    def refused(owner: str, *rows: PublishRow) -> dict[int, str]:
+        return retaining.over_limit(Publishes.of(rows), owner)
+
+    over = "user_share_percent"
+    assert refused("greedy", row("a"), row("b"), row("c"), row("a")) == {2: over}
+    for topic in "ab":
+        append(log, topic, b"x", block=owned("greedy"))
+    retaining.follow()
+    retaining.forget_expected()
+    assert refused("greedy", row("a"), row("c"), row("b", b"")) == {1: over}
+    assert refused("greedy", row("a", bytes(120))) == {0: over}
+    append(log, "m", b"x", block=owned("modest"))
+    retaining.follow()
+    assert refused("greedy", row("m")) == {0: over}, "a topic of another one is one more of its own"
+    assert refused("modest", row("a"), row("n")) == {1: over}
+    assert refused("third", row("c", bytes(90)), row("d")) == {1: "retained_count"}
+
+
+def test_runs_without_the_retain_flag_are_skipped() -> None:
     assert not has_retained(Publishes.of([row("a", retain=False)] * 3))
     assert has_retained(Publishes.of([row("a", retain=False), row("a")]))
 
 
-def test_what_is_no_longer_in_memory_is_read_by_a_thread(
+def test_records_outside_the_tail_are_read_by_a_thread(
     store: Store, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = store.log("mqtt")

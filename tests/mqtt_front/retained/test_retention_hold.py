@@ -1,4 +1,4 @@
-"""Between the append of a retained message and its document, retention leaves the log alone."""
+"""Retention deletes no retained message before its document is saved."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,13 +15,13 @@ def expire(store: Store) -> int:
     log = store.log("mqtt")
     log.roll()
     append(log, "more", b"x", retain=False)
-    wait_for(lambda: len(log.history.sealed()) == len(log.history.segments) - 1)
+    wait_for(lambda: len(log.segment_list.sealed()) == len(log.segment_list.segments) - 1)
     log.configure(retention_bytes=1)
     log.apply_retention()
     return log.start_offset
 
 
-def test_killed_before_a_value_is_saved_and_away_for_longer_than_retention_nothing_is_lost(
+def test_retained_value_survives_a_kill_before_its_save_and_a_long_downtime(
     store: Store, executor: ThreadPoolExecutor
 ) -> None:
     parts, log = Parts(store, executor), store.log("mqtt")
@@ -37,7 +37,7 @@ def test_killed_before_a_value_is_saved_and_away_for_longer_than_retention_nothi
     assert Parts(store, executor).values() == {"saved": b"1", "not saved": b"3"}
 
 
-def test_what_is_saved_is_free_to_go(store: Store, executor: ThreadPoolExecutor) -> None:
+def test_saved_records_are_released_for_retention(store: Store, executor: ThreadPoolExecutor) -> None:
     parts, log = Parts(store, executor), store.log("mqtt")
     append(log, "a", b"1")
     parts.retaining.follow()
@@ -47,7 +47,7 @@ def test_what_is_saved_is_free_to_go(store: Store, executor: ThreadPoolExecutor)
     assert Parts(store, executor).values() == {"a": b"1"}
 
 
-def test_a_pin_has_a_limit_and_ends_with_the_front(store: Store, executor: ThreadPoolExecutor) -> None:
+def test_hold_is_bounded_and_ends_with_the_front(store: Store, executor: ThreadPoolExecutor) -> None:
     parts, log = Parts(store, executor), store.log("mqtt")
     append(log, "a", b"1")
     parts.retaining.follow()

@@ -1,5 +1,5 @@
-"""Seconds are counted by the clock that nobody sets, and a record grows old by time that has passed, not by time that
-the wall clock has leapt over."""
+"""Seconds are counted by the monotonic clock, and a record ages by the time that has passed, not by jumps of the wall
+clock."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def clocks() -> Clocks:
 
 
 @pytest.mark.parametrize("step_ms", [-DAY_MS, DAY_MS])
-def test_a_clock_that_is_set_lets_no_time_pass(clocks: Clocks, step_ms: int) -> None:
+def test_no_time_passes_when_the_clock_is_set(clocks: Clocks, step_ms: int) -> None:
     before_s = clocks.time.now_s()
     clocks.clock.step(step_ms)
     assert clocks.time.now_s() == before_s
@@ -41,7 +41,7 @@ def test_a_clock_that_is_set_lets_no_time_pass(clocks: Clocks, step_ms: int) -> 
     assert clocks.time.now_s() == before_s + 1.5
 
 
-def test_what_the_clock_leaps_over_makes_no_record_older(clocks: Clocks) -> None:
+def test_record_does_not_age_by_a_clock_jump(clocks: Clocks) -> None:
     clocks.pass_time(5_000)
     clocks.clock.step(DAY_MS)
     assert clocks.age_s(START_US) == 5
@@ -50,7 +50,7 @@ def test_what_the_clock_leaps_over_makes_no_record_older(clocks: Clocks) -> None
     assert clocks.age_s(START_US + DAY_US + 5_000_000) == 5, "it was appended after the leap"
 
 
-def test_a_leap_that_is_taken_back_never_was(clocks: Clocks) -> None:
+def test_reverted_clock_jump_has_no_effect(clocks: Clocks) -> None:
     clocks.clock.step(DAY_MS)
     clocks.pass_time(5_000)
     clocks.clock.step(DAY_MS)
@@ -63,7 +63,7 @@ def test_a_leap_that_is_taken_back_never_was(clocks: Clocks) -> None:
     assert clocks.age_s(START_US) == 15
 
 
-def test_nothing_is_older_than_it_can_be_when_the_clock_was_set_back(clocks: Clocks) -> None:
+def test_age_is_bounded_when_the_clock_was_set_back(clocks: Clocks) -> None:
     clocks.clock.step(-DAY_MS)
     assert clocks.age_s(START_US) == 0
     clocks.pass_time(DAY_MS)
@@ -71,7 +71,7 @@ def test_nothing_is_older_than_it_can_be_when_the_clock_was_set_back(clocks: Clo
     assert clocks.age_s(START_US) == 5
 
 
-def test_a_clock_that_leaps_again_and_again_is_not_remembered_for_ever(clocks: Clocks) -> None:
+def test_number_of_remembered_jumps_is_bounded(clocks: Clocks) -> None:
     for _ in range(1000):
         clocks.clock.step(2_000)
         clocks.time.look()

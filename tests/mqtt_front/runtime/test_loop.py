@@ -1,4 +1,4 @@
-"""The loops and transports that the front runs on have what it asks of them."""
+"""Event loops and transports have the calls that the front needs."""
 
 import asyncio
 
@@ -14,11 +14,11 @@ def names(protocol: type) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [asyncio.AbstractEventLoop, uvloop.Loop, ManualLoop])
-def test_every_loop_has_the_calls(kind: type) -> None:
+def test_every_event_loop_has_the_required_calls(kind: type) -> None:
     assert [name for name in names(loop.Loop) if not callable(getattr(kind, name, None))] == []
 
 
-def test_transports_have_the_calls() -> None:
+def test_transports_have_the_required_calls() -> None:
     assert [
         name for name in names(loop.Transport) if not callable(getattr(asyncio.Transport, name, None))
     ] == []

@@ -1,4 +1,4 @@
-"""Nothing that is put in is lost or doubled, and the loop is woken once for many."""
+"""No item is lost or repeated, and the loop is woken once for many."""
 
 import threading
 
@@ -6,7 +6,7 @@ from mqtt_front.runtime.mailbox import Mailbox
 from tests.support.manual_loop import ManualLoop
 
 
-def test_everything_since_the_last_turn_comes_at_once_and_in_order() -> None:
+def test_items_since_the_last_turn_are_delivered_together_in_order() -> None:
     loop = ManualLoop()
     got: list[list[int]] = []
     mailbox: Mailbox[int] = Mailbox(loop, got.append)
@@ -19,7 +19,7 @@ def test_everything_since_the_last_turn_comes_at_once_and_in_order() -> None:
     assert got == [list(range(100)), [100]]
 
 
-def test_what_is_put_while_delivering_comes_next_time() -> None:
+def test_items_put_during_delivery_are_delivered_in_the_next_turn() -> None:
     loop = ManualLoop()
     got: list[list[int]] = []
 
@@ -34,7 +34,7 @@ def test_what_is_put_while_delivering_comes_next_time() -> None:
     assert got == [[1], [2]]
 
 
-def test_the_loop_does_not_wake_itself() -> None:
+def test_put_from_the_loop_does_not_wake_the_loop() -> None:
     loop = ManualLoop()
     got: list[list[int]] = []
     mailbox: Mailbox[int] = Mailbox(loop, got.append)
@@ -46,7 +46,7 @@ def test_the_loop_does_not_wake_itself() -> None:
     assert loop.wakeup_count == 1
 
 
-def test_it_can_be_emptied_before_the_loop_does_so() -> None:
+def test_mailbox_can_be_drained_before_the_loop_delivers() -> None:
     loop = ManualLoop()
     got: list[list[int]] = []
     mailbox: Mailbox[int] = Mailbox(loop, got.append)
@@ -57,7 +57,7 @@ def test_it_can_be_emptied_before_the_loop_does_so() -> None:
     assert got == [[1], [2]]
 
 
-def test_many_threads_lose_nothing() -> None:
+def test_mailbox_loses_no_item_of_many_threads() -> None:
     loop = ManualLoop()
     got: list[tuple[int, int]] = []
     mailbox: Mailbox[tuple[int, int]] = Mailbox(loop, got.extend)
@@ -76,7 +76,7 @@ def test_many_threads_lose_nothing() -> None:
         assert [number for one, number in got if one == who] == list(range(2000))
 
 
-def test_after_the_loop_is_closed_items_are_dropped() -> None:
+def test_items_are_dropped_after_the_loop_is_closed() -> None:
     class Closed(ManualLoop):
         def call_soon_threadsafe(self, callback: object, *args: object) -> None:
             raise RuntimeError("Event loop is closed")
@@ -85,7 +85,7 @@ def test_after_the_loop_is_closed_items_are_dropped() -> None:
     mailbox.put(1)
 
 
-def test_the_loop_is_not_rung_for_what_its_own_thread_will_fetch_but_for_others_it_is() -> None:
+def test_loop_is_woken_for_items_of_other_threads_only() -> None:
     loop = ManualLoop()
     got: list[list[int]] = []
     mailbox: Mailbox[int] = Mailbox(loop, got.append)

@@ -5,7 +5,7 @@ import pytest
 from mqtt_front.runtime.system_load import Load
 
 
-def test_a_steady_rate_is_reached_by_the_short_average_first() -> None:
+def test_short_average_reaches_a_steady_rate_first() -> None:
     load = Load(["x"], interval_s=10)
     total = 0
     for _ in range(30):  # five minutes
@@ -17,7 +17,7 @@ def test_a_steady_rate_is_reached_by_the_short_average_first() -> None:
     assert values["x", 15] < values["x", 5] < values["x", 1]
 
 
-def test_silence_lets_it_fall() -> None:
+def test_averages_fall_in_silence() -> None:
     load = Load(["x", "y"], interval_s=60)
     load.feed({"x": 60, "y": 0})
     before = load.values()

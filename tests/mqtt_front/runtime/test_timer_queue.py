@@ -1,18 +1,18 @@
-"""What is due comes in the order of its time, and what was called off takes no room."""
+"""Due items are returned in the order of their time, and cancelled ones take no memory."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtt_front.runtime.timer_queue import Schedule
+from mqtt_front.runtime.timer_queue import TimerQueue
 
 
-def test_what_is_due_comes_once_and_in_order() -> None:
-    schedule: Schedule[str] = Schedule()
+def test_due_items_are_returned_once_in_order() -> None:
+    schedule: TimerQueue[str] = TimerQueue()
     for item, due in (("late", 30.0), ("early", 10.0), ("next", 20.0), ("moved", 5.0), ("off", 15.0)):
         schedule.set(item, due)
     schedule.set("moved", 25.0)
     schedule.call_off("off")
-    schedule.call_off("nobody knows it")
+    schedule.call_off("an unknown item")
     assert schedule.take(9.9) == []
     assert schedule.take(20.0) == ["early", "next"]
     assert len(schedule) == 2
@@ -20,8 +20,8 @@ def test_what_is_due_comes_once_and_in_order() -> None:
     assert schedule.take(99.0) == [] and schedule.held_count == 0
 
 
-def test_what_is_called_off_again_and_again_does_not_fill_the_memory() -> None:
-    schedule: Schedule[int] = Schedule()
+def test_cancelled_items_do_not_accumulate() -> None:
+    schedule: TimerQueue[int] = TimerQueue()
     for number in range(100):
         schedule.set(-number, 1e9)
     for number in range(1, 20_000):
@@ -34,8 +34,8 @@ def test_what_is_called_off_again_and_again_does_not_fill_the_memory() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 20))), st.integers(0, 20))
-def test_it_behaves_like_a_dictionary_of_times(steps: list[tuple[int, int]], now: int) -> None:
-    schedule: Schedule[int] = Schedule()
+def test_timer_queue_equals_a_dictionary_of_times(steps: list[tuple[int, int]], now: int) -> None:
+    schedule: TimerQueue[int] = TimerQueue()
     times: dict[int, int] = {}
     for item, due in steps:
         if due == 0:

@@ -1,6 +1,6 @@
-"""Silence ends a connection, any sign of life puts it off, and nobody is kept after it is gone."""
+"""Silence ends a connection, any activity postpones the end, and removed connections are released."""
 
-from mqtt_front.runtime.timer_wheel import TICK_S, Deadlines, ticks
+from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel, ticks
 from tests.support.manual_loop import ManualLoop
 
 
@@ -10,23 +10,23 @@ class Watched:
         self.allowed_ticks = ticks(allowed_s)
         self.looked_at = 0
         self.overdue_at: int | None = None
-        self.deadlines: Deadlines | None = None
+        self.deadlines: TimerWheel | None = None
 
     def overdue(self) -> None:
         assert self.deadlines is not None
         self.overdue_at = self.deadlines.now
 
 
-def watched(deadlines: Deadlines, allowed_s: float) -> Watched:
+def watched(deadlines: TimerWheel, allowed_s: float) -> Watched:
     one = Watched(allowed_s)
     one.deadlines = deadlines
     deadlines.watch(one)
     return one
 
 
-def test_who_is_silent_is_overdue_after_its_time_and_not_before() -> None:
+def test_silent_connection_is_overdue_after_its_time_and_not_before() -> None:
     loop = ManualLoop()
-    deadlines = Deadlines(loop)
+    deadlines = TimerWheel(loop)
     deadlines.start()
     one = watched(deadlines, 3.0)
     loop.pass_time(3.0)
@@ -35,9 +35,9 @@ def test_who_is_silent_is_overdue_after_its_time_and_not_before() -> None:
     assert one.overdue_at is not None
 
 
-def test_a_sign_of_life_puts_the_deadline_off() -> None:
+def test_activity_postpones_the_deadline() -> None:
     loop = ManualLoop()
-    deadlines = Deadlines(loop)
+    deadlines = TimerWheel(loop)
     deadlines.start()
     one = watched(deadlines, 3.0)
     for _ in range(10):
@@ -48,9 +48,9 @@ def test_a_sign_of_life_puts_the_deadline_off() -> None:
     assert one.overdue_at is not None
 
 
-def test_a_shorter_deadline_takes_the_place_of_a_longer_one() -> None:
+def test_shorter_deadline_replaces_a_longer_one() -> None:
     loop = ManualLoop()
-    deadlines = Deadlines(loop)
+    deadlines = TimerWheel(loop)
     deadlines.start()
     one = watched(deadlines, 100.0)
     one.allowed_ticks = ticks(1.0)
@@ -59,9 +59,9 @@ def test_a_shorter_deadline_takes_the_place_of_a_longer_one() -> None:
     assert one.overdue_at is not None
 
 
-def test_no_deadline_is_never_over_and_who_is_forgotten_is_not_kept() -> None:
+def test_connection_without_deadline_is_never_overdue_and_removed_ones_are_released() -> None:
     loop = ManualLoop()
-    deadlines = Deadlines(loop)
+    deadlines = TimerWheel(loop)
     deadlines.start()
     one, other = watched(deadlines, 1.0), watched(deadlines, 1.0)
     one.allowed_ticks = 0
@@ -72,8 +72,8 @@ def test_no_deadline_is_never_over_and_who_is_forgotten_is_not_kept() -> None:
     assert one.overdue_at is None and other.overdue_at is None
 
 
-def test_whoever_is_forgotten_by_one_that_is_overdue_is_left_alone() -> None:
-    deadlines = Deadlines(ManualLoop())
+def test_connection_removed_by_an_overdue_callback_is_not_called() -> None:
+    deadlines = TimerWheel(ManualLoop())
     one, other = watched(deadlines, 1.0), watched(deadlines, 1.0)
     one.overdue = lambda: deadlines.forget(other)  # type: ignore[method-assign]
     for _ in range(10):
@@ -82,9 +82,9 @@ def test_whoever_is_forgotten_by_one_that_is_overdue_is_left_alone() -> None:
     assert not any(deadlines._due.values())
 
 
-def test_one_timer_serves_everybody() -> None:
+def test_one_timer_serves_all_connections() -> None:
     loop = ManualLoop()
-    deadlines = Deadlines(loop)
+    deadlines = TimerWheel(loop)
     deadlines.start()
     for _ in range(1000):
         watched(deadlines, 60.0)

@@ -1,4 +1,4 @@
-"""Documents go to the disk off the loop: in order, many in one transaction, and again after a failure."""
+"""Documents are written off the loop: in order, many in one transaction, and again after a failure."""
 
 import logging
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield running
 
 
-def test_what_is_written_in_one_turn_is_one_transaction_with_the_last_word(
+def test_writes_of_one_turn_are_one_transaction_with_the_last_values(
     executor: ThreadPoolExecutor,
 ) -> None:
     disk, loop, called = Disk(), ManualLoop(), list[str]()
@@ -48,7 +48,29 @@ def test_what_is_written_in_one_turn_is_one_transaction_with_the_last_word(
     assert called == ["first", "second"]
 
 
-def test_a_failure_is_logged_and_what_it_was_about_is_written_later_unless_it_is_outdated(
+def test_document_is_waited_for_as_long_as_it_is_on_its_way(executor: ThreadPoolExecutor) -> None:
+    disk, loop, called = Disk(), ManualLoop(), list[str]()
+    writer = WriteBehind(disk, "mqtt.thing", loop, executor, log=logging.getLogger("test"))
+
+    def wait(key: str, name: str) -> None:
+        assert writer.is_saved(key) is (key == "other")
+        writer.once_saved(key, lambda: called.append(name))
+
+    writer.write("a", b"1")
+    wait("a", "pending")
+    wait("other", "nothing to wait for")
+    loop.turn()
+    wait("a", "in the transaction")
+    writer.write("a", b"2")
+    wait("a", "in the next one")
+    assert called == ["nothing to wait for"]
+    loop.run_until(lambda: len(disk.transactions) == 1 and len(called) > 1)
+    assert called[1:3] == ["pending", "in the transaction"]
+    loop.run_until(lambda: writer.saved)
+    assert called[3:] == ["in the next one"] and writer.is_saved("a")
+
+
+def test_failed_write_is_logged_and_repeated_unless_outdated(
     executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk, loop, called = Disk(), ManualLoop(), list[str]()
@@ -64,7 +86,7 @@ def test_a_failure_is_logged_and_what_it_was_about_is_written_later_unless_it_is
     assert disk.transactions == [{"a": b"new", "b": b"kept"}]
 
 
-def test_after_the_executor_has_ended_nothing_is_written_and_nothing_breaks() -> None:
+def test_writes_after_the_executor_ended_are_ignored() -> None:
     disk, loop = Disk(), ManualLoop()
     ended = ThreadPoolExecutor(1)
     ended.shutdown()
@@ -74,7 +96,7 @@ def test_after_the_executor_has_ended_nothing_is_written_and_nothing_breaks() ->
     assert disk.transactions == []
 
 
-def test_one_that_was_told_and_failed_holds_up_neither_the_others_nor_what_comes_next(
+def test_failing_callback_affects_neither_others_nor_later_writes(
     executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk, loop, called = Disk(), ManualLoop(), list[str]()

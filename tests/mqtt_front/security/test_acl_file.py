@@ -24,7 +24,7 @@ def parsed(tmp_path: Path, text: str) -> AclFile:
     return read_acl_file(path)
 
 
-def test_the_example_that_comes_with_mosquitto(tmp_path: Path) -> None:
+def test_mosquittos_example_file_is_parsed(tmp_path: Path) -> None:
     acl = parsed(tmp_path, MOSQUITTOS_EXAMPLE)
     assert acl.users.keys() == {None, "roger"}
     assert acl.users[None].judge("$SYS/broker/uptime", Access.READ)
@@ -35,25 +35,25 @@ def test_the_example_that_comes_with_mosquitto(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["read", "write", "readwrite", "deny"])
-def test_each_word_of_access(tmp_path: Path, word: str) -> None:
+def test_each_access_word_is_parsed(tmp_path: Path, word: str) -> None:
     rules = parsed(tmp_path, f"topic {word} a/#\n").users[None]
     for wanted, words in [(Access.READ, ("read", "readwrite")), (Access.WRITE, ("write", "readwrite"))]:
         assert rules.judge("a/b", wanted) is (False if word == "deny" else True if word in words else None)
 
 
-def test_blanks_lines_and_line_ends_do_not_matter(tmp_path: Path) -> None:
+def test_blanks_empty_lines_and_line_ends_are_ignored(tmp_path: Path) -> None:
     acl = parsed(tmp_path, "\r\n  # remark\r\n  user   alice smith  \r\n\r\n topic   read   a b/c  \r\n")
     assert acl.users["alice smith"].judge("a b/c", Access.READ)
 
 
-def test_a_user_may_come_twice(tmp_path: Path) -> None:
+def test_user_may_have_several_sections(tmp_path: Path) -> None:
     acl = parsed(tmp_path, "user a\ntopic x\nuser b\ntopic y\nuser a\ntopic z\n")
     assert acl.users["a"].judge("x", Access.READ)
     assert acl.users["a"].judge("z", Access.READ)
     assert acl.users["a"].judge("y", Access.READ) is None
 
 
-def test_an_empty_file_allows_nothing(tmp_path: Path) -> None:
+def test_empty_file_allows_nothing(tmp_path: Path) -> None:
     acl = parsed(tmp_path, "")
     assert (acl.users, acl.patterns) == ({}, ())
 
@@ -63,20 +63,20 @@ def test_an_empty_file_allows_nothing(tmp_path: Path) -> None:
     [
         ("topic", ":1: "),
         ("user", ":1: a user without a name"),
-        ("\n\ntopic reed a", ":3: 'reed' is none of read, write, readwrite, deny"),
+        ("\n\ntopic reed a", ":3: expected one of read, write, readwrite, deny, got 'reed'"),
         ("topic read a#", ":1: topic filter 'a#'"),
         ("topic read a/#/b", ":1: topic filter"),
         ("pattern %c+/x", ":1: topic filter"),
-        ("topics read a", ":1: 'topics' is none of user, topic, pattern"),
+        ("topics read a", ":1: expected one of user, topic, pattern, got 'topics'"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_named(tmp_path: Path, text: str, complaint: str) -> None:
+def test_invalid_line_is_reported_with_its_number(tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(BadAclFile) as error:
         parsed(tmp_path, text)
     assert complaint in str(error.value)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_file_is_refused_when_it_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "acl").write_bytes(b"topic \xff")
     with pytest.raises(BadAclFile, match="not UTF-8"):
         read_acl_file(tmp_path / "acl")

@@ -13,8 +13,8 @@ from mqtt_front.reasons import Reason
 from mqtt_front.security import guard as module
 from mqtt_front.security.guard import Guard
 from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.password_authenticator import PasswordAuthenticator
-from mqtt_front.security.password_file import read_password_file, set_password
+from mqtt_front.security.passwords.password_authenticator import PasswordAuthenticator
+from mqtt_front.security.passwords.password_file import read_password_file, set_password
 from mqtt_front.security.settings import LockoutSettings, SecuritySettings
 from mqtt_front.security.sources import Sources
 from tests.support.manual_loop import ManualLoop
@@ -24,7 +24,7 @@ LOG = logging.getLogger("timestone.mqtt")
 
 
 class Known:
-    """Knows one password for everybody; may be held up."""
+    """Accepts one password for every user; can be blocked."""
 
     def __init__(self) -> None:
         self.free = threading.Event()
@@ -81,7 +81,7 @@ def door() -> Iterator[Door]:
         made.known.free.set()
 
 
-def test_a_login_is_checked_in_a_thread_and_decided_in_the_loop(door: Door) -> None:
+def test_login_is_checked_in_a_thread_and_decided_in_the_loop(door: Door) -> None:
     door.known.free.clear()
     door.knock(password=b"right")
     door.loop.settle()
@@ -91,9 +91,7 @@ def test_a_login_is_checked_in_a_thread_and_decided_in_the_loop(door: Door) -> N
     assert door.outcomes == [Identity("u")]
 
 
-def test_wrong_passwords_lock_the_user_out_even_with_the_right_one(
-    door: Door, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_wrong_passwords_lock_out_even_the_right_one(door: Door, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         assert door.login(b"wrong") == Refusal("wrong")
     assert "too many failed logins of user 'u' from 192.0.2.1" in caplog.text
@@ -102,7 +100,7 @@ def test_wrong_passwords_lock_the_user_out_even_with_the_right_one(
     assert (door.guard.counts.refused, door.guard.counts.locked_out) == (4, 1)
 
 
-def test_guesses_that_wait_side_by_side_are_not_tried_once_enough_have_failed(door: Door) -> None:
+def test_waiting_passwords_are_not_checked_after_a_lockout(door: Door) -> None:
     door.known.free.clear()
     for _ in range(50):
         door.knock(password=b"wrong")
@@ -114,7 +112,7 @@ def test_guesses_that_wait_side_by_side_are_not_tried_once_enough_have_failed(do
     assert door.guard.counts.locked_out == 51 - tried, "the right one as well"
 
 
-def test_a_login_that_is_taken_back_while_it_is_checked_does_not_come_in(door: Door, tmp_path: Path) -> None:
+def test_login_revoked_during_its_check_is_refused(door: Door, tmp_path: Path) -> None:
     def passwords(password: bytes) -> Sources:
         file = tmp_path / "passwords"
         set_password(file, "u", password, scram=True)
@@ -135,9 +133,7 @@ def test_a_login_that_is_taken_back_while_it_is_checked_does_not_come_in(door: D
     assert isinstance(door.outcomes[1], Identity)
 
 
-def test_proofs_that_wait_side_by_side_are_not_looked_at_once_enough_have_failed(
-    door: Door, tmp_path: Path
-) -> None:
+def test_waiting_scram_proofs_are_not_checked_after_a_lockout(door: Door, tmp_path: Path) -> None:
     file = tmp_path / "passwords"
     set_password(file, "u", b"x", scram=True)
     passwords = PasswordAuthenticator(read_password_file(file))
@@ -158,7 +154,7 @@ def test_proofs_that_wait_side_by_side_are_not_looked_at_once_enough_have_failed
     assert reasons == [Reason.NOT_AUTHORIZED] * 3 + [Reason.BANNED] * 2
 
 
-def test_a_plug_in_that_raises_lets_nobody_in_and_locks_nobody_out(
+def test_raising_plug_in_refuses_the_login_without_a_lockout(
     door: Door, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
@@ -168,7 +164,7 @@ def test_a_plug_in_that_raises_lets_nobody_in_and_locks_nobody_out(
     assert door.login(b"right") == Identity("u")
 
 
-def test_more_logins_than_can_be_checked_are_told_to_come_back(
+def test_logins_over_the_limit_of_checks_are_refused_as_busy(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WAITING_MAX", 5)
@@ -181,7 +177,7 @@ def test_more_logins_than_can_be_checked_are_told_to_come_back(
     assert door.login(b"right") == Identity("u")
 
 
-def test_a_login_whose_client_cannot_be_served_takes_no_place_from_others(
+def test_login_whose_callback_raises_frees_its_place(
     door: Door, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(outcome: Identity | Refusal) -> None:
@@ -199,14 +195,14 @@ def test_a_login_whose_client_cannot_be_served_takes_no_place_from_others(
     assert "a fault of ours" in caplog.text
 
 
-def test_a_client_that_says_nothing_is_let_in_where_that_is_allowed(door: Door) -> None:
+def test_anonymous_client_is_accepted_where_allowed(door: Door) -> None:
     door.knock(None)
     assert door.outcomes == [Refusal("no user name given", Reason.NOT_AUTHORIZED)]
     door.guard.admit(Credentials("c"), door.outcomes.append, allow_anonymous=True)
     assert door.outcomes[-1] == Identity(None)
 
 
-def test_a_name_that_nobody_can_check_counts_for_nothing(door: Door) -> None:
+def test_user_name_without_an_authenticator_is_ignored(door: Door) -> None:
     door.guard.use(Sources((), None, None, None))
     door.guard.admit(Credentials("c", "root", b"x"), door.outcomes.append, allow_anonymous=True)
     assert door.outcomes == [Identity(None)]
@@ -214,12 +210,12 @@ def test_a_name_that_nobody_can_check_counts_for_nothing(door: Door) -> None:
     assert isinstance(door.outcomes[-1], Refusal)
 
 
-def test_a_verified_certificate_is_proof_enough(door: Door) -> None:
+def test_verified_certificate_needs_no_password(door: Door) -> None:
     door.knock("root", b"wrong", certificate_name="device-7")
     assert door.outcomes == [Identity("device-7", "certificate")]
 
 
-def test_nobody_comes_in_while_the_server_stops(door: Door) -> None:
+def test_logins_are_refused_while_the_server_stops(door: Door) -> None:
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
     stopped = Door(executor)

@@ -24,7 +24,7 @@ def lockout_of(clock: Clock, failures: int = 3) -> Lockout:
     return Lockout(LockoutSettings(failures=failures, within_ms=10_000, lock_ms=60_000), clock)
 
 
-def test_so_many_failures_lock_for_so_long(clock: Clock) -> None:
+def test_failures_up_to_the_limit_lock_for_the_configured_time(clock: Clock) -> None:
     locks = lockout_of(clock)
     assert [locks.failed("alice", HERE) for _ in range(3)] == [False, False, True]
     assert locks.left_s("alice", HERE) == 60
@@ -44,7 +44,7 @@ def test_other_users_and_other_addresses_are_not_locked(clock: Clock) -> None:
     assert not locks.left_s("", HERE)
 
 
-def test_failures_that_are_far_apart_do_not_count_together(clock: Clock) -> None:
+def test_failures_far_apart_do_not_add_up(clock: Clock) -> None:
     locks = lockout_of(clock)
     for _ in range(10):
         assert not locks.failed("alice", HERE)
@@ -52,7 +52,7 @@ def test_failures_that_are_far_apart_do_not_count_together(clock: Clock) -> None
     assert not locks.left_s("alice", HERE)
 
 
-def test_a_success_forgives(clock: Clock) -> None:
+def test_success_resets_the_failures(clock: Clock) -> None:
     locks = lockout_of(clock)
     for _ in range(10):
         locks.failed("alice", HERE)
@@ -62,7 +62,7 @@ def test_a_success_forgives(clock: Clock) -> None:
     assert len(locks) == 0
 
 
-def test_trying_on_does_not_lock_for_longer(clock: Clock) -> None:
+def test_attempts_during_a_lockout_do_not_extend_it(clock: Clock) -> None:
     """Logins that were on their way when the lock came."""
     locks = lockout_of(clock)
     for _ in range(6):
@@ -70,7 +70,7 @@ def test_trying_on_does_not_lock_for_longer(clock: Clock) -> None:
     assert locks.left_s("alice", HERE) == 60
 
 
-def test_no_limit_remembers_nothing(clock: Clock) -> None:
+def test_lockout_keeps_no_state_without_a_limit(clock: Clock) -> None:
     locks = lockout_of(clock, 0)
     assert not any(locks.failed("alice", HERE) for _ in range(100))
     assert len(locks) == 0
@@ -84,14 +84,16 @@ def test_addresses_of_one_ipv6_network_count_together(clock: Clock) -> None:
     assert not locks.left_s("alice", "2001:db8:1:2::1")
 
 
-def test_ipv4_addresses_in_ipv6_are_told_apart(clock: Clock) -> None:
+def test_ipv4_addresses_in_ipv6_are_counted_separately(clock: Clock) -> None:
     locks = lockout_of(clock, 1)
     locks.failed("alice", "::ffff:192.0.2.1")
     assert locks.left_s("alice", "192.0.2.1")
     assert not locks.left_s("alice", "::ffff:192.0.2.2")
 
 
-def test_memory_is_bounded_and_the_oldest_goes_first(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_and_the_oldest_entry_is_removed_first(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lockout, "_ENTRIES_MAX", 100)
     locks = lockout_of(clock, 1)
     for number in range(1000):
@@ -101,7 +103,7 @@ def test_memory_is_bounded_and_the_oldest_goes_first(clock: Clock, monkeypatch: 
     assert locks.left_s("x" * 60_000 + "999", HERE)
 
 
-def test_what_is_over_is_forgotten_when_others_fail(clock: Clock) -> None:
+def test_expired_entries_are_removed_at_the_next_failure(clock: Clock) -> None:
     locks = lockout_of(clock)
     for number in range(50):
         locks.failed(str(number), HERE)

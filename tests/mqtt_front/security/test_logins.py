@@ -1,4 +1,4 @@
-"""Who comes in, what they may do, and what the log says of it: real clients against a running front."""
+"""Accepted clients, their rights, and the log lines about them: real clients against a running front."""
 
 import shutil
 import subprocess
@@ -12,8 +12,8 @@ import pytest
 from mqtt_front.codec import packets
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish, Will
 from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.password_authenticator import PasswordAuthenticator
-from mqtt_front.security.password_file import set_password
+from mqtt_front.security.passwords.password_authenticator import PasswordAuthenticator
+from mqtt_front.security.passwords.password_file import set_password
 from mqtt_front.security.settings import JwtSettings, LockoutSettings
 from mqtt_front.settings import MqttSettings
 from tests.support.mqtt_clients import RawClient
@@ -74,7 +74,7 @@ def login(
 
 
 @pytest.mark.parametrize("level", [3, 4, 5])
-def test_the_right_password_opens_and_anything_else_does_not(guarded: MqttServer, level: int) -> None:
+def test_login_is_accepted_only_with_the_right_password(guarded: MqttServer, level: int) -> None:
     with PahoClient("right", level=level) as client:
         assert client.connect(guarded.address, *ALICE) == 0
     refusals = {
@@ -88,7 +88,7 @@ def test_the_right_password_opens_and_anything_else_does_not(guarded: MqttServer
             client.expect_closed()
 
 
-def test_what_is_sent_behind_connect_waits_for_the_answer(guarded: MqttServer) -> None:
+def test_packets_behind_connect_wait_for_the_login(guarded: MqttServer) -> None:
     with RawClient(guarded.address) as client:
         client.send(
             Connect("early", 4, True, 0, None, ALICE[0], ALICE[1].encode()),
@@ -102,7 +102,7 @@ def test_what_is_sent_behind_connect_waits_for_the_answer(guarded: MqttServer) -
         assert [one.payload for one in got if isinstance(one, Publish)] == [b"%d" % n for n in range(1, 200)]
 
 
-def test_what_is_sent_behind_a_refused_connect_does_nothing(guarded: MqttServer) -> None:
+def test_packets_behind_a_refused_connect_are_ignored(guarded: MqttServer) -> None:
     received = guarded.status()["publishes_received"]
     with RawClient(guarded.address) as client:
         client.send(
@@ -113,14 +113,14 @@ def test_what_is_sent_behind_a_refused_connect_does_nothing(guarded: MqttServer)
     assert guarded.status()["publishes_received"] == received
 
 
-def test_a_client_that_leaves_while_its_password_is_checked_is_forgotten(guarded: MqttServer) -> None:
+def test_client_that_disconnects_during_its_password_check_is_removed(guarded: MqttServer) -> None:
     for _ in range(5):
         with RawClient(guarded.address) as client:
             client.send(Connect("leaver", 4, True, 0, None, "nobody-knows-me", b"x"))
     wait_for(lambda: guarded.status()["connections"] == 0)
 
 
-def test_checking_passwords_does_not_hold_up_others(
+def test_password_checks_do_not_delay_other_clients(
     guarded: MqttServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Eight logins whose check takes until a client that is inside has pinged again and again."""
@@ -156,9 +156,7 @@ def test_checking_passwords_does_not_hold_up_others(
 
 
 @pytest.mark.parametrize("tell", [True, False])
-def test_a_client_is_told_that_it_may_not_subscribe_or_only_that_it_failed(
-    tmp_path: Path, tell: bool
-) -> None:
+def test_forbidden_subscription_is_answered_as_configured(tmp_path: Path, tell: bool) -> None:
     """The file is the one of the Paho project's suite on the conformance page."""
     (tmp_path / "acl").write_text("topic readwrite #\ntopic deny test/nosubscribe\n")
     with mqtt_server(tmp_path / "data", acl_file=tmp_path / "acl", tell_not_authorized=tell) as server:
@@ -169,7 +167,7 @@ def test_a_client_is_told_that_it_may_not_subscribe_or_only_that_it_failed(
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_each_user_publishes_and_receives_what_the_rules_say(guarded: MqttServer, level: int) -> None:
+def test_rules_apply_to_publishes_and_deliveries_of_each_user(guarded: MqttServer, level: int) -> None:
     with RawClient(guarded.address, level) as alice, RawClient(guarded.address, level) as backend:
         login(alice, "a", ALICE[0], ALICE[1].encode())
         login(backend, "b", BACKEND[0], BACKEND[1].encode())
@@ -197,7 +195,7 @@ def test_each_user_publishes_and_receives_what_the_rules_say(guarded: MqttServer
         alice.expect_silence()
 
 
-def test_a_publish_where_one_may_not_is_refused_or_swallowed_and_never_stored(
+def test_forbidden_publish_is_refused_or_dropped_and_never_stored(
     guarded: MqttServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = guarded.status()["publishes_forbidden"]
@@ -225,9 +223,7 @@ def test_a_publish_where_one_may_not_is_refused_or_swallowed_and_never_stored(
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_a_publish_at_qos_2_where_one_may_not_leaves_its_packet_id_free(
-    guarded: MqttServer, level: int
-) -> None:
+def test_forbidden_publish_at_qos_2_frees_its_packet_id(guarded: MqttServer, level: int) -> None:
     before = guarded.status()["publishes_forbidden"]
     with RawClient(guarded.address, level) as client:
         login(client, f"twice-{level}", ALICE[0], ALICE[1].encode())
@@ -249,9 +245,7 @@ def test_a_publish_at_qos_2_where_one_may_not_leaves_its_packet_id_free(
     assert [record.payload for record in found[-2:]] == [b"3", b"again"]
 
 
-def test_a_will_that_may_not_be_published_is_left_out(
-    guarded: MqttServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_forbidden_will_is_not_published(guarded: MqttServer, caplog: pytest.LogCaptureFixture) -> None:
     for topic in ("forbidden/will", "alice/will"):
         client = RawClient(guarded.address)
         client.send(
@@ -265,7 +259,7 @@ def test_a_will_that_may_not_be_published_is_left_out(
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_a_token_is_a_password(guarded: MqttServer, level: int) -> None:
+def test_token_is_accepted_as_a_password(guarded: MqttServer, level: int) -> None:
     with RawClient(guarded.address, level) as client:
         acl = {"pub": ["t/%c/#"], "sub": ["t/#"]}
         assert login(client, "t1", "unused", token("ES256", sub="alice", acl=acl)).reason == 0
@@ -278,12 +272,12 @@ def test_a_token_is_a_password(guarded: MqttServer, level: int) -> None:
         )
 
 
-def test_a_token_without_a_user_name_does_for_mqtt_5(guarded: MqttServer) -> None:
+def test_token_without_a_user_name_is_accepted_in_mqtt_5(guarded: MqttServer) -> None:
     with RawClient(guarded.address, 5) as client:
         assert login(client, "t3", None, token("ES256")).reason == 0
 
 
-def test_a_client_has_to_go_when_its_token_expires(files: Path, tmp_path: Path) -> None:
+def test_connection_ends_when_its_token_expires(files: Path, tmp_path: Path) -> None:
     settings = JwtSettings(jwks=files / "jwks", leeway_ms=0)
     with (
         mqtt_server(tmp_path, jwt=settings) as server,
@@ -299,7 +293,7 @@ def test_a_client_has_to_go_when_its_token_expires(files: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_whoever_guesses_is_locked_out(files: Path, tmp_path: Path, level: int) -> None:
+def test_client_that_guesses_passwords_is_locked_out(files: Path, tmp_path: Path, level: int) -> None:
     with mqtt_server(
         tmp_path, password_file=files / "passwords", lockout=LockoutSettings(failures=3, lock_ms=60_000)
     ) as server:
@@ -329,7 +323,7 @@ needs_mosquitto = pytest.mark.skipif(
 
 
 @needs_mosquitto
-def test_a_mosquitto_user_moves_over_with_the_same_files_and_clients(tmp_path: Path) -> None:
+def test_mosquitto_files_and_clients_work_unchanged(tmp_path: Path) -> None:
     (tmp_path / "acl").write_text("user alice\ntopic readwrite home/#\nuser bob\ntopic read home/+/temp\n")
     for number, (user, kind) in enumerate({"alice": "sha512-pbkdf2", "bob": "sha512"}.items()):
         create = ["-c"] if number == 0 else []
@@ -369,7 +363,7 @@ def test_a_mosquitto_user_moves_over_with_the_same_files_and_clients(tmp_path: P
 
 
 @pytest.mark.parametrize("level", [4, 5])
-def test_devices_stay_below_their_own_id_and_backends_see_them_all(tmp_path: Path, level: int) -> None:
+def test_device_topics_restrict_devices_and_not_backends(tmp_path: Path, level: int) -> None:
     set_password(tmp_path / "passwords", "backend", b"b")
     set_password(tmp_path / "passwords", "fleet", b"f")
     settings = {
@@ -400,6 +394,6 @@ def test_devices_stay_below_their_own_id_and_backends_see_them_all(tmp_path: Pat
         backend.expect_silence()
 
 
-def test_device_topics_without_a_place_for_the_id_are_refused() -> None:
+def test_device_topics_without_a_placeholder_are_refused() -> None:
     with pytest.raises(ValueError, match="expected a level %c or %u"):
         MqttSettings(device_topics="devices/#")

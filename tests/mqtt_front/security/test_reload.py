@@ -1,4 +1,4 @@
-"""Files that change while the server runs: what a reload does to those who are connected, and what it must not do."""
+"""Files that change while the server runs: the effect of a reload on connected clients."""
 
 import logging
 import ssl
@@ -10,7 +10,7 @@ import pytest
 
 from mqtt_front.codec.packets import Connack, Connect, Disconnect, Puback, Publish
 from mqtt_front.listener_settings import ListenerSettings
-from mqtt_front.security.password_file import remove_user, set_password
+from mqtt_front.security.passwords.password_file import remove_user, set_password
 from mqtt_front.security.settings import JwtSettings
 from tests.support.certificates import Authority
 from tests.support.mqtt_clients import RawClient
@@ -33,7 +33,7 @@ def reason(server: MqttServer, user: str, password: bytes) -> int:
         return client.expect(Connack).reason
 
 
-def test_users_that_are_gone_or_have_another_password_have_to_go(tmp_path: Path) -> None:
+def test_reload_ends_connections_of_removed_or_changed_users(tmp_path: Path) -> None:
     passwords = tmp_path / "passwords"
     for user in ("stays", "changes", "goes"):
         set_password(passwords, user, b"old")
@@ -55,7 +55,7 @@ def test_users_that_are_gone_or_have_another_password_have_to_go(tmp_path: Path)
             client.close()
 
 
-def test_new_rules_count_at_once_for_publishes_and_for_subscriptions_that_exist(tmp_path: Path) -> None:
+def test_reloaded_rules_apply_at_once_to_publishes_and_existing_subscriptions(tmp_path: Path) -> None:
     acl = tmp_path / "acl"
     acl.write_text("topic readwrite a/#\n")
     with mqtt_server(tmp_path / "store", acl_file=acl) as server, let_in(server, None, None) as client:
@@ -76,7 +76,7 @@ def test_new_rules_count_at_once_for_publishes_and_for_subscriptions_that_exist(
         assert client.receive(1)[0].payload == b"6"
 
 
-def test_keys_that_are_withdrawn_take_their_clients_with_them(tmp_path: Path) -> None:
+def test_reload_ends_connections_of_withdrawn_keys(tmp_path: Path) -> None:
     keys = write_key_set(tmp_path / "jwks", jwk("ES256"), jwk("EdDSA"))
     with mqtt_server(tmp_path / "store", jwt=JwtSettings(jwks=keys)) as server:
         stays = let_in(server, None, token("EdDSA"), "stays")
@@ -89,7 +89,7 @@ def test_keys_that_are_withdrawn_take_their_clients_with_them(tmp_path: Path) ->
         goes.close()
 
 
-def test_certificates_and_revocations_are_for_the_next_handshake(tmp_path: Path) -> None:
+def test_reloaded_certificates_apply_to_the_next_handshake(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     own, client = authority.issue_server(), authority.issue("device-7")
     revocations = authority.revoke()
@@ -125,7 +125,7 @@ def test_certificates_and_revocations_are_for_the_next_handshake(tmp_path: Path)
 
 
 @pytest.mark.parametrize("broken", ["passwords", "acl", "jwks", "certificate"])
-def test_a_file_that_cannot_be_used_changes_nothing(tmp_path: Path, broken: str) -> None:
+def test_reload_of_an_unusable_file_changes_nothing(tmp_path: Path, broken: str) -> None:
     authority = Authority(tmp_path)
     own = authority.issue_server()
     files = {name: tmp_path / name for name in ("passwords", "acl", "jwks")} | {"certificate": own.path}
@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(tmp_path: Path, broken: str)
         assert reason(server, "alice", b"old") == 0
 
 
-def test_nothing_starts_with_a_file_that_cannot_be_used(tmp_path: Path) -> None:
+def test_start_fails_with_an_unusable_file(tmp_path: Path) -> None:
     missing: list[dict[str, Any]] = [{name: tmp_path / "missing"} for name in ("password_file", "acl_file")]
     for settings in missing:
         with (
@@ -160,7 +160,7 @@ def test_nothing_starts_with_a_file_that_cannot_be_used(tmp_path: Path) -> None:
             pass
 
 
-def test_no_secret_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_has_no_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Every way to come in and to fail at it, logged as finely as can be; then a look for what must not be there."""
     caplog.set_level(logging.DEBUG)
     set_password(tmp_path / "passwords", "alice", b"right-hunter2")
@@ -175,7 +175,7 @@ def test_no_secret_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixtur
                 with RawClient(server.address, level) as client:
                     client.send(Connect("c", level, True, 0, None, "alice", password))
                     client.next_packet()
-        for start in (b"\x10", b"\x82"):  # a packet that breaks off behind the password, and one that is none
+        for start in (b"\x10", b"\x82"):  # a packet that ends behind the password, and one that is not valid
             with RawClient(server.address) as client:
                 client.send_bytes(
                     start + b"\x7f\x00\x04MQTT\x04\xc2\x00\x00\x00\x01c\x00\x05alice\x00\x0dwrong-hunter2"

@@ -8,7 +8,7 @@ def permissions(*sets: list[tuple[str, Access]]) -> Permissions:
     return Permissions([RuleSet(Rule(*rule) for rule in each) for each in sets])
 
 
-def test_what_no_rule_allows_is_forbidden() -> None:
+def test_topic_without_a_rule_is_forbidden() -> None:
     nobody = permissions([])
     assert not nobody.may_read("a")
     assert not nobody.may_write("a")
@@ -29,7 +29,7 @@ def test_reading_and_writing_are_allowed_separately() -> None:
         assert client.may_write(topic) is may_write
 
 
-def test_a_denial_wins_wherever_it_stands() -> None:
+def test_denial_wins_in_any_position() -> None:
     client = permissions([("a/#", Access.READ_WRITE), ("a/b", Access.DENY), ("a/b", Access.READ)])
     assert client.may_read("a/c")
     assert not client.may_read("a/b")
@@ -42,12 +42,12 @@ def test_own_rules_come_before_patterns_in_both_directions() -> None:
     assert not client.may_read("b")
 
 
-def test_a_rule_for_the_other_direction_leaves_the_question_to_the_next_set() -> None:
+def test_rule_for_the_other_direction_is_skipped() -> None:
     client = permissions([("a", Access.WRITE)], [("a", Access.READ)])
     assert client.may_read("a")
 
 
-def test_topics_of_the_server_need_rules_of_their_own() -> None:
+def test_server_topics_need_explicit_rules() -> None:
     client = permissions([("#", Access.READ_WRITE), ("+/uptime", Access.READ)])
     assert not client.may_read("$SYS/uptime")
     assert not client.may_subscribe("$SYS/#")
@@ -68,7 +68,7 @@ def test_topics_of_the_server_need_rules_of_their_own() -> None:
         ("elsewhere", False),
     ],
 )
-def test_a_subscription_is_allowed_when_it_may_bring_something(topic_filter: str, expected: bool) -> None:
+def test_subscription_is_allowed_when_some_topic_may_be_read(topic_filter: str, expected: bool) -> None:
     client = permissions(
         [
             ("a/#", Access.READ),
@@ -108,14 +108,14 @@ def test_permissions_cover_a_filter_when_no_topic_of_it_is_left_out(
     assert scoped.may_read_all(topic_filter) is topic_filter.startswith("a/")
 
 
-def test_publishes_are_looked_up_once_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permission_to_publish_is_cached_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     client = permissions([("a/#", Access.WRITE)])
     assert client.forbidden([b"a/1", b"x", b"a/2"]) == {b"x"}
     monkeypatch.setattr(RuleSet, "judge", None)
     assert client.forbidden([b"a/1", b"a/2", b"a/1"]) == frozenset()
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_permissions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "_REMEMBERED_TOPICS", 10)
     client = permissions([("#", Access.WRITE)])
     for number in range(100):
@@ -123,14 +123,14 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(client._publishable) <= 10
 
 
-def test_bytes_that_are_no_topic_are_left_to_those_who_say_what_is_wrong_with_them() -> None:
+def test_invalid_topic_is_left_to_topic_validation() -> None:
     assert permissions([]).forbidden([b"\xff"]) == frozenset()
 
 
 PATTERNS = [Rule("devices/%c/#", Access.WRITE), Rule("users/%u/%c", Access.READ), Rule("all", Access.READ)]
 
 
-def test_a_scope_has_to_allow_what_rules_allow() -> None:
+def test_scope_and_rules_must_both_allow() -> None:
     rules = RuleSet([Rule("devices/#", Access.READ_WRITE), Rule("public/#", Access.READ)])
     bound = Permissions([rules], RuleSet([Rule("devices/7/#", Access.READ_WRITE)]))
     assert bound.may_write("devices/7/temp") and bound.may_read("devices/7/temp")
@@ -139,7 +139,7 @@ def test_a_scope_has_to_allow_what_rules_allow() -> None:
     assert bound.forbidden([b"devices/7/a", b"devices/8/a"]) == {b"devices/8/a"}
 
 
-def test_patterns_take_the_names_of_the_client() -> None:
+def test_patterns_are_filled_with_user_and_client_id() -> None:
     assert [each.topic_filter for each in fill_in(PATTERNS, "alice", "d1")] == [
         "devices/d1/#",
         "users/alice/d1",
@@ -147,7 +147,7 @@ def test_patterns_take_the_names_of_the_client() -> None:
     ]
 
 
-def test_a_pattern_with_a_user_says_nothing_about_clients_without_one() -> None:
+def test_pattern_with_a_user_does_not_apply_to_anonymous_clients() -> None:
     for user in (None, ""):
         assert [each.topic_filter for each in fill_in(PATTERNS, user, "d1")] == ["devices/d1/#", "all"]
 
@@ -165,11 +165,13 @@ def test_a_pattern_with_a_user_says_nothing_about_clients_without_one() -> None:
         ("$x", "d"),
     ],
 )
-def test_no_pattern_holds_for_a_name_that_could_pass_for_more(user: str | None, client_id: str) -> None:
+def test_pattern_does_not_apply_to_names_with_wildcards_or_separators(
+    user: str | None, client_id: str
+) -> None:
     assert fill_in(PATTERNS, user, client_id) == []
 
 
-def test_names_are_filled_in_once() -> None:
+def test_names_are_substituted_once() -> None:
     """A client id with a placeholder in it does not become the user's name in the second step."""
     rule = Rule("%c/x", Access.READ)
     assert fill_in([rule], "alice", "%u") == [Rule("%u/x", Access.READ)]

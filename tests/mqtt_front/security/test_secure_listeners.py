@@ -1,4 +1,4 @@
-"""Listeners with TLS, client certificates and WebSocket, used by real clients and misused by others."""
+"""Listeners with TLS, client certificates and WebSocket, with real clients and with invalid input."""
 
 import socket
 import ssl
@@ -13,7 +13,7 @@ import pytest
 
 from mqtt_front.codec.packets import Connack, Connect
 from mqtt_front.listener_settings import ListenerSettings
-from mqtt_front.security.password_file import set_password
+from mqtt_front.security.passwords.password_file import set_password
 from tests.support.certificates import Authority, Certified
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_server import MqttServer, mqtt_server
@@ -28,7 +28,7 @@ CONNECT_S = 3600
 
 @dataclass(frozen=True)
 class Secured:
-    """A front with a listener of each kind, and who is certified by whom."""
+    """A front with a listener of each kind, and its certificates."""
 
     server: MqttServer
     authority: Authority
@@ -105,7 +105,7 @@ def round_trip(client: PahoClient, topic: str) -> None:
     ("name", "transport", "tls"),
     [("tls", "tcp", True), ("websocket", "websockets", False), ("wss", "websockets", True)],
 )
-def test_paho_talks_over_each_kind_of_listener(
+def test_paho_connects_to_each_kind_of_listener(
     secured: Secured, name: str, transport: str, tls: bool, level: int
 ) -> None:
     def prepare(client: paho.Client) -> None:
@@ -119,7 +119,7 @@ def test_paho_talks_over_each_kind_of_listener(
         assert client.connect(("localhost", secured.address(name)[1]), ALICE[0], "guess") == (0x86)
 
 
-def test_a_certificate_is_the_user(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
+def test_certificate_names_the_user(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     context = secured.context(secured.client)
     with PahoClient("mutual", prepare=lambda client: client.tls_set_context(context)) as client:
@@ -132,12 +132,12 @@ def test_a_certificate_is_the_user(secured: Secured, caplog: pytest.LogCaptureFi
     ("which", "said"),
     [
         ("expired", "its certificate has expired"),
-        ("stranger", "its certificate is signed by a CA that is not known here"),
+        ("stranger", "its certificate is signed by an unknown CA"),
         ("revoked", "its certificate is revoked"),
         ("", "it has no certificate, and this listener wants one"),
     ],
 )
-def test_a_certificate_that_is_refused_gets_one_line_and_an_alert(
+def test_refused_certificate_gets_one_log_line_and_an_alert(
     secured: Secured, caplog: pytest.LogCaptureFixture, which: str, said: str
 ) -> None:
     caplog.set_level("INFO")
@@ -151,7 +151,7 @@ def test_a_certificate_that_is_refused_gets_one_line_and_an_alert(
     assert lines_about(caplog, port) == [f"127.0.0.1:{port} refused: {said}"]
 
 
-def test_a_client_that_does_not_trust_us_gets_one_line(
+def test_client_that_distrusts_the_server_gets_one_log_line(
     secured: Secured, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     caplog.set_level("INFO")
@@ -186,7 +186,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("name", "sent", "said"), MISTAKES.values(), ids=MISTAKES.keys())
-def test_the_wrong_protocol_gets_one_clear_line_at_once(
+def test_wrong_protocol_gets_one_log_line_at_once(
     secured: Secured, caplog: pytest.LogCaptureFixture, name: str, sent: bytes, said: str
 ) -> None:
     caplog.set_level("INFO")
@@ -204,7 +204,7 @@ def test_the_wrong_protocol_gets_one_clear_line_at_once(
     assert said in line and f"127.0.0.1:{port}" in line
 
 
-def test_stalled_handshakes_have_a_deadline_and_hold_nobody_up(
+def test_stalled_handshakes_end_at_their_deadline_and_delay_no_client(
     secured: Secured, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -224,7 +224,7 @@ def test_stalled_handshakes_have_a_deadline_and_hold_nobody_up(
     assert "no WebSocket handshake in time" in caplog.text
 
 
-def test_a_port_scan_is_not_worth_a_line(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
+def test_port_scan_is_not_logged(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     ports = []
     for name in ("plain", "tls", "websocket"):
@@ -234,7 +234,7 @@ def test_a_port_scan_is_not_worth_a_line(secured: Secured, caplog: pytest.LogCap
     assert [lines_about(caplog, port) for port in ports] == [[], [], []]
 
 
-def test_many_clients_shake_hands_at_once(secured: Secured) -> None:
+def test_many_handshakes_run_concurrently(secured: Secured) -> None:
     failures: list[object] = []
 
     def one(number: int) -> None:
@@ -256,7 +256,7 @@ def test_many_clients_shake_hands_at_once(secured: Secured) -> None:
     assert failures == []
 
 
-def test_a_page_of_somebody_elses_may_not_use_the_anonymous_listener(secured: Secured) -> None:
+def test_page_of_another_origin_is_refused_on_an_anonymous_listener(secured: Secured) -> None:
     def request(name: str, origin: str) -> bytes:
         with socket.create_connection(secured.address(name)) as client:
             client.sendall(
@@ -271,7 +271,7 @@ def test_a_page_of_somebody_elses_may_not_use_the_anonymous_listener(secured: Se
     assert b" 101 " in request("websocket", "https://example.org"), "there it has to log in anyway"
 
 
-def test_a_slow_reader_over_tls_and_websocket_costs_a_bounded_buffer(secured: Secured) -> None:
+def test_slow_reader_over_tls_and_websocket_has_a_bounded_buffer(secured: Secured) -> None:
     """Far more than the sockets hold is published to a subscriber that reads only later; it misses nothing."""
     with secured.raw("tls", secured.context()) as slow, secured.raw("tls", secured.context()) as fast:
         for client, name in ((slow, "slow"), (fast, "fast")):
@@ -283,7 +283,7 @@ def test_a_slow_reader_over_tls_and_websocket_costs_a_bounded_buffer(secured: Se
         assert [one.payload[:3] for one in slow.receive(100)] == [b"%03d" % number for number in range(100)]
 
 
-def test_the_front_says_what_it_listens_on(secured: Secured) -> None:
+def test_front_logs_its_listeners(secured: Secured) -> None:
     lines = secured.server.front.describe()[:6]
     for line, name, words in zip(
         lines,

@@ -1,4 +1,4 @@
-"""A session belongs to the user that began it: what another user does under the same client id leaves it alone."""
+"""A session belongs to the user that began it: another user with the same client id does not affect it."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ from mqtt_front.codec.packets import (
 )
 from mqtt_front.codec.properties import Properties
 from mqtt_front.feeds.group_store import KEY_PREFIX
-from mqtt_front.security.password_file import set_password
+from mqtt_front.security.passwords.password_file import set_password
 from mqtt_front.sessions.session import session_key
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
@@ -130,7 +130,7 @@ def test_a_delayed_will_waits_when_another_user_names_its_client_id(
         assert view.log("mqtt").end_offset == 0
 
 
-def test_no_local_tells_users_apart_when_they_have_one_client_id(
+def test_no_local_distinguishes_users_when_they_share_a_client_id(
     tmp_path: Path, users: dict[str, Any]
 ) -> None:
     with mqtt_server(tmp_path / "data", **users) as server:
@@ -148,10 +148,10 @@ def test_no_local_tells_users_apart_when_they_have_one_client_id(
 
 @pytest.mark.crash
 @ENDS
-def test_sessions_of_two_users_come_back_when_the_server_does(
+def test_sessions_of_two_users_are_restored_after_a_restart(
     tmp_path: Path, users: dict[str, Any], end: signal.Signals
 ) -> None:
-    """What is published at QoS 2 under one packet id by both counts once for each."""
+    """A publish at QoS 2 under one packet id by both users counts once for each."""
     with MqttProcess(tmp_path / "data", **users) as server:
         for user in ("alice", "bob"):
             client, _ = enter(server.address, user)
@@ -175,7 +175,7 @@ def test_sessions_of_two_users_come_back_when_the_server_does(
 
 @pytest.mark.crash
 @ENDS
-def test_a_queue_keeps_its_members_apart_when_users_have_one_client_id(
+def test_queue_distinguishes_members_when_users_share_a_client_id(
     tmp_path: Path, users: dict[str, Any], end: signal.Signals
 ) -> None:
     """What alice has in flight at QoS 2 is hers, also while bob is a member under her client id."""
@@ -203,7 +203,7 @@ def test_a_queue_keeps_its_members_apart_when_users_have_one_client_id(
     assert group["members"] == [session_key("shared", "alice"), session_key("shared", "bob")]
 
 
-def test_sessions_of_two_users_expire_apart_when_they_have_one_client_id(
+def test_sessions_of_two_users_expire_separately_when_they_share_a_client_id(
     tmp_path: Path, users: dict[str, Any]
 ) -> None:
     with mqtt_server(tmp_path / "data", clock=StepClock(), **users) as server, server.standing_still():
@@ -229,7 +229,7 @@ def anonymous_session(address: tuple[str, int]) -> None:
 
 @pytest.mark.crash
 @ENDS
-def test_a_session_without_a_user_goes_to_the_first_that_names_it_when_logins_are_required(
+def test_session_without_a_user_goes_to_the_first_user_with_its_client_id_when_logins_are_required(
     tmp_path: Path, users: dict[str, Any], end: signal.Signals
 ) -> None:
     with MqttProcess(tmp_path / "data") as server:
@@ -250,7 +250,7 @@ def test_a_session_without_a_user_goes_to_the_first_that_names_it_when_logins_ar
             assert enter(server.address, user)[1].session_present
 
 
-def test_a_session_without_a_user_is_left_alone_when_anonymous_clients_may_come(
+def test_session_without_a_user_is_kept_when_anonymous_clients_are_allowed(
     tmp_path: Path, users: dict[str, Any]
 ) -> None:
     with mqtt_server(tmp_path / "data", **users, allow_anonymous=True) as server:

@@ -6,7 +6,7 @@ import pytest
 from mqtt_front.security.acl_file import BadAclFile
 from mqtt_front.security.authenticator import UnknownAuthenticator
 from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.password_file import set_password
+from mqtt_front.security.passwords.password_file import set_password
 from mqtt_front.security.rules import Access, Rule
 from mqtt_front.security.settings import SecuritySettings
 from mqtt_front.security.sources import Sources, read_sources
@@ -21,7 +21,7 @@ def files(tmp_path: Path) -> SecuritySettings:
     return SecuritySettings(password_file=tmp_path / "passwords", acl_file=tmp_path / "acl")
 
 
-def test_users_are_those_of_the_file(files: SecuritySettings) -> None:
+def test_users_are_read_from_the_file(files: SecuritySettings) -> None:
     sources = read_sources(files, LOG)
     alice = sources.authenticate(Credentials("c", "alice", b"secret"))
     assert isinstance(alice, Identity) and alice.user == "alice"
@@ -29,7 +29,7 @@ def test_users_are_those_of_the_file(files: SecuritySettings) -> None:
     assert sources.authenticate(Credentials("c", "bob", b"x")) == Refusal("unknown user 'bob'")
 
 
-def test_permissions_are_those_of_the_user_and_the_patterns(files: SecuritySettings) -> None:
+def test_permissions_combine_the_users_rules_and_the_patterns(files: SecuritySettings) -> None:
     sources = read_sources(files, LOG)
     alice = sources.permissions(Identity("alice"), "d1")
     nobody = sources.permissions(Identity(None), "d1")
@@ -40,7 +40,7 @@ def test_permissions_are_those_of_the_user_and_the_patterns(files: SecuritySetti
     assert all(each.may_write("own/d1") and not each.may_write("own/d2") for each in (alice, nobody, other))
 
 
-def test_rules_that_came_with_a_token_count_alone(files: SecuritySettings) -> None:
+def test_rules_of_a_token_replace_those_of_the_file(files: SecuritySettings) -> None:
     rules = (Rule("t/%c", Access.READ),)
     permissions = read_sources(files, LOG).permissions(Identity("alice", "token", rules), "d1")
     assert permissions is not None
@@ -49,14 +49,14 @@ def test_rules_that_came_with_a_token_count_alone(files: SecuritySettings) -> No
     assert not permissions.may_write("own/d1")
 
 
-def test_without_files_everything_is_allowed_and_nobody_is_known() -> None:
+def test_everything_is_allowed_and_no_user_known_without_files() -> None:
     sources = read_sources(SecuritySettings(), LOG)
     assert sources == Sources((), None, None, None)
     assert sources.permissions(Identity("alice"), "c") is None
     assert sources.still_holds(Identity("alice", "certificate"))
 
 
-def test_authenticators_are_asked_in_order_until_one_knows() -> None:
+def test_authenticators_are_asked_in_order_until_one_decides() -> None:
     asked = []
 
     class One:
@@ -72,14 +72,14 @@ def test_authenticators_are_asked_in_order_until_one_knows() -> None:
     assert asked == list(chain[:2])
 
 
-def test_who_was_believed_by_something_that_is_gone_is_believed_no_longer(files: SecuritySettings) -> None:
+def test_identity_of_a_removed_authenticator_is_no_longer_valid(files: SecuritySettings) -> None:
     alice = read_sources(files, LOG).authenticate(Credentials("c", "alice", b"secret"))
     assert isinstance(alice, Identity)
     assert not read_sources(SecuritySettings(), LOG).still_holds(alice)
     assert not read_sources(SecuritySettings(), LOG).still_holds(Identity("x", "token", proof="key"))
 
 
-def test_what_cannot_be_read_is_said(files: SecuritySettings, tmp_path: Path) -> None:
+def test_unreadable_file_is_reported(files: SecuritySettings, tmp_path: Path) -> None:
     (tmp_path / "acl").write_text("nonsense")
     with pytest.raises(BadAclFile, match="acl:1"):
         read_sources(files, LOG)
@@ -89,9 +89,9 @@ def test_what_cannot_be_read_is_said(files: SecuritySettings, tmp_path: Path) ->
         read_sources(SecuritySettings(authenticators=("missing",)), LOG)
 
 
-def test_a_password_file_for_everybody_to_read_is_remarked_on(
+def test_world_readable_password_file_is_logged(
     files: SecuritySettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "passwords").chmod(0o644)
     read_sources(files, LOG)
-    assert "can be read by everybody on this machine" in caplog.text
+    assert "is readable by every user of this machine" in caplog.text

@@ -45,7 +45,7 @@ def refused(believer: TokenAuthenticator, password: bytes) -> str:
 
 @pytest.mark.parametrize("algorithm", PRIVATE)
 @pytest.mark.parametrize("named", [True, False], ids=["kid", "no kid"])
-def test_a_token_of_each_algorithm_is_believed(key_set: Path, algorithm: str, named: bool) -> None:
+def test_token_of_each_algorithm_is_accepted(key_set: Path, algorithm: str, named: bool) -> None:
     began_s = int(time.time())
     answer = ask(authenticator(key_set), token(algorithm, key_id=algorithm if named else None))
     ended_s = int(time.time())
@@ -56,14 +56,14 @@ def test_a_token_of_each_algorithm_is_believed(key_set: Path, algorithm: str, na
 
 
 @pytest.mark.parametrize("algorithm", PRIVATE)
-def test_a_key_file_does_as_well_whatever_id_the_token_names(tmp_path: Path, algorithm: str) -> None:
+def test_single_key_is_used_for_any_key_id(tmp_path: Path, algorithm: str) -> None:
     (tmp_path / "key").write_bytes(public_pem(algorithm))
     believer = read_token_authenticator(JwtSettings(keys=(tmp_path / "key",)), LOG)
     assert isinstance(ask(believer, token(algorithm, key_id="whatever")), Identity)
 
 
 @pytest.mark.parametrize("password", [b"", b"secret", b"a.b.c", b"eyJhbGciOiJ", b"eyJ.x", b"\xff" * 9])
-def test_a_password_that_is_no_token_is_left_to_others(key_set: Path, password: bytes) -> None:
+def test_password_that_is_not_a_token_is_left_to_other_authenticators(key_set: Path, password: bytes) -> None:
     assert ask(authenticator(key_set), password) is None
     assert authenticator(key_set).authenticate(Credentials("c", "any", None)) is None
 
@@ -89,13 +89,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("claims", "settings", "complaint"), WRONG.values(), ids=WRONG.keys())
-def test_claims_that_do_not_fit_are_refused_with_the_reason(
+def test_invalid_claims_are_refused_with_the_reason(
     key_set: Path, claims: dict[str, Any], settings: dict[str, object], complaint: str
 ) -> None:
     assert re.search(complaint, refused(authenticator(key_set, **settings), token("ES256", **claims)))
 
 
-def test_claims_that_fit_are_taken(key_set: Path) -> None:
+def test_valid_claims_are_used(key_set: Path) -> None:
     believer = authenticator(
         key_set, audience="us", issuer="them", user_claim="name", client_id_claim="cid", acl_claim="may"
     )
@@ -113,12 +113,12 @@ def test_claims_that_fit_are_taken(key_set: Path) -> None:
     )  # fmt: skip
 
 
-def test_tokens_without_end_are_believed_only_if_that_is_said(key_set: Path) -> None:
+def test_token_without_expiry_is_accepted_only_if_configured(key_set: Path) -> None:
     answer = ask(authenticator(key_set, allow_endless=True), token("ES256", exp=None))
     assert isinstance(answer, Identity) and answer.expires_s is None
 
 
-def test_the_clocks_may_differ_a_little(key_set: Path) -> None:
+def test_small_clock_differences_are_accepted(key_set: Path) -> None:
     late = token("ES256", exp=int(time.time()) - 1800)
     assert isinstance(ask(authenticator(key_set, leeway_ms=3_600_000), late), Identity)
     assert isinstance(ask(authenticator(key_set, leeway_ms=0), late), Refusal)
@@ -132,7 +132,7 @@ def forged(header: dict[str, object], signature: bytes = b"") -> bytes:
     return part(header) + b"." + part(claims) + b"." + base64.urlsafe_b64encode(signature).rstrip(b"=")
 
 
-def test_a_token_does_not_choose_how_it_is_checked(tmp_path: Path) -> None:
+def test_token_does_not_choose_its_algorithm(tmp_path: Path) -> None:
     """The oldest trick: sign with HMAC, and with the server's public key as the secret."""
     (tmp_path / "key").write_bytes(public_pem("RS256"))
     believer = read_token_authenticator(JwtSettings(keys=(tmp_path / "key",)), LOG)
@@ -155,7 +155,7 @@ def test_a_changed_token_is_refused(key_set: Path) -> None:
     )
 
 
-def test_a_token_by_a_key_of_somebody_else_is_refused(key_set: Path) -> None:
+def test_token_signed_by_another_key_is_refused(key_set: Path) -> None:
     stranger = jwt.encode(
         {"sub": "alice", "exp": time.time() + 60}, b"another secret of more than 32 bytes", "HS256"
     )
@@ -186,11 +186,11 @@ def test_a_token_by_a_key_of_somebody_else_is_refused(key_set: Path) -> None:
         "no signature",
     ],
 )
-def test_bad_tokens_are_refusals_and_nothing_else(key_set: Path, password: bytes) -> None:
+def test_malformed_token_is_refused_without_an_exception(key_set: Path, password: bytes) -> None:
     refused(authenticator(key_set), password)
 
 
-def test_an_identity_holds_as_long_as_the_key_is_known(key_set: Path, tmp_path: Path) -> None:
+def test_identity_is_valid_while_its_key_is_known(key_set: Path, tmp_path: Path) -> None:
     believer = authenticator(key_set)
     answer = ask(believer, token("ES256"))
     assert isinstance(answer, Identity)
@@ -202,7 +202,7 @@ def test_an_identity_holds_as_long_as_the_key_is_known(key_set: Path, tmp_path: 
     assert not believer.still_holds(replace(answer, proof="?"))
 
 
-def test_keys_that_are_left_out_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_skipped_keys_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = write_key_set(tmp_path / "jwks", jwk("RS256", use="enc"), jwk("EdDSA"))
     assert isinstance(ask(authenticator(path), token("EdDSA")), Identity)
     assert "key 1 is not for signatures: left out" in caplog.text

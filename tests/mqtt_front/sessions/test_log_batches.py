@@ -1,4 +1,4 @@
-"""What a log has from an offset on, read past what is gone."""
+"""Batches of a log from an offset on, across missing offsets."""
 
 import pytest
 
@@ -20,13 +20,13 @@ def offsets(log: Log, since: int, topic: str | None = None) -> list[int]:
     return [offset for batch in batches_since(log, since, topic) for offset in batch.offsets.tolist()]
 
 
-def test_everything_from_an_offset_on_of_all_topics_or_of_one(log: Log) -> None:
+def test_batches_have_all_records_from_an_offset_on_of_all_topics_or_one(log: Log) -> None:
     assert offsets(log, 7) == [7, 8, 9]
     assert offsets(log, 3, "t/0") == [4, 6, 8]
     assert offsets(log, 10) == offsets(log, 99) == []
 
 
-def test_what_retention_has_taken_is_passed_over(log: Log) -> None:
+def test_batches_skip_offsets_deleted_by_retention(log: Log) -> None:
     log.roll()
     log.append(b"new", topic="t/0")
     log.configure(retention_bytes=1)

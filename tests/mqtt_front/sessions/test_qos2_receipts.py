@@ -1,7 +1,9 @@
-"""What was received before is known, also from the log alone."""
+"""Received publishes of QoS 2 are recognised, also from the log alone."""
 
+import errno
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,14 +20,15 @@ from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.mqtt_server import mqtt_server
 from tests.support.waiting import wait_for
-from timestone.config import StoreConfig
+from timestone.commit.submission import Submission
+from timestone.config import Ack, StoreConfig
 from timestone.disk.files import Files
 from timestone.errors import OffsetOutOfRange
 from timestone.log import Log
 from timestone.reading.batch import Batch
 from timestone.record import HeaderKind, decode_headers
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 @pytest.fixture
@@ -43,16 +46,16 @@ def run(*rows: PublishRow) -> Publishes:
 
 
 def append(log: Log, rows: list[PublishRow]) -> None:
-    draft = Draft(
+    write_batch = WriteBatch(
         [one.headers + one.payload for one in rows],
         log.topic_id("t"),
         flags=[one.first & 7 for one in rows],
         header_lengths=[len(one.headers) for one in rows],
     )
-    log.append_draft(draft, ack="written")
+    log.append_batch(write_batch, ack="written")
 
 
-def test_only_the_first_of_an_id_is_kept(log: Log) -> None:
+def test_only_the_first_publish_of_a_packet_id_is_kept(log: Log) -> None:
     receipts, session = Receipts([log]), Session("c")
     kept, repeated = receipts.once(
         session, run(row(2, 5, b"1"), row(1, 5, b"2"), row(2, 5, b"3"), row(0, 0, b"4"))
@@ -65,7 +68,7 @@ def test_only_the_first_of_an_id_is_kept(log: Log) -> None:
     assert [one.payload for one in kept.rows()] == [b"5"] and repeated == []
 
 
-def test_the_record_carries_id_and_owner_where_the_session_outlives_the_connection(log: Log) -> None:
+def test_record_has_packet_id_and_owner_when_the_session_outlives_the_connection(log: Log) -> None:
     receipts = Receipts([log])
     passing, lasting = Session("passing"), Session("lasting", expiry_s=10)
     (plain,) = receipts.once(passing, run(row(2, 5)))[0].rows()
@@ -76,14 +79,14 @@ def test_the_record_carries_id_and_owner_where_the_session_outlives_the_connecti
     assert receipts.count == 1
 
 
-def test_properties_that_leave_no_room_for_the_id_give_it_back(log: Log) -> None:
+def test_packet_id_is_freed_when_properties_leave_no_room_for_it(log: Log) -> None:
     receipts, session = Receipts([log]), Session("c" * 1000, expiry_s=10)
     with pytest.raises(ProtocolViolation):
         receipts.once(session, run(row(2, 5), row(2, 6, headers=b"h" * 65_000)))
     assert session.received == session.unsettled == set()
 
 
-def test_ids_are_found_in_the_log_by_client_and_from_an_offset_on(log: Log) -> None:
+def test_packet_ids_are_found_in_the_log_by_client_from_an_offset_on(log: Log) -> None:
     receipts, session, other = Receipts([log]), Session("c", expiry_s=10), Session("d", expiry_s=10)
     append(log, list(receipts.once(session, run(row(1, 1), row(2, 5), row(2, 6)))[0].rows()))
     append(log, list(receipts.once(other, run(row(2, 7)))[0].rows()))
@@ -100,15 +103,13 @@ def test_ids_are_found_in_the_log_by_client_and_from_an_offset_on(log: Log) -> N
     assert receipts.found("nobody", {}) == set()
 
 
-def test_retention_may_be_at_work_while_they_are_looked_for(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_for_packet_ids_continues_during_retention(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server did not start when segments went between its look at where the log begins and its first read."""
     receipts, session = Receipts([log]), Session("c", expiry_s=10)
     for packet_id in (5, 6):
         append(log, list(receipts.once(session, run(row(2, packet_id)))[0].rows()))
         log.roll()
-    wait_for(lambda: len(log.history.sealed()) == 2)
+    wait_for(lambda: len(log.segment_list.sealed()) == 2)
     read = log.read
 
     def expired(*place: int, **bounds: int) -> Batch:
@@ -123,7 +124,7 @@ def test_retention_may_be_at_work_while_they_are_looked_for(
 
 @pytest.mark.crash
 @pytest.mark.parametrize("restarts", [1, 3])
-def test_killed_between_pubrec_and_the_next_save_a_repetition_is_still_known(
+def test_repetition_is_recognised_after_a_kill_between_pubrec_and_the_next_save(
     tmp_path: Path, restarts: int
 ) -> None:
     """Kill -9 right after PUBREC: the session on the disk knows nothing of the id. The record does, also after the
@@ -155,6 +156,43 @@ def test_killed_between_pubrec_and_the_next_save_a_repetition_is_still_known(
     assert payloads.count(b"once") == 1 and payloads.count(b"twice") == 1
 
 
+@pytest.mark.parametrize("level", [4, 5])
+def test_publish_repeated_over_a_reconnect_fails_when_its_first_attempt_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: int
+) -> None:
+    """It got PUBREC as one that is in the log already."""
+    lasting = Properties(session_expiry_interval=100) if level == 5 else None
+    with timestone.open(tmp_path) as store, mqtt_server(tmp_path, store=store) as server:
+        log, submitted = store.log("mqtt"), list[Submission]()
+
+        def hold(write_batch: WriteBatch, *, ack: Ack, done: Callable[[Submission], None]) -> Submission:
+            submitted.append(Submission(write_batch, ack, done))
+            return submitted[-1]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "submit", hold)
+            with RawClient(server.address, level) as client:
+                client.connect("c", clean=False, properties=lasting)
+                client.send(Publish("t", b"x", 2, packet_id=7))
+                wait_for(lambda: submitted)
+        again = Publish("t", b"x", 2, duplicate=True, packet_id=7)
+        with RawClient(server.address, level) as client:
+            client.connect("c", clean=False, properties=lasting)
+            client.send(again)
+            client.expect_silence()
+            submitted[0].resolve(OSError(errno.EIO, "broken"))
+            if level == 5:
+                assert client.expect(Pubrec) == Pubrec(7, 0x83)
+            else:
+                client.expect_closed()
+        assert log.end_offset == 0
+        with RawClient(server.address, level) as client:
+            client.connect("c", clean=False, properties=lasting)
+            client.send(again)
+            assert client.expect(Pubrec) == Pubrec(7)
+        assert log.end_offset == 1
+
+
 class StalledDisk(Files):
     """A disk whose flushes take as long as the test wants."""
 
@@ -167,7 +205,7 @@ class StalledDisk(Files):
         super().fdatasync(fd)
 
 
-def test_a_client_that_starts_anew_may_use_an_id_again_whose_publish_was_still_on_its_way(
+def test_new_session_may_reuse_a_packet_id_in_flight(
     tmp_path: Path,
 ) -> None:
     """The publish was settled after the new session was on the disk, the server was killed, and took the next message

@@ -1,4 +1,4 @@
-"""From what a SUBSCRIBE says to an offset."""
+"""Resolution of a SUBSCRIBE to the offset where its replay begins."""
 
 import pytest
 
@@ -35,13 +35,13 @@ def log(store: Store) -> Log:
         ("$share/g/$stream/mqtt/a", {"stream_offset": "earliest"}, EARLIEST),
     ],
 )
-def test_what_the_filter_says_counts_before_the_property(
+def test_start_in_the_filter_overrides_the_user_property(
     topic_filter: str, said: dict[str, str], start: Start
 ) -> None:
     assert start_of(parse_filter(topic_filter), wishes(subscribe(topic_filter, **said), 5)) == start
 
 
-def test_a_property_that_is_no_place_matters_to_those_that_begin_at_one() -> None:
+def test_invalid_start_property_matters_only_to_replays_and_queues() -> None:
     wished = wishes(subscribe("a", stream_offset="x"), 5)
     with pytest.raises(InvalidName, match="'x' is not a position"):
         start_of(parse_filter("$stream/mqtt"), wished)
@@ -49,7 +49,7 @@ def test_a_property_that_is_no_place_matters_to_those_that_begin_at_one() -> Non
     assert wishes(subscribe("a", stream_offset="x"), 4).start is None
 
 
-def test_only_times_need_the_disk() -> None:
+def test_only_a_start_by_time_needs_the_disk() -> None:
     requests = [
         Request(f"$stream/mqtt/{start}/a")
         for start in ("@earliest", "@offset:1", "@time:1970-01-01T00:00:01Z")
@@ -58,11 +58,11 @@ def test_only_times_need_the_disk() -> None:
 
 
 @pytest.mark.parametrize(("text", "reset"), [("1", True), ("true", True), ("no", False), ("", False)])
-def test_a_reset_is_asked_for_in_words(text: str, reset: bool) -> None:
+def test_reset_property_accepts_several_words(text: str, reset: bool) -> None:
     assert wishes(subscribe("a", stream_reset=text), 5).reset is reset
 
 
-def test_a_beginning_is_an_offset_that_the_log_has(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_is_resolved_to_an_offset_of_the_log(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     times_us = [record.timestamp_us for record in log.reader()]
     assert beginning(log, EARLIEST) == (0, False)
     assert beginning(log, LATEST) == (10, False)
@@ -74,7 +74,7 @@ def test_a_beginning_is_an_offset_that_the_log_has(log: Log, monkeypatch: pytest
         beginning(log, Start(StartKind.OFFSET, 11))
 
 
-def test_a_beginning_that_retention_has_passed_says_so(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_deleted_by_retention_is_reported(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "_start_offset", 3)
     first_us = log.record(3).timestamp_us
     monkeypatch.setattr(log, "offset_at", lambda time_us: 3)

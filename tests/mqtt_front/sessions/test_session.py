@@ -1,4 +1,4 @@
-"""What a session remembers: subscriptions with the offset where they began, and what is in flight."""
+"""The content of a session: subscriptions with their first offset, and deliveries in flight."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def fly(session: Session, *offsets: int) -> list[int]:
     return ids
 
 
-def test_a_subscription_is_about_what_comes_after_it(session: Session, source: LogSource) -> None:
+def test_subscription_begins_at_the_end_of_the_log(session: Session, source: LogSource) -> None:
     assert session.subscriptions["a"].since == {"mqtt": 10}
     source.log.append(b"x", topic="a")
     session.subscribe(Subscription("b", 0), [source])
@@ -42,27 +42,25 @@ def test_a_subscription_is_about_what_comes_after_it(session: Session, source: L
     assert session.committed == {"mqtt": 10}
 
 
-def test_the_same_filter_again_changes_options_and_keeps_its_place(
-    session: Session, source: LogSource
-) -> None:
+def test_resubscribing_changes_options_and_keeps_the_position(session: Session, source: LogSource) -> None:
     source.log.append(b"x", topic="a")
     assert session.subscribe(Subscription("a", 0, identifier=5), [source]) is False
     (subscription,) = session.subscriptions.values()
     assert (subscription.qos, subscription.identifier, subscription.since) == (0, 5, {"mqtt": 10})
 
 
-def test_acknowledgements_in_any_order_and_twice(session: Session) -> None:
+def test_acknowledgements_are_accepted_in_any_order_and_twice(session: Session) -> None:
     ids = fly(session, 10, 12, 13)
-    assert session.acknowledged([ids[2], ids[1]]) == 2
+    assert session.acknowledged([ids[2], ids[1]]) == []
     assert session.committed == {"mqtt": 10}
-    assert session.acknowledged([ids[1], 999]) == 0, "unknown ids are nobody's"
+    assert session.acknowledged([ids[1], 999]) == [ids[1], 999], "no delivery has them"
     assert session.outstanding == 1
     session.acknowledged([ids[0]])
     assert session.committed == {"mqtt": 14}
     assert session.outstanding == 0 and not session.in_flight
 
 
-def test_what_is_in_flight_outlives_its_subscription(session: Session) -> None:
+def test_deliveries_in_flight_outlive_their_subscription(session: Session) -> None:
     ids = fly(session, 10)
     assert session.unsubscribe("a")
     session.drop_idle_feeds()
@@ -73,7 +71,7 @@ def test_what_is_in_flight_outlives_its_subscription(session: Session) -> None:
     assert not session.unsubscribe("a")
 
 
-def test_attaching_resends_from_the_committed_offset(session: Session, source: LogSource) -> None:
+def test_attach_resends_from_the_committed_offset(session: Session, source: LogSource) -> None:
     source.log.append_many([b"x"] * 5, topic="a")
     ids = fly(session, 10, 11, 12)
     session.acknowledged([ids[1]])
@@ -84,7 +82,7 @@ def test_attaching_resends_from_the_committed_offset(session: Session, source: L
     assert session.outstanding == 0, "nothing was sent on this connection"
 
 
-def test_an_acknowledgement_from_an_earlier_connection_spares_the_resend(
+def test_acknowledged_delivery_of_an_earlier_connection_is_not_resent(
     session: Session, source: LogSource
 ) -> None:
     source.log.append_many([b"x"] * 5, topic="a")
@@ -95,7 +93,7 @@ def test_an_acknowledgement_from_an_earlier_connection_spares_the_resend(
     assert session.outstanding == 0
 
 
-def test_only_no_local_subscriptions_want_to_know_publishers(session: Session, source: LogSource) -> None:
+def test_only_no_local_subscriptions_need_the_publisher(session: Session, source: LogSource) -> None:
     wanted = [session.no_local]
     session.subscribe(Subscription("b", 1, no_local=True), [source])
     wanted.append(session.no_local)

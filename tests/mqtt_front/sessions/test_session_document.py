@@ -1,4 +1,4 @@
-"""A session survives as bytes; documents of other versions are not guessed at."""
+"""Encoding of sessions; documents of other versions are refused."""
 
 import json
 from typing import Any
@@ -13,11 +13,11 @@ from mqtt_front.sessions.session import InFlight, Session
 from mqtt_front.sessions.session_document import (
     NEVER_S,
     Lifetime,
-    UnknownSession,
+    UndecodableSession,
+    after_restart,
     decode_session,
     encode_session,
     session_lifetime,
-    with_found_receipts,
 )
 from tests.support.damaged_json import DAMAGED_JSON
 from timestone.store import Store
@@ -35,6 +35,8 @@ GOLDEN_2 = bytes.fromhex("54534553 02 000000 100e0000 000000000070a740") + GOLDE
 """Version 2 also has feeds that are about one subscription."""
 GOLDEN_3 = GOLDEN_2.replace(b"TSES\2", b"TSES\3").replace(b'"retained":"a/#"', b'"retained":["a/#"]')
 """Version 3 has feeds of the retained messages of several subscriptions."""
+GOLDEN_4 = GOLDEN_3.replace(b"TSES\3", b"TSES\4").replace(b"[6,8,2]]}", b'[6,8,2]],"sent_below":15}')
+"""Version 4 has the offset below which a killed server may have sent messages that are not in flight."""
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def decoded(document: bytes, *sources: LogSource, run_id: int = 2) -> Session:
     return decode_session("c", document, by_name.get, lambda topic_filter: sources, found)
 
 
-def test_the_document_of_version_1_is_read(source: LogSource) -> None:
+def test_document_of_version_1_is_read(source: LogSource) -> None:
     document = GOLDEN.replace(b"%d", str(source.log.id).encode())
     session = decoded(document, source, run_id=1)
     assert session.subscriptions == {"a/#": Subscription("a/#", 1, False, True, 7, {"mqtt": 3})}
@@ -65,11 +67,11 @@ def test_the_document_of_version_1_is_read(source: LogSource) -> None:
     assert session.committed == {"mqtt": 4}
     assert (list(session.released), session.received, session.unsettled) == ([3], {7, 8, 9}, {9})
     written = encode_session(session, 3000.0, receipts(source, run_id=1))
-    assert written == document.replace(b"TSES\1", b"TSES\3", 1)
+    assert written == document.replace(b"TSES\1", b"TSES\4", 1)
 
 
-@pytest.mark.parametrize("golden", [GOLDEN_2, GOLDEN_3])
-def test_the_document_of_version_2_and_3_is_read_and_written_byte_for_byte(
+@pytest.mark.parametrize("golden", [GOLDEN_2, GOLDEN_3, GOLDEN_4])
+def test_the_document_of_version_2_to_4_is_read_and_written_byte_for_byte(
     source: LogSource, golden: bytes
 ) -> None:
     document = golden.replace(b"%d", str(source.log.id).encode())
@@ -79,10 +81,11 @@ def test_the_document_of_version_2_and_3_is_read_and_written_byte_for_byte(
     assert isinstance(retained, RetainedFeed) and (retained.until, retained.window.seen) == (5, 2)
     assert list(retained.subscriptions) == ["a/#"]
     written = encode_session(session, 3000.0, receipts(source, run_id=1))
-    assert written == GOLDEN_3.replace(b"%d", str(source.log.id).encode())
+    newest = golden if golden is GOLDEN_4 else GOLDEN_3.replace(b"TSES\3", b"TSES\4")
+    assert written == newest.replace(b"%d", str(source.log.id).encode())
 
 
-def test_the_document_has_each_subscription_as_it_is_when_many_change(source: LogSource) -> None:
+def test_document_has_the_current_subscriptions_when_many_change(source: LogSource) -> None:
     session = Session("c", NEVER_S)
     filters = ['\u00e4/"x', *(f"d/{number}" for number in range(20))]
     with session.one_change():
@@ -102,7 +105,7 @@ def test_the_document_has_each_subscription_as_it_is_when_many_change(source: Lo
     check()
 
 
-def test_what_was_acknowledged_out_of_order_is_not_sent_again(source: LogSource) -> None:
+def test_delivery_acknowledged_out_of_order_is_not_resent(source: LogSource) -> None:
     session = Session("c", NEVER_S)
     session.subscribe(Subscription("a/#", 1), [source])
     feed = session.feeds["mqtt"]
@@ -117,14 +120,14 @@ def test_what_was_acknowledged_out_of_order_is_not_sent_again(source: LogSource)
     assert set(restored.feeds["mqtt"].resend) == {4, 6}
 
 
-def test_a_log_with_another_identity_is_read_from_its_beginning(source: LogSource) -> None:
+def test_session_starts_at_the_beginning_of_a_log_with_another_identity(source: LogSource) -> None:
     document = GOLDEN.replace(b"%d", b"1234")
     session = decoded(document, source)
     assert session.committed == {"mqtt": source.log.start_offset}
     assert session.in_flight == {}
 
 
-def test_a_log_that_is_gone_is_left_out_and_a_new_one_begins_now(source: LogSource, store: Store) -> None:
+def test_missing_log_is_skipped_and_a_new_one_begins_at_its_end(source: LogSource, store: Store) -> None:
     other = LogSource.of(store.log("other"))
     other.log.append_many([b"x"] * 4, topic="a/b")
     document = GOLDEN.replace(b"%d", str(source.log.id).encode())
@@ -150,8 +153,8 @@ def test_a_log_that_is_gone_is_left_out_and_a_new_one_begins_now(source: LogSour
         *(GOLDEN[:20] + damaged for damaged in DAMAGED_JSON.values()),
     ],
 )
-def test_what_is_no_document_of_this_version_is_refused(document: bytes, source: LogSource) -> None:
-    with pytest.raises(UnknownSession):
+def test_document_is_refused_when_it_is_not_valid(document: bytes, source: LogSource) -> None:
+    with pytest.raises(UndecodableSession):
         decoded(document, source)
 
 
@@ -180,7 +183,7 @@ _WRONG_FIELDS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", _WRONG_FIELDS, ids=str)
-def test_a_field_of_another_kind_is_refused_before_there_is_a_session(
+def test_field_of_another_type_is_refused_before_a_session_is_created(
     change: dict[str, Any], source: LogSource
 ) -> None:
     body = json.loads(GOLDEN[20:] % source.log.id)
@@ -188,23 +191,53 @@ def test_a_field_of_another_kind_is_refused_before_there_is_a_session(
         if isinstance(state, dict):
             state["id"] = source.log.id
     decoded(GOLDEN[:20] + json.dumps(body).encode(), source)
-    with pytest.raises(UnknownSession, match="cannot be read"):
+    with pytest.raises(UndecodableSession, match="invalid session document"):
         decoded(GOLDEN[:20] + json.dumps(body | change).encode(), source)
 
 
 @pytest.mark.parametrize("damaged", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
-def test_what_the_logs_say_is_not_added_to_what_cannot_be_read(damaged: bytes, source: LogSource) -> None:
+def test_document_that_cannot_be_read_stays_as_it_is_after_a_restart(
+    damaged: bytes, source: LogSource
+) -> None:
     document = GOLDEN[:20] + damaged
-    assert with_found_receipts("c", document, receipts(source)) is document
+    assert after_restart("c", document, receipts(source), 1.0) is document
 
 
-def test_what_was_not_settled_counts_in_its_own_process_only(source: LogSource) -> None:
+def connected(document: bytes) -> bytes:
+    """The document as it is while the client is connected."""
+    return document[:12] + bytes(8) + document[20:]
+
+
+@pytest.mark.parametrize("golden", [GOLDEN_2, GOLDEN_3, GOLDEN_4])
+def test_document_of_a_client_that_was_connected_says_what_may_have_been_sent(
+    source: LogSource, golden: bytes
+) -> None:
+    document = connected(golden.replace(b"%d", str(source.log.id).encode()))
+    again = after_restart("c", document, receipts(source), 4000.0)
+    assert session_lifetime(again) == Lifetime(3600, 4000.0)
+    session = decoded(again, source)
+    assert {key: feed.sent_below for key, feed in session.feeds.items()} == {"mqtt": 20, "retained/0": 20}
+    assert after_restart("c", again, receipts(source), 5000.0) is again, "its client is away since then"
+
+
+def test_document_of_a_client_that_was_away_stays_as_it_is_after_a_restart(source: LogSource) -> None:
+    document = GOLDEN_4.replace(b"%d", str(source.log.id).encode())
+    assert after_restart("c", document, receipts(source), 4000.0) is document
+
+
+def test_nothing_was_sent_of_a_log_with_another_identity(source: LogSource) -> None:
+    document = connected(GOLDEN_3.replace(b"%d", b"77"))
+    session = decoded(after_restart("c", document, receipts(source), 1.0), source)
+    assert [feed.sent_below for feed in session.feeds.values()] == [0]
+
+
+def test_unsettled_publishes_are_valid_in_their_own_process_only(source: LogSource) -> None:
     document = GOLDEN.replace(b"%d", str(source.log.id).encode())
     assert decoded(document, source, run_id=1).received == {7, 8, 9}
     assert decoded(document, source, run_id=2).received == {7, 8}
 
 
-def test_the_lifetime_is_known_without_reading_the_rest() -> None:
+def test_lifetime_is_read_without_decoding_the_rest() -> None:
     assert session_lifetime(GOLDEN) == Lifetime(3600, 3000.0)
     assert Lifetime(10, 100.0).left_s(103.0) == 7.0
     assert Lifetime(10, 100.0).left_s(50.0) == 10.0, "the clock was set back"

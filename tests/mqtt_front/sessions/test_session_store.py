@@ -1,4 +1,4 @@
-"""Sessions are saved off the loop, many in one transaction, and end when their time is over."""
+"""Sessions are saved off the loop, many in one transaction, and end when they expire."""
 
 import logging
 import threading
@@ -69,7 +69,7 @@ class Parts:
         return decode_session(client_id, document, lambda name: None, lambda topic_filter: [], self.receipts)
 
     def stored(self) -> set[str]:
-        """The clients of whom there is a document."""
+        """Return the clients with a document."""
         return {client_id for client_id in self.documents.items(SPACE) if client_id}
 
     def pass_time(self, seconds: float) -> None:
@@ -89,13 +89,13 @@ def parts(store: Store) -> Iterator[Parts]:
 
 
 def visit(parts: Parts, client_id: str, expiry_s: int) -> None:
-    """A client comes and goes."""
+    """Connect and disconnect a client."""
     session = Session(client_id, expiry_s)
     parts.sessions.connect(session)
     parts.sessions.disconnect(session)
 
 
-def test_a_session_waits_for_its_client_and_for_nobody_else(parts: Parts) -> None:
+def test_session_is_resumed_only_by_its_own_client(parts: Parts) -> None:
     visit(parts, "a", 100)
     assert parts.sessions.take("b", parts.restore) is None
     session = parts.sessions.take("a", parts.restore)
@@ -103,7 +103,7 @@ def test_a_session_waits_for_its_client_and_for_nobody_else(parts: Parts) -> Non
     assert parts.sessions.take("a", parts.restore) is None, "it was taken"
 
 
-def test_a_session_that_ends_with_its_connection_leaves_nothing(parts: Parts) -> None:
+def test_temporary_session_leaves_no_document(parts: Parts) -> None:
     visit(parts, "a", 0)
     assert len(parts.sessions) == 0
     assert parts.sessions.take("a", parts.restore) is None
@@ -120,7 +120,7 @@ def test_sessions_survive_a_restart(parts: Parts) -> None:
     assert again.take("a", parts.restore) is not None
 
 
-def test_a_connected_session_survives_the_death_of_the_server(parts: Parts) -> None:
+def test_connected_session_survives_a_killed_server(parts: Parts) -> None:
     session = Session("a", 100)
     parts.sessions.connect(session)
     parts.sessions.save_changed()
@@ -130,7 +130,7 @@ def test_a_connected_session_survives_the_death_of_the_server(parts: Parts) -> N
     assert again.take("a", parts.restore) is not None, "its time begins when the server is back"
 
 
-def test_a_session_that_is_taken_up_late_is_not_over_when_the_server_dies_at_once(parts: Parts) -> None:
+def test_session_resumed_late_does_not_expire_when_the_server_dies_at_once(parts: Parts) -> None:
     visit(parts, "a", 100)
     parts.pass_time(99)
     session = parts.sessions.take("a", parts.restore)
@@ -141,7 +141,7 @@ def test_a_session_that_is_taken_up_late_is_not_over_when_the_server_dies_at_onc
     assert parts.restarted().take("a", parts.restore) is not None, "its client was there two seconds ago"
 
 
-def test_a_server_that_dies_again_and_again_does_not_keep_a_session_for_ever(parts: Parts) -> None:
+def test_repeated_server_deaths_do_not_keep_a_session_forever(parts: Parts) -> None:
     parts.sessions.connect(Session("a", 100))
     parts.saved()
     parts.restarted()
@@ -151,15 +151,15 @@ def test_a_server_that_dies_again_and_again_does_not_keep_a_session_for_ever(par
     assert parts.restarted().take("a", parts.restore) is None, "its client left 120 seconds ago"
 
 
-def test_a_session_that_is_taken_up_to_end_with_this_connection_is_gone_after_a_kill(parts: Parts) -> None:
+def test_session_resumed_as_temporary_is_removed_after_a_kill(parts: Parts) -> None:
     visit(parts, "a", 100)
     session = parts.sessions.take("a", parts.restore)
     assert session is not None
     session.expiry_s = 0
-    parts.sessions.connect(session)
     called: list[int] = []
     parts.documents.gate.clear()
-    parts.sessions.save(session, lambda: called.append(len(parts.restarted())))
+    parts.sessions.connect(session)
+    parts.sessions.once_saved("a", lambda: called.append(len(parts.restarted())))
     parts.loop.settle()
     assert called == []
     parts.documents.gate.set()
@@ -167,10 +167,10 @@ def test_a_session_that_is_taken_up_to_end_with_this_connection_is_gone_after_a_
     assert called == [0]
 
 
-def test_sessions_end_when_their_time_is_over(parts: Parts) -> None:
+def test_sessions_end_when_they_expire(parts: Parts) -> None:
     visit(parts, "short", 10)
     visit(parts, "long", 1000)
-    visit(parts, "for ever", NEVER_S)
+    visit(parts, "endless", NEVER_S)
     parts.pass_time(10)
     parts.sessions.expire()
     assert len(parts.sessions) == 2
@@ -178,10 +178,10 @@ def test_sessions_end_when_their_time_is_over(parts: Parts) -> None:
     parts.pass_time(1e9)
     parts.sessions.expire()
     parts.saved()
-    assert parts.stored() == {"for ever"}
+    assert parts.stored() == {"endless"}
 
 
-def test_an_expired_session_is_not_given_out_even_before_it_is_swept(parts: Parts) -> None:
+def test_expired_session_is_not_resumed_before_it_is_removed(parts: Parts) -> None:
     visit(parts, "a", 10)
     parts.pass_time(11)
     assert parts.sessions.take("a", parts.restore) is None
@@ -189,7 +189,7 @@ def test_an_expired_session_is_not_given_out_even_before_it_is_swept(parts: Part
     assert parts.stored() == set()
 
 
-def test_a_clock_that_is_set_a_day_ahead_ends_no_session(parts: Parts) -> None:
+def test_no_session_expires_when_the_clock_is_set_a_day_ahead(parts: Parts) -> None:
     visit(parts, "a", 3600)
     visit(parts, "b", 3600)
     parts.clock.step(86_400_000)
@@ -200,7 +200,7 @@ def test_a_clock_that_is_set_a_day_ahead_ends_no_session(parts: Parts) -> None:
     assert len(parts.sessions) == 0
 
 
-def test_a_clock_that_is_set_back_keeps_no_session_longer(parts: Parts) -> None:
+def test_no_session_lives_longer_when_the_clock_is_set_back(parts: Parts) -> None:
     visit(parts, "here", 3600)
     parts.saved()
     parts.clock.step(-86_400_000)
@@ -228,7 +228,7 @@ def test_session_lives_for_its_time_when_the_clock_of_a_restart_is_wrong(parts: 
     assert len(parts.sessions) == 0
 
 
-def test_a_client_that_comes_and_goes_is_looked_at_once(parts: Parts) -> None:
+def test_frequently_reconnecting_client_has_one_expiry_entry(parts: Parts) -> None:
     for _ in range(100):
         parts.sessions.take("a", parts.restore)
         visit(parts, "a", 1000)
@@ -242,7 +242,7 @@ def test_a_client_that_comes_and_goes_is_looked_at_once(parts: Parts) -> None:
     assert len(parts.sessions) == 0
 
 
-def test_abandoned_sessions_in_numbers_are_reclaimed(parts: Parts) -> None:
+def test_many_abandoned_sessions_are_reclaimed(parts: Parts) -> None:
     for number in range(20_000):
         visit(parts, f"client-{number}", 60)
     parts.pass_time(61)
@@ -252,7 +252,7 @@ def test_abandoned_sessions_in_numbers_are_reclaimed(parts: Parts) -> None:
     assert parts.stored() == set()
 
 
-def test_what_changes_during_a_transaction_goes_with_the_next(parts: Parts) -> None:
+def test_changes_during_a_transaction_are_saved_with_the_next(parts: Parts) -> None:
     parts.documents.gate.clear()
     visit(parts, "first", 100)
     parts.loop.settle()
@@ -263,7 +263,7 @@ def test_what_changes_during_a_transaction_goes_with_the_next(parts: Parts) -> N
     assert [len(items) for items in parts.documents.transactions] == [1, 50]
 
 
-def test_who_waits_for_a_save_is_called_when_it_is_durable_and_in_order(parts: Parts) -> None:
+def test_save_callbacks_run_in_order_when_durable(parts: Parts) -> None:
     called: list[str] = []
     parts.documents.gate.clear()
     session = Session("a", 100)
@@ -278,7 +278,7 @@ def test_who_waits_for_a_save_is_called_when_it_is_durable_and_in_order(parts: P
     assert called == ["first", "second"]
 
 
-def test_a_session_without_expiry_waits_for_nothing(parts: Parts) -> None:
+def test_temporary_session_does_not_wait_for_a_save(parts: Parts) -> None:
     called: list[str] = []
     session = Session("a", 0)
     parts.sessions.connect(session)
@@ -286,7 +286,7 @@ def test_a_session_without_expiry_waits_for_nothing(parts: Parts) -> None:
     assert called == ["now"]
 
 
-def test_a_failed_save_is_logged_and_tried_again(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_save_is_logged_and_repeated(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
     called: list[str] = []
     parts.documents.failures = 1
     session = Session("a", 100)
@@ -299,7 +299,7 @@ def test_a_failed_save_is_logged_and_tried_again(parts: Parts, caplog: pytest.Lo
     assert parts.stored() == {"a"}
 
 
-def test_discarding_is_for_good(parts: Parts) -> None:
+def test_discarded_session_is_removed_permanently(parts: Parts) -> None:
     visit(parts, "a", 100)
     parts.saved()
     parts.sessions.discard("a")
@@ -318,7 +318,7 @@ def test_a_session_that_no_longer_outlives_its_connection_is_deleted(parts: Part
     assert parts.stored() == set()
 
 
-def test_a_document_of_a_newer_version_is_reported_and_left_alone(
+def test_document_of_a_newer_version_is_reported_and_not_changed(
     parts: Parts, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts.documents.put_many(SPACE, {"new": b"TSES\x63" + bytes(40)})
@@ -329,7 +329,7 @@ def test_a_document_of_a_newer_version_is_reported_and_left_alone(
 
 
 @pytest.mark.parametrize("damaged", [b'{"mqtt": "x"}', b'{"mqtt": -1}', *DAMAGED_JSON.values()])
-def test_sessions_are_there_though_nobody_knows_how_much_of_the_logs_they_know(
+def test_sessions_are_restored_when_the_log_positions_are_damaged(
     parts: Parts, damaged: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     visit(parts, "a", 60)
@@ -341,7 +341,7 @@ def test_sessions_are_there_though_nobody_knows_how_much_of_the_logs_they_know(
 
 
 @pytest.mark.parametrize("damaged", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
-def test_a_document_that_cannot_be_read_costs_its_own_session(
+def test_undecodable_document_affects_only_its_session(
     parts: Parts, damaged: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     visit(parts, "bad", 60)

@@ -1,4 +1,4 @@
-"""Topic filters as their parts."""
+"""Parsing of topic filters."""
 
 import pytest
 
@@ -26,7 +26,7 @@ from timestone.errors import InvalidName
         ("$queue/q/$stream/mqtt/@earliest/a", FilterForm(Kind.QUEUE, "a", "mqtt", EARLIEST)),
     ],
 )  # fmt: skip
-def test_a_filter_says_who_gets_what(topic_filter: str, form: FilterForm) -> None:
+def test_filter_is_parsed_into_kind_log_start_and_topics(topic_filter: str, form: FilterForm) -> None:
     assert parse_filter(topic_filter) == form
 
 
@@ -35,6 +35,6 @@ def test_a_filter_says_who_gets_what(topic_filter: str, form: FilterForm) -> Non
                      "$share/g/a#", "$share/g/$share/h/a", "$queue/q/$share/g/a", "$queue", "$queue/q", "$stream",
                      "$stream/", "$stream/a b/c", "$stream/../x", "$stream/mqtt/@then/a", "$stream/mqtt/a/#/b"],
 )  # fmt: skip
-def test_what_is_no_filter_is_refused(topic_filter: str) -> None:
+def test_invalid_filter_is_refused(topic_filter: str) -> None:
     with pytest.raises(InvalidName):
         parse_filter(topic_filter)

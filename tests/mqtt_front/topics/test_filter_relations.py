@@ -28,10 +28,10 @@ TOPICS = [
     for levels in itertools.product(["a", "b", "", "$s", "c"], repeat=count)
 ]
 
-# The empty name is no topic, but it obeys the rules of matching like any other.
+# The empty name is not a valid topic, but it follows the rules of matching like any other.
 
 
-def test_both_relations_are_what_they_say_for_every_pair_of_small_filters() -> None:
+def test_covers_and_overlaps_agree_with_matching_for_all_small_filters() -> None:
     matching = {each: {topic for topic in TOPICS if topic_matches(each, topic)} for each in filters() if each}
     for one, other in itertools.product(matching, repeat=2):
         assert overlap(one, other) == bool(matching[one] & matching[other]), (one, other)
@@ -48,5 +48,5 @@ def test_both_relations_are_what_they_say_for_every_pair_of_small_filters() -> N
         ("+", "#", False),
     ],
 )
-def test_covering_examples(outer: str, inner: str, expected: bool) -> None:
+def test_covers_gives_the_expected_examples(outer: str, inner: str, expected: bool) -> None:
     assert covers(outer, inner) is expected

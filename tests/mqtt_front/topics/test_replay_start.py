@@ -1,4 +1,4 @@
-"""Places in a log as clients write them."""
+"""Parsing of the start of a replay."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from timestone.errors import InvalidName
         ("1700000000000000", Start(StartKind.TIME, 1_700_000_000_000_000)), ("0", Start(StartKind.TIME, 0)),
     ],
 )  # fmt: skip
-def test_a_property_says_where(text: str, start: Start) -> None:
+def test_start_property_is_parsed(text: str, start: Start) -> None:
     assert parse_property_start(text) == start
 
 
@@ -29,7 +29,7 @@ def test_a_property_says_where(text: str, start: Start) -> None:
     "text", ["", "first", "Earliest", "offset:", "offset:-1", "offset:1.5", "-1", "1e3", "٣", "1" * 20, "offset: 1",
              "9223372036854775808", "@earliest", "time:2026-01-01T00:00:00Z"],
 )  # fmt: skip
-def test_what_is_no_place_is_refused_with_what_would_be_one(text: str) -> None:
+def test_invalid_start_property_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(InvalidName, match="offset:<n>"):
         parse_property_start(text)
 
@@ -44,13 +44,13 @@ def test_what_is_no_place_is_refused_with_what_would_be_one(text: str) -> None:
         ("@time:1960-01-01T00:00:00Z", Start(StartKind.TIME, 0)),
     ],
 )  # fmt: skip
-def test_a_level_of_a_topic_filter_says_where(text: str, start: Start) -> None:
+def test_start_level_of_a_filter_is_parsed(text: str, start: Start) -> None:
     assert parse_topic_start(text) == start
 
 
 @pytest.mark.parametrize(
     "text", ["@", "@now", "@time", "@time:", "@time:yesterday", "@time:2026-11-21T09:00:00", "@offset:x"]
 )
-def test_a_level_that_is_no_place_is_refused(text: str) -> None:
+def test_invalid_start_level_is_refused(text: str) -> None:
     with pytest.raises(InvalidName):
         parse_topic_start(text)

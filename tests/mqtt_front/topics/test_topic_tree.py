@@ -15,7 +15,7 @@ FILTERS = st.tuples(st.lists(LEVELS | st.just("+"), max_size=4), st.booleans()).
 
 
 @given(st.lists(TOPICS, max_size=30), st.lists(TOPICS, max_size=10), FILTERS.filter(bool))
-def test_a_filter_finds_what_matching_one_by_one_finds(
+def test_tree_finds_the_same_topics_as_matching_one_by_one(
     added: list[str], removed: list[str], topic_filter: str
 ) -> None:
     tree = TopicTree()
@@ -28,7 +28,7 @@ def test_a_filter_finds_what_matching_one_by_one_finds(
     assert sorted(found) == sorted(topic for topic in left if topic_matches(topic_filter, topic))
 
 
-def test_removing_leaves_nothing_behind() -> None:
+def test_removed_topic_leaves_no_nodes() -> None:
     tree = TopicTree()
     for topic in ("a", "a/b", "a/b/c"):
         tree.add(topic)
@@ -38,7 +38,7 @@ def test_removing_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("topic_filter", ["#", "/".join("+" * 20_001), "/".join("a" * 20_001)])
-def test_deep_topics_need_no_stack(topic_filter: str) -> None:
+def test_deep_topics_need_no_recursion(topic_filter: str) -> None:
     tree = TopicTree()
     tree.add("/".join("a" * 20_001))
     assert len(list(tree.matching(topic_filter))) == 1

@@ -1,10 +1,10 @@
-"""A will survives as bytes; documents of other versions are not guessed at."""
+"""Encoding of wills; documents of other versions are refused."""
 
 import pytest
 
 from mqtt_front.codec.packets import Will
 from mqtt_front.codec.properties import Properties
-from mqtt_front.wills.will_document import StoredWill, UnknownWill, decode_will, encode_will
+from mqtt_front.wills.will_document import StoredWill, UndecodableWill, decode_will, encode_will
 from mqtt_front.wills.will_records import Place
 
 STORED = StoredWill(
@@ -30,17 +30,17 @@ GOLDEN_2 = bytes.fromhex(
 """Version 2."""
 
 
-def test_the_document_of_version_1_is_read_and_written_byte_for_byte() -> None:
+def test_document_of_version_1_is_read_and_written_byte_for_byte() -> None:
     assert encode_will(STORED) == GOLDEN
     assert decode_will(GOLDEN) == STORED
 
 
-def test_the_document_of_version_2_has_a_place_as_well() -> None:
+def test_document_of_version_2_has_log_and_offset() -> None:
     assert encode_will(PLACED) == GOLDEN_2
     assert decode_will(GOLDEN_2) == PLACED
 
 
-def test_a_will_without_anything_is_one_too() -> None:
+def test_empty_will_is_valid() -> None:
     bare = StoredWill("", Will("t", b""), 0, 0.0)
     assert decode_will(encode_will(bare)) == bare
 
@@ -68,6 +68,6 @@ def test_a_will_without_anything_is_one_too() -> None:
         "cut in its place",
     ],
 )
-def test_what_is_no_document_of_this_version_is_refused(document: bytes) -> None:
-    with pytest.raises(UnknownWill):
+def test_document_is_refused_when_it_is_not_valid(document: bytes) -> None:
+    with pytest.raises(UndecodableWill):
         decode_will(document)

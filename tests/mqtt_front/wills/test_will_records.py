@@ -1,4 +1,4 @@
-"""A will is found in its log by the key in its record, from its place on."""
+"""A published will is found in its log by the key in its record, from its place on."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from mqtt_front.ingest.routing import Router
 from mqtt_front.protocol.header_block import with_will_key
 from mqtt_front.wills.will_records import Place, WillRecords
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 class Logs:
@@ -20,8 +20,8 @@ class Logs:
     def publish(self, topic: str, key: str | None = None, log: int = 0) -> int:
         target = self.logs[log]
         block = b"" if key is None else with_will_key(b"", key)
-        draft = Draft([block + b"payload"], target.topics.add(topic), header_lengths=len(block))
-        return target.append_draft(draft, ack="written").start
+        write_batch = WriteBatch([block + b"payload"], target.topics.add(topic), header_lengths=len(block))
+        return target.append_batch(write_batch, ack="written").start
 
 
 @pytest.fixture
@@ -29,18 +29,18 @@ def logs(store: Store) -> Logs:
     return Logs(store)
 
 
-def test_the_place_is_the_end_of_the_log_that_the_topic_goes_to(logs: Logs) -> None:
+def test_place_is_the_end_of_the_routed_log(logs: Logs) -> None:
     logs.publish("a")
     assert logs.records.place("a", "c") == Place("mqtt", 1)
     assert logs.records.place("alarms/a", "c") == Place("alarms", 0)
 
 
 @pytest.mark.parametrize("topic", ["", "a/#", "$SYS/a", "/".join("x" * 11)])
-def test_there_is_no_place_for_what_nobody_may_publish(logs: Logs, topic: str) -> None:
+def test_will_with_an_invalid_topic_has_no_place(logs: Logs, topic: str) -> None:
     assert logs.records.place(topic, "c") is None
 
 
-def test_it_is_found_from_its_place_on_under_its_topic(logs: Logs) -> None:
+def test_will_record_is_found_from_its_place_on_under_its_topic(logs: Logs) -> None:
     for _ in range(3):
         logs.publish("t")
     offset = logs.publish("t", "one")
@@ -54,5 +54,5 @@ def test_it_is_found_from_its_place_on_under_its_topic(logs: Logs) -> None:
     assert not logs.records.holds(Place("gone", 0), "t", "one")
 
 
-def test_a_place_beyond_the_end_holds_nothing(logs: Logs) -> None:
+def test_place_beyond_the_end_has_no_will_record(logs: Logs) -> None:
     assert not logs.records.holds(Place("mqtt", 1 << 40), "t", "one")

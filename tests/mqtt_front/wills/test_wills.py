@@ -1,5 +1,5 @@
-"""A will is published once: at once, after its delay, or when the session ends first; not if the client is back. A
-server that is killed publishes it when it is back."""
+"""A will is published once: at once, after its delay, or when the session ends first; not if the client reconnects in
+time. A killed server publishes it at its next start."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +42,7 @@ class Published:
         self.wills = self.restarted()
 
     def restarted(self) -> Wills:
-        """As after a kill: only what is on the disk is left."""
+        """Return the parts as after a kill: only the state on the disk is left."""
         wills = Wills(
             self._publish, self, self.store.documents, self.loop, self.executor,
             log=logging.getLogger("test"), time=PassingTime(self.clock, steady=self.steady),
@@ -53,7 +53,7 @@ class Published:
 
     @property
     def topics(self) -> list[str]:
-        """Of what was published, once what is kept of it is up to date."""
+        """Return the topics of published wills, when all documents are up to date."""
         self.loop.run_until(lambda: self.wills.saved)
         return self._topics
 
@@ -101,13 +101,13 @@ def will(topic: str, delay_s: int = 0) -> Will:
     return Will(topic, b"", properties=Properties(will_delay_interval=delay_s))
 
 
-def test_without_a_delay_it_is_published_at_once(published: Published) -> None:
+def test_will_without_a_delay_is_published_at_once(published: Published) -> None:
     published.left("c", will("a"), 100)
     assert published.topics == ["a"]
     assert published.stored() == 0
 
 
-def test_it_waits_for_the_delay_or_the_end_of_the_session_whichever_is_first(published: Published) -> None:
+def test_will_is_published_after_its_delay_or_at_the_end_of_the_session(published: Published) -> None:
     published.left("c", will("delay", 5), 100)
     published.left("d", will("session", 100), 3)
     published.left("e", will("no session", 100), 0)
@@ -119,7 +119,7 @@ def test_it_waits_for_the_delay_or_the_end_of_the_session_whichever_is_first(pub
     assert published.stored() == 0
 
 
-def test_a_client_that_is_back_in_time_takes_it_back(published: Published) -> None:
+def test_reconnect_in_time_cancels_the_will(published: Published) -> None:
     published.left("c", will("a", 5), 100)
     published.wills.returned("c", session_continues=True)
     published.left("c", will("b", 5), 100)
@@ -128,7 +128,7 @@ def test_a_client_that_is_back_in_time_takes_it_back(published: Published) -> No
     assert published.stored() == 0
 
 
-def test_a_client_that_comes_and_goes_does_not_fill_the_memory_with_wills(published: Published) -> None:
+def test_cancelled_wills_do_not_accumulate(published: Published) -> None:
     kept = published.keep("a", will("last", 1000), 1000)
     for _ in range(5000):
         published.wills.left(kept, 1000)
@@ -138,21 +138,21 @@ def test_a_client_that_comes_and_goes_does_not_fill_the_memory_with_wills(publis
     assert published.topics == []
 
 
-def test_a_client_that_starts_anew_ends_the_session_that_the_will_belongs_to(published: Published) -> None:
+def test_clean_start_ends_the_session_and_publishes_its_will(published: Published) -> None:
     published.left("c", will("a", 5), 100)
     published.wills.returned("c", session_continues=False)
     published.pass_time(100)
     assert published.topics == ["a"]
 
 
-def test_a_client_that_is_back_too_late_takes_nothing_back(published: Published) -> None:
+def test_late_reconnect_does_not_cancel_the_will(published: Published) -> None:
     published.left("c", will("a", 5), 100)
     published.clock.advance(6_000)
     published.wills.returned("c", session_continues=True)
     assert published.topics == ["a"]
 
 
-def test_whoever_was_connected_when_the_server_was_killed_has_left_by_its_next_start(
+def test_wills_of_clients_connected_at_a_kill_are_due_at_the_next_start(
     published: Published,
 ) -> None:
     published.keep("now", will("now"))
@@ -165,13 +165,13 @@ def test_whoever_was_connected_when_the_server_was_killed_has_left_by_its_next_s
     published.pass_time(3)
     assert published.topics == ["now", "session"]
     assert published.stored() == 1
-    published.restarted()  # killed again: the delay does not begin anew
+    published.restarted()  # killed again: the delay does not start from the beginning
     published.pass_time(2)
     assert published.topics == ["now", "session", "later"]
     assert published.stored() == 0
 
 
-def test_a_delay_that_ran_goes_on_after_a_restart(published: Published) -> None:
+def test_running_delay_continues_after_a_restart(published: Published) -> None:
     published.left("c", will("a", 5), 100)
     published.left("back", will("b", 5), 100)
     published.stored()
@@ -181,7 +181,7 @@ def test_a_delay_that_ran_goes_on_after_a_restart(published: Published) -> None:
     assert published.topics == ["a"]
 
 
-def test_a_clock_that_is_set_neither_ends_a_delay_nor_draws_it_out(published: Published) -> None:
+def test_delay_is_unchanged_when_the_clock_is_set(published: Published) -> None:
     published.left("c", will("a", 5), 100)
     published.left("back", will("b", 5), 100)
     published.clock.step(86_400_000)
@@ -194,9 +194,7 @@ def test_a_clock_that_is_set_neither_ends_a_delay_nor_draws_it_out(published: Pu
 
 
 @pytest.mark.parametrize("days", [-20000, -1, 1, 3650])
-def test_delay_of_a_will_goes_on_when_the_clock_of_a_restart_is_wrong(
-    published: Published, days: int
-) -> None:
+def test_delay_continues_when_the_clock_of_a_restart_is_wrong(published: Published, days: int) -> None:
     published.left("c", will("a", 5), 100)
     published.stored()
     published.clock.advance(2_000)
@@ -208,7 +206,7 @@ def test_delay_of_a_will_goes_on_when_the_clock_of_a_restart_is_wrong(
     assert published.topics == ["a"]
 
 
-def test_wills_of_two_stays_of_one_client_do_not_take_each_others_place(published: Published) -> None:
+def test_wills_of_two_connections_of_one_client_are_separate(published: Published) -> None:
     published.refusals = 1
     published.left("c", will("first"), 100)
     second = published.keep("c", will("second"))
@@ -220,7 +218,7 @@ def test_wills_of_two_stays_of_one_client_do_not_take_each_others_place(publishe
     assert published.topics == ["first", "second"]
 
 
-def test_one_that_cannot_be_stored_is_tried_again(published: Published) -> None:
+def test_will_is_published_later_when_it_cannot_be_stored(published: Published) -> None:
     published.refusals = 2
     published.left("c", will("a"), 100)
     assert published.stored() == 1
@@ -229,7 +227,7 @@ def test_one_that_cannot_be_stored_is_tried_again(published: Published) -> None:
     assert published.stored() == 0
 
 
-def test_where_it_will_be_is_durable_before_it_is_published(published: Published) -> None:
+def test_place_of_a_will_is_durable_before_it_is_published(published: Published) -> None:
     published.refusals = 1
     published.left("c", will("a"), 100)
     assert published.stored() == 1
@@ -239,7 +237,7 @@ def test_where_it_will_be_is_durable_before_it_is_published(published: Published
     assert published.topics == ["a"]
 
 
-def test_killed_while_it_publishes_the_server_looks_into_the_log(published: Published) -> None:
+def test_start_searches_the_log_for_a_will_being_published_at_a_kill(published: Published) -> None:
     published.refusals = 2
     first, second = published.keep("first", will("first")), published.keep("second", will("second"))
     for kept in (first, second):
@@ -251,12 +249,12 @@ def test_killed_while_it_publishes_the_server_looks_into_the_log(published: Publ
     assert published.stored() == 0
 
 
-def test_one_that_nobody_may_publish_is_forgotten(published: Published) -> None:
+def test_invalid_will_is_removed(published: Published) -> None:
     published.left("c", will("forbidden"), 100)
     assert published.stored() == 0
 
 
-def test_a_document_that_cannot_be_read_is_reported_and_left_alone(
+def test_undecodable_document_is_reported_and_not_changed(
     published: Published, caplog: pytest.LogCaptureFixture
 ) -> None:
     published.store.documents.put_many(SPACE, {"strange": b"TWIL\x63" + bytes(40)})
@@ -267,9 +265,9 @@ def test_a_document_that_cannot_be_read_is_reported_and_left_alone(
 
 
 @pytest.mark.crash
-def test_killed_with_its_clients_connected_the_server_publishes_their_wills(tmp_path: Path) -> None:
-    """Kill -9 at the moment of CONNACK: the will without a delay is there at the next start, the delayed one later,
-    that of a client that came back in time and that of one that said goodbye never."""
+def test_killed_server_publishes_the_wills_of_connected_clients_at_the_next_start(tmp_path: Path) -> None:
+    """Kill -9 at the moment of CONNACK: the will without a delay is published at the next start, the delayed one later,
+    and never that of a client that reconnected in time or disconnected normally."""
     delayed, much_delayed = Properties(will_delay_interval=1), Properties(will_delay_interval=3600)
     with MqttProcess(tmp_path) as server:
         clients = []
@@ -310,7 +308,7 @@ def test_killed_with_its_clients_connected_the_server_publishes_their_wills(tmp_
         assert [record.topic for record in store.log("mqtt").reader()] == ["wills/gone", "wills/late"]
 
 
-def test_one_that_was_published_and_not_forgotten_is_not_published_again(tmp_path: Path) -> None:
+def test_will_published_before_a_kill_is_not_published_again(tmp_path: Path) -> None:
     kept: dict[str, bytes | None] = {}
     with timestone.open(tmp_path / "data") as store:
         put_many = store.documents.put_many
@@ -333,7 +331,7 @@ def test_one_that_was_published_and_not_forgotten_is_not_published_again(tmp_pat
         assert [record.payload for record in log.reader()] == [b"bye"]
 
 
-def test_a_delayed_will_waits_for_the_next_start_when_the_server_stops(tmp_path: Path) -> None:
+def test_delayed_will_is_kept_for_the_next_start_when_the_server_stops(tmp_path: Path) -> None:
     clock = StepClock()
     with timestone.open(tmp_path / "data", clock=clock) as store:
         with mqtt_server(tmp_path, store=store, clock=clock) as server:
@@ -365,7 +363,7 @@ def test_connack_waits_until_the_will_is_durable(tmp_path: Path) -> None:
         assert store.log("mqtt").end_offset == 1
 
 
-def test_one_that_there_is_no_room_to_retain_is_published_all_the_same(tmp_path: Path) -> None:
+def test_will_over_the_retained_limit_is_published_without_being_retained(tmp_path: Path) -> None:
     with mqtt_server(tmp_path, retained_count=1) as server, RawClient(server.address, 5) as watcher:
         watcher.connect("watcher")
         watcher.subscribe("will/#")
@@ -376,7 +374,7 @@ def test_one_that_there_is_no_room_to_retain_is_published_all_the_same(tmp_path:
         wait_for(lambda: (server.status()["retained"], server.status()["retained_refused"]) == (1, 2))
 
 
-def test_whoever_was_never_let_in_leaves_no_will(store: Store) -> None:
+def test_refused_client_leaves_no_will(store: Store) -> None:
     """Two connections of one client at the same moment: the first may be taken over before its CONNACK."""
     with mqtt_server(Path(), store=store) as server:
         with RawClient(server.address, 5) as first, RawClient(server.address, 5) as second:

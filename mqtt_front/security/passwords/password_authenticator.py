@@ -1,4 +1,4 @@
-"""User and password against the hashes of a password file."""
+"""Authentication by user and password against the hashes of a password file."""
 
 import hashlib
 import hmac
@@ -6,19 +6,17 @@ import secrets
 from collections.abc import Mapping
 
 from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.password_hash import PasswordHash
-from mqtt_front.security.scram import ScramExchange
-from mqtt_front.security.scram_decoys import ScramDecoys
-from mqtt_front.security.scram_hash import ScramSha256
+from mqtt_front.security.passwords.password_hash import PasswordHash
+from mqtt_front.security.passwords.scram import ScramExchange
+from mqtt_front.security.passwords.scram_decoys import ScramDecoys
+from mqtt_front.security.passwords.scram_hash import ScramSha256
 
 
 class PasswordAuthenticator:
-    """Knows the users of one password file, as it was when it was read.
+    """Users of one password file, as of its last reading.
 
-    A password that proved right is remembered as a keyed digest, in memory only: when ten thousand devices reconnect
-    at once, each would otherwise cost the tens of milliseconds that make guessing expensive. A wrong one always costs
-    them.
-    """
+    A correct password is cached as a keyed digest, in memory only: when ten thousand devices reconnect at once, each
+    would otherwise cost the tens of milliseconds that make guessing expensive. A wrong password always costs them."""
 
     def __init__(self, hashes: Mapping[str, PasswordHash]) -> None:
         self._hashes = hashes
@@ -28,7 +26,7 @@ class PasswordAuthenticator:
         self._decoys = ScramDecoys(self._scram.values()) if self._scram else None
 
     def authenticate(self, credentials: Credentials) -> Identity | Refusal | None:
-        """None for a user who is not in the file."""
+        """Check a password. None for a user who is not in the file."""
         user, password = credentials.user, credentials.password
         known = self._hashes.get(user) if user is not None else None
         if user is None or known is None:
@@ -43,16 +41,17 @@ class PasswordAuthenticator:
         return Identity(user, "password", proof=known.text)
 
     def scram_exchange(self) -> ScramExchange | None:
-        """The server's side of a new SCRAM exchange; None when the file has no user who could take part in one."""
+        """Return the server's side of a new SCRAM exchange; None if no user in the file has a SCRAM hash."""
         return None if self._decoys is None else ScramExchange(self._scram.get, self._decoys)
 
     def take_time(self, password: bytes | None) -> None:
-        """Spend what a wrong password costs, for a user whom nobody knows: the time of a refusal tells no names."""
+        """Spend the time of a wrong password for an unknown user, so that the time of a refusal reveals no names."""
         some_hash = next(iter(self._hashes.values()), None)
         if some_hash is not None:
             some_hash.verify(password or b"")
 
     def still_holds(self, identity: Identity) -> bool:
-        """Would the client, let in with an earlier state of the file, be let in with the same password now?"""
+        """Return whether a client admitted with an earlier state of the file would be admitted with the same password
+        now."""
         known = self._hashes.get(identity.user or "")
         return known is not None and known.text == identity.proof

@@ -2,9 +2,9 @@ import base64
 
 import pytest
 
-from mqtt_front.security.scram import ScramExchange, ScramRefused
-from mqtt_front.security.scram_decoys import ScramDecoys
-from mqtt_front.security.scram_hash import ScramSha256, hash_scram
+from mqtt_front.security.passwords.scram import ScramExchange, ScramRefused
+from mqtt_front.security.passwords.scram_decoys import ScramDecoys
+from mqtt_front.security.passwords.scram_hash import ScramSha256, hash_scram
 from tests.support.scram_client import ScramClient
 
 USERS = {"user": ScramSha256(hash_scram(b"pencil")), "a,b=c": ScramSha256(hash_scram(b"comma"))}
@@ -14,7 +14,7 @@ def exchange() -> ScramExchange:
     return ScramExchange(USERS.get, ScramDecoys(USERS.values()))
 
 
-def test_the_example_of_rfc_7677() -> None:
+def test_exchange_agrees_with_the_example_of_rfc_7677() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     record = ScramSha256(hash_scram(b"pencil", salt=salt, iterations=4096))
     server = ScramExchange(
@@ -28,14 +28,14 @@ def test_the_example_of_rfc_7677() -> None:
 
 
 @pytest.mark.parametrize("gs2", ["n,,", "y,,", "n,a=user,"])
-def test_the_right_password_is_proved_and_so_is_the_server(gs2: str) -> None:
+def test_exchange_proves_client_and_server(gs2: str) -> None:
     server, client = exchange(), ScramClient("user", "pencil", gs2=gs2)
     record, answer = server.final(client.final(server.first(client.first())))
     assert record is USERS["user"] and server.user == "user"
     assert client.trusts(answer)
 
 
-def test_names_may_hold_commas_and_equals_signs() -> None:
+def test_user_names_may_contain_commas_and_equals_signs() -> None:
     server, client = exchange(), ScramClient("a=2Cb=3Dc", "comma")
     server.final(client.final(server.first(client.first())))
     assert server.user == "a,b=c"
@@ -52,17 +52,17 @@ def test_a_wrong_password_is_refused() -> None:
     assert refusal(exchange(), ScramClient("user", "Pencil")) == "wrong proof for user 'user'"
 
 
-def test_a_user_nobody_knows_looks_like_one_until_the_end() -> None:
-    answers = {exchange().first(ScramClient("nobody", "x").first()).partition(b",")[2] for _ in range(3)}
+def test_unknown_user_is_indistinguishable_until_the_end() -> None:
+    answers = {exchange().first(ScramClient("stranger", "x").first()).partition(b",")[2] for _ in range(3)}
     assert len(answers) == 1, "a salt that changed would tell"
     record = ScramSha256(hash_scram(b"pencil", iterations=5000))
     alone = ScramExchange({"user": record}.get, ScramDecoys([record]))
-    answer = alone.first(ScramClient("nobody", "x").first())
+    answer = alone.first(ScramClient("stranger", "x").first())
     assert answer.endswith(b",i=5000"), "and so would iterations that no user of the file has"
-    assert refusal(exchange(), ScramClient("nobody", "x")) == "unknown user 'nobody'"
+    assert refusal(exchange(), ScramClient("stranger", "x")) == "unknown user 'stranger'"
 
 
-def test_what_was_overheard_is_of_no_use() -> None:
+def test_replayed_messages_are_refused() -> None:
     server, client = exchange(), ScramClient("user", "pencil")
     overheard = client.final(server.first(client.first()))
     server.final(overheard)
@@ -86,7 +86,7 @@ def test_what_was_overheard_is_of_no_use() -> None:
         (b"n,,n=" + b"x" * 5000 + b",r=x", "bytes"),
     ],
 )
-def test_a_first_message_that_makes_no_sense_is_refused(message: bytes, complaint: str) -> None:
+def test_invalid_first_message_is_refused(message: bytes, complaint: str) -> None:
     with pytest.raises(ScramRefused, match=complaint):
         exchange().first(message)
 
@@ -102,7 +102,7 @@ def test_a_first_message_that_makes_no_sense_is_refused(message: bytes, complain
         (b",p=", b",q="),
     ],
 )
-def test_a_last_message_that_was_changed_is_refused(old: bytes, new: bytes) -> None:
+def test_changed_last_message_is_refused(old: bytes, new: bytes) -> None:
     server, client = exchange(), ScramClient("user", "pencil")
     final = client.final(server.first(client.first())).replace(old, new)
     with pytest.raises(ScramRefused):

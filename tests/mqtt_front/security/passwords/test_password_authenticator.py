@@ -1,11 +1,11 @@
 import pytest
 
 from mqtt_front.security.identity import Credentials, Identity, Refusal
-from mqtt_front.security.password_authenticator import PasswordAuthenticator
+from mqtt_front.security.passwords.password_authenticator import PasswordAuthenticator
 
 
 class Counting:
-    """A hash that counts how often somebody wanted to know."""
+    """A hash that counts its verifications."""
 
     def __init__(self, password: bytes, text: str = "text") -> None:
         self.password = password
@@ -24,7 +24,7 @@ def login(user: str | None, password: bytes | None) -> Credentials:
     return Credentials("c", user, password, "192.0.2.1")
 
 
-def test_the_right_password_is_an_identity_and_a_wrong_one_a_refusal() -> None:
+def test_authenticate_returns_an_identity_or_a_refusal() -> None:
     authenticator = PasswordAuthenticator({"alice": Counting(b"secret")})
     assert authenticator.authenticate(login("alice", b"secret")) == ALICE
     for wrong in (b"", b"secret ", b"Secret"):
@@ -35,11 +35,11 @@ def test_the_right_password_is_an_identity_and_a_wrong_one_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("user", ["bob", "", None])
-def test_others_are_left_to_others(user: str | None) -> None:
+def test_unknown_user_is_left_to_other_authenticators(user: str | None) -> None:
     assert PasswordAuthenticator({"alice": Counting(b"x")}).authenticate(login(user, b"x")) is None
 
 
-def test_a_password_that_was_right_is_not_computed_again_and_a_wrong_one_always() -> None:
+def test_right_password_is_hashed_once_and_a_wrong_one_each_time() -> None:
     known = Counting(b"secret")
     authenticator = PasswordAuthenticator({"alice": known})
     for _ in range(5):
@@ -52,20 +52,20 @@ def test_a_password_that_was_right_is_not_computed_again_and_a_wrong_one_always(
     assert known.count == 6
 
 
-def test_a_right_password_of_one_user_is_not_one_of_another() -> None:
+def test_cached_password_is_valid_only_for_its_user() -> None:
     authenticator = PasswordAuthenticator({"alice": Counting(b"secret"), "bob": Counting(b"other")})
     authenticator.authenticate(login("alice", b"secret"))
     assert isinstance(authenticator.authenticate(login("bob", b"secret")), Refusal)
 
 
-def test_a_user_nobody_knows_costs_as_much_as_a_wrong_password() -> None:
+def test_unknown_user_takes_as_long_as_a_wrong_password() -> None:
     known = Counting(b"secret")
     PasswordAuthenticator({"alice": known}).take_time(None)
     assert known.count == 1
     PasswordAuthenticator({}).take_time(b"x")
 
 
-def test_an_identity_holds_as_long_as_its_line_in_the_file() -> None:
+def test_identity_is_valid_while_its_line_is_unchanged() -> None:
     identity = PasswordAuthenticator({"alice": Counting(b"secret", "1")}).authenticate(
         login("alice", b"secret")
     )

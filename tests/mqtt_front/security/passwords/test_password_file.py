@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_front.security import password_file
-from mqtt_front.security.password_file import (
+from mqtt_front.security.passwords import password_file
+from mqtt_front.security.passwords.password_file import (
     BadPasswordFile,
     UnknownUser,
     is_readable_by_others,
@@ -39,7 +39,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_new_file_holds_the_user_and_is_its_owners_alone(tmp_path: Path) -> None:
+def test_new_file_has_the_user_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     assert set_password(path, "alice", b"secret")
     assert path.read_text() == f"alice:{HASH}\n"
@@ -48,7 +48,7 @@ def test_a_new_file_holds_the_user_and_is_its_owners_alone(tmp_path: Path) -> No
     assert [each.name for each in tmp_path.iterdir()] == ["passwords"]
 
 
-def test_other_lines_stay_as_they_are(tmp_path: Path) -> None:
+def test_other_lines_are_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     path.write_text(f"# devices\nalice:{HASH}\n\n# people\nbob:old\n")
     assert not set_password(path, "bob", b"secret")
@@ -58,7 +58,7 @@ def test_other_lines_stay_as_they_are(tmp_path: Path) -> None:
     assert path.read_text() == f"# devices\n\n# people\nbob:{HASH}\ncarol:{HASH}\n"
 
 
-def test_removing_nobody_changes_nothing(tmp_path: Path) -> None:
+def test_removing_an_unknown_user_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     path.write_text(f"alice:{HASH}")
     with pytest.raises(UnknownUser):
@@ -67,7 +67,7 @@ def test_removing_nobody_changes_nothing(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["passwords"]
 
 
-def test_a_changed_file_keeps_its_group_and_shuts_others_out(tmp_path: Path) -> None:
+def test_changed_file_keeps_its_group_and_excludes_others(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     path.write_text("")
     path.chmod(0o644)
@@ -78,7 +78,7 @@ def test_a_changed_file_keeps_its_group_and_shuts_others_out(tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_that_root_changes_stays_the_servers(tmp_path: Path) -> None:
+def test_file_changed_by_root_keeps_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     path.write_text("")
     os.chown(path, 12345, 54321)
@@ -86,7 +86,7 @@ def test_a_file_that_root_changes_stays_the_servers(tmp_path: Path) -> None:
     assert (path.stat().st_uid, path.stat().st_gid) == (12345, 54321)
 
 
-def test_a_link_goes_on_leading_to_the_file(tmp_path: Path) -> None:
+def test_symbolic_link_is_kept(tmp_path: Path) -> None:
     target, link = tmp_path / "real", tmp_path / "link"
     target.write_text("")
     link.symlink_to(target)
@@ -95,7 +95,7 @@ def test_a_link_goes_on_leading_to_the_file(tmp_path: Path) -> None:
     assert target.read_text() == f"alice:{HASH}\n"
 
 
-def test_two_changes_at_the_same_time_do_not_lose_one(tmp_path: Path) -> None:
+def test_concurrent_changes_are_both_kept(tmp_path: Path) -> None:
     users = [f"device-{number}" for number in range(12)]
     with ThreadPoolExecutor(len(users)) as threads:
         list(threads.map(lambda user: set_password(tmp_path / "passwords", user, b"secret"), users))
@@ -103,7 +103,7 @@ def test_two_changes_at_the_same_time_do_not_lose_one(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["passwords"]
 
 
-def test_a_change_that_was_killed_is_in_nobody_s_way(tmp_path: Path) -> None:
+def test_killed_change_does_not_block_the_next(tmp_path: Path) -> None:
     (tmp_path / "passwords.new").write_text("alice:half a ha")
     (tmp_path / "passwords.new").chmod(0o644)
     assert set_password(tmp_path / "passwords", "bob", b"secret")
@@ -111,7 +111,7 @@ def test_a_change_that_was_killed_is_in_nobody_s_way(tmp_path: Path) -> None:
     assert (tmp_path / "passwords").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_link_in_the_place_of_the_new_file_is_not_followed(tmp_path: Path) -> None:
+def test_link_at_the_temporary_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "passwords.new").symlink_to(tmp_path / "victim")
     with pytest.raises(OSError, match="symbolic links"):
         set_password(tmp_path / "passwords", "alice", b"secret")
@@ -119,14 +119,14 @@ def test_a_link_in_the_place_of_the_new_file_is_not_followed(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("user", ["", " alice", "alice ", "a:b", "#a", "a\nb", "a\x00", "x" * 70_000])
-def test_a_name_that_cannot_stand_in_the_file_is_refused(tmp_path: Path, user: str) -> None:
+def test_user_name_that_the_file_cannot_represent_is_refused(tmp_path: Path, user: str) -> None:
     with pytest.raises(ValueError):
         set_password(tmp_path / "passwords", user, b"secret")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("user", ["alice", "a b", "ünï", "dev/7", "a#b", "$x"])
-def test_other_names_are_fine(tmp_path: Path, user: str) -> None:
+def test_other_user_names_are_accepted(tmp_path: Path, user: str) -> None:
     validate_user(user)
     set_password(tmp_path / "passwords", user, b"secret")
     assert list(read_password_file(tmp_path / "passwords")) == [user]
@@ -135,15 +135,13 @@ def test_other_names_are_fine(tmp_path: Path, user: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("alice", ":1: a line goes user:hash"),
-        (f"# x\n:{HASH}", ":2: a line goes user:hash"),
-        (f"alice:{HASH}\nalice:{HASH}", ":2: user 'alice' for the second time"),
-        ("alice:hunter2", ":1: the password of 'alice': it is none of"),
+        ("alice", ":1: invalid line: expected user:hash"),
+        (f"# x\n:{HASH}", ":2: invalid line: expected user:hash"),
+        (f"alice:{HASH}\nalice:{HASH}", ":2: duplicate user 'alice'"),
+        ("alice:hunter2", ":1: the password of 'alice': expected a hash of"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_named_and_not_quoted(
-    tmp_path: Path, text: str, complaint: str
-) -> None:
+def test_invalid_line_is_reported_by_number_and_not_quoted(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "passwords"
     path.write_text(text)
     with pytest.raises(BadPasswordFile) as error:
@@ -152,14 +150,14 @@ def test_a_line_that_cannot_be_used_is_named_and_not_quoted(
     assert "hunter2" not in str(error.value)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_file_is_refused_when_it_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     path.write_bytes(b"alice:\xff")
     with pytest.raises(BadPasswordFile, match="not UTF-8"):
         read_password_file(path)
 
 
-def test_a_file_from_windows_is_read(tmp_path: Path) -> None:
+def test_file_with_windows_line_ends_is_read(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     path.write_bytes(f"alice:{HASH}\r\n".encode())
     assert read_password_file(path)["alice"].verify(b"secret")
@@ -167,7 +165,7 @@ def test_a_file_from_windows_is_read(tmp_path: Path) -> None:
 
 @needs_mosquitto_passwd
 @pytest.mark.parametrize("kind", ["sha512", "sha512-pbkdf2"])
-def test_a_file_by_mosquitto_passwd_is_read(tmp_path: Path, kind: str) -> None:
+def test_file_of_mosquitto_passwd_is_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "passwords"
     for number, (user, password) in enumerate({"alice": "secret", "bob": "gehe:im$"}.items()):
         create = ["-c"] if not number else []
@@ -179,7 +177,7 @@ def test_a_file_by_mosquitto_passwd_is_read(tmp_path: Path, kind: str) -> None:
 
 
 @needs_mosquitto_passwd
-def test_mosquitto_passwd_and_we_change_the_same_file(tmp_path: Path) -> None:
+def test_file_can_be_changed_by_mosquitto_passwd_and_timestone(tmp_path: Path) -> None:
     path = tmp_path / "passwords"
     set_password(path, "alice", b"secret")
     subprocess.run(["mosquitto_passwd", "-b", path, "bob", "geheim"], check=True)

@@ -2,12 +2,12 @@ import base64
 
 import pytest
 
-from mqtt_front.security.password_hash import BadHash, parse_hash
-from mqtt_front.security.scram_hash import ITERATIONS, ScramSha256, hash_scram
+from mqtt_front.security.passwords.password_hash import BadHash, parse_hash
+from mqtt_front.security.passwords.scram_hash import ITERATIONS, ScramSha256, hash_scram
 
 
 @pytest.mark.parametrize("password", [b"pencil", "pässwörd".encode(), b"\xff\x00", b"x" * 1000])
-def test_a_password_proves_itself_and_no_other_does(password: bytes) -> None:
+def test_hash_matches_only_its_password(password: bytes) -> None:
     record = ScramSha256(hash_scram(password))
     assert record.iterations == ITERATIONS
     assert record.verify(password)
@@ -15,11 +15,11 @@ def test_a_password_proves_itself_and_no_other_does(password: bytes) -> None:
     assert hash_scram(password) != hash_scram(password), "each has a salt of its own"
 
 
-def test_two_ways_to_write_a_letter_are_one_password() -> None:
+def test_unicode_forms_of_a_password_are_equal() -> None:
     assert ScramSha256(hash_scram("ä".encode())).verify("a\u0308".encode())
 
 
-def test_it_is_a_hash_like_the_others() -> None:
+def test_scram_hash_is_accepted_as_a_password_hash() -> None:
     assert parse_hash(hash_scram(b"pencil")).verify(b"pencil")
 
 
@@ -39,7 +39,7 @@ KEY = base64.b64encode(bytes(32)).decode()
         f"SCRAM-SHA-1$4096:AAAA${KEY}:{KEY}",
     ],
 )
-def test_other_text_is_refused_without_being_quoted(text: str) -> None:
+def test_invalid_hash_is_refused_without_being_quoted(text: str) -> None:
     with pytest.raises(BadHash) as error:
         parse_hash(text)
     assert KEY not in str(error.value)

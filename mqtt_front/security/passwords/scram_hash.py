@@ -1,7 +1,5 @@
-"""A password as SCRAM-SHA-256 keeps it (RFC 5802, RFC 7677): enough to check a proof, too little to make one.
-
-The text is that of RFC 5803: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`.
-"""
+"""Hash of a password for SCRAM-SHA-256 (RFC 5802, RFC 7677): enough to check a proof, too little to make one. The text
+is that of RFC 5803: `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`."""
 
 import base64
 import binascii
@@ -13,7 +11,7 @@ import unicodedata
 
 METHOD = "SCRAM-SHA-256"
 ITERATIONS = 10_000
-"""More than the 4,096 of RFC 7677, few enough for a small device: it is the client that computes them."""
+"""More than the 4,096 of RFC 7677, few enough for a small device: the client computes them."""
 _ITERATIONS_MIN, _ITERATIONS_MAX = 4096, 10_000_000
 _SALT_BYTES = 16
 _DIGEST_BYTES = 32
@@ -21,7 +19,7 @@ _TEXT = re.compile(r"SCRAM-SHA-256\$(\d{1,8}):([A-Za-z0-9+/=]+)\$([A-Za-z0-9+/=]
 
 
 class ScramSha256:
-    """What is kept of one user's password. Can also check the password itself, for clients that send it."""
+    """Hash of one user's password. Also checks the password itself, for clients that send it."""
 
     __slots__ = ("iterations", "salt", "server_key", "stored_key", "text")
 
@@ -49,7 +47,7 @@ class ScramSha256:
 
 
 def hash_scram(password: bytes, *, salt: bytes | None = None, iterations: int = ITERATIONS) -> str:
-    """The text for a password, with a random salt unless one is given."""
+    """Return the hash of a password, with a random salt unless one is given."""
     salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
     client_key, server_key = _keys(password, salt, iterations)
     stored_key = hashlib.sha256(client_key).digest()
@@ -59,7 +57,7 @@ def hash_scram(password: bytes, *, salt: bytes | None = None, iterations: int = 
 
 def _keys(password: bytes, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
     try:
-        # What SASLprep comes to for nearly every password; bytes that are no text stay as they are.
+        # The result of SASLprep for nearly every password; invalid UTF-8 stays as it is.
         password = unicodedata.normalize("NFKC", password.decode()).encode()
     except UnicodeDecodeError:
         pass

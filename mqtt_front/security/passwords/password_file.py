@@ -1,8 +1,7 @@
-"""The password file: `user:hash`, one a line; read by the server, changed by `timestone passwd`.
+"""Password file: `user:hash`, one a line; read by the server, changed by `timestone passwd`.
 
-Lines that begin with `#` and empty ones are left alone. The format is mosquitto's, so that its files can be taken over
-as they are; the hashes are described in `password_hash`.
-"""
+Empty lines and those that begin with `#` are ignored. The format is mosquitto's, so that its files work unchanged; the
+hashes are described in `password_hash`."""
 
 import fcntl
 import os
@@ -10,32 +9,32 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mqtt_front.security.password_hash import BadHash, PasswordHash, hash_password, parse_hash
-from mqtt_front.security.scram_hash import hash_scram
+from mqtt_front.security.passwords.password_hash import BadHash, PasswordHash, hash_password, parse_hash
+from mqtt_front.security.passwords.scram_hash import hash_scram
 
 _USER_BYTES_MAX = 65_535
 
 
 class BadPasswordFile(ValueError):
-    """A line that cannot be used. The text names file and line and never quotes what stands there."""
+    """Invalid line. The text names file and line and never quotes the content."""
 
 
 class UnknownUser(KeyError):
-    """There is no such user in the file."""
+    """The file has no such user."""
 
 
 def read_password_file(path: Path) -> Mapping[str, PasswordHash]:
-    """The hash of each user. Raises OSError, BadPasswordFile and MissingExtra."""
+    """Return the hash of each user. Raises OSError, BadPasswordFile and MissingExtra."""
     hashes: dict[str, PasswordHash] = {}
     for number, line in enumerate(_lines(path), 1):
         if _is_remark(line):
             continue
         user, colon, text = line.partition(":")
         if not colon or not user.strip():
-            raise BadPasswordFile(f"{path}:{number}: a line goes user:hash")
+            raise BadPasswordFile(f"{path}:{number}: invalid line: expected user:hash")
         user = user.strip()
         if user in hashes:
-            raise BadPasswordFile(f"{path}:{number}: user {user!r} for the second time")
+            raise BadPasswordFile(f"{path}:{number}: duplicate user {user!r}")
         try:
             hashes[user] = parse_hash(text.strip())
         except BadHash as error:
@@ -44,17 +43,16 @@ def read_password_file(path: Path) -> Mapping[str, PasswordHash]:
 
 
 def is_readable_by_others(path: Path) -> bool:
-    """May users who are neither its owner nor in its group read the file?"""
+    """Return whether users other than its owner and its group can read the file."""
     return bool(path.stat().st_mode & stat.S_IROTH)
 
 
 def set_password(path: Path, user: str, password: bytes, *, scram: bool = False) -> bool:
-    """Give `user` this password; True when the user is new. The file is made when it is missing.
+    """Set the password of `user`; return True for a new user.
 
-    With `scram` it is kept as SCRAM-SHA-256 needs it. The file is replaced whole, so that whoever reads it sees either
-    version; while another caller changes it, this waits. Raises OSError, MissingExtra, and ValueError for a name that
-    cannot stand in the file.
-    """
+    A missing file is created. With `scram` the hash is one for SCRAM-SHA-256. The file is replaced as a whole, so that
+    readers see either version; waits while another caller changes it. Raises OSError, MissingExtra, and ValueError for
+    an invalid name."""
     validate_user(user)
     new = f"{user}:{hash_scram(password) if scram else hash_password(password)}"
 
@@ -70,7 +68,7 @@ def set_password(path: Path, user: str, password: bytes, *, scram: bool = False)
 
 
 def remove_user(path: Path, user: str) -> None:
-    """Take `user` out. Raises UnknownUser, and OSError as `set_password` does."""
+    """Remove `user`. Raises UnknownUser, and OSError as `set_password` does."""
 
     def edit(lines: list[str]) -> bool:
         at = _find(lines, user)
@@ -83,18 +81,18 @@ def remove_user(path: Path, user: str) -> None:
 
 
 def validate_user(user: str) -> None:
-    """Raise ValueError unless `user` can stand in a password file."""
+    """Raise ValueError unless `user` is valid in a password file."""
     if not user or user != user.strip() or user.startswith("#") or ":" in user or not user.isprintable():
         raise ValueError(
-            f"user {user!r}: a name is printable, has no colon, does not begin with # and has no blanks around it"
+            f"invalid user {user!r}: expected printable characters, no colon, no leading # and no blanks around it"
         )
     if len(user.encode()) > _USER_BYTES_MAX:
-        raise ValueError(f"a user name has at most {_USER_BYTES_MAX} bytes")
+        raise ValueError(f"invalid user: expected at most {_USER_BYTES_MAX} bytes")
 
 
 def _lines(path: Path) -> list[str]:
     try:
-        # Not splitlines(): a user name may hold what Unicode calls a line separator.
+        # Not splitlines(): a user name may contain line separators of Unicode.
         return path.read_text("utf-8").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise BadPasswordFile(f"{path}: not UTF-8 at byte {error.start}") from None
@@ -112,12 +110,11 @@ def _find(lines: list[str], user: str) -> int | None:
 
 
 def _rewrite(path: Path, edit: Callable[[list[str]], bool]) -> bool:
-    """Let `edit` change the lines of the file, in place; returns what it returns.
+    """Let `edit` change the lines of the file in place, and return its result.
 
-    The new content gets the name of the file only when it is on the disk. Until then its file is also the lock between
-    two that change passwords at the same time; the kernel frees it when its owner is killed.
-    """
-    path = path.resolve()  # replace the file that a link leads to, not the link
+    The new content gets the name of the file once it is on the disk. Until then its temporary file is also the lock
+    between concurrent changes; the kernel releases it when its owner is killed."""
+    path = path.resolve()  # replace the target of a link, not the link
     temporary = path.with_name(path.name + ".new")
     with os.fdopen(_open_locked(temporary), "w", encoding="utf-8", newline="\n") as file:
         try:
@@ -139,7 +136,7 @@ def _rewrite(path: Path, edit: Callable[[list[str]], bool]) -> bool:
 
 
 def _open_locked(path: Path) -> int:
-    """An empty file of this name that only its owner may read, and that nobody else has locked."""
+    """Open an empty, locked file of this name that only its owner can read."""
     while True:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
@@ -151,7 +148,7 @@ def _open_locked(path: Path) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # who had the lock has given the file its final name, or deleted it
+        os.close(fd)  # the owner of the lock has renamed or deleted it
 
 
 def _is_named(fd: int, path: Path) -> bool:
@@ -162,13 +159,13 @@ def _is_named(fd: int, path: Path) -> bool:
 
 
 def _take_over_owner(fd: int, path: Path) -> None:
-    """A file that root changes stays readable for the server that it belongs to, and for nobody else."""
+    """Keep the owner of a file that root changes, so that the server can read it."""
     before = path.stat()
     if before.st_uid != os.geteuid() or before.st_gid != os.getegid():
         try:
             os.fchown(fd, before.st_uid, before.st_gid)
         except PermissionError:
-            return  # then it belongs to whoever changed it, with mode 0600
+            return  # otherwise it belongs to the user who changed it, with mode 0600
     os.fchmod(fd, stat.S_IMODE(before.st_mode) & 0o660 | 0o600)
 
 

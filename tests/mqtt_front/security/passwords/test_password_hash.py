@@ -4,8 +4,8 @@ import hashlib
 import pytest
 
 from mqtt_front.runtime.optional import MissingExtra
-from mqtt_front.security import password_hash
-from mqtt_front.security.password_hash import BadHash, hash_password, parse_hash
+from mqtt_front.security.passwords import password_hash
+from mqtt_front.security.passwords.password_hash import BadHash, hash_password, parse_hash
 
 BY_MOSQUITTO = {
     "sha512": (
@@ -22,7 +22,7 @@ PASSWORDS = {"sha512": b"geheim", "pbkdf2": b"secret"}
 
 
 @pytest.mark.parametrize("kind", BY_MOSQUITTO)
-def test_what_mosquitto_wrote_knows_its_password_and_no_other(kind: str) -> None:
+def test_mosquitto_hash_matches_only_its_password(kind: str) -> None:
     parsed = parse_hash(BY_MOSQUITTO[kind])
     assert parsed.verify(PASSWORDS[kind])
     for wrong in (b"", PASSWORDS[kind] + b" ", PASSWORDS[kind][:-1], PASSWORDS[kind].upper()):
@@ -30,7 +30,7 @@ def test_what_mosquitto_wrote_knows_its_password_and_no_other(kind: str) -> None
 
 
 @pytest.mark.parametrize("password", [b"", b"a", "pässwörd".encode(), b"\x00\xff" * 30, b"x" * 65_535])
-def test_a_new_hash_is_argon2id_and_knows_its_password(password: bytes) -> None:
+def test_new_hash_is_argon2id_and_matches_its_password(password: bytes) -> None:
     text = hash_password(password)
     assert text.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
     assert parse_hash(text).verify(password)
@@ -69,17 +69,19 @@ SALT, DIGEST = base64.b64encode(b"salt").decode(), base64.b64encode(hashlib.sha5
         f"$7$x${SALT}${DIGEST}",
     ],
 )
-def test_text_that_is_no_hash_is_refused_without_being_quoted(text: str) -> None:
+def test_invalid_hash_is_refused_without_being_quoted(text: str) -> None:
     with pytest.raises(BadHash) as error:
         parse_hash(text)
     assert len(text) < 3 or text not in str(error.value)
 
 
-def test_without_the_library_argon2id_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_reported_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> None:
         raise ModuleNotFoundError("No module named 'argon2'", name="argon2")
 
     monkeypatch.setattr("importlib.import_module", absent)
-    with pytest.raises(MissingExtra, match=r"needs the library 'argon2': install timestone\[security\]"):
+    with pytest.raises(
+        MissingExtra, match=r"needs the library 'argon2': pip install '.\[security\]' in a clone"
+    ):
         password_hash.hash_password(b"secret")
     assert parse_hash(BY_MOSQUITTO["pbkdf2"]).verify(b"secret")

@@ -1,8 +1,6 @@
-"""Passwords as hashes: our own kinds, argon2id and SCRAM-SHA-256, and the two kinds that mosquitto writes.
-
-A hash is one line of printable text with its parameters inside. Parameters are checked when the text is read: whoever
-tries to log in makes the server spend what they say.
-"""
+"""Password hashes: argon2id and SCRAM-SHA-256, and the two kinds that mosquitto writes. A hash is one line of printable
+text with its parameters. Parameters are limited when the text is read: each login attempt costs the server what they
+demand."""
 
 import base64
 import binascii
@@ -12,25 +10,26 @@ from types import ModuleType
 from typing import Protocol
 
 from mqtt_front.runtime.optional import load
-from mqtt_front.security.scram_hash import METHOD, ScramSha256
+from mqtt_front.security.passwords.scram_hash import METHOD, ScramSha256
 
 _ITERATIONS_MAX = 10_000_000
 _SHA512_BYTES = 64
 
 
 class BadHash(ValueError):
-    """Text that is no password hash of a known kind. It never quotes the text: that may be a password."""
+    """Text that is not a password hash of a known kind. Never quotes the text, which may be a password."""
 
 
 class PasswordHash(Protocol):
-    """What is kept of a password."""
+    """Hash of a password."""
 
     @property
     def text(self) -> str:
-        """As it stands in the file."""
+        """Text of the hash in the file."""
 
     def verify(self, password: bytes) -> bool:
-        """Is it this password? Takes as long as its parameters say, for right and wrong ones alike; thread-safe."""
+        """Return whether the password matches. Takes the time set by its parameters, for right and wrong passwords
+        alike; thread-safe."""
 
 
 class SaltedSha512:
@@ -56,7 +55,7 @@ class Pbkdf2Sha512:
         self.text = text
         iterations, salt, digest = _parts(text, 5)[2:]
         if not iterations.isdecimal() or not 0 < int(iterations) <= _ITERATIONS_MAX:
-            raise BadHash(f"iterations go from 1 to {_ITERATIONS_MAX}")
+            raise BadHash(f"invalid iterations: expected 1 to {_ITERATIONS_MAX}")
         self._iterations = int(iterations)
         self._salt, self._digest = _base64(salt), _base64(digest, _SHA512_BYTES)
 
@@ -66,7 +65,7 @@ class Pbkdf2Sha512:
 
 
 def parse_hash(text: str) -> PasswordHash:
-    """The hash in `text`. Raises BadHash, and MissingExtra for argon2id without its library."""
+    """Return the hash in `text`. Raises BadHash, and MissingExtra for argon2id without its library."""
     if text.startswith("$argon2id$"):
         parsed: PasswordHash = _argon2id().Argon2id(text)
         return parsed
@@ -79,23 +78,23 @@ def parse_hash(text: str) -> PasswordHash:
         return SaltedSha512(text)
     if text.startswith("$7$"):
         return Pbkdf2Sha512(text)
-    raise BadHash("it is none of argon2id, SCRAM-SHA-256, $7$ (PBKDF2) and $6$ (SHA-512)")
+    raise BadHash("expected a hash of argon2id, SCRAM-SHA-256, $7$ (PBKDF2) or $6$ (SHA-512)")
 
 
 def hash_password(password: bytes) -> str:
-    """A new argon2id hash with a salt of its own. Raises MissingExtra."""
+    """Return a new argon2id hash with a random salt. Raises MissingExtra."""
     text: str = _argon2id().hash_argon2id(password)
     return text
 
 
 def _argon2id() -> ModuleType:
-    return load("mqtt_front.security.argon2id", extra="security", what="a password with argon2id")
+    return load("mqtt_front.security.passwords.argon2id", extra="security", what="a password with argon2id")
 
 
 def _parts(text: str, count: int) -> list[str]:
     parts = text.split("$")
     if len(parts) != count:
-        raise BadHash(f"a hash of this kind has {count - 1} parts, not {len(parts) - 1}")
+        raise BadHash(f"invalid hash: expected {count - 1} parts, got {len(parts) - 1}")
     return parts
 
 

@@ -1,8 +1,6 @@
-"""The server's side of one SCRAM-SHA-256 exchange (RFC 5802): two messages in, two out, nothing secret in any of them.
-
-The password never crosses the network, what is overheard cannot be used again, and at the end the client knows that the
-server has its keys, too. Channel binding is not offered.
-"""
+"""Server side of one SCRAM-SHA-256 exchange (RFC 5802): two messages in, two out, none of which contains a secret. The
+password never crosses the network, a recorded exchange cannot be replayed, and at the end the client knows that the
+server has its keys. Channel binding is not offered."""
 
 import base64
 import binascii
@@ -12,8 +10,8 @@ import re
 import secrets
 from collections.abc import Callable
 
-from mqtt_front.security.scram_decoys import ScramDecoys
-from mqtt_front.security.scram_hash import ScramSha256
+from mqtt_front.security.passwords.scram_decoys import ScramDecoys
+from mqtt_front.security.passwords.scram_hash import ScramSha256
 
 _MESSAGE_BYTES_MAX = 4096
 _NONCE_BYTES = 18
@@ -24,11 +22,11 @@ _FINAL = re.compile(r"(?P<bare>c=(?P<gs2>[^,]*),r=(?P<nonce>[!-+\--~]+)(?:,[^p][
 
 
 class ScramRefused(Exception):
-    """The exchange is over without success. The text is for the log and names no secret."""
+    """The exchange has failed. The text is for the log and contains no secret."""
 
 
 class ScramExchange:
-    """One exchange. `user` is who the client claims to be, once `first` has returned."""
+    """SCRAM exchange. `user` is the claimed user, once `first` has returned."""
 
     def __init__(
         self,
@@ -36,7 +34,7 @@ class ScramExchange:
         decoys: ScramDecoys,
         nonce: Callable[[], str] = lambda: secrets.token_urlsafe(_NONCE_BYTES),
     ) -> None:
-        """`find` knows the users; `decoys` are for those it does not know."""
+        """find: looks up users. decoys: for unknown users."""
         self._find = find
         self._decoys = decoys
         self._make_nonce = nonce
@@ -45,7 +43,7 @@ class ScramExchange:
         self.user = ""
 
     def first(self, message: bytes) -> bytes:
-        """The server's first message for the client's. Raises ScramRefused."""
+        """Return the server's first message in answer to the client's. Raises ScramRefused."""
         found = _FIRST.fullmatch(_text(message))
         if found is None:
             raise ScramRefused("invalid first SCRAM message")
@@ -65,7 +63,7 @@ class ScramExchange:
         return answer.encode()
 
     def final(self, message: bytes) -> tuple[ScramSha256, bytes]:
-        """The record of the user who has proved that he has the password, and the server's last message. Raises
+        """Return the record of the user who has proved to know the password, and the server's last message. Raises
         ScramRefused."""
         found = _FINAL.fullmatch(_text(message))
         if found is None or _base64(found["gs2"]) != self._gs2.encode() or found["nonce"] != self._nonce:
@@ -94,7 +92,7 @@ def _text(message: bytes) -> str:
 
 
 def _decoded_name(name: str) -> str:
-    """A name in which comma and equals sign are written =2C and =3D."""
+    """Return a name in which comma and equals sign are escaped as =2C and =3D."""
     if re.search("=(?!2C|3D)", name):
         raise ScramRefused("invalid '=' in a SCRAM user name")
     return name.replace("=2C", ",").replace("=3D", "=")

@@ -1,0 +1,77 @@
+"""Connected clients of a front, for an operator: a row of facts and figures for each, and the end of a connection."""
+
+import bisect
+import itertools
+from typing import Any, Protocol
+
+from mqtt_front.codec.packets import MQTT_3_1, MQTT_3_1_1, MQTT_5
+from mqtt_front.feeds.feed import Feed, FeedState
+from mqtt_front.net.client_protocol import ClientProtocol
+from mqtt_front.net.connections import Connections
+from mqtt_front.reasons import Reason
+from mqtt_front.runtime.timer_wheel import TICK_S, TimerWheel
+
+_LEVELS = {MQTT_3_1: "3.1", MQTT_3_1_1: "3.1.1", MQTT_5: "5"}
+_KICKED = "disconnected by an operator"
+
+
+class Listed(Protocol):
+    """Server with connections. Implemented by `mqtt_front.broker.Broker`."""
+
+    connections: Connections
+    deadlines: TimerWheel
+
+
+def rows(broker: Listed, after: int, limit: int) -> list[dict[str, Any]]:
+    """Return facts and figures of up to `limit` connected clients, by connection number, those above `after`."""
+    links = list(broker.connections.links)
+    first = bisect.bisect_right(links, after, key=lambda link: link.number)
+    connected = (link for link in itertools.islice(links, first, None) if _is_client(link))
+    return [_row(link, broker.deadlines.now) for link in itertools.islice(connected, limit)]
+
+
+def disconnect(broker: Listed, client_id: str, user: str | None) -> list[dict[str, Any]]:
+    """End the connections with a client id, at MQTT 5 with reason 0x98, and return their rows. user: only that of this
+    user; two users may use the same id. The sessions stay; wills are published as after any other end by the server."""
+    found = [link for link in broker.connections.links if link.client_id == client_id and _is_client(link)]
+    if user is not None:
+        found = [link for link in found if link.identity is not None and link.identity.user == user]
+    ended = [_row(link, broker.deadlines.now) for link in found]
+    for link in found:
+        link.end(Reason.ADMINISTRATIVE_ACTION, _KICKED)
+    return ended
+
+
+def _is_client(link: ClientProtocol) -> bool:
+    return link.connected and not link.closing and link.session is not None
+
+
+def _row(link: ClientProtocol, now: int) -> dict[str, Any]:
+    session, identity = link.session, link.identity
+    assert session is not None and identity is not None
+    return {
+        "connection": link.number,
+        "client": link.client_id,
+        "user": identity.user,
+        "address": link.peer,
+        "transport": link.protocol,
+        "mqtt": _LEVELS[link.level],
+        "connected_us": link.began_us,
+        "idle_s": int((now - link.last_seen) * TICK_S),
+        "subscriptions": len(session.subscriptions),
+        **link.traffic._asdict(),
+        "in_flight": session.outstanding,
+        "in_flight_limit": link.inflight_limit,
+        "lag": sum(map(_lag, session.feeds.values())),
+        "unsent_bytes": link.unsent_bytes,
+        "submitted_bytes": link.submitted_bytes,
+        "held": [hold.name.lower() for hold in link.holds if hold.name is not None],
+    }
+
+
+def _lag(feed: Feed) -> int:
+    """Return the offsets of a log that the client has not been sent yet, of any topic; 0 while it waits for more."""
+    reader = feed.reader
+    if reader is None or feed.state is FeedState.PARKED:
+        return 0
+    return max(0, feed.log.end_offset - reader.offset)

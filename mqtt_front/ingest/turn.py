@@ -1,0 +1,199 @@
+"""Publishes of one turn of the event loop: their records by log, their sources, and how the submissions ended.
+
+Must not know when a turn is submitted or answered; `ingest` decides that.
+"""
+
+import errno
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Protocol
+
+import numpy as np
+
+from mqtt_front.ingest.fair_share import Holdable
+from mqtt_front.kernel.publish_fast_path import PublishColumns, Publisher
+from mqtt_front.protocol.events import Publishes
+from mqtt_front.reasons import Reason
+from mqtt_front.retained.keeper import has_retained
+from timestone.errors import QueueFull, StorageFull
+from timestone.writing.write_batch import WriteBatch
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FLAGS = bytes(first & 0x07 for first in range(256))
+"""RETAIN and QoS have the same bits in a record's flags as in the first byte of a PUBLISH; DUP is not kept."""
+
+
+class Source(Holdable, Publisher, Protocol):
+    """Connection that publishes. `Ingest` updates its `submitted_bytes` and its `publish_count`."""
+
+    publish_count: int
+    """Publishes received, also refused ones, except for those that the poller counts."""
+
+    @property
+    def level(self) -> int: ...
+
+    exactly_once: bool
+    """Whether it publishes at QoS 2 and needs the result of each publish."""
+
+    def admitted(self, count: int) -> None:
+        """Note that so many publishes that need acknowledgements were taken by the fast path."""
+
+    def acknowledge(self, data: bytes, count: int) -> None:
+        """Send acknowledgements of `count` publishes."""
+
+    def settled(self, acknowledgements: bytes, reason: int) -> None:
+        """Report that these publishes are in the log or, with a reason of failure, never will be. Called before
+        `acknowledge`."""
+
+    def has_received(self, acknowledgement: bytes) -> bool:
+        """Return whether the QoS 2 publish with the packet id of this answer is in the log; false if it could not be
+        stored."""
+
+    def refuse(self, message: str) -> None:
+        """End the connection: a publish failed, and its protocol has no reason code for that."""
+
+
+class Columns:
+    """Records of one turn that go into one log: the columns of whole runs, joined at the end."""
+
+    __slots__ = (
+        "acknowledged", "count", "data", "flags", "header_lengths", "lengths", "retained", "topic_ids",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.retained = False
+        """Whether some of them are to be retained."""
+        self.data: list[bytes] = []
+        self.lengths: list[bytes] = []
+        self.topic_ids: list[bytes] = []
+        self.flags: list[bytes] = []
+        self.header_lengths: list[int] | None = None
+        self.acknowledged = False
+
+    def add(self, run: Publishes, topic_ids: bytes) -> None:
+        """Add the records of a run. topic_ids: u32 each."""
+        count = len(run.first_bytes)
+        lengths = run.header_lengths
+        if not isinstance(lengths, int) or self.header_lengths is not None:
+            if self.header_lengths is None:
+                self.header_lengths = [0] * self.count
+            self.header_lengths += [lengths] * count if isinstance(lengths, int) else lengths
+        self.count += count
+        self.data.append(run.data)
+        self.lengths.append(run.lengths)
+        self.topic_ids.append(topic_ids)
+        self.flags.append(run.first_bytes.translate(_FLAGS))
+        if run.acknowledgements:
+            self.acknowledged = True
+        self.retained = self.retained or has_retained(run)
+
+    def write_batch(self) -> WriteBatch:
+        flags = b"".join(self.flags)
+        same = flags.count(flags[0]) == len(flags)
+        return WriteBatch.from_columns(
+            b"".join(self.data),
+            b"".join(self.lengths),
+            np.frombuffer(b"".join(self.topic_ids), np.uint32),
+            flags=flags[0] if same else np.frombuffer(flags, np.uint8),
+            header_lengths=self.header_lengths or 0,
+        )
+
+
+class _GatheredColumns:
+    """Records of one turn that the fast path collected."""
+
+    __slots__ = ("_write_batch", "acknowledged", "count", "retained")
+
+    def __init__(self, gathered: PublishColumns, write_batch: WriteBatch) -> None:
+        self._write_batch = write_batch
+        self.count = gathered.record_count
+        self.retained = False
+        self.acknowledged = any(gathered.answers)
+
+    def write_batch(self) -> WriteBatch:
+        return self._write_batch
+
+
+class Turn:
+    """Submissions of one turn of the loop, until they are settled."""
+
+    __slots__ = (
+        "answers",
+        "began_ns",
+        "calls",
+        "columns",
+        "ends",
+        "errors",
+        "gathered",
+        "open_count",
+        "size_bytes",
+        "sizes",
+        "uneven",
+    )
+
+    def __init__(self, gathered: PublishColumns | None = None, write_batch: WriteBatch | None = None) -> None:
+        self.gathered = gathered
+        """The whole turn, if it was collected by the fast path."""
+        self.began_ns = 0
+        """When it was submitted, by `time.perf_counter_ns`."""
+        self.columns: dict[int, Any] = {}
+        self.answers: list[tuple[Source, bytes, int]] = []
+        """Source, acknowledgements, and the number of the log, or minus the reason code of a failure; in the order of
+        arrival."""
+        self.calls: list[Callable[[], None]] = []
+        """Callbacks that wait for this turn and all before it."""
+        self.sizes: dict[Source, int] = {}
+        self.size_bytes = 0 if gathered is None else gathered.size_bytes
+        self.open_count = 0
+        self.errors: dict[int, Exception] = {}
+        self.ends: dict[int, int] = {}
+        """By log: the offset after the appended records."""
+        self.uneven = False
+        """Whether some answer is not success."""
+        if gathered is not None and write_batch is not None:
+            self.columns[gathered.log] = _GatheredColumns(gathered, write_batch)
+
+    def all_answers(self) -> Iterable[tuple[Source, bytes, int]]:
+        """Return the answers of both paths."""
+        if self.gathered is None:
+            return self.answers
+        log = self.gathered.log
+        return [
+            (source, answer, log)
+            for source, answer in zip(self.gathered.sources, self.gathered.answers, strict=True)
+            if answer
+        ]
+
+    def all_sources(self) -> Collection[Source]:
+        """Return the connections that published in this turn."""
+        return self.sizes if self.gathered is None else self.gathered.sources
+
+    def all_sizes(self) -> Iterable[tuple[Source, int]]:
+        """Return the wire bytes of each source's publishes."""
+        if self.gathered is None:
+            return self.sizes.items()
+        return zip(self.gathered.sources, self.gathered.sizes, strict=True)
+
+    def reason(self, number: int) -> int:
+        """Return the reason code for publishes with the given number of a log or failure."""
+        if number < 0:
+            return -number
+        error = self.errors.get(number)
+        if error is None:
+            return 0
+        full = isinstance(error, StorageFull | QueueFull) or (
+            isinstance(error, OSError) and error.errno in _FULL
+        )
+        return Reason.QUOTA_EXCEEDED if full else Reason.IMPLEMENTATION_SPECIFIC_ERROR
+
+
+def write_batch_of(gathered: PublishColumns) -> WriteBatch:
+    """Return the records of a turn that the fast path collected."""
+    flags = gathered.flags
+    same = flags.count(flags[0]) == len(flags)
+    return WriteBatch.from_columns(
+        gathered.data,
+        gathered.lengths,
+        np.frombuffer(gathered.topic_ids, np.uint32),
+        flags=flags[0] if same else np.frombuffer(flags, np.uint8),
+    )

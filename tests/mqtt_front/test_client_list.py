@@ -1,0 +1,119 @@
+"""Figures of each connection: they agree with what the clients did, and add up to those of the server."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtt_front.codec.packets import Disconnect, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from mqtt_front.kernel import loops
+from mqtt_front.net.client_socket import Traffic
+from mqtt_front.reasons import Reason
+from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_server import MqttServer, mqtt_server
+from tests.support.waiting import wait_for
+
+READERS = [
+    pytest.param(True, id="poller", marks=pytest.mark.skipif(loops.Sockets is None, reason="no kernel")),
+    pytest.param(False, id="transports"),
+]
+
+
+def rows(server: MqttServer) -> dict[str, dict[str, Any]]:
+    """Return the rows of connected clients by client id."""
+    return {row["client"]: dict(row) for row in server.call(lambda: server.front.clients(0, 1000))}
+
+
+def totals_and_sum(server: MqttServer) -> tuple[Traffic, Traffic]:
+    broker = server.front._broker
+    assert broker is not None
+    status, found = server.call(lambda: (server.front.status(), broker.connections.traffic))
+    return Traffic(*(status[name] for name in Traffic._fields)), found
+
+
+@pytest.mark.parametrize("polled", READERS)
+@pytest.mark.parametrize("ack", ["written", "synced"])
+def test_rows_count_what_clients_did_and_add_up_to_the_totals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polled: bool, ack: str
+) -> None:
+    if not polled:
+        monkeypatch.setattr(loops, "Sockets", None)
+    with mqtt_server(tmp_path, ack=ack) as server:
+        with RawClient(server.address, 5) as busy, RawClient(server.address, 4) as reading:
+            busy.connect("busy", clean=True)
+            reading.connect("reading", clean=True)
+            reading.subscribe("t/#")
+            for number in range(20):
+                busy.publish("t/1", b"x" * number, packet_id=1 + number)
+            busy.send(*[Publish("t/2", b"y", 0)] * 30)
+            busy.send(Publish("t/3", b"z", 2, packet_id=100))
+            busy.expect(Pubrec)
+            busy.send(Pubrel(100))
+            busy.expect(Pubcomp)
+            busy.send(Publish("t/3", b"kept", 1, retain=True, packet_id=101))
+            busy.expect(Puback)
+            reading.receive(52)
+            wait_for(lambda: rows(server)["reading"]["deliveries_sent"] == 52)
+            found = rows(server)
+            assert found["busy"]["publishes_received"] == 52
+            assert found["busy"]["deliveries_sent"] == found["reading"]["publishes_received"] == 0
+            assert found["reading"]["subscriptions"] == 1
+            assert (found["busy"]["mqtt"], found["reading"]["mqtt"]) == ("5", "3.1.1")
+            counted, added = totals_and_sum(server)
+            assert counted == added and counted.publishes_received == counted.deliveries_sent == 52
+        wait_for(lambda: server.status()["connections"] == 0)
+        assert rows(server) == {}
+        counted, added = totals_and_sum(server)
+        assert counted == added and added.publishes_received == 52
+
+
+def test_bytes_of_a_row_are_those_on_the_wire(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path) as server, RawClient(server.address, 4) as client:
+        client.connect("wire", clean=True)
+        before = rows(server)["wire"]
+        for number in range(5):
+            client.publish("t", b"12345", packet_id=1 + number)  # 2 + 2 + 1 + 2 + 5 bytes, and 4 back
+        wait_for(lambda: rows(server)["wire"]["bytes_sent"] == before["bytes_sent"] + 5 * 4)
+        assert rows(server)["wire"]["bytes_received"] == before["bytes_received"] + 5 * 12
+
+
+def test_clients_are_paged_by_number(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path) as server:
+        clients = [RawClient(server.address, 4) for _ in range(5)]
+        try:
+            for number, client in enumerate(clients):
+                client.connect(f"c{number}", clean=True)
+            first = server.call(lambda: server.front.clients(0, 2))
+            rest = server.call(lambda: server.front.clients(first[-1]["connection"], 100))
+            assert [row["client"] for row in [*first, *rest]] == [f"c{number}" for number in range(5)]
+        finally:
+            for client in clients:
+                client.close()
+
+
+def test_row_of_a_client_that_does_not_acknowledge_shows_its_lag(tmp_path: Path) -> None:
+    with mqtt_server(tmp_path, inflight_count=2) as server, RawClient(server.address, 5) as slow:
+        slow.connect("slow", clean=True)
+        slow.subscribe("t")
+        with RawClient(server.address, 4) as client:
+            client.connect("c", clean=True)
+            for number in range(10):
+                client.publish("t", b"x", packet_id=1 + number)
+        wait_for(lambda: rows(server)["slow"]["lag"] == 8)
+        assert rows(server)["slow"]["in_flight"] == rows(server)["slow"]["in_flight_limit"] == 2
+
+
+def test_disconnect_gives_the_reason_and_keeps_the_others(tmp_path: Path) -> None:
+    with (
+        mqtt_server(tmp_path) as server,
+        RawClient(server.address, 5) as one,
+        RawClient(server.address, 4) as other,
+    ):
+        one.connect("one", clean=True)
+        other.connect("other", clean=True)
+        (ended,) = server.call(lambda: server.front.disconnect("one", None))
+        assert ended["client"] == "one" and ended["user"] is None
+        assert one.expect(Disconnect).reason == Reason.ADMINISTRATIVE_ACTION
+        assert set(rows(server)) == {"other"}
+        assert server.call(lambda: server.front.disconnect("one", None)) == []
+        assert server.call(lambda: server.front.disconnect("other", "somebody")) == []
