@@ -1,7 +1,5 @@
-"""Spark's daemon, whose workers end without a word when Java hangs up on them: `spark.python.daemon.module`.
-
-A program: Spark starts it with `-m`, and it forks a process for each task at a time.
-"""
+"""Daemon of Python workers, `spark.python.daemon.module`, whose workers end silently when Java closes the
+connection. A program: Spark starts it with `-m`, and it forks one process for each concurrent task."""
 
 from pyspark import daemon
 

@@ -1,57 +1,55 @@
-"""Every error of the Spark source: one tree, a new leaf only where a caller would decide differently.
+"""Errors of the Spark source: one tree, with a new leaf only where a caller would decide differently.
 
-Spark carries an error raised in a worker to the user as text, inside an exception of its own. So each message has
-to be complete in one line: what, which numbers, what to do.
-"""
+Spark passes an error of a worker to the user as text inside its own exception, so each message is complete in one
+line: what failed, which numbers, what to do."""
 
 
 class SparkSourceError(Exception):
-    """The base of all errors of this package; never raised itself."""
+    """Base class of all errors of this package; never raised itself."""
 
 
 class MissingRequirement(SparkSourceError):
-    """Java, PySpark or a Python package is not there. The message says which, and how to get it."""
+    """Java, PySpark or a Python package is missing. The message names it and how to install it."""
 
 
 class JavaFailed(SparkSourceError):
-    """A Java was found and started, but Spark did not come up in it. What Java said is on standard error."""
+    """A Java was started, but Spark did not start in it. The output of Java is on standard error."""
 
 
 class InvalidOption(SparkSourceError, ValueError):
-    """An option of the source or the sink that is unknown, contradicts another one, or has an impossible value."""
+    """An option of the source or the sink is unknown, contradicts another one, or has an invalid value."""
 
 
 class InvalidOffsets(SparkSourceError, ValueError):
-    """Text that should be offset JSON and is not."""
+    """Text that is not valid offset JSON."""
 
 
 class SchemaMismatch(SparkSourceError, ValueError):
-    """A schema given with `.schema(...)` that asks for columns the source does not have, or a frame with columns that
-    the sink does not take."""
+    """A schema given with `.schema(...)` has columns that the source lacks, or a frame has columns that the sink
+    does not take."""
 
 
 class GroupInUse(SparkSourceError):
-    """Another query reads the store under the same group. Stop it, or choose another name."""
+    """Another query reads the store under the same group. Stop it or use another name."""
 
 
 class SideFilesBusy(SparkSourceError):
-    """Another process writes the side files of the store. One at a time."""
+    """Another process writes the side files of the store. Only one may."""
 
 
 class InvalidRow(SparkSourceError, ValueError):
-    """A row that cannot be a record: a topic with a wildcard, headers that are too large."""
+    """A row that cannot be a record: for example with a wildcard in its topic, or with headers that are too large."""
 
 
 class BadPayload(SparkSourceError, ValueError):
-    """A payload that is not of the format and schema that the options say."""
+    """A payload that does not match the format and schema of the options."""
 
 
 class SinkFailed(SparkSourceError):
-    """Spark does not give the sink what it needs to append a batch exactly once."""
+    """Spark does not provide what the sink needs to append a batch exactly once."""
 
 
 class DataLoss(SparkSourceError):
-    """Records that were asked for are not in the store any more, or are not the ones that were read before.
+    """Requested records are missing from the store, or are not the ones read before.
 
-    With the option `failOnDataLoss=false` the source warns and goes on with what is there.
-    """
+    With the option `failOnDataLoss=false` the source logs a warning and continues with the existing records."""

@@ -1,8 +1,7 @@
-"""A log as one DataFrame: its history from side files, its tail from the log itself, without gap or overlap.
+"""A log as one DataFrame: history from side files, tail from the log, without gap or overlap.
 
-Spark reads the side files with its own reader of Parquet, in Java: a column at a time, and of the rows only what a
-filter needs. A source in Python cannot hand that over to Spark from inside, so this is a function and no option of
-the source."""
+Spark reads the side files with its own Parquet reader in Java: single columns, and only rows that a filter needs. A
+Python source cannot delegate to that reader, so this is a function and not an option of the source."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,29 +26,30 @@ OPTIONS = (
     "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "offsetRanges",
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "columns", "includeHeaders",
 )  # fmt: skip
-"""Options of the source that mean the same here. Topics are a filter on the column `topic`, payloads are decoded by the
-query: what lies in side files does not pass through the source."""
+"""Options of the source with the same meaning here. Topics are a filter on the column `topic`, and payloads are
+decoded by the query: side files do not pass through the source."""
 
 
 def read_history(spark: "SparkSession", path: str | Path, **options: object) -> "DataFrame":
-    """What `spark.read.format("timestone").options(…).load(path)` reads, from side files where there are any.
+    """Return what `spark.read.format("timestone").options(…).load(path)` reads, from side files where they exist.
 
-    As of this call: which records those are, and where each comes from, is settled here. Raises InvalidOption,
-    DataLoss, NotAStore."""
+    The records and their sources are fixed by this call. Raises InvalidOption, DataLoss, NotAStore."""
     given = {
         name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
     }
     known = {name.lower() for name in OPTIONS}
     for name in given:
         if name.lower() not in known:
-            raise InvalidOption(f"{name} is no option of read_history; there are {', '.join(OPTIONS)}")
+            raise InvalidOption(
+                f"invalid option of read_history: expected one of {', '.join(OPTIONS)}, got {name}"
+            )
     chosen = read_options({**given, "path": str(path)}, streaming=False)
     side_files, rest = _sources(chosen)
     frames = []
     if side_files:
-        # With a schema Spark need not look for one in the files, and reads no footer before a task does.
+        # With a schema Spark need not infer one from the files, and reads no footer before a task does.
         reader = spark.read.schema(source_schema()).option("parquet.page.verify-checksum.enabled", "true")
-        # Whatever the session says: a file that is missing or damaged ends the query.
+        # Overrides settings of the session: a missing or damaged file ends the query.
         reader = reader.option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
         frames.append(reader.parquet(*side_files).select(*chosen.columns))
     if rest.ranges or not frames:
@@ -63,10 +63,15 @@ _PASSED = {"minpartitions", "maxrecordsperpartition", "failondataloss", "columns
 
 
 def _sources(options: ReadOptions) -> tuple[list[str], OffsetRanges]:
-    """The side files to read, and what else."""
+    """Return the side files to read, and the remaining offset ranges."""
     side_files: list[str] = []
     rest: list[OffsetRange] = []
-    with chosen_logs(options.path, options.selection) as chosen:
+    if isinstance(options.path, str):
+        raise InvalidOption(
+            f"invalid path: expected a folder, got {options.path}: a bucket has no Parquet files of segments; read it"
+            " with format('timestone')"
+        )
+    with chosen_logs(options, options.selection) as chosen:
         for one in batch_ranges(options, chosen.views):
             found, left = _split(options.path, one, chosen.views[one.log])
             side_files += found
@@ -77,7 +82,7 @@ def _sources(options: ReadOptions) -> tuple[list[str], OffsetRanges]:
 
 
 def _split(store: Path, wanted: OffsetRange, log: LogView) -> tuple[list[str], list[OffsetRange]]:
-    """The side files of segments that lie in the range as a whole, and what is between and behind them."""
+    """Return the side files of segments within the range, and the ranges between and after them."""
     side_files: list[str] = []
     left: list[OffsetRange] = []
     at = wanted.start

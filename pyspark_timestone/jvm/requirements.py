@@ -1,4 +1,4 @@
-"""What Spark and the source need, here and at the workers: Python packages, and the version of Spark."""
+"""Requirements of Spark and the source, here and in the workers: Python packages, and the version of Spark."""
 
 import importlib.util
 import logging
@@ -10,9 +10,9 @@ from pyspark_timestone.errors import MissingRequirement
 OLDEST_SPARK, NEWEST_SPARK = (4, 0), (4, 3)
 """Versions that the tests run with; `pyproject.toml` has the same range."""
 ADMISSION_CONTROL_SPARK = (4, 2)
-"""The first version that tells a source in Python where a batch begins, and about limits and AvailableNow."""
+"""First version that passes the start of a batch to a Python source, and limits and AvailableNow."""
 ARROW_STREAM_SINK_SPARK = (4, 1)
-"""The first version that hands the rows of a stream to a sink in Python as Arrow batches."""
+"""First version that passes the rows of a stream to a Python sink as Arrow batches."""
 
 PROBE_TIMEOUT_S = 60
 """A cold Python answers within a second; this only bounds a broken one."""
@@ -27,11 +27,11 @@ _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def require(*modules: str) -> None:
-    """Raise MissingRequirement for the first of `modules` that this Python does not find."""
+    """Raise MissingRequirement for the first of `modules` that this Python lacks."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise MissingRequirement(
-                f"{sys.executable} has no module {module!r}, which Spark needs: pip install 'timestone[spark]'"
+                f"{sys.executable} has no module {module!r}, which Spark needs: pip install '.[spark]' in a clone"
             )
 
 
@@ -67,8 +67,8 @@ def _dotted(version: tuple[int, int]) -> str:
 
 
 def require_in(python: str, *modules: str) -> None:
-    """The same for the Python of Spark's workers, which PYSPARK_PYTHON names: a command, or a path. Its version has to
-    be this one's up to the minor number: functions go there as they are compiled here."""
+    """Check the Python of Spark's workers, a command or path in PYSPARK_PYTHON. Its version must equal this one's up
+    to the minor number, because compiled functions are sent to it."""
     try:
         answer = subprocess.run(
             [python, "-c", _MISSING, *modules],
@@ -90,5 +90,5 @@ def require_in(python: str, *modules: str) -> None:
     if missing:
         raise MissingRequirement(
             f"PYSPARK_PYTHON is {python}, which has no module {missing[0]!r}: "
-            "pip install 'timestone[spark]' into that Python, or unset it"
+            "pip install '.[spark]' in a clone, into that Python, or unset it"
         )

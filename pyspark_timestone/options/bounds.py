@@ -1,8 +1,7 @@
-"""Where a read starts and where it ends: the oldest record, the newest, given offsets or a time. Turns each into an
-offset."""
+"""Bounds of a read: the oldest record, the newest, given offsets or a time. Converts each to an offset."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,11 +10,11 @@ from pyspark_timestone.offsets import LogPartition
 
 EARLIEST = -2
 LATEST = -1
-"""Kafka's numbers for the two, wherever an offset is written."""
+"""Kafka's numbers for the two, accepted in place of offsets."""
 
 
 class Extent(Protocol):
-    """What a log says of itself."""
+    """Extent of a log."""
 
     @property
     def start_offset(self) -> int: ...
@@ -25,7 +24,7 @@ class Extent(Protocol):
 
 
 class Unmatched(enum.Enum):
-    """What becomes of a start time after the newest record."""
+    """Policy for a start time after the newest record."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -33,27 +32,24 @@ class Unmatched(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of a read. Of the three the first that is set counts, else `default`."""
+    """One end of a read. The first of the three that is set applies, else `default`."""
 
     default: int
     """EARLIEST or LATEST."""
     option: str = ""
-    """The option it came from, for messages."""
+    """Option that it came from, for messages."""
     time_us: int | None = None
     times_us: Mapping[LogPartition, int] | None = None
     offsets: Mapping[LogPartition, int] | None = None
 
     @property
     def explicit(self) -> bool:
-        """Are these offsets that the user wrote down?"""
+        """Return whether the bound is a set of given offsets."""
         return self.offsets is not None and self.time_us is None and self.times_us is None
 
     def offset_in(self, key: LogPartition, log: Extent) -> int:
-        """The offset of this bound in one log.
-
-        "Latest", and everything that lies behind the newest record, is the end of what is safe on disk: what is
-        planned must be there to be read again.
-        """
+        """Return the offset of this bound in one log. "Latest", and everything after the newest record, is the end of
+        the durable records: planned records must be readable again."""
         time_us = self.time_us if self.times_us is None else self._of(self.times_us, key)
         if time_us is not None:
             return min(log.offset_at(time_us), log.synced_offset)
@@ -62,14 +58,31 @@ class Bound:
             return log.start_offset
         return log.synced_offset if offset == LATEST else offset
 
-    def unmatched_in(self, key: LogPartition, log: Extent) -> bool:
-        """Is this bound a time that no record has reached?"""
+    def refuse_unmatched(self, key: LogPartition, log: Extent) -> None:
+        """Raise InvalidOption if this is the time of a start that no record of the log has reached."""
         time_us = self.time_us if self.times_us is None else self._of(self.times_us, key)
-        return time_us is not None and log.offset_at(time_us) >= log.synced_offset
+        if time_us is not None and log.offset_at(time_us) >= log.synced_offset:
+            raise InvalidOption(
+                f"invalid {self.option}: expected a time that a record of {key} has reached, got a later one; to begin"
+                " at the end instead, set startingOffsetsByTimestampStrategy to latest"
+            )
+
+    def refuse_others(self, chosen: Collection[LogPartition]) -> None:
+        """Raise InvalidOption if this bound names a partition that is not read: Kafka's source has it that way, and
+        it is a sign of a wrong name."""
+        named = self.offsets if self.times_us is None else self.times_us
+        others = (
+            [] if named is None or self.time_us is not None else [key for key in named if key not in chosen]
+        )
+        if others:
+            read = ", ".join(str(key) for key in sorted(chosen)) or "none yet"
+            raise InvalidOption(
+                f"invalid {self.option}: expected the partitions that are read ({read}), got {others[0]} too"
+            )
 
     def _of(self, values: Mapping[LogPartition, int], key: LogPartition) -> int:
         if key not in values:
             raise InvalidOption(
-                f"{self.option} says nothing about {key}; it has to name every partition that is read"
+                f"invalid {self.option}: expected an entry for each partition that is read, got none for {key}"
             )
         return values[key]

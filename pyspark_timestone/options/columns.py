@@ -1,4 +1,4 @@
-"""The columns of the source: names, types and which of them can be null. Knows Spark's types and nothing of data."""
+"""Columns of the source: names, types and nullability. Knows Spark's types and no data."""
 
 from collections.abc import Sequence
 from inspect import signature
@@ -24,20 +24,20 @@ from pyspark_timestone.payload.formats import COLUMN, ERROR_COLUMN, check_type
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 _COLUMNS: dict[str, tuple[DataType, bool]] = {
-    # name: (type, may it be null)
+    # name: (type, nullable)
     "log": (StringType(), False),
     "partition": (IntegerType(), False),
     "offset": (LongType(), False),
     "timestamp": (TimestampType(), False),
     "topic": (StringType(), True),
     "headers": (HEADERS, True),
-    # Never null today. A tombstone has no value, so a promise here could not be kept.
+    # Null for a tombstone without payload.
     "value": (BinaryType(), True),
     "flags": (IntegerType(), False),
 }
 
 NAMES = tuple(_COLUMNS)
-"""All columns, in the order in which the source offers them."""
+"""All columns, in the order of the source."""
 
 _KAFKA_COLUMNS: dict[str, tuple[DataType, bool]] = {
     "key": (BinaryType(), True),
@@ -47,7 +47,7 @@ _KAFKA_COLUMNS: dict[str, tuple[DataType, bool]] = {
 }
 
 KAFKA_NAMES = tuple(_KAFKA_COLUMNS)
-"""Those of Spark's Kafka source, in its order, for `layout=kafka`. What they hold: kafka_layout.py."""
+"""Columns of Spark's Kafka source, in its order, for `layout=kafka`. Their content: kafka_layout.py."""
 
 _ALL_COLUMNS = {**_KAFKA_COLUMNS, **_COLUMNS}
 
@@ -56,18 +56,17 @@ _UTC: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_s
 
 
 def source_schema(names: Sequence[str] = NAMES) -> StructType:
-    """The schema of the columns `names`, in that order."""
+    """Return the schema of the columns `names`, in that order."""
     return StructType([StructField(name, *_ALL_COLUMNS[name]) for name in names])
 
 
 def schema_with_payload(names: Sequence[str], payload: StructType | str) -> StructType | str:
-    """The schema of the columns `names` with those that decoding adds; `payload` are the fields of the payload.
-
-    When these are Spark's DDL, which only Spark can read, all of it is DDL."""
+    """Return the schema of the columns `names` with those that decoding adds. payload: the fields of the payload. If
+    they are Spark's DDL, which only Spark can parse, the result is DDL."""
     if not isinstance(payload, str):
         return StructType([_field(name, payload) for name in names])
     fields = [f"`{COLUMN}` struct<{payload}>" if name == COLUMN else _ddl(_field(name)) for name in names]
-    # As one type, which is what Spark tries first: its complaint is then of what is wrong in `payload`.
+    # As one type, which Spark tries first: its error is then about `payload`.
     return f"struct<{', '.join(fields)}>"
 
 
@@ -82,7 +81,7 @@ def _field(name: str, payload: StructType | None = None) -> StructField:
 
 
 def _ddl(field: StructField) -> str:
-    # By the name that a session cannot give another meaning, as it can to `timestamp`.
+    # By the name that a session cannot redefine, unlike `timestamp`.
     kind = "timestamp_ltz" if isinstance(field.dataType, TimestampType) else field.dataType.simpleString()
     return f"`{field.name}` {kind}{'' if field.nullable else ' NOT NULL'}"
 
@@ -96,7 +95,7 @@ def check_schema(schema: StructType, added: Sequence[str] = (), names: Sequence[
     """
     for field in schema.fields:
         if schema.names.count(field.name) > 1:
-            raise SchemaMismatch(f"the schema names the column {field.name!r} twice")
+            raise SchemaMismatch(f"invalid schema: expected each column once, got {field.name!r} twice")
         if field.name == COLUMN and COLUMN in added:
             check_type(field.dataType)
             continue
@@ -104,20 +103,18 @@ def check_schema(schema: StructType, added: Sequence[str] = (), names: Sequence[
             continue
         if field.name not in names:
             raise SchemaMismatch(
-                f"the source has no column {field.name!r}; it has {', '.join((*names, *added))}"
+                f"invalid schema: expected some of {', '.join((*names, *added))}, got {field.name!r}"
             )
         expected, _ = _ALL_COLUMNS[field.name]
         if field.dataType.simpleString() != expected.simpleString():
             raise SchemaMismatch(
-                f"column {field.name!r} is {expected.simpleString()}, not {field.dataType.simpleString()};"
-                " read it as it is and cast it in the query"
+                f"invalid schema: expected {expected.simpleString()} for {field.name!r}, got"
+                f" {field.dataType.simpleString()}; read it as it is and cast it in the query"
             )
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects for `schema`.
-
-    It has to match exactly, nullability included, and Spark looks at the first batch of a task only: a later one
-    that differs ends in an error that names no column. So every batch is built with this schema.
-    """
+    """Return the Arrow schema that Spark expects for `schema`. It must match exactly, nullability included, and Spark
+    checks the first batch of a task only: a different later one ends in an error that names no column. So every batch
+    is built with this schema."""
     return to_arrow_schema(schema, **_UTC)

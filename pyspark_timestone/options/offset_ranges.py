@@ -2,7 +2,7 @@
 
     {"telemetry": {"0": {"id": "00c3a1…", "epoch": 1, "ranges": [[0, 100], [500, 600]]}}}
 
-`id` and `epoch` say of which log they are, as in a checkpoint (`offsets.py`); else of any of that name."""
+`id` and `epoch` identify the log, as in a checkpoint (`offsets.py`); without them, any log of that name matches."""
 
 import json
 from collections.abc import Mapping
@@ -16,18 +16,18 @@ from timestone.declared import COUNTED_MOST
 
 @dataclass(frozen=True, slots=True)
 class OffsetRanges:
-    """What to read, in order, and of which logs."""
+    """Ranges to read, in order, and the logs they belong to."""
 
     ranges: tuple[OffsetRange, ...]
     origins: Mapping[LogPartition, Origin] = field(default_factory=dict)
 
     @property
     def keys(self) -> tuple[LogPartition, ...]:
-        """The partitions that are read, sorted."""
+        """Return the partitions that are read, sorted."""
         return tuple(sorted({one.log for one in self.ranges}))
 
     def to_text(self) -> str:
-        """As the option has it."""
+        """Return the text of the option."""
         values: dict[LogPartition, dict[str, Any]] = {}
         for one in self.ranges:
             origin = self.origins.get(one.log)
@@ -49,7 +49,11 @@ def _partition(value: Any, log: str, partition: str) -> tuple[list[tuple[int, in
         if any(type(one) is not int or one > COUNTED_MOST for pair in pairs for one in pair):
             raise TypeError
     except (KeyError, TypeError, ValueError):
-        raise InvalidOffsets(f"{value!r} of {log}-{partition} has no ranges like [[0, 100]]") from None
+        raise InvalidOffsets(
+            f"expected ranges like [[0, 100]] for {log}-{partition}, got {value!r}"
+        ) from None
     if any(not 0 <= start <= end for start, end in pairs):
-        raise InvalidOffsets(f"{pairs} of {log}-{partition}: a range ends where it starts or later")
+        raise InvalidOffsets(
+            f"expected ranges of {log}-{partition} from 0 on that do not end before they start, got {pairs}"
+        )
     return pairs, origin_from_json(value, log, partition) if "id" in value else None

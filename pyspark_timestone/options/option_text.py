@@ -1,4 +1,5 @@
-"""Options as text by their proper names, and how each kind of value is read. Knows no option by name but `path`."""
+"""Options as text by their proper names, and how each kind of value is read. Of single options it knows `path` and
+`layout`, which source and sink have in common."""
 
 import difflib
 import json
@@ -6,10 +7,14 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pyspark_timestone.errors import InvalidOption
 from timestone.declared import COUNTED_MOST
+from timestone_tiering.buckets.bucket_url import check_url
+from timestone_tiering.errors import TieringError
+from timestone_tiering.objects.layout import OWNERS
 
 _log = logging.getLogger(__name__)
 
@@ -28,10 +33,16 @@ _OF_TABLES = "provider"
 
 
 class OptionText(dict[str, str]):
-    """What the user gave, in whatever case, under the names of `known`."""
+    """Options as the user gave them, under the names of `known`; the case of names is ignored."""
 
-    def __init__(self, given: Mapping[str, str], known: Sequence[str]) -> None:
-        """Raises InvalidOption for a name that is not known."""
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        known: Sequence[str],
+        refused: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Raises InvalidOption for a name that is not known, and for one of `refused`: lower-case names, and what to
+        do instead."""
         super().__init__()
         self.ignored: tuple[str, ...] = ()
         """Names that configure a client of Kafka: left over in a job that was written for its source."""
@@ -44,32 +55,52 @@ class OptionText(dict[str, str]):
         for key, text in given.items():
             if key.lower() in names:
                 self[names[key.lower()]] = text
+            elif (instead := refused.get(key.lower())) is not None:
+                raise InvalidOption(f"unsupported option {key!r}, as in Spark's Kafka connector: {instead}")
             elif key.lower().startswith(_OF_KAFKA_CLIENTS):
                 self.ignored += (key,)
             else:
                 raise InvalidOption(_unknown(key, names))
 
-    def warn_of_ignored(self, *, but: str = "") -> None:
-        """Name them, without their values: some are passwords. They change nothing, `but` what the caller says."""
+    def warn_of_ignored(self) -> None:
+        """Name them, without their values: some are passwords."""
         if self.ignored:
             names = ", ".join(self.ignored)
+            but = " but the layout, which is kafka" if self.kafka_layout() and "layout" not in self else ""
             _log.warning("there is no broker to configure, so these options change nothing%s: %s", but, names)
+
+    def kafka_layout(self) -> bool:
+        """Return whether the columns are those of Spark's Kafka source and sink. Raises InvalidOption."""
+        # A job that still configures a client of Kafka was written for Kafka's columns: no place for a payload there.
+        default = bool(self.ignored) and "payload" not in self
+        return self.one_of("layout", {"timestone": False, "kafka": True}, default=default)
 
     def path(self) -> Path:
         """The folder of the store. Raises InvalidOption."""
         if not self.get("path", "").strip():
             instead = f" (instead of {self.ignored[0]})" if self.ignored else ""
             raise InvalidOption(
-                f"the folder of the store is missing: .load('data') or .option('path', 'data'){instead}"
+                f"invalid path: expected the folder of a store, as in .load('data'), got none{instead}"
             )
         return self.folder("path")
+
+    def source(self) -> Path | str:
+        """The folder of the store, or the URL of the bucket that a store uploads to. Raises InvalidOption."""
+        url = self.get("path", "").strip()
+        if "://" not in url or (url.startswith("file:") and not (self.folder("path") / OWNERS).is_dir()):
+            return self.path()
+        try:
+            check_url(url)
+        except TieringError as error:
+            raise InvalidOption(f"invalid path: {error}") from None
+        return url
 
     def folder(self, name: str) -> Path:
         """A folder that driver and workers can open. Raises InvalidOption."""
         path = self[name]
         if "://" in path and not path.startswith("file://"):
             raise InvalidOption(
-                f"{name} {path!r}: the source reads a folder that driver and workers can open"
+                f"invalid {name}: expected a folder that driver and workers can open, got {path!r}"
             )
         # Tasks may run in another working directory.
         return Path(path.removeprefix("file://").removeprefix("file:")).absolute()
@@ -79,13 +110,15 @@ class OptionText(dict[str, str]):
         return self.one_of(name, {"true": True, "false": False}, default=default)
 
     def one_of(self, name: str, words: Mapping[str, Value], *, default: Value) -> Value:
-        """What one of `words` stands for. Raises InvalidOption."""
+        """Return the value of one of `words`. Raises InvalidOption."""
         if name not in self:
             return default
         try:
             return words[self[name].strip().lower()]
         except KeyError:
-            raise InvalidOption(f"{name} is {' or '.join(words)}, not {self[name]!r}") from None
+            raise InvalidOption(
+                f"invalid {name}: expected {' or '.join(words)}, got {self[name]!r:.60}"
+            ) from None
 
     def count(self, name: str, *, least: int = 1) -> int | None:
         """A whole number; None when it is not given. Raises InvalidOption."""
@@ -93,9 +126,9 @@ class OptionText(dict[str, str]):
             return None
         text = self[name].strip()
         if not _DIGITS.fullmatch(text) or int(text) < least:
-            raise InvalidOption(f"{name} is a whole number from {least} on, not {text!r:.60}")
+            raise InvalidOption(f"invalid {name}: expected a whole number from {least} on, got {text!r:.60}")
         if int(text) > COUNTED_MOST:
-            raise InvalidOption(f"{name} is {text}, over {COUNTED_MOST}")
+            raise InvalidOption(f"invalid {name}: expected at most {COUNTED_MOST}, got {text}")
         return int(text)
 
     def seconds(self, name: str) -> float | None:
@@ -104,7 +137,9 @@ class OptionText(dict[str, str]):
             return None
         found = _TIME.fullmatch(self[name])
         if found is None or not int(found["number"]):
-            raise InvalidOption(f"{name} is a time like 500ms, 30s, 15m, 2h or 7d, not {self[name]!r:.60}")
+            raise InvalidOption(
+                f"invalid {name}: expected a time like 500ms, 30s, 15m, 2h or 7d, got {self[name]!r:.60}"
+            )
         return float(found["number"]) * _SECONDS[found["unit"].lower()]
 
     def words(self, name: str) -> tuple[str, ...]:
@@ -116,7 +151,7 @@ class OptionText(dict[str, str]):
         try:
             return json.loads(self[name], object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
-            raise InvalidOption(f"{name} is no JSON: {error}") from None
+            raise InvalidOption(f"invalid {name}: expected JSON, got {self[name]!r:.60}: {error}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

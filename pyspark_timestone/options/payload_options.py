@@ -8,20 +8,24 @@ OPTIONS = ("payload", "payloadSchema", "payloadMessage", "badRecords", "dlqPath"
 
 
 def payload_options(texts: OptionText) -> PayloadOptions | None:
-    """What is to be done with payloads; None for nothing. Raises InvalidOption."""
+    """Return the options for decoding payloads; None without decoding. Raises InvalidOption."""
     if "payload" not in texts:
         for name in OPTIONS:
             if name in texts:
-                raise InvalidOption(f"{name} means nothing without payload: {', '.join(FORMATS)}")
+                raise InvalidOption(
+                    f"invalid {name}: expected payload ({' or '.join(FORMATS)}) beside it, got none"
+                )
         return None
     form = texts.one_of("payload", {name: name for name in FORMATS}, default="")
     if not texts.get("payloadSchema", "").strip():
-        raise InvalidOption(f"payload={form} needs payloadSchema")
+        raise InvalidOption(f"invalid payloadSchema: expected the schema for payload={form}, got none")
     if form == "protobuf" and not texts.get("payloadMessage"):
-        raise InvalidOption("payload=protobuf needs payloadMessage, the full name of the message")
+        raise InvalidOption("invalid payloadMessage: expected the full name of a message, got none")
     bad_records = texts.one_of("badRecords", {name: name for name in POLICIES}, default="fail")
-    if ("dlqPath" in texts) != (bad_records == "dlq"):
-        raise InvalidOption("badRecords=dlq and dlqPath, the folder for what is bad, belong together")
+    if "dlqPath" in texts and bad_records != "dlq":
+        raise InvalidOption(f"invalid dlqPath: expected badRecords=dlq beside it, got {bad_records}")
+    if "dlqPath" not in texts and bad_records == "dlq":
+        raise InvalidOption("invalid dlqPath: expected the folder for bad records, got none")
     return PayloadOptions(
         format=form,
         schema=texts["payloadSchema"].strip(),

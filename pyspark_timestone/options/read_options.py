@@ -4,6 +4,7 @@ where it has them. Turns text into one frozen value; opens nothing.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from pyspark_timestone.options.columns import (
     schema_with_payload,
     source_schema,
 )
+from pyspark_timestone.options.java_pattern import python_pattern
 from pyspark_timestone.options.offset_ranges import OffsetRanges
 from pyspark_timestone.options.option_text import OptionText
 from pyspark_timestone.options.payload_options import OPTIONS as PAYLOAD_OPTIONS
@@ -32,7 +34,7 @@ from timestone.filters import validate_filter
 from timestone.format.names import validate_reader_name
 
 OPTIONS = (
-    "path", "subscribe", "subscribePattern", "assign", "topics",
+    "path", "tail", "subscribe", "subscribePattern", "assign", "topics",
     "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "startingOffsets",
     "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "offsetRanges",
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
@@ -50,6 +52,15 @@ _CHOOSING = (
 
 _LIMITING = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger")
 
+REFUSED = {
+    "kafka.auto.offset.reset": "set startingOffsets to earliest or latest",
+    "kafka.key.deserializer": "keys are bytes; convert them with functions of a DataFrame",
+    "kafka.value.deserializer": "values are bytes; convert them with functions of a DataFrame",
+    "kafka.enable.auto.commit": "Spark's checkpoint holds the progress of a query",
+    "kafka.interceptor.classes": "no client of Kafka reads the records",
+}
+"""Options that Spark's Kafka source refuses too, and what to do instead."""
+
 _MILLISECONDS = re.compile("[0-9]{1,16}")
 
 RECORDS_PER_TASK = 1 << 22
@@ -59,7 +70,7 @@ before its first row, so that smaller ones cost a fifth of the rows/s."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerLimits:
-    """How much one batch of a stream reads. None is no limit."""
+    """Limits of one batch of a stream; None for unlimited."""
 
     most_records: int | None = None
     most_bytes: int | None = None
@@ -70,9 +81,12 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What the user asked for, checked."""
+    """Checked options of a read."""
 
-    path: Path
+    path: Path | str
+    """The folder of a store, or the URL of a bucket."""
+    tail: Path | None
+    """With a bucket: the folder of the store that uploads to it, for the records that are not there yet."""
     selection: Selection
     topics: tuple[str, ...]
     starting: Bound
@@ -107,16 +121,39 @@ class ReadOptions:
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Check `given`, in whatever case its names are. Raises InvalidOption with the one thing to change."""
-    texts = OptionText(given, OPTIONS)
-    kafka = _kafka_layout(texts)
-    texts.warn_of_ignored(but=" but the layout, which is kafka" if kafka and "layout" not in texts else "")
+    """Check `given`, ignoring the case of names. Raises InvalidOption, which names the option to change."""
+    texts = OptionText(given, OPTIONS, REFUSED)
+    options = _checked(texts, streaming=streaming)
+    texts.warn_of_ignored()
+    return options
+
+
+def refuse_invalid(given: Mapping[str, str]) -> None:
+    """Raise InvalidOption for options that neither a batch nor a stream can use.
+
+    For the call of Spark that does not say which of both it is. Spark reports an error of a stream's reader only when
+    the query runs, with a dozen lines about the query around it."""
+    texts = OptionText(given, OPTIONS, REFUSED)
+    try:
+        _checked(texts, streaming=False)
+    except InvalidOption as error:
+        with suppress(InvalidOption):
+            _checked(texts, streaming=True)
+            return
+        raise error from None
+
+
+def _checked(texts: OptionText, *, streaming: bool) -> ReadOptions:
+    kafka = texts.kafka_layout()
     default_start = LATEST if streaming else EARLIEST
     ranges = _ranges(texts, streaming=streaming)
     payload = payload_options(texts)
     return ReadOptions(
-        path=texts.path(),
-        selection=_selection(texts) if ranges is None else Selection(partitions=ranges.keys),
+        path=texts.source(),
+        tail=_tail(texts),
+        selection=_selection(texts, streaming=streaming)
+        if ranges is None
+        else Selection(partitions=ranges.keys),
         topics=_topics(texts),
         starting=_bound(
             texts, "starting", default_start, allowed=(EARLIEST, LATEST) if streaming else (EARLIEST,)
@@ -136,13 +173,23 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
+def _tail(texts: OptionText) -> Path | None:
+    if "tail" not in texts:
+        return None
+    if not isinstance(texts.source(), str):
+        raise InvalidOption("invalid tail: expected the URL of a bucket as path beside it, got a folder")
+    return texts.folder("tail")
+
+
 def _limits(texts: OptionText) -> TriggerLimits:
     most, least = texts.count("maxOffsetsPerTrigger"), texts.count("minOffsetsPerTrigger")
     if most is not None and least is not None and least > most:
-        raise InvalidOption(f"minOffsetsPerTrigger ({least}) is over maxOffsetsPerTrigger ({most})")
+        raise InvalidOption(
+            f"invalid minOffsetsPerTrigger: expected at most maxOffsetsPerTrigger ({most}), got {least}"
+        )
     delay_s = texts.seconds("maxTriggerDelay")
     if delay_s is not None and least is None:
-        raise InvalidOption("maxTriggerDelay means nothing without minOffsetsPerTrigger")
+        raise InvalidOption("invalid maxTriggerDelay: expected minOffsetsPerTrigger beside it, got none")
     return TriggerLimits(
         most_records=most,
         most_bytes=texts.count("maxBytesPerTrigger"),
@@ -153,11 +200,16 @@ def _limits(texts: OptionText) -> TriggerLimits:
 
 def _group(texts: OptionText) -> str | None:
     name = texts.get("group")
+    if name is not None and isinstance(texts.source(), str) and "tail" not in texts:
+        raise InvalidOption(
+            "invalid group: expected the folder of a store as path or tail, got a bucket, which has no named readers;"
+            " the checkpoint of a query has its offsets"
+        )
     if name is not None:
         try:
             validate_reader_name(name)
         except InvalidName as error:
-            raise InvalidOption(f"group: {error}") from None
+            raise InvalidOption(f"invalid group: {error}") from None
     return name
 
 
@@ -166,13 +218,16 @@ def _pin(texts: OptionText) -> Pin | None:
     if age_s is None and most_bytes is None:
         return None
     if "group" not in texts:
-        raise InvalidOption("pinMaxAge and pinMaxBytes need a group, whose progress holds the records")
+        raise InvalidOption(
+            f"invalid {'pinMaxBytes' if age_s is None else 'pinMaxAge'}: expected group beside it, whose progress holds"
+            " the records, got none"
+        )
     return Pin(max_age_ms=int(1000 * (age_s or 0)), max_bytes=most_bytes or 0)
 
 
 def schema_option(given: Mapping[str, str]) -> StructType | str:
     """The schema of the columns to read. Raises InvalidOption, MissingRequirement."""
-    texts = OptionText(given, OPTIONS)
+    texts = OptionText(given, OPTIONS, REFUSED)
     payload = payload_options(texts)
     columns = _columns(texts, payload)
     if payload is None:
@@ -185,9 +240,11 @@ def schema_option(given: Mapping[str, str]) -> StructType | str:
 
 def _columns(texts: OptionText, payload: PayloadOptions | None) -> tuple[str, ...]:
     """The columns to read, in order. A decoded payload takes the place of the bytes."""
-    kafka = _kafka_layout(texts)
+    kafka = texts.kafka_layout()
     if kafka and payload is not None:
-        raise InvalidOption("payload adds columns that Kafka's source does not have; leave layout=kafka out")
+        raise InvalidOption(
+            "invalid layout: expected timestone beside payload, got kafka, which has no column for it"
+        )
     headers = texts.boolean("includeHeaders", default=not kafka)
     names = KAFKA_NAMES if kafka else NAMES
     known = names if payload is None else (*names, *payload.columns)
@@ -197,27 +254,25 @@ def _columns(texts: OptionText, payload: PayloadOptions | None) -> tuple[str, ..
     chosen = texts.words("columns") or tuple(name for name in known if name not in left_out)
     for name in chosen:
         if name not in known:
-            raise InvalidOption(f"columns: the source has no column {name!r}; it has {', '.join(known)}")
+            raise InvalidOption(f"invalid columns: expected some of {', '.join(known)}, got {name!r}")
     if len(set(chosen)) != len(chosen):
-        raise InvalidOption(f"columns names a column twice: {', '.join(chosen)}")
+        raise InvalidOption(f"invalid columns: expected each once, got {', '.join(chosen)}")
     return chosen
 
 
-def _kafka_layout(texts: OptionText) -> bool:
-    # A job that still configures a client of Kafka was written for Kafka's columns. They have no place for a payload.
-    default = bool(texts.ignored) and "payload" not in texts
-    return texts.one_of("layout", {"timestone": False, "kafka": True}, default=default)
-
-
-def _selection(texts: OptionText) -> Selection:
+def _selection(texts: OptionText, *, streaming: bool) -> Selection:
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if name in texts]
     if len(chosen) > 1:
-        raise InvalidOption(f"{' and '.join(chosen)} are given; at most one of them")
+        raise InvalidOption(
+            "invalid options: expected at most one of subscribe, subscribePattern and assign, got"
+            f" {' and '.join(chosen)}"
+        )
+    advice = "; to wait for a log that does not exist yet, use subscribePattern" if streaming else ""
     if "assign" in texts:
-        return Selection(partitions=_assigned(texts))
+        return Selection(partitions=_assigned(texts), advice=advice)
     if "subscribe" in texts and not texts.words("subscribe"):
-        raise InvalidOption("subscribe names no log")
-    return Selection(names=texts.words("subscribe"), pattern=_pattern(texts))
+        raise InvalidOption(f"invalid subscribe: expected names of logs, got {texts['subscribe']!r:.60}")
+    return Selection(names=texts.words("subscribe"), pattern=_pattern(texts), advice=advice)
 
 
 def _ranges(texts: OptionText, *, streaming: bool) -> OffsetRanges | None:
@@ -225,22 +280,32 @@ def _ranges(texts: OptionText, *, streaming: bool) -> OffsetRanges | None:
     if name not in texts:
         return None
     if streaming:
-        raise InvalidOption(f"{name} is for batch reads: a stream goes on where it was")
+        raise InvalidOption(
+            f"invalid {name}: expected a batch read, got a stream, whose offsets are in its checkpoint"
+        )
     others = [one for one in texts if one in _CHOOSING]
     if others:
-        raise InvalidOption(f"{name} says all that is read, and {others[0]} is given, too")
+        raise InvalidOption(f"invalid {name}: expected no other choice of records, got {others[0]} too")
     try:
         return OffsetRanges.from_json(texts.parsed(name))
     except InvalidOffsets as error:
-        raise InvalidOption(f"{name}: {error}") from None
+        raise InvalidOption(f"invalid {name}: {error}") from None
 
 
 def _pattern(texts: OptionText) -> str | None:
-    pattern = texts.get("subscribePattern")
+    name = "subscribePattern"
+    if name not in texts:
+        return None
+    java = texts[name].strip()
     try:
-        re.compile(pattern or "")
-    except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidOption(f"subscribePattern is no regular expression: {error}") from None
+        pattern = python_pattern(java)
+        re.compile(pattern, re.ASCII)
+    except (re.error, OverflowError, RecursionError, ValueError) as error:
+        raise InvalidOption(
+            f"invalid {name}: expected a regular expression of Java, got {java!r:.60}: {error}"
+        ) from None
+    if not java:
+        raise InvalidOption(f"invalid {name}: expected a regular expression, got nothing")
     return pattern
 
 
@@ -250,7 +315,7 @@ def _topics(texts: OptionText) -> tuple[str, ...]:
         try:
             validate_filter(one)
         except InvalidName as error:
-            raise InvalidOption(f"topics: {error}") from None
+            raise InvalidOption(f"invalid topics: {error}") from None
     return filters
 
 
@@ -261,9 +326,11 @@ def _assigned(texts: OptionText) -> tuple[LogPartition, ...]:
         if any(type(one.partition) is not int or one.partition < 0 for one in pairs):
             raise TypeError
     except (AttributeError, TypeError):
-        raise InvalidOption(f'assign is JSON like {{"telemetry":[0,1]}}, not {texts["assign"]}') from None
+        raise InvalidOption(
+            f'invalid assign: expected JSON like {{"telemetry":[0,1]}}, got {texts["assign"]:.60}'
+        ) from None
     if not pairs:
-        raise InvalidOption("assign names no partition")
+        raise InvalidOption(f"invalid assign: expected a partition, got {texts['assign']:.60}")
     return tuple(sorted(pairs))
 
 
@@ -280,12 +347,17 @@ def _bound(texts: OptionText, end: str, default: int, *, allowed: tuple[int, ...
     if text.lower() in words:
         word = words[text.lower()]
         if word not in allowed:
-            raise InvalidOption(f"{name}={text} would read nothing")
+            raise InvalidOption(
+                f"invalid {name}: expected {'earliest' if end == 'starting' else 'latest'} or JSON, got {text!r},"
+                " which would read nothing"
+            )
         return Bound(word, name)
     offsets = _positions(texts, name)
     for key, offset in offsets.items():
         if offset < 0 and offset not in allowed:
-            raise InvalidOption(f"{name}: {offset} is no offset of {key} that something could be read from")
+            raise InvalidOption(
+                f"invalid {name}: expected an offset of {key} that a read can use, got {offset}"
+            )
     return Bound(default, name, offsets=offsets)
 
 
@@ -293,7 +365,7 @@ def _positions(texts: OptionText, name: str) -> Mapping[LogPartition, int]:
     try:
         return SourceOffset.from_json(texts.parsed(name)).positions
     except InvalidOffsets as error:
-        raise InvalidOption(f"{name}: {error}") from None
+        raise InvalidOption(f"invalid {name}: {error}") from None
 
 
 def _time_us(text: str, name: str) -> int:
@@ -305,7 +377,8 @@ def _time_us(text: str, name: str) -> int:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise InvalidOption(
-            f"{name} is milliseconds since 1970 or like 2026-01-31T12:00:00Z (with its zone), not {text!r:.60}"
+            f"invalid {name}: expected milliseconds since 1970 or a time with its zone, like 2026-01-31T12:00:00Z, got"
+            f" {text!r:.60}"
         )
     # In integers: a float has too few digits for the microseconds of our time.
     whole = moment.replace(microsecond=0)

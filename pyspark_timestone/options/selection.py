@@ -1,4 +1,4 @@
-"""Which logs of a store a query reads: by name, by pattern or by partition. Knows names, opens nothing."""
+"""Selection of the logs that a query reads: by name, by pattern or by partition. Knows names, opens nothing."""
 
 import re
 from collections.abc import Iterable
@@ -10,19 +10,20 @@ from pyspark_timestone.offsets import LogPartition
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the user chose; one of the first three is set, or none for every log of the store."""
+    """Selection of the user; one of the first three is set, or none for every log of the store."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
+    """For `re.ASCII`, as in Java: `\\d` and `\\w` are ASCII."""
     partitions: tuple[LogPartition, ...] = ()
+    advice: str = ""
+    """Additional text of the error for a log that is selected by name and missing."""
     may_be_missing: bool = False
-    """Is a log that was asked for by name and is not there left out, instead of an error?"""
+    """Whether a missing log that is selected by name is left out, instead of an error."""
 
     def choose(self, known: Iterable[tuple[str, int]]) -> list[LogPartition]:
-        """The chosen ones of the log partitions `known`, sorted.
-
-        Raises InvalidOption for one that was asked for by name and is not there. A pattern may match nothing yet.
-        """
+        """Return the selected ones of the log partitions `known`, sorted. Raises InvalidOption for a missing one that
+        is selected by name. A pattern may match nothing yet."""
         there = sorted(LogPartition(*one) for one in known)
         if not self.may_be_missing:
             self._refuse_missing(there)
@@ -32,7 +33,7 @@ class Selection:
         if self.partitions:
             partitions = set(self.partitions)
             return [one for one in there if one in partitions]
-        pattern = re.compile(self.pattern or ".*")
+        pattern = re.compile(self.pattern or ".*", re.ASCII)
         return [one for one in there if pattern.fullmatch(one.log)]
 
     def _refuse_missing(self, there: list[LogPartition]) -> None:
@@ -41,4 +42,6 @@ class Selection:
         missing += [one for one in self.partitions if one not in partitions]
         if missing:
             known = ", ".join(str(one) for one in there) if self.partitions else ", ".join(sorted(logs))
-            raise InvalidOption(f"the store has no log {missing[0]}; it has {known or 'no logs yet'}")
+            raise InvalidOption(
+                f"the store has no log {missing[0]}; it has {known or 'no logs yet'}{self.advice}"
+            )

@@ -100,19 +100,23 @@ def _schema(options: PayloadOptions) -> dict[str, Any]:
     except (
         ValueError, TypeError, KeyError, RecursionError, SchemaParseException, fastavro.schema.UnknownType,
     ) as error:  # fmt: skip
-        raise InvalidOption(f"payloadSchema is no Avro schema: {error!r:.200}") from None
+        raise InvalidOption(
+            f"invalid payloadSchema: expected an Avro schema, got {options.schema!r:.60}: {error!r:.200}"
+        ) from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise InvalidOption("payloadSchema has to be an Avro record")
+        raise InvalidOption(f"invalid payloadSchema: expected an Avro record, got {options.schema!r:.60}")
     return schema
 
 
 def _struct(schema: dict[str, Any], known: dict[str, Any], path: tuple[str, ...]) -> StructType:
     if schema["name"] in path:
         raise InvalidOption(
-            f"payloadSchema: the record {schema['name']} contains itself, which Spark cannot hold"
+            f"invalid payloadSchema: expected records that do not contain themselves, got {schema['name']}"
         )
     if not schema.get("fields"):
-        raise InvalidOption(f"payloadSchema: the record {schema['name']} has no fields{_NO_BYTES}")
+        raise InvalidOption(
+            f"invalid payloadSchema: expected records with fields, got {schema['name']} without any{_NO_BYTES}"
+        )
     inside = (*path, schema["name"])
     return StructType(
         [StructField(field["name"], _type(field["type"], known, inside)) for field in schema["fields"]]
@@ -123,15 +127,13 @@ def _type(schema: Any, known: dict[str, Any], path: tuple[str, ...]) -> DataType
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
         if len(others) != 1:
-            raise InvalidOption(
-                f"payloadSchema: a union of {len(others)} types is no type of Spark: {schema}"
-            )
+            raise InvalidOption(f"invalid payloadSchema: expected unions of null and one type, got {schema}")
         return _type(others[0], known, path)
     if isinstance(schema, str):
         if schema in _PLAIN:
             return _PLAIN[schema]
         if schema not in known:
-            raise InvalidOption(f"payloadSchema: {schema} is no type of Spark")
+            raise InvalidOption(f"invalid payloadSchema: expected types that Spark has, got {schema}")
         schema = known[schema]
     if "name" in schema:
         known[schema["name"]] = schema
@@ -145,21 +147,25 @@ def _type(schema: Any, known: dict[str, Any], path: tuple[str, ...]) -> DataType
         case "map":
             return MapType(StringType(), _type(schema["values"], known, path))
         case "fixed" if schema["size"] < 1:
-            raise InvalidOption(f"payloadSchema: the fixed {schema['name']} has no bytes{_NO_BYTES}")
+            raise InvalidOption(
+                f"invalid payloadSchema: expected fixed types of at least one byte, got {schema['name']}{_NO_BYTES}"
+            )
         case kind:
             return _type(kind, known, path)
 
 
 def _logical_type(schema: dict[str, Any]) -> DataType | None:
-    """What the logical type of a schema is in Spark; None when it has none."""
+    """Return the Spark type of a logical type; None when the schema has none."""
     kind = (schema["type"], schema.get("logicalType", ""))
     if kind in (("bytes", "decimal"), ("fixed", "decimal")):
         precision = schema.get("precision", 0)
         if not 1 <= precision <= _DECIMAL_DIGITS:
             raise InvalidOption(
-                f"payloadSchema: a decimal has a precision from 1 to {_DECIMAL_DIGITS} in Spark: {schema}"
+                f"invalid payloadSchema: expected decimals with a precision from 1 to {_DECIMAL_DIGITS}, got {schema}"
             )
         return DecimalType(precision, schema.get("scale", 0))
     if kind in _WITHOUT_SPARK:
-        raise InvalidOption(f"payloadSchema: the logical type {kind[1]} is no type of Spark")
+        raise InvalidOption(
+            f"invalid payloadSchema: expected types that Spark has, got the logical type {kind[1]}"
+        )
     return _LOGICAL.get(kind)

@@ -6,7 +6,15 @@ import pyarrow as pa
 from pyspark_timestone.errors import BadPayload
 from pyspark_timestone.offsets import OffsetRange
 from pyspark_timestone.payload.dead_letters import DeadLetters
-from pyspark_timestone.payload.formats import COLUMN, ERROR_COLUMN, PayloadOptions, payload_module
+from pyspark_timestone.payload.formats import (
+    COLUMN,
+    ERROR_COLUMN,
+    Decoded,
+    PayloadFormat,
+    PayloadOptions,
+    payload_module,
+    spread,
+)
 from timestone.reading.arrow import columns
 from timestone.reading.batch import Batch
 
@@ -29,13 +37,13 @@ class PayloadColumns:
         Raises BadPayload for the first bad record, when that is what was asked for."""
         if self._format is None:
             return batch, {ERROR_COLUMN: pa.nulls(len(batch), pa.string())}
-        decoded = self._format.decode(columns(batch)["value"]())
+        decoded = _decoded(self._format, columns(batch)["value"]())
         bad = decoded.bad
         if bad and self._options.bad_records == "fail":
             number, reason = next(iter(bad.items()))
             raise BadPayload(
                 f"{self._task.log}: the payload at offset {batch.offsets[number]} is not what payload="
-                f"{self._options.format} and payloadSchema say: {reason}. To go on with the others, set badRecords to"
+                f"{self._options.format} and payloadSchema say: {reason}. To read the others, set badRecords to"
                 " null, column or dlq"
             )
         if bad and self._dead_letters is not None:
@@ -57,3 +65,14 @@ class PayloadColumns:
         """Forget the dead letters of a task that did not come to its end."""
         if self._dead_letters is not None:
             self._dead_letters.discard()
+
+
+def _decoded(format: PayloadFormat, values: pa.BinaryArray) -> Decoded:
+    """Decode the payloads that are there. A tombstone has none, which is not bad: it is null."""
+    if not values.null_count:
+        return format.decode(values)
+    numbers = np.flatnonzero(values.is_valid())
+    decoded = format.decode(values.drop_null())
+    missing = dict.fromkeys(np.flatnonzero(values.is_null()).tolist(), "")
+    bad = {int(numbers[number]): reason for number, reason in decoded.bad.items()}
+    return Decoded(spread(decoded.values, missing, len(values)).values, bad)

@@ -1,4 +1,4 @@
-"""Where bad records go with `badRecords=dlq`: Parquet files, one for each task that met some.
+"""Dead letters of `badRecords=dlq`: Parquet files, one for each task that has bad records.
 
 A file is named for the log and the offsets of its task. A task that runs again writes the same file again, so each bad
 record is there once as long as the folder belongs to one query."""
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_timestone.offsets import OffsetRange
+from timestone.disk import access
 from timestone.disk.files import Files
 from timestone.reading.arrow import SCHEMA, columns
 from timestone.reading.batch import Batch
@@ -27,21 +28,22 @@ _SCHEMA = pa.schema(
 
 
 class DeadLetters:
-    """The bad records of one task. They go to the disk as they come: all records of a task may be bad."""
+    """Bad records of one task. They are written as they arrive: all records of a task may be bad."""
 
     def __init__(self, folder: Path, task: OffsetRange) -> None:
         self._path = folder / str(task.log) / f"{task.start:020}-{task.end:020}.parquet"
-        # Hidden from Spark and from other readers of folders until it is whole.
+        # Hidden from Spark and other readers of folders until it is complete.
         self._unfinished = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, batch: Batch, bad: Mapping[int, str]) -> None:
         """Take the bad records of a batch, by their numbers in it, with the reasons. Raises OSError."""
         if self._writer is None:
-            # Takes as long to import as all of the source, in each worker, and is hardly ever needed.
+            # Importing it takes as long as all of the source, in each worker, and it is rarely needed.
             import pyarrow.parquet as pq  # noqa: PLC0415
 
             Files().make_directories(self._path.parent)
+            access.ensure_file(self._unfinished)
             self._writer = pq.ParquetWriter(self._unfinished, _SCHEMA)
         made = columns(batch)
         numbers = pa.array(list(bad))
@@ -60,7 +62,7 @@ class DeadLetters:
         self._writer = None
 
     def discard(self) -> None:
-        """Forget what was not made a file: the task has failed, or nobody wants the rest of it."""
+        """Discard an incomplete file: the task has failed, or its remaining rows are not wanted."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()  # which writes once more: on a full disk that fails again

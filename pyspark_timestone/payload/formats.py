@@ -42,7 +42,7 @@ FORMATS = tuple(_MODULES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayloadOptions:
-    """What the user said about payloads, checked as far as text can be."""
+    """Options of the user about payloads, checked as far as text can be."""
 
     format: str
     schema: str
@@ -56,13 +56,13 @@ class PayloadOptions:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that decoding adds."""
+        """Return the columns that decoding adds."""
         return (COLUMN, ERROR_COLUMN) if self.bad_records == "column" else (COLUMN,)
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Payloads as a struct array; what could not be decoded is null there, and has a reason."""
+    """Payloads as a struct array; a payload that could not be decoded is null there, and has a reason."""
 
     values: pa.StructArray
     bad: Mapping[int, str]
@@ -84,22 +84,22 @@ class PayloadFormat(Protocol):
 
 
 class PayloadModule(Protocol):
-    """What the module of a format offers."""
+    """Interface of the module of a format."""
 
     def spark_type(self, options: PayloadOptions) -> StructType | str:
-        """The type of the column: the fields of a struct, as types or in Spark's DDL. Raises InvalidOption."""
+        """Return the type of the column: the fields of a struct, as types or in Spark's DDL. Raises InvalidOption."""
 
     def payload_format(self, options: PayloadOptions, type: pa.StructType) -> PayloadFormat:
-        """The decoder into an Arrow type. Raises InvalidOption."""
+        """Return the decoder into an Arrow type. Raises InvalidOption."""
 
 
 def payload_module(options: PayloadOptions) -> PayloadModule:
-    """The module of the format. Raises MissingRequirement when its library is not installed."""
+    """Return the module of the format. Raises MissingRequirement if its library is not installed."""
     try:
         module: PayloadModule = importlib.import_module(_MODULES[options.format])
     except ModuleNotFoundError as error:
         raise MissingRequirement(
-            f"payload={options.format} needs the module {error.name!r}: pip install 'timestone[payload]'"
+            f"payload={options.format} needs the module {error.name!r}: pip install '.[payload]' in a clone"
         ) from error
     return module
 
@@ -107,7 +107,7 @@ def payload_module(options: PayloadOptions) -> PayloadModule:
 _DECODED = (
     BinaryType, BooleanType, DateType, DecimalType, NumericType, StringType, TimestampNTZType, TimestampType,
 )  # fmt: skip
-"""What payloads are decoded into, alone and in arrays, maps and structs."""
+"""Types that payloads are decoded into, alone and in arrays, maps and structs."""
 
 
 def check_type(kind: DataType, name: str = COLUMN) -> None:
@@ -115,15 +115,16 @@ def check_type(kind: DataType, name: str = COLUMN) -> None:
     lack it."""
     if isinstance(kind, StructType):
         if not kind.fields and name == COLUMN:
-            raise InvalidOption("payloadSchema has no fields")
+            raise InvalidOption("invalid payloadSchema: expected at least one field, got none")
         for field in kind.fields:
             inside = f"{name}.{field.name}"
             if kind.names.count(field.name) > 1:
                 # Arrow's error for that, in the middle of a task, names no field.
-                raise InvalidOption(f"payloadSchema: {inside} is there twice")
+                raise InvalidOption(f"invalid payloadSchema: expected each field once, got {inside} twice")
             if not field.nullable:
                 raise InvalidOption(
-                    f"payloadSchema: {inside} is NOT NULL, but a payload may lack it; filter in the query"
+                    f"invalid payloadSchema: expected fields that may be null, got {inside} NOT NULL, which a payload"
+                    " may lack; filter in the query"
                 )
             check_type(field.dataType, inside)
     elif isinstance(kind, ArrayType):
@@ -133,6 +134,6 @@ def check_type(kind: DataType, name: str = COLUMN) -> None:
         check_type(kind.valueType, name)
     elif not isinstance(kind, _DECODED):
         raise InvalidOption(
-            f"payloadSchema: {name} is {kind.simpleString()}, which no payload is decoded into; give another type,"
-            " and cast in the query"
+            f"invalid payloadSchema: expected a type that payloads are decoded into for {name}, got"
+            f" {kind.simpleString()}; give another type, and cast in the query"
         )

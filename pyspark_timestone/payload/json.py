@@ -1,14 +1,13 @@
 """Payloads that are JSON objects, parsed a batch at a time by Arrow.
 
-Strict: a payload is one object, and each of its fields in the schema has the type that the schema says, or is null or
-missing. A number that its type cannot hold is none, and JSON has neither infinity nor NaN. Fields that the schema does
-not have are passed over. Of a time, what is less than a microsecond is cut off,
-and of one where a date is wanted all but the day.
+Strict: a payload is one object, and each of its fields in the schema has the type of the schema, or is null or
+missing. A number that its type cannot hold is invalid, and so are infinity and NaN, which JSON does not have. Fields
+that are not in the schema are ignored. Times are cut to microseconds, and to the day where the schema has a date.
 
-All payloads of a batch are parsed as one text, a line each. A row is of its own payload, whatever somebody sends: each
-payload begins with a brace and ends with one. What follows an object that was left open behind its closing brace is a
-comma or another closing, never a brace, so a payload that is not whole is an error, and one that is makes a row at
-least. When there are as many rows as payloads, each has made its own."""
+All payloads of a batch are parsed as one text, one a line. Rows cannot shift between payloads, even malicious ones:
+each payload has to begin and end with a brace. Within an object that is still open, a closing brace is followed by a
+comma or another closing, never by an opening brace, so an incomplete payload is an error, and a complete one makes at
+least one row. When there are as many rows as payloads, each payload has made exactly one."""
 
 import json
 import re
@@ -21,6 +20,7 @@ import pyarrow.json as pj
 from pyspark.sql.types import StructType
 
 from pyspark_timestone.errors import InvalidOption
+from pyspark_timestone.payload.ddl import check_ddl
 from pyspark_timestone.payload.formats import Decoded, PayloadOptions, spread
 
 _OPEN, _CLOSE = ord("{"), ord("}")
@@ -32,13 +32,17 @@ _NANOSECONDS = re.compile(r"couldn't parse:.*\.\d{7,9}(?!\d)")
 
 
 def spark_type(options: PayloadOptions) -> StructType | str:
-    """The fields: Spark's DDL as it is, for Spark to read, or the JSON of a StructType."""
-    if not options.schema.startswith("{"):
-        return options.schema
+    """The fields: Spark's DDL as it is, for Spark to read, or the JSON of a StructType. Raises InvalidOption."""
     try:
-        return StructType.fromJson(json.loads(options.schema))
+        if options.schema.startswith("{"):
+            return StructType.fromJson(json.loads(options.schema))
+        check_ddl(options.schema)
+        return options.schema
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidOption(f"payloadSchema is not the JSON of a StructType: {error!r}") from None
+        reason = str(error) if isinstance(error, ValueError) else repr(error)
+        raise InvalidOption(
+            f"invalid payloadSchema: expected a DDL string or JSON schema, got {options.schema!r:.100}: {reason}"
+        ) from None
 
 
 def payload_format(options: PayloadOptions, type: pa.StructType) -> "JsonPayload":
@@ -58,7 +62,9 @@ class JsonPayload:
         try:
             self._parse(pa.array([b"{}"], pa.binary()))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise InvalidOption(f"payloadSchema has a type that is not read from JSON: {error}") from None
+            raise InvalidOption(
+                f"invalid payloadSchema: expected types that are read from JSON, got another: {error}"
+            ) from None
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """See PayloadFormat."""
@@ -153,13 +159,13 @@ def _parsed(kind: pa.DataType, unit: str) -> pa.DataType:
 
 
 def _check_finite(column: pa.Array, name: str, *, flat: bool) -> None:
-    """Raise ValueError for a number that is too large for its type, and for the words NaN and Infinity, which JSON does
-    not have: Arrow takes them all. flat: the column has a value for each row, so the row can be told."""
+    """Raise ValueError for a number that is too large for its type, and for NaN and Infinity, which JSON does not have:
+    Arrow accepts them all. flat: the column has a value for each row, so the error can name the row."""
     if pa.types.is_floating(column.type):
         finite = pc.is_finite(column)
         if pc.all(finite).as_py() is False:
             number = pc.index(finite, False).as_py()
-            value = "no number" if pc.is_nan(column[number]).as_py() else "too large"
+            value = "not a number" if pc.is_nan(column[number]).as_py() else "too large"
             raise ValueError(f"{name} is {value} for {column.type}" + (f" in row {number}" if flat else ""))
     elif pa.types.is_struct(column.type):
         for number, field in enumerate(column.type):
@@ -169,7 +175,7 @@ def _check_finite(column: pa.Array, name: str, *, flat: bool) -> None:
 
 
 def _objects(values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], dict[int, str]]:
-    """The numbers of the payloads that begin and end like an object, and why the others are bad."""
+    """Return the numbers of the payloads that begin and end like an object, and the reasons for the others."""
     _, positions_buffer, data_buffer = values.buffers()
     positions = np.frombuffer(positions_buffer, np.int32, len(values) + 1, 4 * values.offset)
     fit = np.diff(positions) >= len(b"{}")
@@ -189,5 +195,5 @@ def _objects(values: pa.BinaryArray) -> tuple[npt.NDArray[np.int64], dict[int, s
 
 
 def _reason(error: Exception) -> str:
-    """What the parser says, without the number of the row, which counts in a piece that nobody sees."""
+    """Return the message of the parser without its row number, which counts within a piece of the batch."""
     return _ROW.sub("", str(error).removeprefix("JSON parse error: "))

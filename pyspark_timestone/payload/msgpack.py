@@ -1,7 +1,7 @@
-"""Payloads that are MessagePack maps. Needs the module msgpack.
+"""Payloads as MessagePack maps. Needs the module msgpack.
 
-As strict as JSON payloads: a field of the schema has the schema's type, or is null or missing; other fields are passed
-over. Timestamps are MessagePack's own extension type."""
+As strict as JSON payloads: a field of the schema has the schema's type, or is null or missing; other fields are
+ignored. Timestamps are MessagePack's own extension type."""
 
 from typing import Any
 
@@ -19,17 +19,17 @@ _ERRORS = (ValueError, TypeError, OverflowError, RecursionError, msgpack.excepti
 
 
 def spark_type(options: PayloadOptions) -> StructType | str:
-    """The fields, written as for JSON."""
+    """Return the fields, written as for JSON."""
     return json_spark_type(options)
 
 
 def payload_format(options: PayloadOptions, type: pa.StructType) -> RowPayload:
-    """The decoder."""
+    """Return the decoder."""
 
     def decode(value: bytes) -> Row:
         row = msgpack.unpackb(value, timestamp=_TIMESTAMP_AS_DATETIME, strict_map_key=False)
         if not isinstance(row, dict):
-            raise ValueError(f"no map, but {row!r:.40}")
+            raise ValueError(f"expected a map, got {row!r:.40}")
         _check(row, type, "payload")
         return row
 

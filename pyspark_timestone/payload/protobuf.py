@@ -68,9 +68,13 @@ def _descriptor(options: PayloadOptions) -> Descriptor:
     try:
         described = FileDescriptorSet.FromString(Path(options.schema).read_bytes())
     except OSError as error:
-        raise InvalidOption(f"payloadSchema: {options.schema}: {error.strerror}") from None
+        raise InvalidOption(
+            f"invalid payloadSchema: expected a readable file, got {options.schema}: {error.strerror}"
+        ) from None
     except DecodeError:
-        raise InvalidOption(f"payloadSchema: {options.schema} is no descriptor set of protoc") from None
+        raise InvalidOption(
+            f"invalid payloadSchema: expected a descriptor set of protoc, got {options.schema}"
+        ) from None
     pool = DescriptorPool()
     try:
         for file in described.file:
@@ -78,13 +82,16 @@ def _descriptor(options: PayloadOptions) -> Descriptor:
         return pool.FindMessageTypeByName(options.message)
     except (KeyError, TypeError) as error:
         raise InvalidOption(
-            f"payloadMessage: {options.schema} has no message {options.message!r}, or not all it imports: {error}"
+            f"invalid payloadMessage: expected a message in {options.schema}, which also has all that it imports, got"
+            f" {options.message!r}: {error}"
         ) from None
 
 
 def _struct(message: Descriptor, path: tuple[str, ...]) -> StructType:
     if message.full_name in path:
-        raise InvalidOption(f"payloadMessage: {message.full_name} contains itself, which Spark cannot hold")
+        raise InvalidOption(
+            f"invalid payloadMessage: expected a message that does not contain itself, got {message.full_name}"
+        )
     inside = (*path, message.full_name)
     return StructType([StructField(field.name, _type(field, inside)) for field in message.fields])
 

@@ -1,6 +1,5 @@
-"""Payloads that a library decodes one by one: rows of plain Python values into a struct array.
-
-Arrow makes the columns of all rows at once. Only when one does not fit is each looked at alone."""
+"""Payloads that a library decodes one by one: rows of plain Python values into a struct array. Arrow builds the columns
+of all rows at once. Only if one does not fit is each row checked individually."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +30,7 @@ class RowPayload:
         self._errors = errors
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """See PayloadFormat."""
+        """Decode payloads; see PayloadFormat."""
         rows: dict[int, Row] = {}
         bad: dict[int, str] = {}
         for number, value in enumerate(values.to_pylist()):

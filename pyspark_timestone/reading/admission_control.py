@@ -1,4 +1,4 @@
-"""Limits on a micro-batch and the trigger AvailableNow, as Spark 4.2 and later ask a source for them."""
+"""Limits on a micro-batch and the trigger AvailableNow, as requested by Spark 4.2 and later."""
 
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_timestone.jvm.worker_process import with_errors_in_one_line
 from pyspark_timestone.offsets import LogPartition, Positions, SourceOffset
 from pyspark_timestone.options.read_options import ReadOptions
 from pyspark_timestone.reading.micro_batch import Patience, end_within
@@ -21,6 +22,7 @@ from pyspark_timestone.reading.store_view import ChosenLogs, chosen_logs
 from pyspark_timestone.reading.stream_reader import Logs, TimestoneStreamReader
 
 
+@with_errors_in_one_line
 class LimitedStreamReader(TimestoneStreamReader, SupportsTriggerAvailableNow):
     """Reader of the chosen logs for Spark 4.2 and later."""
 
@@ -28,9 +30,9 @@ class LimitedStreamReader(TimestoneStreamReader, SupportsTriggerAvailableNow):
         super().__init__(options, schema)
         self._patience = Patience(options.limits)
         self._limit: ReadLimit = ReadAllAvailable()
-        """Of the batch that is planned now."""
+        """Limit of the batch that is being planned."""
         self._target: Positions | None = None
-        """With the trigger AvailableNow: where the run ends."""
+        """With the trigger AvailableNow: the end of the run."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return one of the limits, which is all that Spark takes; every limit of the options is applied here."""
@@ -42,7 +44,7 @@ class LimitedStreamReader(TimestoneStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limits.least_records is None else ReadMinRows(limits.least_records)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of this run: what is there now, however many batches that takes."""
+        """Fix the end of this run: the current end, for any number of batches."""
         with self._present() as chosen:
             self._target = self._newest(chosen.views)
 
@@ -57,8 +59,9 @@ class LimitedStreamReader(TimestoneStreamReader, SupportsTriggerAvailableNow):
             return SourceOffset(self._newest(chosen.views)).to_json()
 
     def _present(self) -> AbstractContextManager[ChosenLogs]:
-        """Without a word about logs that are not there: only `end_of_batch` knows which of them were read before."""
-        return chosen_logs(self._options.path, replace(self._options.selection, may_be_missing=True))
+        """Return the existing logs, without a warning about missing ones: only `end_of_batch` knows which of them were
+        read before."""
+        return chosen_logs(self._options, replace(self._options.selection, may_be_missing=True))
 
     def _newest(self, logs: Logs) -> dict[LogPartition, int]:
         newest = super()._newest(logs)
@@ -67,7 +70,7 @@ class LimitedStreamReader(TimestoneStreamReader, SupportsTriggerAvailableNow):
         return {key: min(end, self._target[key]) for key, end in newest.items() if key in self._target}
 
     def _admitted(self, starts: Positions, ends: Positions, logs: Logs) -> Positions | None:
-        # A run that ends when it has read what is there waits for no more.
+        # A run that ends at the current end does not wait for more.
         waiting = sum(ends.values()) - sum(starts.values())
         if waiting and self._target is None and self._patience.waits(waiting):
             return None

@@ -12,7 +12,9 @@ from pyspark.sql.types import StructType
 
 from pyspark_timestone.errors import InvalidOption
 from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
+from pyspark_timestone.jvm.worker_process import with_errors_in_one_line
 from pyspark_timestone.offsets import LogPartition, OffsetRange
+from pyspark_timestone.options.bounds import Unmatched
 from pyspark_timestone.options.columns import arrow_schema
 from pyspark_timestone.options.read_options import ReadOptions
 from pyspark_timestone.reading.continuity import Continuity
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from timestone import LogView
 
 
+@with_errors_in_one_line
 class TimestoneReader(DataSourceReader):
     """Reads the chosen logs between two bounds."""
 
@@ -33,35 +36,41 @@ class TimestoneReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Runs in the driver. Every record below the end is synced, so the tasks find it whatever happens
-        meanwhile."""
+        """Plan the tasks; runs in the driver. Every record below the end is synced, so the tasks find it in any
+        case."""
         freeze_worker_heap()
         options = self._options
-        with chosen_logs(options.path, options.selection) as chosen:
+        with chosen_logs(options, options.selection) as chosen:
             return plan(batch_ranges(options, chosen.views), chosen.views, options)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Runs in a worker."""
-        # Spark wants at least one task and makes one up when there is nothing to read.
+        """Read the records of a task; runs in a worker."""
+        # Spark requires at least one task and creates one if there is nothing to read.
         if not isinstance(partition, ScanTask):
             return iter(())
         return scan(partition, self._options, arrow_schema(self._schema))
 
 
 def batch_ranges(options: ReadOptions, logs: "Mapping[LogPartition, LogView]") -> list[OffsetRange]:
-    """What a batch read with these options reads of the logs as they are now. Raises DataLoss, InvalidOption."""
+    """Return the ranges that a batch with these options reads from the current logs. Raises DataLoss, InvalidOption."""
     continuity = Continuity(options.fail_on_data_loss)
     if options.ranges is not None:
         origins = options.ranges.origins
         return [continuity.planned(one, origins.get(one.log), logs[one.log]) for one in options.ranges.ranges]
+    for bound in (options.starting, options.ending):
+        bound.refuse_others(logs)
     return [_between(options, key, log, continuity) for key, log in logs.items()]
 
 
 def _between(options: ReadOptions, key: LogPartition, log: "LogView", continuity: Continuity) -> OffsetRange:
     starting, ending = options.starting, options.ending
+    if options.unmatched_start is Unmatched.ERROR:
+        starting.refuse_unmatched(key, log)
     start, end = starting.offset_in(key, log), ending.offset_in(key, log)
     if end < start and starting.explicit and ending.explicit:
-        raise InvalidOption(f"{key}: the start {start} lies behind the end {end}")
+        raise InvalidOption(
+            f"invalid {ending.option}: expected an end of {key} from the start {start} on, got {end}"
+        )
     wanted = OffsetRange(key, start, max(start, end))
     if not (starting.explicit or ending.explicit):
         return wanted

@@ -1,7 +1,8 @@
-"""A query known to the log: how far it is, who may use its name, and for how long retention waits for it.
+"""Consumer group of a query: its progress in the log, exclusive use of its name, and the time that retention waits for
+it.
 
-Spark's checkpoint alone says where a query goes on. What is committed here is for people and for retention: it is told
-after the batch that it is about, so it may lag behind and never runs ahead."""
+Spark's checkpoint alone decides where a query continues. Commits here are for people and for retention: they follow the
+batch that they are about, so they may lag behind and never run ahead."""
 
 import contextlib
 import fcntl
@@ -16,17 +17,18 @@ import timestone
 from pyspark_timestone.errors import GroupInUse
 from pyspark_timestone.offsets import LogPartition
 from timestone import Pin, ReaderId
+from timestone.disk import access
 from timestone.errors import TimestoneError
 
 FOLDER = "groups"
 _PATIENCE_S = 10.0
-"""How long a query that starts waits for the process of the one before, which Spark has told to end."""
+"""Time that a starting query waits for the process of the one before, which Spark has asked to end."""
 _LOOK_S = 0.05
 _log = logging.getLogger(__name__)
 
 
 class ConsumerGroup:
-    """The group of one query. Held by one process at a time, until that ends."""
+    """Group of one query. Held by one process at a time, until that ends."""
 
     def __init__(self, store: Path, name: str, pin: Pin | None) -> None:
         self._store = store
@@ -38,11 +40,11 @@ class ConsumerGroup:
         """Take the group's name. Raises GroupInUse when another query has it, NotAStore, OSError."""
         if self._fd is not None:
             return
-        timestone.view(self._store).close()  # or a folder is made in one that is not a store
+        timestone.view(self._store).close()  # otherwise a folder would be created in one that is not a store
         folder = self._store / FOLDER
-        folder.mkdir(exist_ok=True)
+        access.make_folders(folder)
         digest = hashlib.blake2b(self._name.encode(), digest_size=16).hexdigest()
-        fd = os.open(folder / f"{digest}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = access.create_file(folder / f"{digest}.lock", exclusive=False)
         deadline = time.monotonic() + _PATIENCE_S
         while not _locked(fd):
             if time.monotonic() > deadline:
@@ -60,8 +62,8 @@ class ConsumerGroup:
             self._fd = None
 
     def commit(self, positions: Mapping[LogPartition, int]) -> None:
-        """Tell the log the next offset of each partition. What cannot be told is logged, and told with the next batch:
-        the query does not depend on it."""
+        """Commit the next offset of each partition. A failure is logged, and the next batch commits again: the query
+        does not depend on it."""
         try:
             with timestone.view(self._store) as view:
                 known = {LogPartition(*one) for one in view.log_names()}

@@ -1,4 +1,4 @@
-"""Is what a query was promised still in the store? Compares offsets with logs, and says in numbers what is missing.
+"""Check that the store still has the records of a query: compares offsets with logs, and reports missing ranges.
 
 Nothing here decides what is read; it only moves a start forward, or an end back, to what is left, when the option
 `failOnDataLoss=false` allows that.
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class KnownLog(Protocol):
-    """What has to be known of a log to judge offsets by it."""
+    """Log, as far as offsets are compared with it."""
 
     @property
     def id(self) -> int: ...
@@ -32,24 +32,24 @@ class KnownLog(Protocol):
 
 
 def origin_of(log: KnownLog) -> Origin:
-    """Which log this is."""
+    """Return the identity of a log."""
     return Origin(log.id, log.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Continuity:
-    """The rule of `failOnDataLoss`, applied."""
+    """Applies `failOnDataLoss`."""
 
     fail: bool
 
     def lost(self, what: str) -> None:
-        """Raise DataLoss, or only warn."""
+        """Raise DataLoss, or log a warning when `failOnDataLoss` is false."""
         if self.fail:
-            raise DataLoss(f"{what}. To go on with what is there, set failOnDataLoss to false")
-        _log.warning("%s; going on, because failOnDataLoss is false", what)
+            raise DataLoss(f"{what}. To read the remaining records, set failOnDataLoss to false")
+        _log.warning("%s; continuing, because failOnDataLoss is false", what)
 
     def start(self, key: LogPartition, position: int, origin: Origin | None, log: KnownLog) -> int:
-        """Where to read on in `log` for a query that has read `origin` up to `position`."""
+        """Return the next offset to read in `log` for a query that has read `origin` up to `position`."""
         if not self._same_log(key, origin, log):
             return log.start_offset
         if position < log.start_offset:
@@ -70,15 +70,16 @@ class Continuity:
         return position
 
     def planned(self, one: OffsetRange, origin: Origin | None, log: KnownLog) -> OffsetRange:
-        """What can be read of a range that was planned, perhaps before a crash."""
+        """Return the readable part of a range that was planned, perhaps before a crash."""
         if not self._same_log(one.log, origin, log):
             return one._replace(end=one.start)
         start = self.start(one.log, one.start, None, log)
         end = one.end
         if end > log.end_offset:
-            self.lost(
-                f"{one.log}: offsets up to {end - 1} were planned, but the log ends at {log.end_offset}"
-            )
+            if one.start <= log.end_offset:  # else `start` has reported it
+                self.lost(
+                    f"{one.log}: offsets up to {end - 1} were planned, but the log ends at {log.end_offset}"
+                )
             end = log.end_offset
         elif hole := log.gap_at(end):
             self.lost(

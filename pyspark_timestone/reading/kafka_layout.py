@@ -1,7 +1,7 @@
-"""The columns of Spark's Kafka source, made of records: for a job that shall go on as it is (`layout=kafka`).
+"""Columns of Spark's Kafka source, made of records, so that a job written for it runs unchanged (`layout=kafka`).
 
-`topic` is the log there; `key` is the header of that kind, which records from MQTT do not have; `timestampType` is that
-of a time given by the log. Knows Arrow and batches, no options."""
+`topic` is the log; `key` is the header of that kind, which records from MQTT lack; `timestampType` is that of a time
+assigned by the log. Knows Arrow and batches, no options."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,11 +12,11 @@ from timestone.reading.batch import Batch
 from timestone.record import HeaderKind
 
 LOG_APPEND_TIME = 1
-"""Kafka's number for a timestamp that the broker has given."""
+"""Kafka's number for a timestamp assigned by the broker."""
 
 
 def kafka_columns(batch: Batch, names: Sequence[str]) -> dict[str, pa.Array]:
-    """Those of the columns `names` that are not what the source calls so."""
+    """Return those of the columns `names` whose content differs from the source's column of that name."""
     makers: dict[str, Callable[[Batch], pa.Array]] = {
         "key": _keys,
         "topic": lambda one: pa.repeat(one.log, len(one)),

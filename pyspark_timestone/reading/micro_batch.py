@@ -1,7 +1,6 @@
-"""How much one batch of a stream reads: at most so many records or bytes, and not before so many are waiting.
-
-Pure arithmetic on offsets, and a clock. Spark's read limits cannot be combined, so only one of ours is told to Spark,
-and all of them are applied here."""
+"""Size of one batch of a stream: at most so many records or bytes, and not before so many are waiting. Pure arithmetic
+on offsets, and a clock. Spark's read limits cannot be combined, so Spark gets only one of them, and all of them are
+applied here."""
 
 import bisect
 import time
@@ -26,14 +25,14 @@ def end_within(
 def _within_bytes(
     start: Positions, end: Positions, sizes: Mapping[LogPartition, Sizes], most_bytes: int
 ) -> dict[LogPartition, int]:
-    """Shared out like records, counted in bytes: with the average of each segment, which is exact enough to plan with
-    and costs no look at the records."""
+    """Return the end of a batch limited in bytes, distributed like records: computed with the average size of each
+    segment, which is exact enough for planning and reads no record."""
     first = {key: _bytes_below(sizes[key], start[key]) for key in end}
     last = {key: _bytes_below(sizes[key], end[key]) for key in end}
     shares = limited(first, last, most_bytes)
     near = {key: _offset_at(sizes[key], start[key], end[key], share) for key, share in shares.items()}
-    # The next record of these is larger than their share. One of them gets it all the same, each in turn, the others
-    # as long as there are bytes that rounding left over.
+    # The next record of these exceeds their share. One of them is read all the same, each in turn, the others while
+    # rounding leaves bytes.
     short = [key for key in sorted(end) if near[key] == start[key] < end[key]]
     turn = sum(start.values()) % len(short) if short else 0
     left = most_bytes - sum(_bytes_below(sizes[key], near[key]) - first[key] for key in near)
@@ -46,7 +45,7 @@ def _within_bytes(
 
 
 def _bytes_below(sizes: Sizes, offset: int) -> int:
-    """The bytes of the records below an offset."""
+    """Return the bytes of the records below an offset."""
     total = 0
     for base, end, size in sizes:
         if offset >= end:
@@ -57,7 +56,7 @@ def _bytes_below(sizes: Sizes, offset: int) -> int:
 
 
 def _offset_at(sizes: Sizes, start: int, end: int, position: int) -> int:
-    """The highest offset in [start, end] below which there are at most `position` bytes."""
+    """Return the highest offset in [start, end] below which there are at most `position` bytes."""
     if _bytes_below(sizes, end) <= position:
         return end
     at = bisect.bisect_right(range(start, end), position, key=lambda offset: _bytes_below(sizes, offset))
@@ -65,8 +64,8 @@ def _offset_at(sizes: Sizes, start: int, end: int, position: int) -> int:
 
 
 class Patience:
-    """Waits until enough records are there, or for so long. Remembers when the last batch was read; after a restart
-    it waits for none, as Kafka's source does."""
+    """Delay of a batch until enough records are waiting, or a time has passed. Knows when the last batch was read;
+    after a restart the first one is not delayed, as in Kafka's source."""
 
     def __init__(self, limits: TriggerLimits, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._least = limits.least_records
@@ -75,7 +74,7 @@ class Patience:
         self._last_s = float("-inf")
 
     def waits(self, count: int) -> bool:
-        """Is a batch of `count` records, which is not none, put off? When it is not, the delay begins anew."""
+        """Return whether a batch of `count` records, at least one, is delayed. If not, the delay begins again."""
         now_s = self._now_s()
         if self._least is not None and count < self._least and now_s - self._last_s < self._delay_s:
             return True

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-import timestone
 from pyspark_timestone.jvm.worker_heap import freeze_worker_heap, keep_worker_heap
-from pyspark_timestone.jvm.worker_process import end_quietly
+from pyspark_timestone.jvm.worker_process import end_quietly, errors_in_one_line
 from pyspark_timestone.offsets import LogPartition, OffsetRange
 from pyspark_timestone.options.read_options import ReadOptions
 from pyspark_timestone.payload.columns import PayloadColumns
@@ -19,31 +18,33 @@ from pyspark_timestone.reading.arrow import record_batch
 from pyspark_timestone.reading.continuity import Continuity
 from pyspark_timestone.reading.kafka_layout import kafka_columns
 from pyspark_timestone.reading.planning import cut, within
+from pyspark_timestone.reading.store_view import source_view
 from timestone import LogView
 from timestone.errors import CorruptRecord, UnknownLog
 from timestone.reading.batch import Batch
 
 BATCH_RECORDS = 1 << 16
-"""Large batches: handing one over costs the same whatever is in it. Below 16,000 rows this shows in rows/s."""
+"""Large batches: passing one to Spark has a fixed cost. Below 16,000 rows it reduces the rows/s."""
 BATCH_BYTES = 16 << 20
-"""Memory of a task, about three times over. At least one record, so a larger one still passes."""
+"""Memory of a task is about three times this. At least one record, so a larger one still passes."""
 
 
 class ScanTask(InputPartition):
-    """What Spark sends to a worker: a range, and the id of the log it was planned on."""
+    """Task as sent to a worker: a range, and the id of the log for which it was planned."""
 
-    def __init__(self, range: OffsetRange, log_id: int) -> None:
+    def __init__(self, range: OffsetRange, log_id: int, state: str | None = None) -> None:
+        """state: of the log when it was planned, where states are kept (`LogView.state`)."""
         super().__init__(range)
         self.range = range
         self.log_id = log_id
+        self.state = state
 
 
 def plan(
     ranges: Sequence[OffsetRange], logs: Mapping[LogPartition, LogView], options: ReadOptions
 ) -> list[InputPartition]:
-    """The tasks that read `ranges`. The same ranges give the same tasks; segments without the topics get none.
-
-    Raises DataLoss for offsets of segments that are damaged as a whole or gone; with `failOnDataLoss=false` it
+    """Return the tasks that read `ranges`. The same ranges give the same tasks; segments without the topics get none.
+    Raises DataLoss for offsets of segments that are damaged as a whole or missing; with `failOnDataLoss=false` it
     warns."""
     continuity = Continuity(options.fail_on_data_loss)
     spans: dict[LogPartition, tuple[int, int]] = {}
@@ -62,23 +63,26 @@ def plan(
         for key, span in spans.items()
     }
     pieces = cut(ranges, bounds, largest=options.records_per_task, least_count=options.partition_count)
-    return [ScanTask(piece, logs[piece.log].id) for piece in pieces]
+    return [ScanTask(piece, logs[piece.log].id, logs[piece.log].state) for piece in pieces]
 
 
 def scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of the range that match the topic filters of `options`, with the columns of `schema`.
+    """Yield the records of the range that match the topic filters of `options`, with the columns of `schema`. Raises
+    DataLoss for records that are no longer there, CorruptRecord for a damaged one; with `failOnDataLoss=false` both are
+    skipped with a warning."""
+    with errors_in_one_line():
+        yield from _scan(task, options, schema)
 
-    Raises DataLoss for records that are not there any more, CorruptRecord for one that is damaged; with
-    `failOnDataLoss=false` both are skipped with a warning.
-    """
+
+def _scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     end_quietly()
     freeze_worker_heap()
     keep_worker_heap()
     continuity = Continuity(options.fail_on_data_loss)
     key = task.range.log
-    with timestone.view(options.path) as view:
+    with source_view(options) as view:
         try:
-            log = view.log(*key)
+            log = view.log_as_of(*key, task.state)
         except UnknownLog:
             continuity.missing([key])
             return
@@ -99,7 +103,7 @@ def scan(task: ScanTask, options: ReadOptions, schema: pa.Schema) -> Iterator[pa
 
 
 def _present(log: LogView, wanted: OffsetRange, continuity: Continuity) -> list[OffsetRange]:
-    """The parts of the range that segments still hold: all of it, or the loss is reported."""
+    """Return the parts of the range that segments hold: all of it, or the loss is reported."""
     parts = within(wanted, log.segment_bounds(wanted.start, wanted.end))
     missing = wanted.end - wanted.start - sum(part.end - part.start for part in parts)
     if missing:
@@ -115,7 +119,7 @@ def _batches(
 ) -> Iterator[Batch]:
     reader = log.reader(wanted.start, topics=topics or None)
     while reader.offset < wanted.end:
-        # Looking no further than the end keeps a rare topic from being searched for in the rest of the log.
+        # Stopping at the end keeps a rare topic from being searched for in the rest of the log.
         left = wanted.end - reader.offset
         try:
             batch = reader.read(max_records=min(BATCH_RECORDS, left), max_bytes=BATCH_BYTES, max_scan=left)
@@ -125,5 +129,5 @@ def _batches(
             continuity.lost(str(error))
             reader.seek(error.next_offset)
             continue
-        # With a filter, what it found may lie behind the end: that is another task's.
+        # With a filter, the matches may be after the end: those belong to another task.
         yield batch if reader.offset <= wanted.end else batch.select(batch.offsets < wanted.end)

@@ -7,12 +7,13 @@ the same answers. `admission_control.py` has what Spark 4.2 added: limits, and t
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_timestone.errors import InvalidOption
+from pyspark_timestone.jvm.worker_process import with_errors_in_one_line
 from pyspark_timestone.offsets import LogPartition, Origin, Positions, SourceOffset
 from pyspark_timestone.options.bounds import Unmatched
 from pyspark_timestone.options.columns import arrow_schema
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 Logs: TypeAlias = "Mapping[LogPartition, LogView]"
 
 
+@with_errors_in_one_line
 class TimestoneStreamReader(DataSourceStreamReader):
     """Reader of the chosen logs, new ones included. Subclasses answer `latestOffset`, which differs by version."""
 
@@ -39,14 +41,18 @@ class TimestoneStreamReader(DataSourceStreamReader):
         self._schema = schema
         self._continuity = Continuity(options.fail_on_data_loss)
         self._group = (
-            None if options.group is None else ConsumerGroup(options.path, options.group, options.pin)
+            None
+            if options.group is None
+            else ConsumerGroup(options.tail or Path(options.path), options.group, options.pin)
         )
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a query without a checkpoint begins. Asked several times; `offsets` says why that does no harm."""
+        """Return where a query without a checkpoint begins. Called several times; `offsets` explains why that is
+        harmless."""
         if self._group is not None:
             self._group.join()
         with self._chosen() as chosen:
+            self._options.starting.refuse_others(chosen.views)
             positions = {key: self._begin(key, log) for key, log in chosen.views.items()}
             return SourceOffset.first(positions, _origins(chosen.views)).to_json()
 
@@ -61,26 +67,26 @@ class TimestoneStreamReader(DataSourceStreamReader):
             logs = chosen.views
             newest = self._newest(logs)
             starts = {key: self._resume(key, begin, logs[key]) for key in newest}
-            # A new log without records is no news yet.
+            # A new log without records needs no batch yet.
             for key in [key for key in newest if key not in begin.positions and newest[key] <= starts[key]]:
                 del newest[key], starts[key]
             ends = self._admitted(starts, {key: max(end, starts[key]) for key, end in newest.items()}, logs)
             if ends is None:
                 return start
-            # A log that is not chosen any more keeps its place, in case it is chosen again.
+            # A log that is no longer selected keeps its offset, in case it is selected again.
             positions = {**begin.positions, **_out_of_holes(ends, logs)}
             origins = {**begin.origins, **_origins({key: logs[key] for key in ends})}
             return begin.advanced(positions, origins, starts).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of the batch from `start` to `end`, the same ones when it is planned again."""
+        """Return the tasks of the batch from `start` to `end`; the same ones if it is planned again."""
         begin, stop = SourceOffset.from_json(start), SourceOffset.from_json(end)
         ranges = stop.ranges_since(begin)
         if start == end or not ranges:
             return []
-        # What was planned is read, whatever is chosen since.
+        # Planned ranges are read, even if the selection has changed since.
         keys = tuple(one.log for one in ranges)
-        with chosen_logs(self._options.path, Selection(partitions=keys), keys) as chosen:
+        with chosen_logs(self._options, Selection(partitions=keys), keys) as chosen:
             self._continuity.missing(chosen.missing)
             there = [one for one in ranges if one.log in chosen.views]
             ranges = [
@@ -90,7 +96,7 @@ class TimestoneStreamReader(DataSourceStreamReader):
             return plan(ranges, chosen.views, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """A batch that ended here is done, as far as Spark says so: it does when it plans the next one."""
+        """Note that the batch ending here is done, which Spark reports when it plans the next one."""
         if self._group is not None:
             self._group.commit(SourceOffset.from_json(end).positions)
 
@@ -100,20 +106,17 @@ class TimestoneStreamReader(DataSourceStreamReader):
             self._group.leave()
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Runs in a worker."""
+        """Read the records of a task; runs in a worker."""
         assert isinstance(partition, ScanTask)
         return scan(partition, self._options, arrow_schema(self._schema))
 
     def _chosen(self, known: Iterable[LogPartition] = ()) -> AbstractContextManager[ChosenLogs]:
-        return chosen_logs(self._options.path, self._options.selection, known)
+        return chosen_logs(self._options, self._options.selection, known)
 
     def _begin(self, key: LogPartition, log: "LogView") -> int:
         starting = self._options.starting
-        if self._options.unmatched_start is Unmatched.ERROR and starting.unmatched_in(key, log):
-            raise InvalidOption(
-                f"{key}: no record is as new as {starting.option} says. To begin at the end instead,"
-                " set startingOffsetsByTimestampStrategy to latest"
-            )
+        if self._options.unmatched_start is Unmatched.ERROR:
+            starting.refuse_unmatched(key, log)
         return self._continuity.start(key, starting.offset_in(key, log), None, log)
 
     def _resume(self, key: LogPartition, begin: SourceOffset, log: "LogView") -> int:
@@ -122,7 +125,7 @@ class TimestoneStreamReader(DataSourceStreamReader):
         return self._continuity.start(key, begin.positions[key], begin.origins.get(key), log)
 
     def _newest(self, logs: Logs) -> dict[LogPartition, int]:
-        # An end that was written by hand may lie ahead; until the log is there, it ends where it is safe on disk.
+        # A given end may be ahead of the log; until the log reaches it, the batch ends at the durable end.
         ending = self._options.ending
         return {key: min(ending.offset_in(key, log), log.synced_offset) for key, log in logs.items()}
 
@@ -131,15 +134,15 @@ class TimestoneStreamReader(DataSourceStreamReader):
         return ends
 
 
+@with_errors_in_one_line
 class UnlimitedStreamReader(TimestoneStreamReader):
-    """For Spark 4.0 and 4.1: each batch reads all there is.
+    """Reader for Spark 4.0 and 4.1: each batch reads all existing records.
 
-    These do not say where the batch begins whose end they ask for. It begins where the last one ended, and a query that
-    is started again has its last batch planned before it asks for the end of the next one.
-    """
+    These versions do not state where the batch begins whose end they ask for. It begins where the last one ended, and a
+    restarted query has its last batch planned before it asks for the end of the next one."""
 
     _planned: dict[str, Any] | None = None
-    """The end of the last batch."""
+    """End of the last batch."""
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         """Return the end of the next batch; see `end_of_batch`."""
@@ -157,6 +160,6 @@ def _origins(logs: Logs) -> dict[LogPartition, Origin]:
 
 
 def _out_of_holes(positions: Positions, logs: Logs) -> dict[LogPartition, int]:
-    """A limit may end in a gap that a power loss has left; the proper place to stop is behind it."""
+    """Move ends out of gaps left by a power loss, where a limit may stop: the proper place to stop is after the gap."""
     holes = {key: logs[key].gap_at(offset) for key, offset in positions.items()}
     return {key: offset if (hole := holes[key]) is None else hole[1] for key, offset in positions.items()}

@@ -1,8 +1,8 @@
-"""Keeps the side files of a store: writes those that are missing, removes those that nobody needs any more.
+"""Keeper of the side files of a store: writes missing ones and removes those that are not needed any more.
 
-Works through a view, beside whoever owns the store. One keeper a store; what one that was killed has left is cleared
-away by the next. A file that is not needed any more stays for a while, for queries that have planned to read it: an
-empty file beside it, `….parquet.unneeded`, notes since when."""
+Works through a view, whether a process owns the store or not. One keeper a store; the next one cleans up after one
+that was killed. A file that is not needed any more stays for some time, for queries that have planned to read it: an
+empty file `….parquet.unneeded` beside it records since when."""
 
 import errno
 import logging
@@ -26,6 +26,7 @@ from pyspark_timestone.side_files.side_file import (
     write_side_file,
 )
 from timestone import LogView, StoreConfig, StoreView
+from timestone.disk import access
 from timestone.disk.files import Files
 from timestone.errors import CorruptLog, CorruptRecord, OffsetOutOfRange, UnknownLog
 from timestone.format import names
@@ -39,18 +40,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SideFilePass:
-    """What one look at the store came to, in files."""
+    """Result of one pass over the store, in numbers of files."""
 
     written: int
     there: int
-    """Segments that had theirs."""
+    """Segments with a current side file."""
     removed: int
     left_out: int
-    """Segments that cannot have one: damaged, or gone while it was written."""
+    """Segments that cannot have one: damaged, or deleted in between."""
 
 
 class SideFileKeeper:
-    """The keeper of one store, from entering to leaving it."""
+    """Keeper of one store, as a context manager."""
 
     def __init__(
         self,
@@ -66,15 +67,15 @@ class SideFileKeeper:
         self._files = files or Files()
         self._lock_fd = -1
         self._known: set[Path] = set()
-        """Side files whose footer this keeper has seen to be right."""
+        """Side files whose footer this keeper has verified."""
         self._damaged: set[Path] = set()
-        """Those whose segments have a record that cannot be proved."""
+        """Side files whose segments have a record that fails verification."""
 
     def __enter__(self) -> Self:
-        """Raises SideFilesBusy, NotAStore, OSError."""
+        """Lock the side files. Raises SideFilesBusy, NotAStore, OSError."""
         timestone.view(self._store).close()
         folder = self._store / FOLDER
-        folder.mkdir(exist_ok=True)
+        access.make_folders(folder)
         fd = self._files.open_lock(folder / names.LOCK_NAME)
         if not self._files.try_lock(fd):
             self._files.close(fd)
@@ -93,8 +94,8 @@ class SideFileKeeper:
         written: Callable[[SegmentIdentity, Path], None] = lambda segment, path: None,
         stop: Callable[[], bool] = lambda: False,
     ) -> SideFilePass:
-        """Look once, oldest segments first; ends early between two files when `stop` says so. Raises NotAStore,
-        UnsupportedFormat, OSError; what was written stays."""
+        """Run one pass, oldest segments first; ends early between two files when `stop` returns True. Raises
+        NotAStore, UnsupportedFormat, OSError; what was written stays."""
         counts: Counter[str] = Counter()
         with timestone.view(self._store) as view:
             present = view.log_names()
@@ -104,7 +105,7 @@ class SideFileKeeper:
                     if log is not None and not self._keep(log, counts, written, stop):
                         break
                 except UnknownLog:
-                    continue  # it was deleted meanwhile
+                    continue  # deleted in between
             else:
                 counts["removed"] += self._remove_of_others(present)
         return SideFilePass(**{field.name: counts[field.name] for field in fields(SideFilePass)})
@@ -116,9 +117,9 @@ class SideFileKeeper:
         written: Callable[[SegmentIdentity, Path], None],
         stop: Callable[[], bool],
     ) -> bool:
-        """Bring the side files of one log in order; False when `stop` says so before that is done."""
+        """Update the side files of one log. Return False if `stop` ended it early."""
         folder = log_folder(self._store, log.name, log.partition)
-        folder.mkdir(exist_ok=True)
+        access.make_folders(folder)
         _clear_unfinished(folder)
         for segment in sealed_segments(log):
             if stop():
@@ -133,7 +134,7 @@ class SideFileKeeper:
         return True
 
     def _remove_of_others(self, present: Collection[tuple[str, int]]) -> int:
-        """Remove side files of logs that are not there any more."""
+        """Remove side files of logs that do not exist any more."""
         removed = 0
         for folder in (self._store / FOLDER).iterdir():
             key = names.parse_log_folder(folder.name)
@@ -167,11 +168,11 @@ class SideFileKeeper:
         except FileNotFoundError:
             return False
         if wrong:
-            _log.warning("%s is written anew: %s", path, wrong)
+            _log.warning("%s is written again: %s", path, wrong)
         return not wrong
 
     def _check_space(self, segment: SegmentIdentity, log: LogView) -> None:
-        """Side files must not be what brings appends to a halt. Raises OSError."""
+        """Raise OSError unless enough space stays free, so that side files do not stop appends."""
         sizes = {base: size_bytes for base, _, size_bytes in log.segment_sizes()}
         wanted = self._min_free_bytes + sizes.get(segment.base_offset, 0)
         free_bytes = self._files.free_bytes(self._store)
@@ -183,7 +184,7 @@ class SideFileKeeper:
             )
 
     def _remove_others(self, folder: Path, needed: set[str]) -> int:
-        """Remove the side files that have been unneeded for long enough; note since when the others are."""
+        """Remove side files that have been unneeded for long enough; record since when the others are."""
         removed = 0
         for name in self._files.names(folder):
             path = folder / name.removesuffix(UNNEEDED_SUFFIX)
@@ -196,7 +197,7 @@ class SideFileKeeper:
             try:
                 age_s = time.time() - note.stat().st_mtime
             except FileNotFoundError:
-                note.touch()
+                access.ensure_file(note)
                 age_s = 0.0
             if age_s >= self._keep_s:
                 self._known.discard(path)
@@ -207,13 +208,13 @@ class SideFileKeeper:
 
 
 def _clear_unfinished(folder: Path) -> None:
-    """Remove what a keeper that was killed has not finished."""
+    """Remove unfinished files of a keeper that was killed."""
     for path in folder.glob(f"*{names.TEMPORARY_SUFFIX}"):
         path.unlink()
 
 
 def _log_of(view: StoreView, name: str, partition: int) -> LogView | None:
-    """None for a log that was deleted meanwhile, or that cannot be read."""
+    """Return the view of a log; None if it was deleted in between or cannot be read."""
     try:
         return view.log(name, partition)
     except UnknownLog:

@@ -1,8 +1,8 @@
-"""The side files of a store: where they lie, and which of them stand for segments.
+"""Side files of a store: their location, and which of them stand for segments.
 
     data/parquet/telemetry-0/00000000000000000000-1f2e3d4c.parquet
 
-The log alone says what is read: a side file counts only while the segment it was made of is there and unchanged."""
+The log alone decides what is read: a side file is valid only while its segment exists unchanged."""
 
 import logging
 from collections.abc import Iterator
@@ -13,26 +13,26 @@ from timestone import LogView
 from timestone.format import names
 
 FOLDER = "parquet"
-"""In the store. No log can have this name: folders of logs end in a number."""
+"""Folder in the store. No log can have this name: folders of logs end in a number."""
 
 _log = logging.getLogger(__name__)
 
 
 def log_folder(store: Path, log: str, partition: int) -> Path:
-    """Where the side files of a log lie."""
+    """Return the folder of the side files of a log."""
     return store / FOLDER / names.log_folder(log, partition)
 
 
 def side_file_path(store: Path, segment: SegmentIdentity) -> Path:
-    """Where the side file of a segment lies, if it has one."""
+    """Return the path of the side file of a segment."""
     return log_folder(store, segment.log, segment.partition) / segment.file_name
 
 
 def side_files_within(
     store: Path, log: LogView, start: int, end: int
 ) -> Iterator[tuple[SegmentIdentity, Path]]:
-    """The segments that lie in the offsets [start, end) as a whole and have a side file, in order. One that is damaged
-    is named in a warning and left out."""
+    """Yield the segments within the offsets [start, end) that have a side file, in order. A damaged side file is
+    reported in a warning and skipped."""
     for segment in sealed_segments(log):
         if start <= segment.base_offset and segment.end_offset <= end:
             path = side_file_path(store, segment)

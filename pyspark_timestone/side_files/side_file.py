@@ -1,7 +1,7 @@
-"""A sealed segment as a Parquet file: its name, what ties it to its segment, how it is written and known again.
+"""Side file: a sealed segment as a Parquet file. Names it, writes it, and verifies that it belongs to its segment.
 
-For readers of whole columns: Spark reads Parquet in Java, a column at a time, and skips what a filter leaves out. The
-format is docs/formats/side-file.md. Needs pyarrow and no PySpark."""
+For readers of whole columns: Spark reads Parquet in Java, by column, and skips what a filter excludes. The format is
+docs/formats/side-file.md. Needs pyarrow, not PySpark."""
 
 import json
 from collections.abc import Iterator
@@ -13,24 +13,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from timestone import LogView
+from timestone.disk import access
 from timestone.disk.files import Files
 from timestone.format import names
 from timestone.reading.arrow import SCHEMA
+from timestone.record import FLAG_TOMBSTONE
 from timestone.segment import Segment
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_EMPTY_TOMBSTONES_VERSION = 1
+"""Differs only in tombstones: their value was empty instead of null."""
 METADATA_KEY = "timestone.segment"
 SUFFIX = ".parquet"
 
 _GROUP_ROWS = 1 << 17
 _GROUP_BYTES = 64 << 20
-"""A row group is what a filter skips, and what a reader holds in memory."""
+"""A row group is the unit that a filter skips and that a reader holds in memory."""
 _READ_RECORDS = 1 << 16
 _READ_BYTES = 16 << 20
 _LAYOUT = {
     "compression": "zstd",
     "use_dictionary": ["log", "partition", "topic", "flags"],
-    # Both only rise: the differences take next to nothing.
+    # Both only increase: the differences take little space.
     "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
     "write_page_index": True,
     "write_page_checksum": True,
@@ -40,8 +44,8 @@ _LAYOUT = {
 
 @dataclass(frozen=True, slots=True)
 class SegmentIdentity:
-    """A sealed segment by what its index says of its records. Whatever changes them changes this; compression does
-    not."""
+    """Identity of a sealed segment by what its index states of its records. Any change of them changes it;
+    compression does not."""
 
     log: str
     partition: int
@@ -50,14 +54,14 @@ class SegmentIdentity:
     entry_count: int
     removed_count: int
     entries_crc: int
-    """Of all index entries, each of which has the crc of its record."""
+    """Checksum of all index entries, each of which has the checksum of its record."""
     first_timestamp_us: int
     last_timestamp_us: int
 
     @classmethod
     def of(cls, log: LogView, segment: Segment) -> Self | None:
-        """None for a segment that still grows, of which no record is left, or of which some count as the next one's
-        (a failed flush made their owner write them again)."""
+        """Return the identity; None for a segment that is growing, that has no record left, or some of whose records
+        belong to the next one after a failed flush."""
         trailer = segment.trailer
         if trailer is None or trailer.entry_count in (0, trailer.removed_count):
             return None
@@ -77,47 +81,46 @@ class SegmentIdentity:
 
     @property
     def end_offset(self) -> int:
-        """One more than the last offset."""
+        """Return one more than the last offset."""
         return self.base_offset + self.entry_count
 
     @property
     def row_count(self) -> int:
-        """Records that are there."""
+        """Return the number of existing records."""
         return self.entry_count - self.removed_count
 
     @property
     def file_name(self) -> str:
-        """Of its side file."""
+        """Return the name of its side file."""
         return f"{self.base_offset:020d}-{self.entries_crc:08x}{SUFFIX}"
 
-    def to_json(self) -> str:
-        """What the side file says of itself."""
+    def to_json(self, version: int = FORMAT_VERSION) -> str:
+        """Return the identity as stored in a side file of this version."""
         texts = {"log_id": f"{self.log_id:016x}", "entries_crc": f"{self.entries_crc:08x}"}
-        return json.dumps({"version": FORMAT_VERSION, **asdict(self), **texts}, sort_keys=True)
+        return json.dumps({"version": version, **asdict(self), **texts}, sort_keys=True)
 
 
 def sealed_segments(log: LogView) -> list[SegmentIdentity]:
-    """The segments of a log that can have a side file, in order."""
+    """Return the segments of a log that can have a side file, in order."""
     found = log.look_up(lambda history: [SegmentIdentity.of(log, segment) for segment in history.segments])
     return [identity for identity in found if identity is not None]
 
 
 def write_side_file(log: LogView, segment: SegmentIdentity, path: Path, files: Files) -> bool:
-    """Write the records of `segment` to `path`: there and whole, also after a power loss, or not there at all.
-
-    False, and nothing is written, when the segment was deleted or rewritten meanwhile. Raises CorruptRecord for one
-    that cannot be proved, OffsetOutOfRange when retention was faster, OSError.
-    """
+    """Write the records of `segment` to `path`, atomically and durably. Return False, with nothing written, if the
+    segment was deleted or rewritten in between. Raises CorruptRecord for a record that fails verification,
+    OffsetOutOfRange if retention was faster, OSError."""
     temporary = names.with_suffix(path, names.TEMPORARY_SUFFIX)
     try:
         row_count = 0
+        access.ensure_file(temporary)
         with pq.ParquetWriter(temporary, SCHEMA, **_LAYOUT) as writer:
             for group in _row_groups(log, segment):
                 writer.write_table(group, row_group_size=group.num_rows)
                 row_count += group.num_rows
             writer.add_key_value_metadata({METADATA_KEY: segment.to_json()})
         log.refresh()
-        # What was read is of one generation if that is still there: none ever comes back.
+        # All records are of one generation if it still exists: a generation never comes back.
         if row_count != segment.row_count or segment not in sealed_segments(log):
             return False
         _sync(files, temporary)
@@ -129,8 +132,8 @@ def write_side_file(log: LogView, segment: SegmentIdentity, path: Path, files: F
 
 
 def what_is_wrong(path: Path, segment: SegmentIdentity) -> str:
-    """Why the file is not the side file of `segment`; empty when it is. Reads the footer; pages have checksums of
-    their own. Raises FileNotFoundError."""
+    """Return why the file is not the side file of `segment`; empty if it is. Reads the footer; pages have checksums
+    of their own. Raises FileNotFoundError."""
     try:
         footer = pq.read_metadata(path)
     except FileNotFoundError:
@@ -138,11 +141,20 @@ def what_is_wrong(path: Path, segment: SegmentIdentity) -> str:
     except (OSError, pa.ArrowException) as error:
         return " ".join(str(error).split())
     said = (footer.metadata or {}).get(METADATA_KEY.encode(), b"")
-    if said != segment.to_json().encode():
+    if said == segment.to_json(_EMPTY_TOMBSTONES_VERSION).encode():
+        if _may_have_tombstones(footer):
+            return f"it is of version {_EMPTY_TOMBSTONES_VERSION}, in which the value of a tombstone is empty"
+    elif said != segment.to_json().encode():
         return f"it says that it is of {said.decode(errors='replace') or 'nothing'}"
     if footer.num_rows != segment.row_count:
         return f"it has {footer.num_rows} rows of {segment.row_count}"
     return ""
+
+
+def _may_have_tombstones(footer: pq.FileMetaData) -> bool:
+    flags = footer.num_columns - 1  # the last of SCHEMA
+    chunks = [footer.row_group(group).column(flags) for group in range(footer.num_row_groups)]
+    return any(not one.is_stats_set or one.statistics.max >= FLAG_TOMBSTONE for one in chunks)
 
 
 def _row_groups(log: LogView, segment: SegmentIdentity) -> Iterator[pa.Table]:
@@ -163,7 +175,7 @@ def _batches(log: LogView, segment: SegmentIdentity) -> Iterator[pa.RecordBatch]
         most = min(_READ_RECORDS, segment.end_offset - offset)
         batch = log.read(offset, max_records=most, max_bytes=_READ_BYTES)
         offset = batch.next_offset
-        # Where compaction has removed the rest, the next record is another segment's.
+        # Where compaction has removed the rest, the next record belongs to another segment.
         batch = batch.select(batch.offsets < segment.end_offset)
         if batch:
             yield batch.to_arrow()

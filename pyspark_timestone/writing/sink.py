@@ -1,16 +1,18 @@
-"""`df.write` and `df.writeStream`: rows appended to a log, exactly once.
+"""Sink of `df.write` and `df.writeStream`: appends rows to a log exactly once.
 
-Each task stages its rows in the store's inbox and tells the driver where; nothing of them counts until the driver, in
-`commit`, hands all of them over as one posting. So a task that failed half-way, ran twice or was overtaken by its
-speculative twin leaves nothing behind. The owner of the store appends a posting once by its name, which for a stream
-is the query's id and the number of the batch: a batch that is run again is not appended again.
+Each task stages its rows in the inbox of the store and reports the parts to the driver. They have no effect until the
+driver, in `commit`, posts all of them, as one posting for each log. So a task that failed, ran twice or was overtaken
+by a speculative copy leaves nothing behind. The owner of the store appends a posting once by its name, which for a
+stream is the id of the query and the number of the batch: a repeated batch is not appended again.
 
-Spark makes writers anew in every process. They hold nothing but options.
-"""
+Spark creates writers again in every process. They hold only options."""
 
+import itertools
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -19,54 +21,62 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 import timestone
-from pyspark_timestone.errors import SinkFailed
+from pyspark_timestone.errors import InvalidRow, SinkFailed
 from pyspark_timestone.jvm.worker_heap import freeze_worker_heap
-from pyspark_timestone.jvm.worker_process import end_quietly
+from pyspark_timestone.jvm.worker_process import end_quietly, with_errors_in_one_line
+from pyspark_timestone.offsets import LogPartition
 from pyspark_timestone.options.columns import arrow_schema
-from pyspark_timestone.writing.frames import batches_of_rows, frames
+from pyspark_timestone.writing.frames import frames
+from pyspark_timestone.writing.rows import batches_of_rows, rows_by_log
 from pyspark_timestone.writing.sink_options import SinkOptions
-from timestone.spool.format import Posting
-from timestone.spool.producer import Poster
+from timestone.spool.format import Frame, Posting
+from timestone.spool.producer import Part, SpoolProducer
+from timestone.upkeep.stored_settings import settings_of_logs
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Where Spark keeps them for tasks. Both outlive a restart of the query."""
+"""Local properties of tasks with these ids. Both outlive a restart of the query."""
+_OPEN_PARTS_MOST = 100
+"""Maximum files that a task has open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged(WriterCommitMessage):
-    """What one task has written."""
+    """Parts written by one task."""
 
     task: int
-    part: str
+    parts: tuple[tuple[LogPartition, str], ...]
+    """In order; several of one log if the task writes to many logs."""
     group: str
     query_id: str = ""
 
 
+@with_errors_in_one_line
 class TimestoneWriter(DataSourceArrowWriter):
-    """One batch write."""
+    """Writer of one batch write."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._group = secrets.token_hex(16)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Runs in a worker."""
+        """Stage the rows of one task. Runs in a worker."""
         return _stage(self._options, iterator, self._group)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Runs in the driver, once all tasks have staged."""
-        # Without ids that the user gives, a write that is repeated, by Spark or by the user, is another write.
+        """Post the parts of all tasks. Runs in the driver."""
+        # Without ids of the user, a repeated write is a new write.
         producer, number = self._options.transaction or (self._group, 0)
         _post(self._options, messages, producer, number, remembered=self._options.transaction is not None)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Runs in the driver after a task has failed for good."""
+        """Discard the parts. Runs in the driver after a task has finally failed."""
         _discard(self._options, messages)
 
 
+@with_errors_in_one_line
 class TimestoneStreamWriter(DataSourceStreamWriter):
     """Writer of one streaming query for Spark 4.0, which hands over rows; `arrow_stream_sink.py` is for later ones."""
 
@@ -79,7 +89,7 @@ class TimestoneStreamWriter(DataSourceStreamWriter):
         return self.stage(batches_of_rows(iterator, arrow_schema(self._schema)))
 
     def stage(self, batches: "Iterator[pa.RecordBatch]") -> Staged:
-        """Stage the rows of one task, named so that a batch that is run again is known."""
+        """Stage the rows of one task, named so that a repeated batch is recognised."""
         query_id, batch = _property(_QUERY_ID), _property(_BATCH_ID)
         return _stage(self._options, batches, f"{query_id}-{batch}", query_id)
 
@@ -89,7 +99,7 @@ class TimestoneStreamWriter(DataSourceStreamWriter):
         _post(self._options, messages, query_id, batchId, remembered=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Discard what was staged. Runs in the driver after a task has failed for good."""
+        """Discard the parts. Runs in the driver after a task has finally failed."""
         _discard(self._options, messages)
 
 
@@ -104,18 +114,48 @@ def _property(name: str) -> str:
 
 
 def _stage(
-    options: SinkOptions, iterator: "Iterator[pa.RecordBatch]", group: str, query_id: str = ""
+    options: SinkOptions, batches: "Iterable[pa.RecordBatch]", group: str, query_id: str = ""
 ) -> Staged:
     end_quietly()
     freeze_worker_heap()
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
-    part = Poster(options.path, timestone.open).stage(group, frames(iterator, options.topic, options.flags))
-    return Staged(task, part, group, query_id)
+    rows = rows_by_log(batches, options.log, options.partition, kafka_layout=options.kafka_layout)
+    limits = {
+        LogPartition(*log): config.record_bytes for log, config in settings_of_logs(options.path).items()
+    }
+    try:
+        parts = _write_parts(options.path, group, frames(rows, options.topic, options.flags, limits))
+    except InvalidRow as error:
+        raise InvalidRow(f"Spark's partition {task}, {error}") from None
+    return Staged(task, parts, group, query_id)
+
+
+def _write_parts(
+    store: Path, group: str, chosen: Iterable[tuple[LogPartition, Frame]]
+) -> tuple[tuple[LogPartition, str], ...]:
+    """Stage frames, those of a log in one part unless there are very many logs. Leaves nothing behind on an error."""
+    producer = SpoolProducer(store, timestone.open)
+    made: list[tuple[LogPartition, str]] = []
+    try:
+        with ExitStack() as stack:
+            open_parts: dict[LogPartition, Part] = {}
+            for log, frame in chosen:
+                if log not in open_parts:
+                    if len(open_parts) == _OPEN_PARTS_MOST:
+                        stack.close()
+                        open_parts.clear()
+                    open_parts[log] = stack.enter_context(producer.new_part(group))
+                    made.append((log, open_parts[log].name))
+                open_parts[log].add(frame)
+    except BaseException:
+        producer.discard(name for _, name in made)
+        raise
+    return tuple(made)
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged]:
-    """The parts in the order of Spark's partitions."""
+    """Return the parts in the order of Spark's partitions."""
     return sorted((one for one in messages if isinstance(one, Staged)), key=lambda one: one.task)
 
 
@@ -131,13 +171,20 @@ def _post(
     staged = _staged(messages)
     if not staged:
         return
-    poster = Poster(options.path, timestone.open)
-    parts = tuple(one.part for one in staged)
-    posting = Posting(options.log, options.partition, producer, number, parts, remembered)
-    poster.post(posting, timeout_s=options.timeout_s)
+    # A log named by an option is created even without rows.
+    parts: dict[LogPartition, list[str]] = {}
+    if options.log is not None:
+        parts[LogPartition(options.log, options.partition)] = []
+    for log, name in itertools.chain.from_iterable(one.parts for one in staged):
+        parts.setdefault(log, []).append(name)
+    spool = SpoolProducer(options.path, timestone.open)
+    for log in sorted(parts):
+        posting = Posting(*log, producer, number, tuple(parts[log]), remembered)
+        spool.post(posting, timeout_s=options.timeout_s)
     for group in {one.group for one in staged}:
-        poster.discard_group(group)
+        spool.discard_group(group)
 
 
 def _discard(options: SinkOptions, messages: list[WriterCommitMessage | None]) -> None:
-    Poster(options.path, timestone.open).discard(one.part for one in _staged(messages))
+    names = [name for one in _staged(messages) for _, name in one.parts]
+    SpoolProducer(options.path, timestone.open).discard(names)

@@ -1,11 +1,11 @@
-"""The options of the sink, and the columns it takes. Turns text into one frozen value; opens nothing."""
+"""Options and columns of the sink: converts text into one frozen value. Opens nothing."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 from pyspark_timestone.errors import InvalidOption, SchemaMismatch
 from pyspark_timestone.options.columns import HEADERS
@@ -17,69 +17,108 @@ from timestone.record import FLAG_QOS_SHIFT, FLAG_RETAIN
 from timestone.spool.format import Posting
 from timestone.spool.producer import TIMEOUT_S
 
-OPTIONS = ("path", "log", "partition", "topic", "qos", "retain", "txnAppId", "txnVersion", "commitTimeoutS")
+OPTIONS = (
+    "path", "log", "partition", "topic", "qos", "retain", "layout", "txnAppId", "txnVersion", "commitTimeoutS",
+)  # fmt: skip
 SPARKS_OWN = ("checkpointLocation", "queryName")
-"""What Spark passes on to every sink."""
+"""Options that Spark passes to every sink."""
+
+REFUSED = {
+    "kafka.key.serializer": "keys are bytes or text; convert them with functions of a DataFrame",
+    "kafka.value.serializer": "values are bytes or text; convert them with functions of a DataFrame",
+}
+"""Options that Spark's Kafka sink refuses too, and what to do instead."""
 
 _QOS = {"0": 0, "1": 1, "2": 2}
+_BYTES = (BinaryType().simpleString(), StringType().simpleString())
 _COLUMNS = {
-    "value": (BinaryType().simpleString(), StringType().simpleString()),
+    "value": _BYTES,
     "topic": (StringType().simpleString(),),
     "headers": (HEADERS.simpleString(),),
 }
+_KAFKA_COLUMNS = {"key": _BYTES, **_COLUMNS, "partition": (IntegerType().simpleString(),)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where the rows go, checked."""
+    """Validated options."""
 
     path: Path
-    log: str
+    log: str | None
+    """None if the column `topic` of Kafka's layout names it."""
     partition: int
     topic: str | None
+    """MQTT topic of all rows."""
     flags: int
+    kafka_layout: bool
+    """Whether the columns are those of Spark's Kafka sink, which calls a log a topic."""
     transaction: tuple[str, int] | None
-    """Application and version that make a batch write happen once."""
+    """Application and version that make a batch write idempotent."""
     timeout_s: float
 
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
-    """Check `given`, in whatever case its names are. Raises InvalidOption with the one thing to change."""
-    texts = OptionText(given, (*OPTIONS, *SPARKS_OWN))
+    """Validate `given`, with option names in any case. Raises InvalidOption with the one thing to change."""
+    texts = OptionText(given, (*OPTIONS, *SPARKS_OWN), REFUSED)
     texts.warn_of_ignored()
-    if "log" not in texts:
+    kafka = texts.kafka_layout()
+    log, topic = texts.get("topic" if kafka else "log"), None if kafka else texts.get("topic")
+    if kafka and "log" in texts:
+        raise InvalidOption(
+            f"invalid log: expected topic, which names the log with layout=kafka, got {texts['log']!r:.60}"
+        )
+    if not kafka and log is None:
         instead = ", which is what Kafka's sink calls topic" if "topic" in texts else ""
-        raise InvalidOption(f"the log to append to is missing: .option('log', 'commands'){instead}")
+        raise InvalidOption(
+            f"invalid log: expected the log to append to, as in .option('log', 'commands'), got none{instead}"
+        )
     partition = texts.count("partition", least=0) or 0
-    with _of_option("log"):
-        validate_log(texts["log"], partition)
-    with _of_option("topic"):
-        if "topic" in texts:
-            validate_topic(texts["topic"])
+    if log is not None:
+        with _of_option("topic" if kafka else "log"):
+            validate_log(log, partition)
+    if topic is not None:
+        with _of_option("topic"):
+            validate_topic(topic)
     qos = texts.one_of("qos", _QOS, default=1)
     retain = texts.boolean("retain", default=False)
     return SinkOptions(
         path=texts.path(),
-        log=texts["log"],
+        log=log,
         partition=partition,
-        topic=texts.get("topic"),
+        topic=topic,
         flags=qos << FLAG_QOS_SHIFT | (FLAG_RETAIN if retain else 0),
+        kafka_layout=kafka,
         transaction=_transaction(texts, streaming=streaming),
         timeout_s=float(texts.count("commitTimeoutS") or TIMEOUT_S),
     )
 
 
-def check_columns(schema: StructType) -> None:
-    """Raise SchemaMismatch unless the frame has `value`, and else only `topic` and `headers`, of the right types."""
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """Raise SchemaMismatch unless the frame has `value` and otherwise only columns of the layout, with the right
+    types. As in Kafka's sink, other columns are ignored in Kafka's layout."""
+    columns = _KAFKA_COLUMNS if options.kafka_layout else _COLUMNS
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
-    takes = "the sink takes value (binary or string), topic (string) and headers (array<struct<key,value>>)"
+    takes = "value (binary or string), topic (string) and headers (array<struct<key,value>>)"
+    if options.kafka_layout:
+        takes = f"with layout=kafka {takes}, key (binary or string) and partition (int)"
     if "value" not in found:
-        raise SchemaMismatch(f"{takes}; the frame has {', '.join(found) or 'no columns'} and no value")
+        raise SchemaMismatch(
+            f"invalid schema: expected {takes}, got {', '.join(found) or 'no columns'} without value"
+        )
+    if options.log is None and "topic" not in found:
+        raise SchemaMismatch(
+            f"invalid schema: expected {takes}, got no topic, which names the log: add the column, or set the option"
+            " topic"
+        )
     for name, kind in found.items():
-        if name not in _COLUMNS:
-            raise SchemaMismatch(f"{takes}; column {name!r} is none of these: select what is to be appended")
-        if kind not in _COLUMNS[name]:
-            raise SchemaMismatch(f"column {name!r} is {kind}, not {' or '.join(_COLUMNS[name])}")
+        if name not in columns:
+            if options.kafka_layout:
+                continue
+            raise SchemaMismatch(f"invalid schema: expected {takes}, got {name!r} too: drop it")
+        if kind not in columns[name]:
+            raise SchemaMismatch(
+                f"invalid schema: expected {' or '.join(columns[name])} for {name!r}, got {kind}"
+            )
 
 
 def _transaction(texts: OptionText, *, streaming: bool) -> tuple[str, int] | None:
@@ -87,21 +126,25 @@ def _transaction(texts: OptionText, *, streaming: bool) -> tuple[str, int] | Non
     if not given:
         return None
     if streaming:
-        raise InvalidOption(f"{given[0]}: a stream's batches are appended once as they are")
+        raise InvalidOption(
+            f"invalid {given[0]}: expected a batch, got a stream, whose batches are appended once without it"
+        )
     if len(given) == 1:
-        raise InvalidOption(f"{given[0]} is given alone; txnAppId and txnVersion belong together")
+        raise InvalidOption(
+            f"invalid {given[0]}: expected {'txnVersion' if given[0] == 'txnAppId' else 'txnAppId'} beside it, got none"
+        )
     version = texts.count("txnVersion", least=0)
     assert version is not None
     with _of_option("txnAppId"):
-        # Now, not when all rows have been staged.
-        Posting(texts["log"], 0, texts["txnAppId"], version, (), remembered=True)
+        # Checked now, before rows are staged.
+        Posting("any", 0, texts["txnAppId"], version, (), remembered=True)
     return texts["txnAppId"], version
 
 
 @contextmanager
 def _of_option(name: str) -> Iterator[None]:
-    """A name that is none, as the value of an option. Raises InvalidOption."""
+    """Raise InvalidOption for an invalid name in the value of an option."""
     try:
         yield
     except InvalidName as error:
-        raise InvalidOption(f"{name}: {error}") from None
+        raise InvalidOption(f"invalid {name}: {error}") from None

@@ -1,4 +1,4 @@
-"""kill -9 of a driver with its Spark, in the first batch and in a later one, while a server goes on appending; of a
+"""kill -9 of a driver with its Spark, in the first batch and in a later one, while a server appends; of a
 worker, of the process that answers for a stream, and of the server."""
 
 import json
@@ -126,7 +126,7 @@ def test_a_server_that_is_killed_and_comes_again_is_read_on(spark: SparkSession,
     with program("tests.support.writer", store) as writer:
         said(writer, "appending")
         query = sink.start(stream(spark, store), tmp_path / "checkpoint")
-        # Records keep coming, so that nobody could wait for the last of them.
+        # Records keep coming, so there is no last one to wait for.
         until(lambda: bool(sink.offsets()))
         writer.kill()
         writer.wait(60)

@@ -24,7 +24,7 @@ def filled(tmp_path: Path) -> Path:
 
 
 class Patient(LagListener):
-    """Knows when all has been told: Spark tells of a query in a thread of its own, and of its end last."""
+    """Knows when all has been reported: Spark tells of a query in a thread of its own, and of its end last."""
 
     def __init__(self, told: Callable[[Lag], None]) -> None:
         super().__init__(told)
@@ -36,7 +36,7 @@ class Patient(LagListener):
 
 
 def run(spark: SparkSession, tmp_path: Path, told: Callable[[Lag], None], **options: str) -> Lag | None:
-    """Read all there is, and return what the query says last, when the listener has been told everything."""
+    """Read all there is, and return what the query says last, when the listener has received everything."""
     listener = Patient(told)
     spark.streams.addListener(listener)
     try:

@@ -126,7 +126,7 @@ VERSION_1 = (
     '{"#": {"version": 1, "logs": {"telemetry": {"0": {"epoch": 1, "id": "37277be6e22a4e68"}}}, '
     '"since": {"telemetry": {"0": 100}}}, "telemetry": {"0": 123, "1": 7}}'
 )
-"""A checkpoint as this version wrote it. Never change it: a query that began with it has to go on."""
+"""A checkpoint as this version wrote it. Never change it: a query that began with it has to continue."""
 
 
 def test_a_checkpoint_of_version_1_is_read_and_written_back_to_the_letter() -> None:

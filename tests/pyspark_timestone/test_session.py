@@ -172,7 +172,7 @@ def test_without_pyspark_the_session_says_so() -> None:
     # -S: without installed packages.
     done = subprocess.run([sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1].startswith("pyspark_timestone.errors.MissingRequirement: ")
-    assert "has no module 'pyspark', which Spark needs: pip install 'timestone[spark]'" in done.stderr
+    assert "has no module 'pyspark', which Spark needs: pip install '.[spark]' in a clone" in done.stderr
 
 
 def test_workers_whose_python_is_not_there_are_told_before_java_is_started(tmp_path: Path) -> None:

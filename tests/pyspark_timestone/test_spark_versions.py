@@ -110,6 +110,21 @@ def test_stream_keeps_its_limits_or_refuses_them(spark: SparkSession, store: Pat
             batches.drain(frame, tmp_path / "checkpoint")
 
 
+@pytest.mark.parametrize("schema", [None, "offset bigint"], ids=["load", "first batch"])
+def test_wrong_option_of_a_stream_is_named(
+    spark: SparkSession, store: Path, tmp_path: Path, schema: str | None
+) -> None:
+    reader = spark.readStream.format("timestone").option("startingOffsets", "sometime")
+    if schema is not None:  # Spark then does not ask the source for its schema.
+        reader = reader.schema(schema)
+    batches = Batches(tmp_path / "batches")
+    with pytest.raises(PySparkException, match="invalid startingOffsets") as refused:
+        batches.drain(reader.load(str(store)), tmp_path / "checkpoint")
+    assert ("Streaming Query" in str(refused.value)) == (schema is not None)
+    assert "UnboundLocalError" not in str(refused.value)
+    assert "Traceback" not in str(refused.value)
+
+
 def test_sink_appends_each_row_once(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     rows = batch(spark, store).select("value", "topic", "headers").coalesce(1).sortWithinPartitions("topic")
     rows.write.format("timestone").option("log", "copy").mode("append").save(str(store))

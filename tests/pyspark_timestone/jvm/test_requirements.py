@@ -22,7 +22,7 @@ def test_what_is_not_installed_is_named_in_one_line() -> None:
     with pytest.raises(MissingRequirement) as caught:
         require("json", "no_such_module")
     assert str(caught.value) == (
-        f"{sys.executable} has no module 'no_such_module', which Spark needs: pip install 'timestone[spark]'"
+        f"{sys.executable} has no module 'no_such_module', which Spark needs: pip install '.[spark]' in a clone"
     )
 
 
@@ -32,7 +32,7 @@ def test_the_python_of_the_workers_is_asked_itself(tmp_path: Path) -> None:
         require_in(sys.executable, "json", "no_such_module", "nor_this")
     assert str(caught.value) == (
         f"PYSPARK_PYTHON is {sys.executable}, which has no module 'no_such_module': "
-        "pip install 'timestone[spark]' into that Python, or unset it"
+        "pip install '.[spark]' in a clone, into that Python, or unset it"
     )
     for command in (tmp_path / "none", Path("/bin/false"), tmp_path):
         with pytest.raises(MissingRequirement, match=f"PYSPARK_PYTHON is {command}, which does not start: "):

@@ -74,7 +74,7 @@ def test_the_process_that_asks_for_the_schema_collects_nothing_of_what_the_optio
     assert printed_by(SCHEMA.format(spec="None")) == "True\n"
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library cannot be told")
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library has no mallopt")
 def test_a_worker_of_spark_makes_a_batch_out_of_the_memory_of_the_one_before() -> None:
     faults = [int(page_faults_in(spec)) for spec in ("ModuleSpec('pyspark.daemon', None)", "None")]
     assert faults[0] < PAGES // 20 < PAGES // 2 < faults[1]

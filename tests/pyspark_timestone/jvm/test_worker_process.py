@@ -86,3 +86,29 @@ def test_what_a_function_prints_and_what_fails_otherwise_is_seen(tmp_path: Path)
     printed = said(OURS, tmp_path, b"talk", b"fail")
     assert printed.startswith("said by a user's function\nTraceback")
     assert printed.endswith("SystemError: not Java's doing\n")
+
+
+RAISE = """
+import os
+from pyspark_timestone.errors import InvalidOption
+from pyspark_timestone.jvm.worker_process import errors_in_one_line
+for error in (KeyError("a bug"), InvalidOption("of the user")):
+    try:
+        with errors_in_one_line():
+            raise error
+    except Exception as caught:
+        print(caught, os.environ.get("SPARK_HIDE_TRACEBACK"))
+"""
+
+
+@pytest.mark.parametrize("program", ["pyspark_work", "any_other"])
+def test_only_errors_of_the_source_lose_their_frames_and_only_in_sparks_processes(
+    tmp_path: Path, program: str
+) -> None:
+    (tmp_path / f"{program}.py").write_text(RAISE)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "-m", program], env=environment, capture_output=True, text=True, check=True
+    )
+    hidden = "1" if program == "pyspark_work" else None
+    assert done.stdout == f"'a bug' None\nof the user {hidden}\n"

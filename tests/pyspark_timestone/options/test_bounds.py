@@ -42,18 +42,40 @@ def test_bound_is_an_offset_of_the_log(bound: Bound, offset: int) -> None:
 
 @pytest.mark.parametrize("time_s", [85, 100, 5000])
 def test_a_time_never_reaches_beyond_what_is_synced(time_s: int) -> None:
-    bound = Bound(LATEST, time_us=time_s * 1_000_000)
+    bound = Bound(LATEST, "startingTimestamp", time_us=time_s * 1_000_000)
     assert bound.offset_in(KEY, FakeLog()) == 80
-    assert bound.unmatched_in(KEY, FakeLog())
+    with pytest.raises(InvalidOption, match=r"^invalid startingTimestamp: expected a time"):
+        bound.refuse_unmatched(KEY, FakeLog())
 
 
 def test_a_time_before_the_first_record_is_the_first_record() -> None:
     bound = Bound(LATEST, time_us=0)
     assert bound.offset_in(KEY, FakeLog()) == 10
-    assert not bound.unmatched_in(KEY, FakeLog())
+    bound.refuse_unmatched(KEY, FakeLog())
 
 
 def test_offsets_have_to_name_every_partition_that_is_read() -> None:
     bound = Bound(EARLIEST, "startingOffsets", offsets={LogPartition("alarms", 0): 5})
-    with pytest.raises(InvalidOption, match="startingOffsets says nothing about telemetry-0"):
+    with pytest.raises(InvalidOption, match=r"^invalid startingOffsets: expected .* none for telemetry-0"):
         bound.offset_in(KEY, FakeLog())
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        Bound(EARLIEST, "startingOffsets", offsets={KEY: 5, LogPartition("alarms", 7): 5}),
+        Bound(EARLIEST, "startingOffsets", times_us={KEY: 5, LogPartition("alarms", 7): 5}),
+    ],
+    ids=["offsets", "times"],
+)
+def test_offsets_and_times_that_name_a_partition_that_is_not_read_are_refused(bound: Bound) -> None:
+    bound.refuse_others([KEY, LogPartition("alarms", 7)])
+    with pytest.raises(InvalidOption, match=r"expected .* read \(telemetry-0\), got alarms-7 too"):
+        bound.refuse_others([KEY])
+
+
+def test_partitions_of_a_bound_that_does_not_count_are_not_looked_at() -> None:
+    Bound(EARLIEST, "startingTimestamp", time_us=5, times_us={LogPartition("alarms", 7): 5}).refuse_others(
+        [KEY]
+    )
+    Bound(EARLIEST).refuse_others([KEY])

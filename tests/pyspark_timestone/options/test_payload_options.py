@@ -9,12 +9,24 @@ from tests.support.payloads import options_of
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"payload": "json"}, "payload=json needs payloadSchema"),
-        ({"payload": "protobuf", "payloadSchema": "x"}, "payload=protobuf needs payloadMessage"),
-        ({"payloadSchema": "x int"}, "payloadSchema means nothing without payload"),
-        ({"payload": "json", "payloadSchema": "x", "badRecords": "drop"}, "badRecords is fail or null or"),
-        ({"payload": "json", "payloadSchema": "x", "badRecords": "dlq"}, "belong together"),
-        ({"payload": "json", "payloadSchema": "x", "dlqPath": "/x"}, "belong together"),
+        ({"payload": "json"}, "invalid payloadSchema: expected the schema for payload=json, got none"),
+        (
+            {"payload": "protobuf", "payloadSchema": "x"},
+            "invalid payloadMessage: expected the full name of a message, got none",
+        ),
+        ({"payloadSchema": "x int"}, "invalid payloadSchema: expected payload .* beside it, got none"),
+        (
+            {"payload": "json", "payloadSchema": "x", "badRecords": "drop"},
+            "invalid badRecords: expected fail or null or column or dlq, got",
+        ),
+        (
+            {"payload": "json", "payloadSchema": "x", "badRecords": "dlq"},
+            "invalid dlqPath: expected the folder for",
+        ),
+        (
+            {"payload": "json", "payloadSchema": "x", "dlqPath": "/x"},
+            "expected badRecords=dlq beside it, got fail",
+        ),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )

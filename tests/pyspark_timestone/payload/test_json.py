@@ -83,10 +83,10 @@ FLOATS = pa.struct(
         (b'{"d": -1%s}' % (b"0" * 400), "d is too large for double"),
         (b'{"d": 1.7976931348623159e308}', "d is too large for double"),
         (b'{"d": Infinity}', "d is too large for double"),
-        (b'{"d": NaN}', "d is no number for double"),
+        (b'{"d": NaN}', "d is not a number for double"),
         (b'{"f": 3.5e38}', "f is too large for float"),
         (b'{"f": -3.5e38}', "f is too large for float"),
-        (b'{"l": [1, null, NaN]}', "l is no number for double"),
+        (b'{"l": [1, null, NaN]}', "l is not a number for double"),
         (b'{"s": {"x": -Infinity}}', "s/x is too large for double"),
     ],
 )
@@ -172,5 +172,5 @@ def test_the_schema_is_ddl_for_spark_or_the_json_of_a_type() -> None:
     assert spark_type(options_of(payload="json", payloadSchema="seq bigint")) == "seq bigint"
     wanted = StructType([StructField("seq", LongType())])
     assert spark_type(options_of(payload="json", payloadSchema=wanted.json())) == wanted
-    with pytest.raises(InvalidOption, match="not the JSON of a StructType"):
+    with pytest.raises(InvalidOption, match="invalid payloadSchema: expected a DDL string or JSON schema"):
         spark_type(options_of(payload="json", payloadSchema=json.dumps({"type": "record"})))

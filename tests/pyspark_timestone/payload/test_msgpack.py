@@ -44,7 +44,7 @@ def test_maps_become_rows() -> None:
         ({"device": b"d1"}, "payload.device is b'd1', not string"),
         ({"ts": 5}, "payload.ts is 5, not timestamp"),
         ({"temperature": "hot"}, "payload.temperature is 'hot', not double"),
-        ([1, 2], "no map, but [1, 2]"),
+        ([1, 2], "expected a map, got [1, 2]"),
     ],
     ids=str,
 )

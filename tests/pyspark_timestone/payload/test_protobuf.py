@@ -105,7 +105,7 @@ def test_bytes_that_are_no_message_and_numbers_that_spark_does_not_have_are_bad(
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("plant.Nothing", "has no message 'plant.Nothing'"), ("plant.Loop", "plant.Loop contains itself")],
+    [("plant.Nothing", "got 'plant.Nothing'"), ("plant.Loop", "does not contain itself, got plant.Loop")],
 )
 def test_messages_that_cannot_be_used_are_refused(descriptors: Path, name: str, said: str) -> None:
     with pytest.raises(InvalidOption, match=said):
@@ -114,8 +114,12 @@ def test_messages_that_cannot_be_used_are_refused(descriptors: Path, name: str, 
 
 def test_a_file_that_is_missing_or_something_else_is_named(tmp_path: Path) -> None:
     stranger = tmp_path / "x.desc"
-    with pytest.raises(InvalidOption, match=r"x\.desc: No such file"):
+    with pytest.raises(
+        InvalidOption, match=r"^invalid payloadSchema: expected a readable file, got .*x\.desc: No such file"
+    ):
         spark_type(options_of(payload="protobuf", payloadSchema=str(stranger), payloadMessage="a.B"))
     stranger.write_bytes(b"\xff\xff\xff")
-    with pytest.raises(InvalidOption, match="no descriptor set of protoc"):
+    with pytest.raises(
+        InvalidOption, match=r"^invalid payloadSchema: expected a descriptor set of protoc, got "
+    ):
         spark_type(options_of(payload="protobuf", payloadSchema=str(stranger), payloadMessage="a.B"))

@@ -53,7 +53,7 @@ def test_a_loss_is_told_in_numbers_or_only_warned_of(
         STRICT.start(KEY, position, origin, FakeLog())
     with caplog.at_level(logging.WARNING):
         assert LENIENT.start(KEY, position, origin, FakeLog()) == resumed
-    assert "going on" in caplog.text
+    assert "continuing" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -36,12 +36,13 @@ def test_cut_of_nothing_is_nothing() -> None:
 
 def test_cut_splits_one_segment_into_equal_parts() -> None:
     pieces = cut([OffsetRange(A, 0, 10)], {A: [(0, 10)]}, largest=MANY, least_count=3)
-    assert pieces == [
-        OffsetRange(A, 0, 2),
-        OffsetRange(A, 2, 5),
-        OffsetRange(A, 5, 7),
-        OffsetRange(A, 7, 10),
-    ]
+    assert pieces == [OffsetRange(A, 0, 3), OffsetRange(A, 3, 6), OffsetRange(A, 6, 10)]
+
+
+def test_cut_splits_the_largest_segments_first_and_makes_no_more_parts_than_were_asked_for() -> None:
+    bounds = [(0, 1000), (1000, 2000), (2000, 2500)]
+    pieces = cut([OffsetRange(A, 0, 2500)], {A: bounds}, largest=MANY, least_count=7)
+    assert [piece.end - piece.start for piece in pieces] == [333, 333, 334, 333, 333, 334, 500]
 
 
 @given(
@@ -61,7 +62,8 @@ def test_cut_keeps_every_offset_once_and_in_order(
         offset for base, end in bounds for offset in range(max(base, start), min(end, whole.end))
     ]
     assert all(piece.start < piece.end <= piece.start + largest for piece in pieces)
-    assert len(pieces) >= min(least_count, len(offsets))
+    needed = sum(-(-(piece.end - piece.start) // largest) for piece in within(whole, bounds))
+    assert len(pieces) == max(needed, min(least_count, len(offsets)))
     for piece in pieces:
         assert len(within(piece, bounds)) == 1
 

@@ -1,4 +1,4 @@
-"""The keeper of side files: writes what is missing, removes what nobody needs, whatever the owner does."""
+"""The keeper of side files writes missing ones and removes unused ones, at any state of the owner."""
 
 import errno
 import os
@@ -15,6 +15,7 @@ import timestone
 from pyspark_timestone.errors import SideFilesBusy
 from pyspark_timestone.side_files.keeper import SideFileKeeper, SideFilePass
 from pyspark_timestone.side_files.listing import side_files_within
+from tests.support.access import check_modes
 from tests.support.stores import LOG, drop_first_segment, fill
 from tests.support.waiting import wait_for_seals
 from timestone import LogConfig
@@ -52,6 +53,16 @@ def test_each_sealed_segment_gets_its_file_once(tmp_path: Path) -> None:
     assert look(tmp_path) == SideFilePass(written=1, there=3, removed=0, left_out=0)
     assert {path: path.stat().st_ino for path in before} == before
     assert offsets_in_side_files(tmp_path) == list(range(3500))
+
+
+def test_files_are_for_the_owner_alone(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    fill(store, 2500)
+    look(store)
+    drop_first_segment(store)
+    look(store)
+    assert any(name.endswith(".unneeded") for name in files(store))
+    check_modes(store)
 
 
 def test_log_that_is_deleted_meanwhile_is_passed_over_and_its_files_go_later(tmp_path: Path) -> None:
@@ -148,7 +159,7 @@ def test_a_damaged_file_is_written_again_and_a_damaged_segment_gets_none(
     segment.write_bytes(b"?" + segment.read_bytes()[1:])
     assert look(tmp_path) == SideFilePass(written=1, there=1, removed=0, left_out=1)
     assert files(tmp_path) == [first.name, third.name]
-    assert "is written anew" in caplog.text and "offset 1000" in caplog.text
+    assert "is written again" in caplog.text and "offset 1000" in caplog.text
 
 
 def test_strangers_are_left_alone_and_leftovers_are_cleared_away(tmp_path: Path) -> None:
@@ -220,6 +231,6 @@ def test_it_works_beside_an_owner_that_rolls_and_deletes(tmp_path: Path) -> None
             log.retention.apply()
             keeper.run()
         there = offsets_in_side_files(tmp_path)
-        assert there == list(range(log.start_offset, log.history.segments[-1].base_offset))
-        assert len(files(tmp_path)) == len(log.history.segments) - 1
+        assert there == list(range(log.start_offset, log.segment_list.segments[-1].base_offset))
+        assert len(files(tmp_path)) == len(log.segment_list.segments) - 1
         assert log.start_offset > 0

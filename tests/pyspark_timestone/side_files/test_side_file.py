@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import timestone
 from pyspark_timestone.side_files.side_file import (
+    METADATA_KEY,
     SegmentIdentity,
     sealed_segments,
     what_is_wrong,
@@ -18,6 +20,7 @@ from tests.support.waiting import wait_for_seals
 from timestone import LogConfig, LogView
 from timestone.disk.files import Files
 from timestone.errors import CorruptRecord
+from timestone.record import FLAG_TOMBSTONE
 
 
 def written(log: LogView, number: int, folder: Path) -> Path:
@@ -33,11 +36,14 @@ def test_rows_are_the_records_with_the_columns_of_the_source(tmp_path: Path) -> 
         log.append_many([b"", b"x" * 70_000, b"plain"], topics=["a/b", "c", "c"])
         log.append(b"no topic")
         log.append(b"headed", topic="a/b", headers=[("k", b"\x00\xff"), ("k", b"")])
+        log.append(b"", topic="c", flags=FLAG_TOMBSTONE)
+        log.roll()
     with timestone.view(tmp_path / "data") as view:
         log_view = view.log(LOG, 3)
         rows = pq.read_table(written(log_view, 0, tmp_path)).to_pylist()
         expected = log_view.read(0).to_arrow().to_pylist()
     assert rows == expected
+    assert [row["value"] for row in rows[::5]] == [b"", None]
     assert rows[4]["headers"] == [{"key": "k", "value": b"\x00\xff"}, {"key": "k", "value": b""}]
 
 
@@ -155,4 +161,22 @@ def test_the_name_of_a_segment_is_its_records_not_their_form(tmp_path: Path) -> 
     before = identities("none")
     assert identities("zstd") == before
     assert list((tmp_path / "data").glob("*/*.1.segment"))
-    assert '"version": 1' in before[0].to_json()
+    assert '"version": 2' in before[0].to_json()
+
+
+@pytest.mark.parametrize("flags", [0, FLAG_TOMBSTONE], ids=["no tombstone", "tombstone"])
+def test_file_of_version_1_counts_unless_it_has_tombstones(tmp_path: Path, flags: int) -> None:
+    with timestone.open(tmp_path / "data") as store:
+        log = store.log(LOG)
+        log.append(b"", flags=flags)
+        log.roll()
+    with timestone.view(tmp_path / "data") as view:
+        (segment,) = sealed_segments(view.log(LOG))
+        path = written(view.log(LOG), 0, tmp_path)
+    table = pq.read_table(path)
+    table = table.set_column(6, pa.field("value", pa.binary(), nullable=False), pa.array([b""]))
+    with pq.ParquetWriter(path, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({METADATA_KEY: segment.to_json(version=1)})
+    said = what_is_wrong(path, segment)
+    assert said == ("it is of version 1, in which the value of a tombstone is empty" if flags else "")

@@ -1,24 +1,38 @@
 """Arrow batches as frames of a posting."""
 
+from collections.abc import Iterable, Iterator, Mapping
+
 import pyarrow as pa
-import pyspark.sql
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_timestone.errors import InvalidRow
-from pyspark_timestone.writing.frames import batches_of_rows, frames
-from timestone.record import FLAG_TOMBSTONE, decode_headers
+from pyspark_timestone.offsets import LogPartition
+from pyspark_timestone.writing import frames as module
+from pyspark_timestone.writing.rows import rows_by_log
+from timestone.record import FLAG_TOMBSTONE, HeaderKind, decode_headers
 from timestone.spool.format import (
     FRAME_BYTES_MAX,
     FRAME_RECORDS_MAX,
     HEADERS_BYTES_MAX,
+    MARK_BYTES,
     NO_TOPIC_NUMBER,
     Frame,
 )
 
 ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 Row = tuple[bytes | None, str | None, list[tuple[str, bytes]] | None]
+LOG = LogPartition("commands", 0)
+
+
+def frames(
+    batches: Iterable[pa.RecordBatch], topic: str | None, flags: int, limits: Mapping[LogPartition, int] = {}
+) -> Iterator[Frame]:
+    """The frames of rows that all go to one log."""
+    for log, frame in module.frames(rows_by_log(batches, *LOG, kafka_layout=False), topic, flags, limits):
+        assert log == LOG
+        yield frame
 
 
 def batch_of(rows: list[Row]) -> pa.RecordBatch:
@@ -101,29 +115,47 @@ def test_frames_stay_within_their_bounds() -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ((b"", "a/+", None), "column topic: topic 'a/\\+' contains a wildcard"),
-        ((b"", "", None), "column topic"),
-        ((b"", None, [("k", bytes(HEADERS_BYTES_MAX))]), "column headers"),
-        ((b"", None, [("k", bytes(HEADERS_BYTES_MAX - 7))]), "over the limit"),
+        ((b"", "a/+", None), "row 2 .*: column topic: topic 'a/\\+' contains a wildcard"),
+        ((b"", "", None), "row 2 .*: column topic"),
+        ((b"", None, [("k", bytes(HEADERS_BYTES_MAX))]), "row 2 .*: column headers"),
+        ((b"", None, [("k", bytes(HEADERS_BYTES_MAX - 7))]), "row 2 .* over the limit"),
+        ((b"", None, [(None, b"")]), "row 2 .*: column headers: the key of a header is null"),
     ],
-    ids=["wildcard", "empty topic", "huge header", "headers without room"],
+    ids=["wildcard", "empty topic", "huge header", "headers without room", "no key"],
 )
-def test_rows_that_cannot_be_records_are_refused_in_words(row: Row, said: str) -> None:
+def test_row_that_cannot_be_a_record_is_refused_by_its_number(row: Row, said: str) -> None:
+    good: Row = (b"", "a", None)
+    batches = [batch_of([good]), batch_of([good, row, good])]
     with pytest.raises(InvalidRow, match=said):
-        list(frames([batch_of([row])], None, 0))
+        list(frames(batches, None, 0))
 
 
-def test_rows_become_the_arrow_batches_that_later_sparks_make_of_them() -> None:
-    schema = pa.schema([("value", pa.binary()), ("topic", pa.string()), ("headers", ARROW_HEADERS)])
-    header = pyspark.sql.Row(key="k", value=bytearray(b"v"))
-    rows = [
-        pyspark.sql.Row(value=bytearray(b"one"), topic="x/1", headers=[header]),
-        pyspark.sql.Row(value=None, topic=None, headers=None),
+@pytest.mark.parametrize("header", [0, 50], ids=["plain", "header"])
+def test_record_over_the_limit_of_its_log_is_refused_with_its_number_and_size(header: int) -> None:
+    headers = [("", bytes(header))] if header else None
+    size = 100 + (header + 7 if header else 0)
+    fits: Row = (bytes(99), None, headers)
+    batches = [batch_of([fits] * 3), batch_of([fits, (bytes(100), None, headers), fits])]
+    limit = size + MARK_BYTES
+    assert sum(frame.count for frame in frames(batches, None, 0, {LOG: limit})) == 6
+    assert sum(frame.count for frame in frames(batches, None, 0, {LogPartition("other", 0): 1})) == 6
+    said = (
+        rf"row 4 .*: a record of {size} bytes, .* is over the {size - 1} .* log commands-0 \(its record_bytes"
+    )
+    with pytest.raises(InvalidRow, match=said):
+        list(frames(batches, None, 0, {LOG: limit - 1}))
+
+
+def test_key_becomes_a_header_of_its_kind_in_front_of_the_others() -> None:
+    items = [[{"key": "h", "value": b"1"}], None, None]
+    batch = pa.record_batch(
+        [pa.array(["a", "b", "c"]), pa.array(["k", "", None]), pa.array(items, ARROW_HEADERS)],
+        names=["value", "key", "headers"],
+    )
+    (frame,) = frames([batch], None, 0)
+    assert frame.header_lengths.tolist() == [8 + 9, 7, 0]
+    assert [(item.kind, item.name, item.value) for item in decode_headers(frame.data[:17])] == [
+        (HeaderKind.KEY, "", b"k"),
+        (HeaderKind.USER, "h", b"1"),
     ]
-    (batch,) = batches_of_rows(iter(rows), schema)
-    assert batch.schema == schema
-    assert batch.to_pylist() == [
-        {"value": b"one", "topic": "x/1", "headers": [{"key": "k", "value": b"v"}]},
-        {"value": None, "topic": None, "headers": None},
-    ]
-    assert [one.num_rows for one in batches_of_rows(rows * 7000, schema)] == [10_000, 4000]
+    assert frame.data.endswith(b"bc")

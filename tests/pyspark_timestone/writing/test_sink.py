@@ -1,4 +1,4 @@
-"""`df.write` and `df.writeStream` against real Spark: every row is appended once, whatever happens to tasks and
+"""`df.write` and `df.writeStream` against real Spark: every row is appended once, despite failures of tasks and
 drivers."""
 
 import os
@@ -14,10 +14,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 
 import timestone
+from pyspark_timestone.errors import InvalidRow
+from pyspark_timestone.writing import sink
 from pyspark_timestone.writing.sink import TimestoneWriter
 from pyspark_timestone.writing.sink_options import sink_options
 from tests.support.spark import stream
 from tests.support.stores import fill
+from timestone import LogConfig
 from timestone.record import FLAG_TOMBSTONE, Record
 
 pytestmark = pytest.mark.spark
@@ -210,12 +213,12 @@ def test_a_batch_without_rows_appends_nothing(spark: SparkSession, target: Path)
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        (["payload"], {}, "the frame has payload and no value"),
-        (["value", "offset"], {}, "column 'offset' is none of these"),
+        (["payload"], {}, "got payload without value"),
+        (["value", "offset"], {}, "got 'offset' too: drop it"),
         (["value"], {"log": ""}, "cannot name a log"),
         (["value"], {"logs": "x"}, "unknown option 'logs'; did you mean 'log'?"),
         (["value"], {"topic": "a/+"}, "contains a wildcard"),
-        (["value"], {"txnAppId": "x"}, "txnAppId and txnVersion belong together"),
+        (["value"], {"txnAppId": "x"}, "invalid txnAppId: expected txnVersion beside it, got none"),
     ],
     ids=["no value", "column", "log", "option", "topic", "transaction"],
 )
@@ -231,7 +234,7 @@ def test_what_is_wrong_is_said_before_anything_is_written(
 
 def test_overwriting_a_log_is_refused(spark: SparkSession, target: Path) -> None:
     frame = spark.createDataFrame([(b"x",)], "value binary")
-    with pytest.raises(PySparkException, match="a log is only ever appended to"):
+    with pytest.raises(PySparkException, match="invalid mode: expected append, got overwrite"):
         frame.write.format("timestone").option("log", COMMANDS).mode("overwrite").save(str(target))
 
 
@@ -243,3 +246,94 @@ def test_a_row_that_cannot_be_a_record_fails_the_write_and_leaves_nothing(
         append(frame, target)
     with timestone.open(target) as store:
         assert store.log_names() == []
+
+
+def test_kafka_layout_writes_key_value_headers_to_the_logs_that_rows_name(
+    spark: SparkSession, target: Path
+) -> None:
+    rows = [
+        ("one", "k1", b"v1", [("h", b"1")], 0),
+        ("two", None, None, None, 5),
+        ("one", "", None, None, None),
+    ]
+    schema = "topic string, key string, value binary, headers array<struct<key string, value binary>>, partition int"
+    frame = spark.createDataFrame(rows, schema).coalesce(1)
+    for _ in range(2):  # The second time it is known.
+        writer = frame.write.format("timestone").options(layout="kafka", txnAppId="job", txnVersion="1")
+        writer.mode("append").save(str(target))
+    read = spark.read.format("timestone").options(layout="kafka", includeHeaders="true").load(str(target))
+    columns = read.select("topic", "partition", "offset", "key", "value", "headers").orderBy(
+        "topic", "offset"
+    )
+    assert [tuple(row) for row in columns.collect()] == [
+        ("one", 0, 0, b"k1", b"v1", [("h", b"1")]),
+        ("one", 0, 1, b"", None, None),
+        ("two", 5, 0, None, None, None),
+    ]
+    assert left_behind(target) == []
+
+
+def test_stream_in_kafka_layout_copies_logs_exactly_once(
+    spark: SparkSession, tmp_path: Path, target: Path, checkpoint: Path
+) -> None:
+    source = tmp_path / "data"
+    for log, count in (("a", 900), ("b", 400)):
+        fill(source, count, log=log)
+    for _ in range(2):
+        copied = stream(spark, source, layout="kafka", maxOffsetsPerTrigger=500)
+        writer = copied.writeStream.format("timestone").options(
+            layout="kafka", checkpointLocation=str(checkpoint)
+        )
+        writer.trigger(availableNow=True).start(str(target)).awaitTermination()
+        # As if the driver had died after the append and before Spark noted it.
+        last = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+        for path in (checkpoint / "commits").glob(f"*{last}*"):
+            path.unlink()
+    with timestone.view(target) as view:
+        assert [log for log, _ in view.log_names()] == ["a", "b"]
+    for log, count in (("a", 900), ("b", 400)):
+        assert [one.payload for one in records(target, log)] == [one.payload for one in records(source, log)]
+        assert len(records(target, log)) == count
+
+
+def test_task_with_more_logs_than_files_it_may_have_open_keeps_their_order(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "_OPEN_PARTS_MOST", 2)
+    options = sink_options({"path": str(target), "layout": "kafka"}, streaming=False)
+    topics = ["a", "b", "c", "a", "b", "c", "a"]
+    batches = [
+        pa.record_batch([pa.array([b"%d" % number]), pa.array([topic])], names=["value", "topic"])
+        for number, topic in enumerate(topics)
+    ]
+    writer = TimestoneWriter(options)
+    writer.commit([writer.write(iter(batches))])
+    assert [one.payload for one in records(target, "a")] == [b"0", b"3", b"6"]
+    assert [one.payload for one in records(target, "c")] == [b"2", b"5"]
+    failing = pa.record_batch([pa.array([b"x"]), pa.array(["a/b"])], names=["value", "topic"])
+    with pytest.raises(InvalidRow, match="Spark's partition 0, row 7 of the task"):
+        writer.write(iter([*batches, failing]))
+    assert [path for path in (target / "inbox").rglob("*") if path.is_file()] == []
+
+
+def test_record_over_the_limit_is_refused_by_the_task_that_has_it(spark: SparkSession, target: Path) -> None:
+    with timestone.open(target) as store:
+        store.log(COMMANDS, config=LogConfig(record_bytes=1000))
+    frame = spark.range(0, 6, numPartitions=2).selectExpr("repeat('x', if(id = 4, 1000, 900)) AS value")
+    with pytest.raises(PySparkException) as caught:
+        append(frame, target)
+    assert "Spark's partition 1, row 1 of the task (the first is 0): a record of 1,000 bytes" in str(
+        caught.value
+    )
+    assert "over the 969 that the sink can append to log commands-0 (its record_bytes, 1,000," in str(
+        caught.value
+    )
+    assert payloads(target) == []
+
+
+def test_null_value_is_read_back_as_null_in_each_layout(spark: SparkSession, target: Path) -> None:
+    append(spark.createDataFrame([(b"",), (None,), (b"x",)], "value binary").coalesce(1), target)
+    for layout in ("timestone", "kafka"):
+        read = spark.read.format("timestone").options(layout=layout).load(str(target)).orderBy("offset")
+        assert [row["value"] for row in read.collect()] == [b"", None, b"x"]
+    assert stream(spark, target).schema["value"].nullable
