@@ -3,8 +3,8 @@
     log -> bronze -> clean -> windows, last
                   -> dead_letters, duplicates
 
-`PipelineConfig` says what is wanted, `run` does it. The steps are functions from DataFrame to DataFrame, for programs
-that want just these: `parse`, `good`, `rejected`, `averages`, `newest`.
+`PipelineConfig` has the settings, `run` does the work. The steps are functions from DataFrame to DataFrame, for
+programs that want just these: `parse`, `good`, `rejected`, `averages`, `newest`.
 """
 
 from pyspark_timestone.errors import SparkSourceError
@@ -25,6 +25,7 @@ from .errors import PipelineError
 from .ledger import Commit
 from .newest import newest
 from .open_tables import open_tables
+from .pending import is_caught_up
 from .reprocess import reprocess
 from .status import PipelineStatus, status
 from .stream import run, session_of
@@ -50,6 +51,7 @@ __all__ = [
     "backfill",
     "compact",
     "good",
+    "is_caught_up",
     "newest",
     "open_tables",
     "parse",

@@ -1,8 +1,7 @@
-"""Windows computed again from clean: those with late messages, or all within a range of event time.
+"""Recomputation of windows from the table `clean`: those with late messages, or all within a range of event time.
 
-The new windows take the place of the old ones in one commit, so doing it twice gives the same table. Only closed
-windows are touched; the stream, which may run meanwhile, writes only windows that are still open.
-"""
+The new windows replace the old ones in one commit, so repeating it gives the same table. Only closed windows are
+touched; the stream, which may run at the same time, writes only open windows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from pyspark.sql import functions as f
 
 from .config import PipelineConfig
 from .data_file import DataFile
-from .failure import told_in_one_line
-from .frames import Frames
+from .failure import spark_errors_in_one_line
+from .frames import Frames, Step, in_silence
 from .ledger import Commit, FileKey, State
 from .progress import MINUTE_US
 from .rewrite import without
@@ -23,48 +22,55 @@ from .warehouse import MAINTENANCE, Warehouse, Work
 from .windows import all_averages
 
 _RANGES = 32
-"""More ranges of late messages than this are taken together as one: it is more work and the same result."""
+"""Beyond this number, ranges of late messages are combined into one: more work, same result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The event times [start_us, end_us)."""
+    """Event times [start_us, end_us)."""
 
     start_us: int
     end_us: int
 
     def widened(self, minutes: int) -> "Span":
-        """The least span around it that begins and ends with windows of this length."""
+        """Return the smallest span around this one that begins and ends with windows of this length."""
         step = minutes * MINUTE_US
         return Span(self.start_us // step * step, -(-self.end_us // step) * step)
 
 
 def backfill(
-    config: PipelineConfig, warehouse: Warehouse, spark: SparkSession, span: Span | None = None
+    config: PipelineConfig,
+    warehouse: Warehouse,
+    spark: SparkSession,
+    span: Span | None = None,
+    *,
+    step: Step = in_silence,
 ) -> Commit | None:
-    """Compute again the windows of `span`, widened to whole windows; without one, all that have late messages.
+    """Recompute the windows of `span`, widened to whole windows; without one, all that have late messages. Return None
+    if there was nothing to do.
 
-    Returns None when there was nothing to do. Late messages of windows that are still open are counted when those
-    close, and are nothing to do. Hold `warehouse.role(MAINTENANCE)`. Raises QueryFailed.
-    """
-    with told_in_one_line():
-        return _Backfill(config, warehouse, spark).run(span)
+    Late messages of open windows are counted when those close, and need no backfill. Windows of a length that is not in
+    the settings stay as they are. Call `step` with what begins. Hold `warehouse.role(MAINTENANCE)`. Raises
+    QueryFailed."""
+    with spark_errors_in_one_line():
+        return _Backfill(config, warehouse, spark, step).run(span)
 
 
 class _Backfill:
-    def __init__(self, config: PipelineConfig, warehouse: Warehouse, spark: SparkSession) -> None:
+    def __init__(self, config: PipelineConfig, warehouse: Warehouse, spark: SparkSession, step: Step) -> None:
         self._config = config
         self._warehouse = warehouse
+        self._step = step
         self._frames = Frames(spark, warehouse)
         self._tables: Tables = tables_of(config)
         self._time = config.message.time
 
     def run(self, span: Span | None) -> Commit | None:
-        # One state for all: what the stream commits from here on is not looked at, and not touched.
+        # One state for all: later commits of the stream are ignored and not touched.
         state = self._warehouse.ledger.state()
         length = self._config.windows.block_minutes
         spans = self._late_spans(state) if span is None else [span.widened(length)]
-        closed = state.progress.closed_us
+        closed = state.progress.closed(self._config.windows.minutes)
         if not spans or not closed:
             return None
         with self._warehouse.work(MAINTENANCE) as work:
@@ -81,7 +87,7 @@ class _Backfill:
                 self._frames,
                 self._tables.late,
                 _overlapping(state.of(self._tables.late.name), self._time, spans),
-                # A window of any length that is still open may not have counted it.
+                # An open window of any length may not have counted it.
                 _within(self._time, spans) & (f.unix_micros(self._time) < counted_us),
                 work,
             )
@@ -103,11 +109,12 @@ class _Backfill:
         return spans if len(spans) <= _RANGES else [Span(spans[0].start_us, spans[-1].end_us)]
 
     def _counted(self, state: State, late: Sequence[FileKey], work: Work) -> bool:
-        """Is a late message none any more? One whose longest window is still open stays, counted in others or not."""
+        """Return whether a late message is counted in all its windows. One whose longest window is open stays late,
+        counted in others or not."""
         return sum(state.files[key].rows for key in late) != work.rows(self._tables.late)
 
     def _same(self, state: State, windows: Sequence[FileKey], work: Work) -> bool:
-        """Would the windows be what they are already?"""
+        """Return whether the computed windows equal the existing ones."""
         table = self._tables.windows
         before = [state.files[key] for key in windows]
         after = [one for one in work.files if one.table == table.name]
@@ -121,15 +128,24 @@ class _Backfill:
         files = _overlapping(state.of(clean.name), self._time, spans)
         if not files:
             return
-        for minutes, until_us in state.progress.closed_us.items():
+        self._say_cost(files)
+        for minutes, until_us in state.progress.closed(self._config.windows.minutes).items():
             rows = self._frames.read(clean, files)
             chosen = _within(self._time, spans) & (f.unix_micros(self._time) < until_us)
             parts.append((minutes, rows.where(chosen)))
         rows = all_averages(parts, self._config.message)
         self._frames.write(self._tables.windows, rows.coalesce(1), work)
 
+    def _say_cost(self, files: Sequence[DataFile]) -> None:
+        lengths, rows = self._config.windows.minutes, sum(one.rows for one in files)
+        said = ", ".join(map(str, lengths))
+        self._step(
+            f"windows of {said} min from {rows:,} messages: up to {len(lengths) * rows:,} rows,"
+            " one a device and window"
+        )
+
     def _replaced(self, spans: Sequence[Span], minutes: int, until_us: int) -> Column:
-        """Which rows of windows of this length are computed again."""
+        """Return the condition for rows of windows of this length that are recomputed."""
         closed = f.unix_micros("start") < until_us
         return (f.col("minutes") == minutes) & closed & _within("start", spans)
 

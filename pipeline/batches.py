@@ -1,8 +1,7 @@
-"""One batch of the stream through all stations: bronze, clean, windows, last. One commit, so all of it or nothing.
+"""One batch of the stream through all tables: bronze, clean, windows, last. One commit, so all of it or nothing.
 
-Spark keeps no state between batches; the tables are the state. What a batch does depends on its records and on what the
-ledger says, so a batch that is run again after a crash, on whatever checkpoint, does the same or finds itself done.
-"""
+Spark keeps no state between batches; the tables are the state. The effect of a batch depends on its records and on the
+ledger, so a batch that is run again after a crash, with any checkpoint, has the same effect or is found to be done."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +12,7 @@ from .checkpoint import BatchSpan, batch_span
 from .clean import DUPLICATE, SEEN_AT, good, parse, rejected, without_repetitions
 from .config import PipelineConfig
 from .data_file import DataFile
-from .frames import Frames
+from .frames import Frames, Step, in_silence
 from .last_state import LastState
 from .ledger import Commit, State
 from .progress import Progress
@@ -23,19 +22,24 @@ from .windows import all_averages
 
 
 class Batches:
-    """What `foreachBatch` calls. Only one at a time for a warehouse: hold `warehouse.role(STREAM)`."""
+    """Callback of `foreachBatch`. One at a time for a warehouse: hold `warehouse.role(STREAM)`."""
 
     def __init__(
-        self, config: PipelineConfig, warehouse: Warehouse, committed: Callable[[Commit], None]
+        self,
+        config: PipelineConfig,
+        warehouse: Warehouse,
+        committed: Callable[[Commit], None],
+        step: Step = in_silence,
     ) -> None:
         self._config = config
         self._warehouse = warehouse
         self._committed = committed
+        self._step = step
         self._tables: Tables = tables_of(config)
         self._last = LastState(warehouse, self._tables, config.message, STREAM)
 
     def __call__(self, records: DataFrame, number: int) -> None:
-        """Raises TablesBehind, and what Spark raises."""
+        """Process a batch. Raises TablesBehind, and the errors of Spark."""
         state = self._warehouse.ledger.state()
         span = batch_span(self._warehouse.checkpoint, number)
         reached = state.progress.offset
@@ -43,17 +47,22 @@ class Batches:
         if span.done(reached):
             return
         with self._warehouse.work(STREAM) as work:
-            frames = Frames(records.sparkSession, self._warehouse)
+            batch = f"batch {state.number + 1} of {span.count_after(reached):,} records"
+            frames = Frames(
+                records.sparkSession, self._warehouse, lambda table: self._step(f"{batch}: {table}")
+            )
             progress, clean = self._run(frames, records, span, state, work)
             advance = Advance(state.progress, progress)
             commit = self._last.commit(frames, "batch", work, clean, progress=advance)
         self._committed(commit)
 
     def close_windows(self, frames: Frames) -> None:
-        """Close every window that has a message, as if no more were to come."""
+        """Close every window that has a message, as at the end of the stream."""
+        if not self._config.windows.minutes:
+            return
         state = self._warehouse.ledger.state()
         time = self._config.message.time
-        # Not the newest that the stream has seen: a dead letter that came to life may be newer.
+        # Not the newest seen by the stream: a reprocessed dead letter may be newer.
         newest_us = max((one.bounds_of(time)[1] for one in state.of(self._tables.clean.name)), default=None)
         progress = state.progress.ended(newest_us, self._config.windows.minutes)
         if progress == state.progress:
@@ -131,8 +140,9 @@ class Batches:
             frames.write(table, rejects.where(chosen), work)
 
     def _late(self, frames: Frames, clean: Sequence[DataFile], state: State, work: Work) -> None:
-        """Windows that were closed before this batch do not count its messages."""
-        time, before_us = self._config.message.time, state.progress.late_before_us
+        """Write the messages that arrived after their windows were closed, which do not count them."""
+        time = self._config.message.time
+        before_us = state.progress.late_before_us(self._config.windows.minutes)
         files = [one for one in clean if one.overlaps(time, None, before_us)]
         if before_us is None or not files:
             return

@@ -1,10 +1,9 @@
-"""From records to messages: JSON with an explicit schema, each message once.
+"""Conversion of records to messages: JSON with an explicit schema, each message once. Records that are not valid
+messages are kept separately with the reason, never dropped.
 
-What is no message is kept apart with the reason, never dropped. Every row keeps log, partition and offset, so that
-whatever becomes of it can be traced to one record. What a record is depends on it and on records that arrived shortly
-before it, never on batches or clocks of ours: the same log gives the same tables, however often and in which pieces it
-is read.
-"""
+Every row keeps log, partition and offset, so that all data derived from it can be traced to one record. The result
+depends on the record and on records that arrived shortly before it, never on batches or local clocks: the same log
+gives the same tables, regardless of how often and in which pieces it is read."""
 
 import operator
 from datetime import UTC, datetime
@@ -17,9 +16,9 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 from .config import MessageConfig
 
 DUPLICATE = "a repetition"
-"""The `problem` of a message that was seen before."""
+"""Value of `problem` for a repeated message."""
 SEEN_AT = "seen at"
-"""A column of `without_repetitions`. A blank: no field of a message can have such a name."""
+"""Column of `without_repetitions`. A blank: no field of a message can have this name."""
 _BEFORE = "seen before at"
 _MALFORMED = "is malformed"
 _OLDEST = datetime(1900, 1, 1, tzinfo=UTC)
@@ -28,17 +27,16 @@ _ARRIVAL = ("received_at", "log", "partition", "offset")
 
 
 def parse(records: DataFrame, message: MessageConfig | None = None) -> DataFrame:
-    """Records of a log, as `format("timestone")` gives them, as messages.
+    """Parse records of a log, as returned by `format("timestone")`, into messages.
 
-    Columns: log, partition, offset, received_at (when the log got it), topic, value (the raw bytes), the fields of
-    `message`, ingest_date (the day of received_at), and `problem`: null for a good message, else why it is none.
-    """
+    Columns: log, partition, offset, received_at (append time), topic, value (the raw bytes), the fields of `message`,
+    ingest_date (the day of received_at), and `problem`: null for a valid message, else the reason."""
     message = message or MessageConfig()
-    # A schema is explicit because an inferred one changes with the data that happens to be there.
+    # Explicit, because an inferred schema changes with the data.
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": _MALFORMED,
-        # JSON has neither NaN nor Infinity, which Spark would also take as texts.
+        # JSON has neither NaN nor Infinity, which Spark would also accept as texts.
         "allowNonNumericNumbers": "false",
     }
     parsed = f.from_json(f.col("value").cast("string"), f"{message.ddl}, `{_MALFORMED}` string", options)
@@ -66,27 +64,26 @@ def parse(records: DataFrame, message: MessageConfig | None = None) -> DataFrame
 
 
 def good(messages: DataFrame) -> DataFrame:
-    """The messages without a problem; the column is gone."""
+    """Return the messages without a problem, and without that column."""
     return messages.where(f.col("problem").isNull()).drop("problem")
 
 
 def rejected(messages: DataFrame) -> DataFrame:
-    """What is no message, or one for the second time: where it came from, its bytes and the reason."""
+    """Return the invalid and repeated messages: their origin, bytes and reason."""
     return messages.where(f.col("problem").isNotNull())
 
 
 def without_repetitions(
     messages: DataFrame, seen: DataFrame, message: MessageConfig, within_s: int
 ) -> DataFrame:
-    """`messages` with the problem DUPLICATE where device and sequence are those of a message that arrived at most
-    `within_s` before: one of `messages`, or one of `seen`.
+    """Return `messages` with the problem DUPLICATE where a message of the same device and sequence arrived at most
+    `within_s` before, in `messages` or in `seen`.
 
-    `seen` has the two keys and SEEN_AT, an array of the times at which they arrived, one row a key. A message
-    without device or sequence repeats none.
-    """
+    seen: the two keys and SEEN_AT, an array of arrival times, one row a key. A message without device or sequence is
+    never a repetition."""
     device, sequence = (f.col(name) for name in message.keys)
     countable = f.col("problem").isNull() & sequence.isNotNull()
-    # What repeats nothing is spread by its offset, or all of it would be one group.
+    # Messages without a key are spread by their offsets; otherwise all of them would be one group.
     alone = f.when(~countable, f.col("offset"))
     group = Window.partitionBy(device, sequence, alone).orderBy(*_ARRIVAL)
     moment = f.unix_micros("received_at")
@@ -104,8 +101,8 @@ def without_repetitions(
 
 
 def _readable(time: str) -> Column:
-    """A time that no calendar has would keep programs from reading the table of dead letters; its text is in the
-    record's bytes."""
+    """Replace a time outside the calendar, which would keep programs from reading the table of dead letters; its text
+    is in the record's bytes."""
     moment = f.col("message")[time]
     return f.when(moment.between(f.lit(_OLDEST), f.lit(_NEWEST)), moment)
 
@@ -122,14 +119,14 @@ def _problem(message: MessageConfig) -> Column:
         .when(parsed[message.device].isNull(), "no device")
         .when(parsed[message.time].isNull(), "no time")
         .when(parsed[message.time] > latest, "a time in the future")
-        # Spark's arithmetic overflows, and fails the whole query, on times that only a broken clock has.
+        # Spark's arithmetic overflows, and fails the whole query, on times of broken clocks.
         .when(parsed[message.time] < f.lit(_OLDEST), "a time before 1900")
     )
 
 
 def _infinite(value: Column, kind: DataType) -> Column | None:
-    """Is there a number in it that its type cannot hold? Spark makes infinity of one. None for a type without such
-    numbers."""
+    """Return whether a value contains a number that its type cannot hold, of which Spark makes infinity; None for a
+    type without such numbers."""
     if isinstance(kind, DoubleType | FloatType):
         return f.abs(value) == f.lit(float("inf"))
     if isinstance(kind, StructType):

@@ -1,8 +1,7 @@
-"""Many small files into few large ones. Every batch leaves some; readers pay for each of them.
+"""Compaction of many small files into few large ones. Every batch leaves some, and each costs readers time.
 
-No Spark: rows are copied as they are, in the order in which they came. Safe while the stream runs, which only ever adds
-files here, and while readers read, which keep the old files for as long as the configuration says.
-"""
+Without Spark: rows are copied unchanged, in their order. Safe while the stream runs, which only adds files, and while
+readers read, for which old files are kept as long as configured."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from timestone.disk import access
 
 from .config import PipelineConfig
 from .data_file import DataFile, naming
@@ -20,17 +21,15 @@ from .warehouse import MAINTENANCE, Warehouse
 
 _ROWS = 65_536
 _GROUP_BYTES = 64 << 20
-"""What a row group of the new file has at most: this much is in memory at a time."""
+"""Maximum size of a row group of a new file, which is held in memory."""
 
 
 def compact(
     config: PipelineConfig, warehouse: Warehouse, compacted: Callable[[Commit], None] = lambda commit: None
 ) -> None:
-    """Merge the files of each partition of each table up to `tables.file_bytes`, one commit a table; then delete what
-    was replaced long enough ago and shorten the ledger. Calls `compacted` after each commit.
-
-    Hold `warehouse.role(MAINTENANCE)`. Raises PipelineError, OSError.
-    """
+    """Merge the files of each partition of each table up to `tables.file_bytes`, one commit a table; then delete files
+    replaced long enough ago and shorten the ledger. Calls `compacted` after each commit. Hold
+    `warehouse.role(MAINTENANCE)`. Raises PipelineError, OSError."""
     tables = tables_of(config)
     for table in tables.all():
         if table is tables.last:
@@ -42,18 +41,21 @@ def compact(
             for place, group in enumerate(groups):
                 name = f"{place:06}.parquet"
                 path = work.folder_of(table) / group[0].partition / name
-                path.parent.mkdir(parents=True, exist_ok=True)
+                access.make_folders(path.parent)
                 _merge(warehouse, table, group, path)
             work.collect(table)
             if work.rows(table) != sum(one.rows for group in groups for one in group):
-                raise PipelineError(f"{table.name}: rows were lost on the way; nothing was committed")
+                raise PipelineError(
+                    f"{table.name}: the merged files lack rows of their sources; nothing was committed"
+                )
             removed = [(one.table, one.path) for group in groups for one in group]
             compacted(warehouse.commit(COMPACTION, [work], removed=removed))
     warehouse.sweep()
 
 
 def _groups(files: Sequence[DataFile], limit_bytes: int) -> Iterator[list[DataFile]]:
-    """Neighbours in one partition that together make a file of about `limit_bytes`; never just one."""
+    """Yield groups of neighbours in one partition that together make a file of about `limit_bytes`; at least two
+    each."""
     partitions: dict[str, list[DataFile]] = defaultdict(list)
     for one in files:
         partitions[one.partition].append(one)
@@ -73,7 +75,7 @@ def _groups(files: Sequence[DataFile], limit_bytes: int) -> Iterator[list[DataFi
 
 def _merge(warehouse: Warehouse, table: Table, group: Sequence[DataFile], target: Path) -> None:
     sources = warehouse.paths(group)
-    # Files from before a column was added to the schema have none of it.
+    # Files older than a column of the schema lack it.
     try:
         schema = pa.unify_schemas([_schema(path) for path in sources], promote_options="permissive")
     except pa.ArrowException as error:
@@ -92,7 +94,8 @@ def _schema(path: str) -> pa.Schema:
 
 
 def _row_groups(sources: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of the files in order, a row group at a time. One a file would be as slow to read as the files."""
+    """Yield the rows of the files in order, in row groups of their own: one for each file would be as slow to read as
+    the files."""
     gathered: list[pa.Table] = []
     row_count = size_bytes = 0
     for path in sources:

@@ -1,7 +1,5 @@
-"""The settings of a pipeline as frozen values. What belongs here: names, units, defaults, ranges and what they mean.
-
-The pipeline never reads a file for them; the command line does, in `cli/`. Sections are tables of the TOML file.
-"""
+"""Settings of a pipeline as frozen values: names, units, defaults, ranges and meaning. The pipeline reads no file for
+them; the command line does, in `cli/`. Sections are tables of the TOML file."""
 
 import re
 from collections.abc import Mapping
@@ -24,12 +22,12 @@ RESERVED = (
     "log", "partition", "offset", "received_at", "topic", "value", "problem", "ingest_date",
     "minutes", "start", "end", "messages",
 )  # fmt: skip
-"""Columns that the pipeline adds; no field of a message can have their names."""
+"""Columns added by the pipeline; fields of messages cannot have these names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConfig(Declared):
-    """What is read."""
+    """Input of the pipeline."""
 
     path: Path = field(default=Path("timestone-data"), metadata={"help": "the folder of the store"})
     logs: tuple[str, ...] = setting((), "names of logs; none: all of them")
@@ -43,7 +41,7 @@ class SourceConfig(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesConfig(Declared):
-    """Where the tables are and what they are."""
+    """Location and format of the tables."""
 
     path: Path = field(
         default=Path("tables"), metadata={"help": "the folder of the tables; created when missing"}
@@ -59,7 +57,7 @@ class TablesConfig(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageConfig(Declared):
-    """What a message is. Raises InvalidConfig."""
+    """Schema of a message. Raises InvalidConfig."""
 
     fields: Mapping[str, str] = field(
         default_factory=lambda: {
@@ -82,20 +80,26 @@ class MessageConfig(Declared):
         Declared.__post_init__(self)
         named: dict[str, str] = {}
         for name, kind in self.fields.items():
-            # To Spark, names that differ in nothing but the case of their letters are one.
+            # Spark ignores the case of names.
             if name.lower() in RESERVED:
-                raise InvalidConfig(f"message.fields.{name}: the pipeline has a column of that name itself")
+                raise InvalidConfig(
+                    f"invalid message.fields: expected names that the tables do not use themselves, got {name!r}"
+                )
             if (other := named.setdefault(name.lower(), name)) != name:
-                raise InvalidConfig(f"message.fields: to Spark {other} and {name} are one name")
+                raise InvalidConfig(
+                    f"invalid message.fields: expected names that differ in more than case, got {other} and {name}"
+                )
             if not re.fullmatch(r"[A-Za-z_]\w*", name):
-                raise InvalidConfig(f"message.fields: {name!r} is no name for a column")
+                raise InvalidConfig(
+                    f"invalid message.fields: expected names of letters, digits and _, got {name!r}"
+                )
             if not _TYPE.fullmatch(kind.lower()):
-                raise InvalidConfig(f"message.fields.{name}: {kind!r} is no type that Spark knows")
+                raise InvalidConfig(f"invalid message.fields.{name}: expected a type of Spark, got {kind!r}")
         for role in ("device", "time", "sequence"):
             name = getattr(self, role)
             if name not in self.fields:
                 raise InvalidConfig(
-                    f"message.{role}: {name!r} is none of message.fields ({', '.join(self.fields)})"
+                    f"invalid message.{role}: expected one of message.fields ({', '.join(self.fields)}), got {name!r}"
                 )
         made = {
             f"{name}_{suffix}".lower(): name
@@ -104,24 +108,27 @@ class MessageConfig(Declared):
         }
         if (measured := made.get(self.device.lower())) is not None:
             raise InvalidConfig(
-                f"message.device: {self.device!r} is what windows call a value made of {measured!r}; rename one of them"
+                f"invalid message.device: expected a name that no column of windows has, got {self.device!r}, which is"
+                f" made of {measured!r}; rename one of them"
             )
         if self.fields[self.time].lower() != "timestamp":
-            raise InvalidConfig(f"message.time: {self.time!r} is a {self.fields[self.time]}, not a timestamp")
+            raise InvalidConfig(
+                f"invalid message.time: expected a timestamp, got {self.time!r}, a {self.fields[self.time]}"
+            )
 
     @property
     def ddl(self) -> str:
-        """The fields as Spark writes a schema."""
+        """Return the fields as a schema of Spark."""
         return ", ".join(f"`{name}` {kind}" for name, kind in self.fields.items())
 
     @property
     def keys(self) -> tuple[str, str]:
-        """What a message and its repetition have in common."""
+        """Return the fields that are equal in a message and its repetition."""
         return (self.device, self.sequence)
 
     @property
     def measurements(self) -> tuple[str, ...]:
-        """The fields that windows average: all numbers but the sequence."""
+        """Return the fields that windows average: all numbers but the sequence."""
         return tuple(
             name
             for name, kind in self.fields.items()
@@ -131,7 +138,7 @@ class MessageConfig(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeduplicateConfig(Declared):
-    """When a message is a repetition of another."""
+    """Definition of a repeated message."""
 
     within_s: int = setting(
         600,
@@ -142,31 +149,32 @@ class DeduplicateConfig(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowsConfig(Declared):
-    """The windows of event time. Raises InvalidConfig."""
+    """Windows of event time. Raises InvalidConfig."""
 
-    minutes: tuple[int, ...] = setting((1, 5, 15), "the lengths of the windows")
+    minutes: tuple[int, ...] = setting((1, 5, 15), "the lengths of the windows; none: no windows")
     lateness_s: int = setting(
         600, "a window is closed when a message this much newer than its end has arrived", low=0
     )
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
-        if not self.minutes or len(set(self.minutes)) != len(self.minutes):
-            raise InvalidConfig("windows.minutes: name at least one length, each once")
+        if len(set(self.minutes)) != len(self.minutes):
+            raise InvalidConfig(f"invalid windows.minutes: expected each length once, got {[*self.minutes]}")
         if any(not 1 <= length <= 1440 for length in self.minutes) or 1440 % lcm(*self.minutes):
             raise InvalidConfig(
-                "windows.minutes: the lengths have to fit into a day together, such as 1, 5, 15"
+                "invalid windows.minutes: expected lengths that fit into a day together, such as 1, 5, 15, got"
+                f" {[*self.minutes]}"
             )
 
     @property
     def block_minutes(self) -> int:
-        """The shortest time that begins and ends with windows of every length."""
+        """Return the shortest time that begins and ends with windows of every length."""
         return lcm(*self.minutes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkConfig(Declared):
-    """How Spark runs. Left to `spark-submit` where that starts it."""
+    """Settings of Spark; ignored under `spark-submit`."""
 
     master: str = setting("local[*,4]", "where the tasks run; the 4 is how often one is tried")
     trigger_s: int = setting(10, "the time between the beginnings of two batches", low=0)
@@ -177,7 +185,7 @@ class SparkConfig(Declared):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineConfig:
-    """Everything a pipeline can be told."""
+    """Settings of a pipeline."""
 
     source: SourceConfig = field(default_factory=SourceConfig)
     tables: TablesConfig = field(default_factory=TablesConfig)

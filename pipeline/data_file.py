@@ -1,4 +1,4 @@
-"""One Parquet file of a table, and what is known of it without reading its rows."""
+"""Parquet file of a table, with the facts known without reading its rows."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,10 +15,7 @@ from .errors import DataFileFailed, InvalidConfig
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that a commit has added.
-
-    `path` is relative to the table: `ingest_date=2026-01-31/000000000012-000.parquet`.
-    """
+    """File added by a commit. `path` is relative to the table: `ingest_date=2026-01-31/000000000012-000.parquet`."""
 
     table: str
     path: str
@@ -29,28 +26,28 @@ class DataFile:
 
     @property
     def partition(self) -> str:
-        """`ingest_date=2026-01-31`; empty in a table without partitions."""
+        """Return `ingest_date=2026-01-31`; empty in a table without partitions."""
         return self.path.rpartition("/")[0]
 
     def bounds_of(self, column: str) -> tuple[int, int]:
-        """The bounds of `column`. Raises InvalidConfig when they were not kept: another field was the time of a message
-        when the file was written."""
+        """Return the bounds of `column`. Raises InvalidConfig if they were not stored: the file was written when the
+        time of a message was another field."""
         if column not in self.bounds:
             raise InvalidConfig(
-                f"message.time: {self.table}/{self.path} was written when it was another field than {column!r}; give"
-                " tables.path another folder, and the tables are made again from the log"
+                f"message.time: {self.table}/{self.path} was written when it was another field than {column!r}; set"
+                " tables.path to another folder to build the tables again from the log"
             )
         return self.bounds[column]
 
     def overlaps(self, column: str, low_us: int | None, high_us: int | None) -> bool:
-        """May it have rows with `low_us` <= `column` < `high_us`? None is no limit."""
+        """Return whether it may have rows with `low_us` <= `column` < `high_us`; None is no limit."""
         if column not in self.bounds:
             return True
         lowest, highest = self.bounds[column]
         return (low_us is None or highest >= low_us) and (high_us is None or lowest < high_us)
 
     def to_json(self) -> dict[str, Any]:
-        """As a commit has it."""
+        """Return the entry of the file in a commit."""
         return {
             "table": self.table,
             "path": self.path,
@@ -61,14 +58,14 @@ class DataFile:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises KeyError, TypeError or ValueError for what `to_json` has not made."""
+        """Decode an entry. Raises KeyError, TypeError or ValueError for an invalid one."""
         bounds = {str(name): (int(low), int(high)) for name, (low, high) in data["bounds"].items()}
         return cls(str(data["table"]), str(data["path"]), int(data["rows"]), int(data["bytes"]), bounds)
 
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """What goes wrong inside with the data file `path` as DataFileFailed: Arrow does not say with which file."""
+    """Convert errors of the block to DataFileFailed with the data file `path`: Arrow does not name the file."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -77,7 +74,8 @@ def naming(path: str | Path) -> Iterator[None]:
 
 
 def describe(table: str, folder: Path, path: str, columns: Sequence[str]) -> DataFile:
-    """What the footer of the file `folder / path` says. Raises OSError, and ArrowInvalid for what is no Parquet."""
+    """Return the facts in the footer of the file `folder / path`. Raises OSError, and ArrowInvalid for an invalid
+    Parquet file."""
     footer = pq.read_metadata(folder / path)
     found: dict[str, tuple[int, int]] = {}
     for group in range(footer.num_row_groups):

@@ -1,9 +1,8 @@
-"""The tables as Delta tables: a Delta log beside the files of each folder, written with delta-rs.
+"""Publication as Delta tables: a Delta log beside the files of each folder, written with delta-rs.
 
-Made after the ledger like the folders: the difference between what Delta has and the newest commit becomes one Delta
-commit, which carries the commit's number as its application transaction. So a commit is in Delta once, and one that a
-killed process has left out comes with the next.
-"""
+Derived from the ledger like the folders: the difference between Delta and the newest commit becomes one Delta commit,
+which carries the commit's number as its application transaction. So a commit is in Delta once, and one left out by a
+killed process is part of the next."""
 
 import json
 import time
@@ -28,26 +27,26 @@ except ImportError:
 
 
 class DeltaLogs:
-    """Publishes each table as a Delta table in `<root>/<table>`. The files have to be there before: `Folders`."""
+    """Publisher of each table as a Delta table in `<root>/<table>`. The files must exist: see `Folders`."""
 
     def __init__(self, root: Path, tables: Sequence[Table]) -> None:
-        """Raises PipelineError when deltalake is not installed."""
+        """Raises PipelineError if deltalake is not installed."""
         if deltalake is None:
             raise PipelineError(
-                "tables.format is delta, which needs deltalake: pip install 'timestone[delta]'"
+                "tables.format is delta, which needs deltalake: pip install '.[delta]' in a clone"
             )
         self._root = root
         self._tables = tables
 
     def publish(self, state: State) -> None:
-        """Raises PipelineError for a schema that a Delta table cannot be changed to, a damaged Delta log, and another
-        writer of it that came in between. The next commit brings what is missing."""
+        """Publish a state. Raises PipelineError for an incompatible change of the schema, a damaged Delta log, and a
+        concurrent writer of it. The next commit adds what is missing."""
         for table in self._tables:
             folder = self._root / table.name
             try:
                 self._publish(table, folder, state)
             except deltalake.exceptions.DeltaError as error:
-                # Behind the first line is where it happened, in a language of its own.
+                # The following lines state the place in the source of delta-rs.
                 reason = str(error).partition("\n")[0]
                 raise PipelineError(
                     f"{folder / '_delta_log'}: commit {state.number} is in the ledger and not in Delta: {reason}"
@@ -86,7 +85,7 @@ class DeltaLogs:
             return
         if new:
             self._widen(known, _schema(table, folder, {one.path: one for one in new}))
-        # Whoever follows the Delta table must not be given the rows of merged files once more.
+        # Readers that follow the Delta table must not get the rows of merged files again.
         changed = not _only_merged(state.newest, table, new, gone)
         now_ms = time.time_ns() // 1_000_000
         removed = [
@@ -108,14 +107,14 @@ class DeltaLogs:
         )
 
     def _widen(self, known: "deltalake.DeltaTable", schema: pa.Schema) -> None:
-        """Columns that were added to the messages."""
+        """Return the schema with the columns added to messages."""
         wanted = deltalake.Schema.from_arrow(schema)
         fields = {field.name: field for field in known.schema().fields}
         for field in wanted.fields:
             if field.name in fields and fields[field.name].type != field.type:
                 raise PipelineError(
                     f"{known.table_uri}: column {field.name!r} is {fields[field.name].type} in the Delta table and"
-                    f" {field.type} in new files; give tables.path another folder"
+                    f" {field.type} in new files; set tables.path to another folder"
                 )
         missing = [field for field in wanted.fields if field.name not in fields]
         if missing:
@@ -133,7 +132,7 @@ def _of_commit(number: int) -> "CommitProperties":
 
 
 def _schema(table: Table, folder: Path, files: dict[str, DataFile]) -> pa.Schema:
-    """The columns of the newest file, which has all there are, and the partition's."""
+    """Return the columns of the newest file, which has all columns, and that of the partition."""
     newest = max(files)
     fields = [field.with_nullable(True) for field in pq.read_schema(folder / newest).remove_metadata()]
     if table.partition is not None:
@@ -143,7 +142,7 @@ def _schema(table: Table, folder: Path, files: dict[str, DataFile]) -> pa.Schema
 
 
 def _only_merged(commit: Commit | None, table: Table, new: Sequence[DataFile], gone: Sequence[str]) -> bool:
-    """Are these files all that a compaction has changed, and nothing that came in between?"""
+    """Return whether these files are all that a compaction has changed, without changes of others in between."""
     if commit is None or commit.action != COMPACTION:
         return False
     added = {one.path for one in commit.added if one.table == table.name}

@@ -1,23 +1,21 @@
-"""Every error of the pipeline: one tree, a new leaf only where a caller would decide differently.
-
-Each message is one line, complete without a traceback: what, which numbers, what to do.
-"""
+"""Errors of the pipeline: one tree, with a new leaf only where a caller would decide differently. Each message is one
+line, complete without a traceback: what failed, numbers, next step."""
 
 
 class PipelineError(Exception):
-    """The base of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class InvalidConfig(PipelineError, ValueError):
-    """Settings that contradict each other. Names the key as the file has it."""
+    """Contradicting settings. Names the key as in the file."""
 
 
 class Busy(PipelineError):
-    """Another process does this to the same tables at this moment."""
+    """Another process holds the lock on these tables."""
 
 
 class DamagedLedger(PipelineError):
-    """The list of commits cannot be read, or is of a newer format. Nothing was changed."""
+    """The list of commits cannot be read, or has a newer format. Nothing was changed."""
 
 
 class DataFileFailed(PipelineError):
@@ -25,9 +23,9 @@ class DataFileFailed(PipelineError):
 
 
 class TablesBehind(PipelineError):
-    """The log, the checkpoint and the tables do not fit together; going on would leave records out of the tables or
-    mix those of two logs."""
+    """Log, checkpoint and tables do not fit together; continuing would omit records from the tables or mix those of two
+    logs."""
 
 
 class QueryFailed(PipelineError):
-    """Spark gave up. The message is the innermost reason that Spark's error names."""
+    """A query of Spark failed. The message is the innermost reason in Spark's error."""

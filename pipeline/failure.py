@@ -1,7 +1,5 @@
-"""Spark's errors in one line.
-
-Spark carries the error of a source or of a `foreachBatch` as the text of a traceback, inside of others.
-"""
+"""Errors of Spark in one line. Spark passes on the error of a source or of a `foreachBatch` as the text of a traceback,
+nested in others."""
 
 import logging
 import re
@@ -19,11 +17,11 @@ SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)
 STOPPED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling a batch: java.lang.InterruptedException"
 )
-"""What an error of a `foreachBatch` has to say for Spark to take it as the end of a query that was stopped.
+"""Text in an error of a `foreachBatch` by which Spark recognises a query that was stopped.
 
-Spark finds that with a pattern that takes a place on Java's stack for each character in between: on the error that
-Spark itself raises in a batch that is interrupted, Java's stack and all, the thread of the query ends in a
-StackOverflowError, a thousand lines of it on standard error."""
+Spark searches for it with a pattern that takes a place on Java's stack for each character before it: on the error that
+Spark raises in an interrupted batch, Java's stack included, the thread of the query ends in a StackOverflowError with a
+thousand lines on standard error."""
 
 _RAISED = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Error|Exception): (.+)$", re.MULTILINE)
 _STOPPED = re.compile(r"terminated with exception: (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
@@ -32,24 +30,24 @@ _OTHER_TYPE = re.compile(
     r" Expected Spark type (.+?), actual Parquet type (.+?)\.(?: |$)",
     re.MULTILINE,
 )
-"""A file that was written before the type of a field was changed, in the error of whoever reads it now."""
+"""Part of the error of reading a file that was written before the type of a field was changed."""
 _JAVA_IS_GONE = "Spark's Java has ended: it was killed, or there was too little memory"
-_OURS = ("pyspark_timestone.errors.", "timestone_pipeline.errors.", "timestone.errors.")
+_OURS = re.compile(r"\b(?:pyspark_timestone|timestone_pipeline|timestone)\.errors\.\w+: (.+)")
 
 
 def silence_java() -> None:
-    """For a program of its own: that Java is gone comes as an error, and each part of PySpark that talks to it would
-    print a traceback besides."""
+    """Silence loggers about a lost connection to Java: the loss is reported as an error, and each part of PySpark that
+    talks to Java would print a traceback besides. For a program of its own."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    # py4j again; what other loggers say does not come by here.
+    # py4j again; messages of other loggers do not pass here.
     logging.getLogger().addFilter(lambda record: False)
     for server in (AccumulatorTCPServer, AccumulatorUnixServer):
         server.handle_error = lambda *about: None  # type: ignore[method-assign]
 
 
 @contextmanager
-def told_in_one_line() -> Iterator[None]:
-    """What Spark raises inside, as QueryFailed."""
+def spark_errors_in_one_line() -> Iterator[None]:
+    """Convert errors of Spark in the block to QueryFailed."""
     try:
         yield
     except SPARK_ERRORS as error:
@@ -57,17 +55,15 @@ def told_in_one_line() -> Iterator[None]:
 
 
 def in_one_line(error: BaseException) -> PipelineError:
-    """The innermost reason that can be told from the text."""
+    """Return the innermost reason in the text of an error."""
     text = str(error)
-    # Bare of any answer, the last is what py4j makes of a connection that breaks while it waits for one.
+    # Without a message, the last is what py4j raises for a connection that breaks while it waits.
     if isinstance(error, ConnectionError | Py4JNetworkError) or (
         type(error) is Py4JError and "Trace:" not in text
     ):
         return QueryFailed(_JAVA_IS_GONE)
-    for line in reversed(text.splitlines()):
-        for package in _OURS:
-            if line.strip().startswith(package):
-                return QueryFailed(line.strip().removeprefix(package).partition(": ")[2])
+    if ours := _OURS.findall(text):
+        return QueryFailed(ours[-1])
     if (other := _OTHER_TYPE.search(text)) is not None:
         table, column, now, before = other.groups()
         return QueryFailed(

@@ -1,33 +1,32 @@
-"""The tables as folders of plain Parquet files, for every reader that can read a folder.
-
-Hard links to the data files of the newest commit and to no others. Compared in full each time, so that it does not
-matter where the last publisher was killed.
-"""
+"""Publication as folders of plain Parquet files, for every reader of folders. Hard links to exactly the data files of
+the newest commit. Compared in full each time, so that it does not matter where the last publisher was killed."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
+
+from timestone.disk import access
 
 from .ledger import State
 from .tables import Table
 
 
 class Folders:
-    """Publishes each table as `<root>/<table>/[<partition>/]<file>`."""
+    """Publisher of each table as `<root>/<table>/[<partition>/]<file>`."""
 
     def __init__(self, root: Path, tables: Sequence[Table], *, keep_replaced: bool = False) -> None:
-        """With `keep_replaced`, replaced files stay for as long as the ledger remembers them: for readers who know
-        which files to read from elsewhere."""
+        """keep_replaced: keep replaced files as long as the ledger has them, for readers that get the list of files
+        from elsewhere."""
         self._keep_replaced = keep_replaced
         self._root = root
         self._tables = tables
 
     def publish(self, state: State) -> None:
-        """Replaced files go before new ones come: a reader of the folder may miss rows for a moment, which the next
-        look brings back, but never counts one twice."""
+        """Publish a state. Replaced files are removed before new ones are added: a reader of the folder may miss rows
+        for a moment, but never counts one twice."""
         for table in self._tables:
             folder = self._root / table.name
-            folder.mkdir(parents=True, exist_ok=True)
+            access.make_folders(folder)
             wanted = {one.path for one in state.of(table.name)}
             there = {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
             there = {path for path in there if not path.startswith("_")}  # a Delta log has such files too
@@ -35,5 +34,5 @@ class Folders:
             for path in there - wanted - (replaced if self._keep_replaced else set()):
                 (folder / path).unlink(missing_ok=True)
             for path in sorted(wanted - there):
-                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                access.make_folders((folder / path).parent)
                 os.link(self._root / "_files" / table.name / path, folder / path)

@@ -1,8 +1,5 @@
-"""The last known state of each device, merged into its table as part of a commit.
-
-The one table that both the stream and maintenance replace. So it is merged while nobody else can commit; the rest of
-the work is done before.
-"""
+"""Last known state of each device, merged into its table as part of a commit. The one table that both the stream and
+maintenance replace, so it is merged while no other process can commit; the rest of the work is done before."""
 
 from collections.abc import Sequence
 
@@ -16,7 +13,7 @@ from .warehouse import Advance, Warehouse, Work
 
 
 class LastState:
-    """Commits new messages together with what they say of their devices."""
+    """Commits new messages together with the resulting states of their devices."""
 
     def __init__(self, warehouse: Warehouse, tables: Tables, message: MessageConfig, role: str) -> None:
         self._warehouse = warehouse

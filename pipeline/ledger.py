@@ -1,13 +1,13 @@
-"""What the tables hold, as a numbered list of commits. The one truth; folders and Delta logs are made after it.
+"""Ledger: the contents of the tables as a numbered list of commits. The only authority; folders and Delta logs are
+derived from it.
 
     _ledger/000000000012.json            one commit: files added to and removed from any of the tables, at once
     _ledger/000000000012.snapshot.json   everything up to and including a commit
 
 A commit appears whole or not at all: it is written under another name, flushed, and linked to its number, which fails
-when that number is taken. So a batch is in all tables or in none, whoever is killed when. A snapshot is renamed to its
-name, so that at every moment either it or what it replaces is there. Reading takes no lock.
-Belongs here: the files of the ledger. Knows nothing of the data files beyond what commits say of them.
-"""
+if that number is taken. So a batch is in all tables or in none, whichever process is killed at any moment. A snapshot
+is renamed to its name, so that at every moment either it or what it replaces exists. Reading takes no lock. Belongs
+here: the files of the ledger. Knows of the data files only what commits contain."""
 
 import fcntl
 import json
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from timestone.disk import access
 from timestone.disk.files import Files
 
 from .data_file import DataFile
@@ -32,7 +33,7 @@ _SNAPSHOT = re.compile(r"(\d{12})\.snapshot\.json")
 _DRAFT = ".draft"
 
 COMPACTION = "compaction"
-"""The action of a commit that has the same rows in fewer files."""
+"""Action of a commit that has the same rows in fewer files."""
 
 FileKey = tuple[str, str]
 """Table and path of a data file."""
@@ -44,7 +45,7 @@ class Commit:
 
     number: int
     action: str
-    """What made it: batch, backfill, reprocess or compaction."""
+    """Its cause: batch, backfill, reprocess or compaction."""
     time_us: int
     added: tuple[DataFile, ...] = ()
     removed: tuple[FileKey, ...] = ()
@@ -52,7 +53,7 @@ class Commit:
     """Set by the stream."""
 
     def to_json(self) -> dict[str, Any]:
-        """The content of its file."""
+        """Return the content of its file."""
         return {
             "version": FORMAT_VERSION,
             "number": self.number,
@@ -65,7 +66,7 @@ class Commit:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises KeyError, TypeError, ValueError for what `to_json` has not made."""
+        """Decode a commit. Raises KeyError, TypeError, ValueError for an invalid one."""
         _check_version(data)
         progress = data["progress"]
         return cls(
@@ -83,23 +84,23 @@ class State:
     """All tables after a commit."""
 
     number: int = 0
-    """Of the newest commit; 0 before the first."""
+    """Number of the newest commit; 0 before the first."""
     time_us: int = 0
-    """When that was."""
+    """Time of that commit."""
     files: Mapping[FileKey, DataFile] = field(default_factory=dict)
-    """What the tables consist of."""
+    """Current files of the tables."""
     replaced: Mapping[FileKey, int] = field(default_factory=dict)
-    """Files that are not part of a table any more, and since when (µs)."""
+    """Files that are no longer part of a table, and since when (µs)."""
     progress: Progress = field(default_factory=Progress)
     newest: Commit | None = field(default=None, compare=False)
-    """The newest commit itself; None when a snapshot has taken its place."""
+    """The newest commit itself; None if a snapshot has replaced it."""
 
     def of(self, table: str) -> list[DataFile]:
-        """The files of one table, oldest first."""
+        """Return the files of one table, oldest first."""
         return [one for one in self.files.values() if one.table == table]
 
     def after(self, commits: Iterable[Commit]) -> "State":
-        """With these on top. Raises DamagedLedger when one removes what is not there."""
+        """Return the state after further commits. Raises DamagedLedger if one removes a missing file."""
         files, replaced, state = dict(self.files), dict(self.replaced), self
         for commit in commits:
             for key in commit.removed:
@@ -112,7 +113,7 @@ class State:
         return state
 
     def to_json(self) -> dict[str, Any]:
-        """The content of a snapshot."""
+        """Return the content of a snapshot."""
         return {
             "version": FORMAT_VERSION,
             "number": self.number,
@@ -124,7 +125,7 @@ class State:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises KeyError, TypeError, ValueError for what `to_json` has not made."""
+        """Decode a snapshot. Raises KeyError, TypeError, ValueError for an invalid one."""
         _check_version(data)
         files = [DataFile.from_json(one) for one in data["files"]]
         return cls(
@@ -137,35 +138,36 @@ class State:
 
 
 class Ledger:
-    """The commits in one folder. Any process may read; who writes holds `writing()`."""
+    """Commits in one folder. Any process may read; a writer holds `writing()`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._state = State()
 
     def state(self) -> State:
-        """As of now. Reads what is new since the last call. Raises DamagedLedger."""
+        """Return the current state. Reads what is new since the last call. Raises DamagedLedger."""
         for _ in range(10):
             try:
                 return self._refreshed()
             except FileNotFoundError:
-                # Compaction has put a snapshot in the place of commits since the folder was listed.
+                # Compaction has replaced commits by a snapshot since the folder was listed.
                 self._state = State()
-        raise DamagedLedger(f"{self.folder}: commits vanish while they are read")
+        raise DamagedLedger(f"{self.folder}: commits disappear while they are read")
 
     def commits(self, after: int) -> list[Commit]:
-        """The commits behind number `after`, as far as no snapshot has replaced them."""
+        """Return the commits after number `after` that no snapshot has replaced."""
         numbers = sorted(number for number in self._numbers(_COMMIT) if number > after)
         return [self._read(self._path(number), Commit.from_json) for number in numbers]
 
     @contextmanager
     def writing(self) -> Iterator[State]:
-        """Be the only one who commits. Waits for its turn, which is short: the work is done before."""
+        """Lock the ledger for writing and yield its state. Waits for its turn, which is short: the work is done
+        before."""
         with exclusively(self.folder / "COMMIT.lock", wait=True):
             yield self.state()
 
     def append(self, commit: Commit) -> State:
-        """Make `commit` the next one, on the disk when this returns. Only inside of `writing()`."""
+        """Append `commit`, durable on return. Only inside of `writing()`."""
         if commit.number != self._state.number + 1:
             raise PipelineError(f"commit {commit.number} does not follow {self._state.number}")
         after = self._state.after([commit])
@@ -177,14 +179,12 @@ class Ledger:
         return after
 
     def write_snapshot(self, forget_before_us: int) -> State:
-        """Put one file in the place of all commits, without files that were replaced before a time.
-
-        Only inside of `writing()`, and when those files are gone.
-        """
+        """Replace all commits by one file, without files that were replaced before a time. Only inside of `writing()`,
+        after those files were deleted."""
         state = self.state()
         kept = {key: at for key, at in state.replaced.items() if at >= forget_before_us}
         state = replace(state, replaced=kept)
-        # One of this number may be there, and then it is all there is: its commits are gone.
+        # If one of this number exists, it is complete and its commits are gone.
         os.replace(
             _draft(self._snapshot_path(state.number), state.to_json()), self._snapshot_path(state.number)
         )
@@ -196,7 +196,7 @@ class Ledger:
             if number < state.number:
                 self._snapshot_path(number).unlink(missing_ok=True)
         for draft in self.folder.glob(f"*{_DRAFT}"):
-            draft.unlink()  # whoever wrote it was killed
+            draft.unlink()  # its writer was killed
         self._state = state
         return state
 
@@ -206,7 +206,7 @@ class Ledger:
             self._state = self._read(self._snapshot_path(snapshot), State.from_json)
         new = self.commits(self._state.number)
         if max(self._numbers(_SNAPSHOT), default=0) > snapshot:
-            raise FileNotFoundError  # commits that it replaced may be missing among the new ones, or all of them
+            raise FileNotFoundError  # some or all of the commits that it replaced may be missing among the new ones
         for number, one in enumerate(new, self._state.number + 1):
             if one.number != number:
                 raise DamagedLedger(f"{self.folder}: commit {number} is missing, and {one.number} is there")
@@ -235,12 +235,10 @@ class Ledger:
 
 @contextmanager
 def exclusively(path: Path, *, wait: bool, busy: str = "") -> Iterator[None]:
-    """Hold a lock file, in a folder that is made, durably; the kernel frees it when this process ends, however it ends.
-
-    Raises Busy with the text `busy` when another process holds it and `wait` is false.
-    """
+    """Hold a lock file, whose folder is created durably; the kernel releases it when this process ends for any reason.
+    Raises Busy with the text `busy` if another process holds it and `wait` is false."""
     Files().make_directories(path.parent)
-    with path.open("w") as lock:
+    with open(Files().open_lock(path), "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -249,7 +247,7 @@ def exclusively(path: Path, *, wait: bool, busy: str = "") -> Iterator[None]:
 
 
 def flush(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk."""
+    """Flush a file, or the names in a folder, to the disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -258,7 +256,7 @@ def flush(path: Path) -> None:
 
 
 def now_us() -> int:
-    """Microseconds since 1970."""
+    """Return microseconds since 1970."""
     return time.time_ns() // 1000
 
 
@@ -268,8 +266,9 @@ def _check_version(data: Mapping[str, Any]) -> None:
 
 
 def _draft(path: Path, content: Mapping[str, Any]) -> Path:
-    """What is to be the file `path`, whole and on the disk, under another name."""
+    """Write the content of `path` under another name, flushed, and return that name."""
     draft = path.with_name(path.name + _DRAFT)
+    access.ensure_file(draft)
     draft.write_text(json.dumps(content, separators=(",", ":")), "utf-8")
     flush(draft)
     return draft

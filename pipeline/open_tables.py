@@ -1,4 +1,4 @@
-"""The tables of a configuration, ready to be used: which publishers its format has."""
+"""Opening of the tables of a configuration with the publishers of its format."""
 
 from .config import PipelineConfig
 from .delta import DeltaLogs
@@ -8,10 +8,8 @@ from .warehouse import Publisher, Warehouse
 
 
 def open_tables(config: PipelineConfig) -> Warehouse:
-    """The folder of the tables, with whatever shows them to others. Touches nothing yet.
-
-    Raises PipelineError when what the format needs is not installed.
-    """
+    """Return the folder of the tables with its publishers. Touches no file. Raises PipelineError if a package for the
+    format is not installed."""
     tables = tables_of(config).all()
     root, delta = config.tables.path, config.tables.format == "delta"
     publishers: list[Publisher] = [Folders(root, tables, keep_replaced=delta)]

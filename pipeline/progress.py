@@ -1,8 +1,7 @@
-"""How far the stream is: which records the tables have, and which windows are closed. A value; knows no table.
+"""Progress of the stream: the records that the tables have, and the closed windows. A value; knows no table.
 
-Windows close by event time. The clock is the newest time that any believable message has claimed; one that claims to
-be from the future never gets here (`clean`), so that a single broken clock cannot close the windows of all others.
-"""
+Windows close by event time. The clock is the newest time of any plausible message; a message from the future is
+rejected before (`clean`), so that one broken clock cannot close the windows of all devices."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,14 +14,14 @@ MINUTE_US = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """After a commit of the stream."""
+    """Progress after a commit of the stream."""
 
     offset: SourceOffset = field(default_factory=lambda: SourceOffset({}))
-    """The next record of each partition; all before it are in the tables."""
+    """Next offset of each partition; all records before it are in the tables."""
     newest_us: int | None = None
-    """The newest event time so far."""
+    """Newest event time so far."""
     closed_us: Mapping[int, int] = field(default_factory=dict)
-    """Length of a window in minutes -> windows that end at or before this time are closed."""
+    """Length of a window in minutes -> end of the last closed windows."""
 
     def advanced(
         self,
@@ -32,7 +31,7 @@ class Progress:
         minutes: Iterable[int],
         lateness_s: int,
     ) -> "Progress":
-        """After a batch whose newest message is of `newest_us`. Nothing ever opens again."""
+        """Return the progress after a batch whose newest message is of `newest_us`. Windows never open again."""
         newest = max((at for at in (self.newest_us, newest_us) if at is not None), default=None)
         closed = dict(self.closed_us)
         if newest is not None:
@@ -40,7 +39,7 @@ class Progress:
         return Progress(offset, newest, closed)
 
     def ended(self, newest_us: int | None, minutes: Iterable[int]) -> "Progress":
-        """As if no message would come any more after the newest: every window that has one is closed."""
+        """Return the progress at the end of the stream: every window that has a message is closed."""
         if newest_us is None:
             return self
         closed = dict(self.closed_us)
@@ -49,23 +48,26 @@ class Progress:
             closed |= self._closed([length], newest_us + length * MINUTE_US)
         return replace(self, newest_us=newest_us, closed_us=closed)
 
-    @property
-    def late_before_us(self) -> int | None:
-        """A message older than this belongs to a window that is closed; None while none is."""
-        return max(self.closed_us.values(), default=None)
+    def closed(self, minutes: Iterable[int]) -> dict[int, int]:
+        """Return `closed_us` of these lengths only; others are no longer in the settings."""
+        return {length: self.closed_us[length] for length in minutes if length in self.closed_us}
+
+    def late_before_us(self, minutes: Iterable[int]) -> int | None:
+        """Return the time before which a message belongs to a closed window; None if none is closed."""
+        return max(self.closed(minutes).values(), default=None)
 
     def _closed(self, minutes: Iterable[int], until_us: int) -> dict[int, int]:
         bounds = {length: until_us - until_us % (length * MINUTE_US) for length in minutes}
         return {length: max(at, self.closed_us.get(length, at)) for length, at in bounds.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """As a commit has it."""
+        """Return the entry in a commit."""
         closed = {str(length): at for length, at in sorted(self.closed_us.items())}
         return {"offset": self.offset.to_json(), "newest_us": self.newest_us, "closed_us": closed}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises KeyError, TypeError, ValueError for what `to_json` has not made."""
+        """Decode an entry. Raises KeyError, TypeError, ValueError for an invalid one."""
         newest = data["newest_us"]
         return cls(
             SourceOffset.from_json(data["offset"]),

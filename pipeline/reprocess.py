@@ -1,7 +1,5 @@
-"""Records parsed again, with the schema as it is now: dead letters, or everything that arrived in a range of time.
-
-Bronze has every record as it came, so whatever is derived from it can be derived again.
-"""
+"""Records parsed again with the current schema: dead letters, or everything that arrived in a range of time. Bronze has
+every record unchanged, so all derived data can be derived again."""
 
 from collections.abc import Sequence
 
@@ -12,8 +10,8 @@ from .backfill import Span, backfill
 from .clean import DUPLICATE, SEEN_AT, good, parse, rejected, without_repetitions
 from .config import PipelineConfig
 from .data_file import DataFile
-from .failure import told_in_one_line
-from .frames import Frames
+from .failure import spark_errors_in_one_line
+from .frames import Frames, Step, in_silence
 from .last_state import LastState
 from .ledger import Commit, FileKey, State
 from .rewrite import without
@@ -31,15 +29,13 @@ def reprocess(
     since_us: int | None = None,
     until_us: int | None = None,
     everything: bool = False,
+    step: Step = in_silence,
 ) -> Commit | None:
-    """Parse again the dead letters that arrived at `since_us` or later and before `until_us` (µs); with `everything`,
-    all records.
-
-    Messages that come out of it count as late, and are brought into their windows by a backfill at once. Returns None
-    when there was nothing to do. Hold `warehouse.role(MAINTENANCE)`. Raises QueryFailed.
-    """
-    with told_in_one_line():
-        return _Reprocess(config, warehouse, spark, since_us, until_us).run(everything)
+    """Parse again the dead letters that arrived in [since_us, until_us) (µs); with `everything`, all records. The
+    resulting messages count as late, and a backfill adds them to their windows at once. Return None if there was
+    nothing to do. Call `step` with what begins. Hold `warehouse.role(MAINTENANCE)`. Raises QueryFailed."""
+    with spark_errors_in_one_line():
+        return _Reprocess(config, warehouse, spark, since_us, until_us, step).run(everything)
 
 
 class _Reprocess:
@@ -50,9 +46,11 @@ class _Reprocess:
         spark: SparkSession,
         since_us: int | None,
         until_us: int | None,
+        step: Step,
     ) -> None:
         self._config = config
         self._warehouse = warehouse
+        self._step = step
         self._frames = Frames(spark, warehouse)
         self._tables: Tables = tables_of(config)
         self._last = LastState(warehouse, self._tables, config.message, MAINTENANCE)
@@ -60,7 +58,7 @@ class _Reprocess:
         self._until_us = until_us
 
     def run(self, everything: bool) -> Commit | None:
-        # One state for all: what the stream commits from here on has been parsed with the schema of now.
+        # One state for all: later commits of the stream are parsed with the current schema.
         state = self._warehouse.ledger.state()
         tables = self._tables
         derived = (tables.clean, tables.dead_letters, tables.duplicates)
@@ -68,6 +66,11 @@ class _Reprocess:
         records = self._records(state) if everything else self._dead_letters(state)
         if records is None:
             return None
+        parsed = self._files(state, tables.bronze if everything else tables.dead_letters)
+        again = f"reprocessing {sum(one.rows for one in parsed):,} records"
+        self._frames = Frames(
+            self._frames.spark, self._warehouse, lambda table: self._step(f"{again}: {table}")
+        )
         messages = self._messages(records, state, everything)
         with self._warehouse.work(MAINTENANCE) as work:
             removed: list[FileKey] = []
@@ -80,14 +83,14 @@ class _Reprocess:
             rejects = rejected(messages)
             self._frames.write(tables.dead_letters, rejects.where(f.col("problem") != DUPLICATE), work)
             self._frames.write(tables.duplicates, rejects.where(f.col("problem") == DUPLICATE), work)
-            if clean:
+            if clean and self._config.windows.minutes:
                 self._frames.write(tables.late, self._frames.read(tables.clean, clean, work), work)
             as_dead_as_before = all(one.table == tables.dead_letters.name for one in work.files[kept:])
             if as_dead_as_before and not everything:
                 return None
             commit = self._last.commit(self._frames, "reprocess", work, clean, removed=removed)
         if everything:
-            # Also windows that have lost messages by it are to be computed again.
+            # Windows that have lost messages are recomputed as well.
             before = self._files(state, tables.clean)
             self._refresh([*before, *clean])
         else:
@@ -97,7 +100,7 @@ class _Reprocess:
     def _refresh(self, clean: Sequence[DataFile]) -> None:
         bounds = [one.bounds_of(self._config.message.time) for one in clean]
         span = Span(min(low for low, _ in bounds), max(high for _, high in bounds) + 1) if bounds else None
-        backfill(self._config, self._warehouse, self._frames.spark, span)
+        backfill(self._config, self._warehouse, self._frames.spark, span, step=self._step)
 
     def _records(self, state: State) -> DataFrame | None:
         files = self._files(state, self._tables.bronze)
@@ -133,10 +136,10 @@ class _Reprocess:
         return without_repetitions(messages, arrivals, message, within_s)
 
     def _reach(self, state: State, everything: bool) -> tuple[int, int]:
-        """When messages arrived that those in question may repeat."""
+        """Return the range of arrival times of messages that those in question may repeat."""
         within_us = self._config.deduplicate.within_s * 1_000_000
         if everything:
-            # What arrived within the range is judged again, so only what came before it is known.
+            # Messages within the range are checked again, so only those before it are known.
             start = self._since_us or 0
             return start - within_us, start
         bounds = [one.bounds["received_at"] for one in self._files(state, self._tables.dead_letters)]

@@ -1,4 +1,4 @@
-"""Rows taken out of a table. Files never change, so those that have such rows are written again without them."""
+"""Removal of rows from a table. Files never change, so those that have such rows are written again without them."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,10 @@ from .warehouse import Work
 def without(
     frames: Frames, table: Table, files: Sequence[DataFile], unwanted: Column, work: Work
 ) -> list[FileKey]:
-    """Write what is left of `files` without the rows that `unwanted` holds for into `work`.
-
-    Returns the files to remove in the same commit; a row for which `unwanted` is null stays.
-    """
+    """Write the rows of `files` for which `unwanted` is not true into `work`. Return the files to remove in the same
+    commit; a row for which `unwanted` is null stays."""
     if not files:
         return []
     kept = frames.read(table, files).where(~f.coalesce(unwanted, f.lit(False)))
-    frames.write(table, kept.coalesce(1), work)
+    frames.write(table, kept.coalesce(1), work, step=f"other rows of {table.name}")
     return [(one.table, one.path) for one in files]

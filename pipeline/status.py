@@ -1,4 +1,4 @@
-"""How a pipeline does, from its ledger and the log. Needs no Spark, takes no lock, disturbs nobody."""
+"""Status of a pipeline, from its ledger and the log. Needs no Spark and takes no lock."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -20,55 +20,55 @@ from .warehouse import Warehouse
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """One table."""
+    """Status of a table."""
 
     table: str
     rows: int
     files: int
-    bytes: int
+    file_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition of a log. `end` is None when the log cannot be read."""
+    """Status of a partition of a log. `synced_offset` is None if the log cannot be read."""
 
     log: str
     partition: int
-    position: int
-    """The next offset that the tables do not have."""
-    end: int | None
+    offset: int
+    """Next offset that the tables lack."""
+    synced_offset: int | None
     lag: int | None
-    """Records that are safe on disk in the log and not in the tables."""
+    """Records that are durable in the log and not in the tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """All of it. Times are microseconds since 1970; None is never."""
+    """Status of a pipeline. Times are microseconds since 1970; None is never."""
 
     tables: tuple[TableStatus, ...]
     logs: tuple[PartitionStatus, ...]
     problems: dict[str, int]
-    """Reason -> dead letters."""
+    """Dead letters by reason."""
     late: int
     """Messages that wait for a backfill."""
     commits: int
     last_commit_us: int | None
     age_s: float | None
-    """How long ago that was."""
+    """Time since then."""
     newest_us: int | None
-    """The newest event time."""
+    """Newest event time."""
     closed_us: dict[int, int]
-    """Length of a window in minutes -> windows that end at or before this time are closed."""
+    """Length of a window in minutes -> end of the last closed windows."""
     exact: bool
     """bronze = clean + dead letters + duplicates, counted in rows."""
 
     def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the object for `--json`."""
         return asdict(self)
 
 
 def status(config: PipelineConfig, warehouse: Warehouse) -> PipelineStatus:
-    """As of now. Raises DamagedLedger, DataFileFailed, OSError."""
+    """Return the current status. Raises DamagedLedger, DataFileFailed, OSError."""
     tables = tables_of(config)
     state = warehouse.ledger.state()
     sizes = {table.name: _size(table.name, state.of(table.name)) for table in tables.all()}
@@ -110,7 +110,7 @@ def _positions(config: PipelineConfig, progress: Progress) -> list[PartitionStat
                 if not config.source.logs or key.log in config.source.logs:
                     ends[key] = store.log(*key).synced_offset
     except (OSError, timestone.TimestoneError):
-        pass  # the tables can be looked at without the store they came from
+        pass  # the tables can be examined without the store they came from
     keys = sorted({*progress.offset.positions, *ends})
     return [_position(key, progress.offset.positions.get(key, 0), ends.get(key)) for key in keys]
 

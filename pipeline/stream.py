@@ -1,4 +1,4 @@
-"""The pipeline as a running query: from the log into the tables, for as long as it is left to run."""
+"""The pipeline as a running query, from the log into the tables."""
 
 import threading
 from collections.abc import Callable
@@ -7,13 +7,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_timestone.errors import SparkSourceError
 from pyspark_timestone.session import spark_session
+from timestone.disk import access
 
 from .batches import Batches
 from .checkpoint import has_batches
 from .config import PipelineConfig
 from .errors import PipelineError, QueryFailed
 from .failure import SPARK_ERRORS, STOPPED, in_one_line
-from .frames import Frames
+from .frames import Frames, Step, in_silence
 from .ledger import Commit
 from .open_tables import open_tables
 from .warehouse import STREAM, Warehouse
@@ -22,8 +23,8 @@ _LOOK_S = 1
 
 
 def session_of(config: PipelineConfig, *, scans: bool = True) -> SparkSession:
-    """A Spark session as the configuration wants it; `scans=False` where it is for the pipeline alone, which streams
-    from logs and scans none. Raises MissingRequirement, JavaFailed."""
+    """Return a Spark session with the settings of the configuration; `scans=False` for the pipeline alone, which
+    streams from logs and scans none. Raises MissingRequirement, JavaFailed."""
     return spark_session(
         "timestone-pipeline", master=config.spark.master, conf=config.spark.conf, scans=scans
     )
@@ -37,17 +38,17 @@ def run(
     final: bool = False,
     committed: Callable[[Commit], None] = lambda commit: None,
     stop: Callable[[], bool] = lambda: False,
+    step: Step = in_silence,
 ) -> None:
-    """Bring what the log has into the tables, and continue until the query is stopped; with `once`, until all is there
-    that is there now. With `final`, close all windows in the end.
+    """Process the log into the tables until the query is stopped; with `once`, until all current records are processed.
+    With `final`, close all windows at the end.
 
-    `committed` is called after each commit, `stop` every second: True ends the run, also in the middle of a batch,
-    which is then run again the next time. A run with `once` that was ended so has not read all there is, and closes no
-    windows. Raises Busy, TablesBehind, QueryFailed.
-    """
+    `committed` is called after each commit, `step` with what begins, `stop` every second: True ends the run, also in
+    the middle of a batch, which is then run again the next time. A run with `once` that was ended so has not read
+    everything, and closes no windows. Raises Busy, TablesBehind, QueryFailed."""
     warehouse = open_tables(config)
     with warehouse.role(STREAM):
-        batches = Batches(config, warehouse, committed)
+        batches = Batches(config, warehouse, committed, step)
         problems: list[Exception] = []
         ended = threading.Event()
 
@@ -61,7 +62,9 @@ def run(
                 raise
 
         try:
+            step(f"looking for new records in {config.source.path}")
             writer = _records(config, spark, warehouse).writeStream.foreachBatch(work)
+            access.make_folders(warehouse.checkpoint)  # Spark would make it readable for every user
             writer = writer.option("checkpointLocation", str(warehouse.checkpoint))
             if once:
                 query = writer.trigger(availableNow=True).start()
@@ -74,9 +77,10 @@ def run(
                 ended.set()
                 query.stop()
             if final and (all_read or not once):
+                step("closing all windows")
                 batches.close_windows(Frames(spark, warehouse))
         except SPARK_ERRORS as error:
-            # What was raised here in Python is clearer than what Spark makes of it.
+            # An error raised here in Python is clearer than Spark's version of it.
             raise _told(problems[0] if problems else error) from error
 
 
@@ -92,7 +96,7 @@ def _records(config: PipelineConfig, spark: SparkSession, warehouse: Warehouse) 
     if source.topics:
         options["topics"] = ",".join(source.topics)
     if warehouse.ledger.state().progress.offset.positions and not has_batches(warehouse.checkpoint):
-        # The checkpoint is gone and the tables are not. Read all there is; what the tables have is left out.
+        # The checkpoint is gone and the tables are not. Read everything; records that the tables have are left out.
         options["startingOffsets"] = "earliest"
     return spark.readStream.format("timestone").options(**options).load(str(source.path))
 

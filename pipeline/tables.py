@@ -1,4 +1,4 @@
-"""The tables of a pipeline: names, columns, what they are partitioned by. Knows no file and no row."""
+"""Tables of a pipeline: names, columns, partition columns. Knows no file and no row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,50 +12,48 @@ _HEADERS = "headers array<struct<key: string, value: binary>>, flags int"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table. `bounds` are the timestamp columns whose lowest and highest value is kept for every file, so that a
-    read by time opens only the files that matter."""
+    """Table of a pipeline. `bounds` are the timestamp columns whose lowest and highest value is stored for every file,
+    so that a read by time opens only the relevant files."""
 
     name: str
     columns: str
     partition: str | None = None
-    """The column it is partitioned by, with its type; it stands in the paths and not in the files."""
+    """Partition column with its type; it is in the paths and not in the files."""
     bounds: tuple[str, ...] = ()
 
     @property
     def partition_column(self) -> str | None:
-        """The name of that column."""
+        """Return the name of that column."""
         return self.partition.split()[0] if self.partition else None
 
     @property
     def ddl(self) -> str:
-        """All columns as Spark writes a schema."""
+        """Return all columns as a schema of Spark."""
         return f"{self.columns}, {self.partition}" if self.partition else self.columns
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All of them.
-
-    bronze = clean + dead_letters + duplicates, record by record; late is a part of clean.
-    """
+    """Tables of a configuration. bronze = clean + dead_letters + duplicates, record by record; late is a part of
+    clean."""
 
     bronze: Table
-    """Every record as the log has it, never parsed."""
+    """Every record as in the log, never parsed."""
     clean: Table
     """Messages, each once."""
     dead_letters: Table
     """Records that are no message, with the reason."""
     duplicates: Table
-    """Messages that were sent again."""
+    """Repeated messages."""
     late: Table
-    """Messages of clean that came when a window they belong to was closed, until a backfill has counted them."""
+    """Messages of clean that arrived after one of their windows was closed, until a backfill has counted them."""
     windows: Table
-    """A row a device and window."""
+    """One row for each device and window."""
     last: Table
-    """The newest message of each device."""
+    """Newest message of each device."""
 
     def all(self) -> tuple[Table, ...]:
-        """In the order in which a record passes through them."""
+        """Return the tables in the order in which a record passes through them."""
         return (
             self.bronze,
             self.clean,
@@ -67,12 +65,12 @@ class Tables:
         )
 
     def by_name(self) -> Mapping[str, Table]:
-        """The same by name."""
+        """Return the tables by name."""
         return {table.name: table for table in self.all()}
 
 
 def tables_of(config: PipelineConfig) -> Tables:
-    """The tables that this configuration makes."""
+    """Return the tables of a configuration."""
     message = config.message
     times = (message.time, "received_at")
     clean = f"{_ORIGIN}, {message.ddl}"

@@ -1,14 +1,13 @@
-"""The folder of the tables: where data files lie, and how files that Spark has written become part of a table.
+"""Folder of the tables: where data files are, and how files that Spark has written become part of a table.
 
-    tables/_ledger/        what the tables hold
+    tables/_ledger/        the contents of the tables
     tables/_files/…        the data files, never changed, deleted some time after they were replaced
-    tables/_work/…         what is being written; worth nothing after a crash
+    tables/_work/…         what is being written; worthless after a crash
     tables/_checkpoint/    Spark's
     tables/clean/…          the same files once more, as hard links: exactly those that are part of the table
 
-Whoever has the list of files reads a table as of one commit, whatever is replaced meanwhile. Whoever reads the folder
-gets what is there now. Both without a copy.
-"""
+A reader with the list of files reads a table as of one commit, even if files are replaced during that. A reader of the
+folder gets its current files. Both without a copy."""
 
 import os
 import shutil
@@ -17,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from timestone.disk import access
 
 from .config import TablesConfig
 from .data_file import DataFile, describe
@@ -27,26 +28,26 @@ from .tables import Table
 
 STREAM = "stream"
 MAINTENANCE = "maintenance"
-"""The two who may work on the tables at the same time, one process each."""
+"""Roles in which one process each may work on the tables at the same time."""
 
 
 class Advance(NamedTuple):
-    """How far the stream was when a batch began, and how far it is with it."""
+    """Progress of the stream before and after a batch."""
 
     before: Progress
     after: Progress
 
 
 class Publisher(Protocol):
-    """Shows what the ledger says to those who do not read it."""
+    """Publisher of the ledger's state to readers that do not read the ledger."""
 
     def publish(self, state: State) -> None:
-        """Bring what is shown to `state`, from whatever it is now. Called under the lock of the ledger."""
+        """Bring the published files to `state`, from any earlier one. Called under the lock of the ledger."""
         ...
 
 
 class Warehouse:
-    """All tables of a pipeline. One process may commit as the stream and one as maintenance at the same time."""
+    """Tables of a pipeline. One process may commit as the stream and one as maintenance at the same time."""
 
     def __init__(
         self, config: TablesConfig, tables: Sequence[Table], publishers: Sequence[Publisher]
@@ -59,15 +60,13 @@ class Warehouse:
 
     @property
     def checkpoint(self) -> Path:
-        """Where Spark notes how far it is."""
+        """Return the folder of Spark's checkpoint."""
         return self.root / "_checkpoint"
 
     @contextmanager
     def role(self, name: str) -> Iterator[None]:
-        """Be the only `stream`, or the only `maintenance`, of these tables. Raises Busy.
-
-        What the last one left unfinished is cleared away, and what it committed is published.
-        """
+        """Take the role `stream` or `maintenance` of these tables. Raises Busy. Unfinished work of the last process in
+        that role is removed, and its commits are published."""
         busy = f"another process is the {name} of the tables in {self.root}; wait for it, or stop it"
         with exclusively(self.root / "_ledger" / f"{name.upper()}.lock", wait=False, busy=busy):
             shutil.rmtree(self._work(name), ignore_errors=True)
@@ -79,21 +78,21 @@ class Warehouse:
 
     @contextmanager
     def work(self, role: str) -> Iterator["Work"]:
-        """A folder to write into, gone afterwards."""
-        # A name of its own: tasks of a driver that was killed may still be writing into the last one.
+        """Open a folder to write into, which is removed afterwards."""
+        # A unique name: tasks of a killed driver may still be writing into the last one.
         folder = self._work(role) / uuid.uuid4().hex
-        folder.mkdir(parents=True)
+        access.make_folders(folder)
         try:
             yield Work(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
     def paths(self, files: Iterable[DataFile]) -> list[str]:
-        """Where these files can be read, also for some time after they were replaced."""
+        """Return where these files can be read, also for some time after they were replaced."""
         return [str(self._file((one.table, one.path)).absolute()) for one in files]
 
     def base(self, table: str) -> str:
-        """The folder in which the paths of a table's files begin."""
+        """Return the folder that the paths of a table's files are relative to."""
         return str((self.root / "_files" / table).absolute())
 
     def commit(
@@ -104,11 +103,9 @@ class Warehouse:
         removed: Sequence[FileKey] = (),
         progress: Advance | None = None,
     ) -> Commit:
-        """Everything that `works` hold becomes part of the tables, and `removed` ceases to be, at once.
-
-        On the disk when this returns. Must be the stream or maintenance, the first one for a `progress`. Raises Busy
-        when the tables are not where that begins: by a batch of a query that was stopped and had not noticed.
-        """
+        """Commit all files of `works`, and remove those in `removed`, at once and durably. Requires the role of the
+        stream or of maintenance, the former for a `progress`. Raises Busy if the tables are not where that begins:
+        after a batch of a query that was stopped and had not noticed."""
         with self.ledger.writing() as state:
             return self.commit_locked(state, action, works, removed=removed, progress=progress)
 
@@ -121,9 +118,9 @@ class Warehouse:
         removed: Sequence[FileKey] = (),
         progress: Advance | None = None,
     ) -> Commit:
-        """`commit` for somebody who is inside of `ledger.writing()` already, which gave him `state`."""
+        """Commit inside of `ledger.writing()`, which yielded `state`."""
         if progress is not None and state.progress != progress.before:
-            raise Busy(f"another process has gone on with the tables in {self.root}; nothing was committed")
+            raise Busy(f"another process has committed to the tables in {self.root}; nothing was committed")
         number = state.number + 1
         added = [self._adopt(number, place, work, file) for place, (work, file) in enumerate(_all(works))]
         for folder in self._above(added):
@@ -133,9 +130,9 @@ class Warehouse:
         return commit
 
     def sweep(self) -> None:
-        """Delete what was replaced long enough ago, and shorten the ledger."""
+        """Delete files replaced long enough ago, and shorten the ledger."""
         with self.ledger.writing() as state:
-            # Once: what the ledger forgets has to be what was deleted.
+            # Read once: the ledger must forget exactly the deleted files.
             horizon = self._horizon()
             self._sweep(state, horizon)
             self._publish(self.ledger.write_snapshot(horizon))
@@ -144,7 +141,7 @@ class Warehouse:
         name = f"{number:012}-{place:03}.parquet"
         path = f"{file.partition}/{name}" if file.partition else name
         source, target = work.folder / file.table / file.path, self._file((file.table, path))
-        target.parent.mkdir(parents=True, exist_ok=True)
+        access.make_folders(target.parent)
         flush(source)
         os.replace(source, target)
         return DataFile(file.table, path, file.rows, file.bytes, file.bounds)
@@ -165,7 +162,7 @@ class Warehouse:
         return now_us() - self.config.keep_replaced_s * 1_000_000
 
     def _above(self, files: Iterable[DataFile]) -> set[Path]:
-        """The folders of files, and those that these are in: any of them may be new."""
+        """Return the folders of files, and their parents: any of them may be new."""
         folders = {self._file((one.table, one.path)).parent for one in files}
         return {
             above
@@ -182,18 +179,18 @@ class Warehouse:
 
 
 class Work:
-    """What one operation has written and not committed yet."""
+    """Files that one operation has written and not committed yet."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.files: list[DataFile] = []
 
     def folder_of(self, table: Table) -> Path:
-        """Where the files of a table are to be written."""
+        """Return the folder for new files of a table."""
         return self.folder / table.name
 
     def collect(self, table: Table) -> list[DataFile]:
-        """Take note of the files that were written for `table` since the last time; those without rows are left out."""
+        """Return the files written for `table` since the last call; those without rows are left out."""
         folder = self.folder_of(table)
         known = {one.path for one in self.files if one.table == table.name}
         paths = {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")} - known
@@ -203,7 +200,7 @@ class Work:
         return kept
 
     def rows(self, table: Table) -> int:
-        """How many rows were written for `table`."""
+        """Return how many rows were written for `table`."""
         return sum(one.rows for one in self.files if one.table == table.name)
 
 

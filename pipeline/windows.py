@@ -1,4 +1,4 @@
-"""Messages in windows of event time: the time in the message, not that of its arrival."""
+"""Aggregation of messages in windows of event time: the time in the message, not that of its arrival."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -10,11 +10,9 @@ from .config import MessageConfig
 
 
 def averages(messages: DataFrame, minutes: int, message: MessageConfig | None = None) -> DataFrame:
-    """One row a device and window of `minutes`: device, start (of the window), messages (how many), mean, min and max
-    of every measurement, minutes.
-
-    On a stream of your own, set a watermark on the time first: it says when a window is over.
-    """
+    """Return one row for each device and window of `minutes`: device, start (of the window), messages (their number),
+    mean, min and max of every measurement, minutes. On a stream of your own, set a watermark on the time first: it
+    decides when a window is over."""
     message = message or MessageConfig()
     window = f.window(message.time, f"{minutes} minutes")
     measured = [
@@ -34,6 +32,6 @@ def averages(messages: DataFrame, minutes: int, message: MessageConfig | None = 
 
 
 def all_averages(messages: Sequence[tuple[int, DataFrame]], message: MessageConfig) -> DataFrame:
-    """The windows of several lengths in one frame: pairs of a length and the messages that go into it."""
+    """Return the windows of several lengths in one frame. pairs: a length and its messages."""
     parts = [averages(frame, minutes, message) for minutes, frame in messages]
     return reduce(DataFrame.unionByName, parts)

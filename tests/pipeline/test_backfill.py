@@ -1,4 +1,5 @@
-"""Windows computed again: late messages counted, twice the same as once, also beside the stream."""
+"""Windows computed again: late messages are counted, with the same result after several backfills, also beside the
+stream."""
 
 from pathlib import Path
 
@@ -25,7 +26,9 @@ def fold(plant: Plant, span: Span | None = None) -> Commit | None:
         return backfill(plant.config, warehouse, plant.spark, span)
 
 
-def test_late_messages_are_counted_once_however_often_it_is_done(spark: SparkSession, tmp_path: Path) -> None:
+def test_late_messages_are_counted_once_after_any_number_of_backfills(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     plant = Plant(spark, tmp_path)
     assert fold(plant) is None, "no tables yet"
     plant.send(*MESSAGES[:2000])
@@ -42,12 +45,12 @@ def test_late_messages_are_counted_once_however_often_it_is_done(spark: SparkSes
     wanted = plant.averages([*MESSAGES[:2000], *late])
     assert after == {key: wanted[key] for key in after}
     assert {key[:2] for key in set(after) - set(open_before)} == {(1, "d0"), (5, "d0"), (15, "d0")}
-    # The window of five minutes that 1379 belongs to is still open, so nobody has counted it there.
+    # The window of five minutes of message 1379 is still open, so no run has counted it.
     assert plant.rows("late", "seq") == [(9002,)]
     assert fold(plant) is None, "and will be by the stream"
     plant.check()
 
-    # The stream goes on, and compaction has been there: the same again.
+    # The stream continues, and compaction has run: the same again.
     plant.send(*MESSAGES[2000:])
     plant.run(final=True)
     warehouse = open_tables(plant.config)
@@ -63,9 +66,7 @@ def test_late_messages_are_counted_once_however_often_it_is_done(spark: SparkSes
         assert plant.windows() == expected
 
 
-def test_a_range_is_widened_to_whole_windows_and_never_reaches_open_ones(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_range_is_widened_to_whole_closed_windows(spark: SparkSession, tmp_path: Path) -> None:
     assert minutes(7, 31).widened(15) == minutes(0, 45)
     assert minutes(15, 30).widened(15) == minutes(15, 30)
     plant = Plant(spark, tmp_path)
@@ -78,7 +79,7 @@ def test_a_range_is_widened_to_whole_windows_and_never_reaches_open_ones(
     assert plant.windows() == plant.averages(MESSAGES)
 
 
-def test_what_the_stream_commits_meanwhile_is_neither_lost_nor_counted_twice(
+def test_concurrent_commits_of_the_stream_are_neither_lost_nor_counted_twice(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant = Plant(spark, tmp_path)
@@ -90,7 +91,7 @@ def test_what_the_stream_commits_meanwhile_is_neither_lost_nor_counted_twice(
     commit = warehouse.commit
 
     def late_commit(*arguments: object, **options: object) -> Commit:
-        # The work of the backfill is done, and it is about to commit: now the stream comes.
+        # The work of the backfill is done, and it is about to commit: now the stream commits.
         plant.send(message("d1", 9001, at_s=6), *MESSAGES[2000:])
         plant.run(final=True)
         return commit(*arguments, **options)  # type: ignore[arg-type]

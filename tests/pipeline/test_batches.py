@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("step", ["_rejects", "_windows"])
-def test_a_batch_that_fails_half_way_has_done_nothing_and_keeps_nothing(
+def test_failed_batch_has_no_effect_and_leaves_no_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     plant = Plant(spark, tmp_path)
@@ -37,11 +37,11 @@ def test_a_batch_that_fails_half_way_has_done_nothing_and_keeps_nothing(
     plant.check()
 
 
-def test_windows_of_another_time_field_are_not_closed_by_guess(spark: SparkSession, tmp_path: Path) -> None:
+def test_changed_time_field_is_refused_when_the_tables_have_rows(spark: SparkSession, tmp_path: Path) -> None:
     plant = Plant(spark, tmp_path)
     plant.send(message("d", 1))
     plant.run()
     fields = {**plant.config.message.fields, "when": "timestamp"}
     plant.changed(message=MessageConfig(fields=fields, time="when"))
-    with pytest.raises(InvalidConfig, match=r"message.time: clean/.* give tables.path another folder"):
+    with pytest.raises(InvalidConfig, match=r"message.time: clean/.* set tables.path to another folder"):
         plant.run(final=True)

@@ -1,4 +1,4 @@
-"""A batch as Spark wrote it down, against what the tables have."""
+"""A batch as stored by Spark, compared with the tables."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ def written(folder: Path, *offsets: SourceOffset) -> Path:
     return folder
 
 
-def test_a_batch_begins_where_the_one_before_ended(tmp_path: Path) -> None:
+def test_batch_begins_where_the_one_before_ended(tmp_path: Path) -> None:
     assert not has_batches(tmp_path)
     written(tmp_path, offset(mqtt=10, since={KEY: 4}), offset(mqtt=30, other=5, since={OTHER: 0}))
     assert has_batches(tmp_path)
@@ -34,24 +34,24 @@ def test_a_batch_begins_where_the_one_before_ended(tmp_path: Path) -> None:
     assert batch_span(tmp_path, 1).starts == {KEY: 10, OTHER: 0}
 
 
-def test_a_checkpoint_that_says_nothing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TablesBehind, match="offsets/3 does not say which records the batch has"):
+def test_empty_checkpoint_is_reported_by_name(tmp_path: Path) -> None:
+    with pytest.raises(TablesBehind, match="offsets/3 does not state the records of the batch"):
         batch_span(tmp_path, 3)
     written(tmp_path, offset(mqtt=1))
     (tmp_path / "offsets" / "0").write_text("v9\n{}\n[1]")
-    with pytest.raises(TablesBehind, match="offsets/0 does not say"):
+    with pytest.raises(TablesBehind, match="offsets/0 does not state the records of the batch"):
         batch_span(tmp_path, 0)
 
 
 @pytest.mark.parametrize("document", DAMAGED_JSON.values(), ids=DAMAGED_JSON)
-def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path, document: bytes) -> None:
+def test_unreadable_checkpoint_is_reported_by_name(tmp_path: Path, document: bytes) -> None:
     written(tmp_path, offset(mqtt=1))
     (tmp_path / "offsets" / "0").write_bytes(b"v1\n{}\n" + document)
-    with pytest.raises(TablesBehind, match="offsets/0 does not say"):
+    with pytest.raises(TablesBehind, match="offsets/0 does not state the records of the batch"):
         batch_span(tmp_path, 0)
 
 
-def test_what_the_tables_have_is_done_or_left_out() -> None:
+def test_offsets_already_in_the_tables_are_skipped() -> None:
     span = BatchSpan(offset(mqtt=30, other=5), {KEY: 10, OTHER: 0})
     assert span.done(offset(mqtt=30, other=9))
     assert not span.done(offset(mqtt=30))
@@ -60,7 +60,13 @@ def test_what_the_tables_have_is_done_or_left_out() -> None:
     assert span.united(offset(mqtt=20, other=9)).positions == {KEY: 30, OTHER: 9}
 
 
-def test_a_gap_between_the_tables_and_the_batch_is_an_error_with_numbers() -> None:
+def test_records_that_the_tables_have_are_not_counted() -> None:
+    span = BatchSpan(offset(mqtt=10, other=5), {KEY: 4, OTHER: 0})
+    assert span.count_after(SourceOffset({})) == 11
+    assert span.count_after(offset(mqtt=7, other=9)) == 3
+
+
+def test_gap_between_tables_and_batch_is_an_error_with_numbers() -> None:
     span = BatchSpan(offset(mqtt=30), {KEY: 10})
     span.check_follows(offset(mqtt=10), fail_on_data_loss=True)
     span.check_follows(SourceOffset({}), fail_on_data_loss=True)
@@ -71,5 +77,5 @@ def test_a_gap_between_the_tables_and_the_batch_is_an_error_with_numbers() -> No
 
 def test_another_log_of_the_same_name_is_an_error() -> None:
     span = BatchSpan(offset(mqtt=30, log_id=8), {KEY: 0})
-    with pytest.raises(TablesBehind, match=r"mqtt-0 was deleted and made again .* set tables.path"):
+    with pytest.raises(TablesBehind, match=r"mqtt-0 was deleted and created again .* set tables.path"):
         span.check_follows(offset(mqtt=30), fail_on_data_loss=False)

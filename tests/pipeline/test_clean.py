@@ -50,14 +50,14 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_record_is_a_message_or_has_a_reason(spark: SparkSession, store: Path) -> None:
+def test_every_record_is_a_message_or_a_reject_with_a_reason(spark: SparkSession, store: Path) -> None:
     rows = parse(batch(spark, store)).orderBy("offset").collect()
     assert [(bytes(row["value"]), row["problem"]) for row in rows] == CASES
 
 
-def test_a_good_message_has_its_fields_and_its_origin(spark: SparkSession, store: Path) -> None:
+def test_valid_message_has_its_fields_and_its_origin(spark: SparkSession, store: Path) -> None:
     row = good(parse(batch(spark, store))).where("offset = 0").collect()[0].asDict()
-    # PySpark hands out local times without a zone; the session's is UTC, the machine's may be another.
+    # PySpark returns local times without a zone; the session's is UTC, the machine's may be another.
     received_at = row.pop("received_at").astimezone(UTC)
     assert row.pop("ts").astimezone(UTC) == datetime(2026, 1, 1, 0, 0, 7, 250_000, tzinfo=UTC)
     assert row == {
@@ -74,7 +74,7 @@ def test_rejects_keep_their_bytes(spark: SparkSession, store: Path) -> None:
     ]
 
 
-def test_a_number_too_large_is_found_wherever_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_number_too_large_is_found_in_any_field(spark: SparkSession, tmp_path: Path) -> None:
     head = b'{"device": "d", "ts": "2026-01-01T00:00:00Z", '
     bad = [b'"f": 1e39}', b'"l": [null, 1, 1e400]}', b'"s": {"x": [1e400]}}', b'"m": {"a": 1e400}}']
     well = [b'"f": -3.4e38, "l": [null, 1], "s": {"x": null}, "m": {"a": null}}', b'"l": null}', b'"s": {}}']
@@ -88,13 +88,13 @@ def test_a_number_too_large_is_found_wherever_it_is(spark: SparkSession, tmp_pat
     assert [row["problem"] for row in rows] == ["not the JSON that was expected"] * 4 + [None] * 3
 
 
-def test_the_schema_may_be_the_users(spark: SparkSession, store: Path) -> None:
+def test_schema_may_be_given_by_the_user(spark: SparkSession, store: Path) -> None:
     fields = {"device": "string", "ts": "timestamp", "unknown": "array<string>", "number": "int"}
     parsed = good(parse(batch(spark, store), MessageConfig(fields=fields, sequence="number")))
     assert parsed.where("offset = 2").select("unknown").first() == (["1", '{"a":2}'],)
 
 
-def test_a_field_may_have_any_name_that_no_column_has(spark: SparkSession, tmp_path: Path) -> None:
+def test_field_may_have_any_name_other_than_a_column(spark: SparkSession, tmp_path: Path) -> None:
     names = ("seen_at", "_before", "_malformed", "message", "window")
     known: dict[str, object] = {"device": "d1", "seq": 1, "ts": "2026-01-01T00:00:00Z"}
     value = json.dumps(known | dict.fromkeys(names, 7))
@@ -108,7 +108,7 @@ def test_a_field_may_have_any_name_that_no_column_has(spark: SparkSession, tmp_p
     assert [tuple(row) for row in rows] == [(7, 7, 7, 7, 7, None), (7, 7, 7, 7, 7, "a repetition")]
 
 
-def test_a_repetition_is_one_of_the_batch_or_of_what_was_seen_within_the_time(spark: SparkSession) -> None:
+def test_repetitions_are_found_in_the_batch_and_in_earlier_rows_within_the_time(spark: SparkSession) -> None:
     def at(second: int) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
 

@@ -41,8 +41,8 @@ Path("found.json").write_text(json.dumps(found))
 """
 
 
-@pytest.mark.timeout(1500)  # four Javas besides the driver's, each of which has to become quick
-def test_what_is_submitted_runs_in_the_workers(tmp_path: Path) -> None:
+@pytest.mark.timeout(1500)  # four Javas besides the driver's, each of which has to warm up
+def test_submitted_work_runs_in_the_workers(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data") as store:
         log = store.log(LOG)
         for first in range(0, 400, 100):

@@ -1,4 +1,4 @@
-"""Small files become large ones; no row changes, comes twice or is missing, whoever reads meanwhile."""
+"""Small files become large ones; no row changes, is repeated or missing, for concurrent readers too."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.spark
 COLUMNS = ("log", "partition", "offset", "received_at", "topic", "device", "seq", "ts", "temperature")
 
 FILE_ROWS = 65_536
-"""As many as a compaction reads at a time."""
+"""The number of rows that a compaction reads at a time."""
 MOST_TAKEN = """
 import sys
 from pathlib import Path
@@ -42,7 +42,7 @@ with warehouse.role(MAINTENANCE):
     compact(config, warehouse)
 print(pa.default_memory_pool().max_memory())
 """
-"""A program of its own: Arrow knows the most that a process has ever taken, and gives little of it back."""
+"""A separate program: Arrow knows only the maximum of a process, and returns little of its memory."""
 
 
 def compacted(plant: Plant) -> None:
@@ -51,7 +51,7 @@ def compacted(plant: Plant) -> None:
         compact(plant.config, warehouse)
 
 
-def test_rows_stay_and_files_go(spark: SparkSession, tmp_path: Path) -> None:
+def test_compaction_keeps_all_rows_in_fewer_files(spark: SparkSession, tmp_path: Path) -> None:
     narrow = {"device": "string", "seq": "bigint", "ts": "timestamp", "temperature": "double"}
     batches = SourceConfig(path=tmp_path / "data", logs=(LOG,), records_per_batch=501)
     plant = Plant(spark, tmp_path, source=batches, message=MessageConfig(fields=narrow))
@@ -79,7 +79,7 @@ def test_rows_stay_and_files_go(spark: SparkSession, tmp_path: Path) -> None:
     assert len(list((plant.config.tables.path / "_ledger").glob("*.json"))) == 1
     compacted(plant)
 
-    # The stream goes on with what compaction has left.
+    # The stream continues with the files that compaction has left.
     plant.send(message("d1", 9001, at_s=1501), message("d0", 9000, at_s=1500))
     plant.run()
     plant.check()
@@ -87,7 +87,7 @@ def test_rows_stay_and_files_go(spark: SparkSession, tmp_path: Path) -> None:
     assert plant.counts()["duplicates"] == 1
 
 
-def test_files_grow_to_the_size_that_was_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_grow_to_the_requested_size(spark: SparkSession, tmp_path: Path) -> None:
     batches = SourceConfig(path=tmp_path / "data", logs=(LOG,), records_per_batch=1)
     plant = Plant(spark, tmp_path, source=batches)
     plant.send(*[message("d", number) for number in range(4)])
@@ -106,7 +106,9 @@ def test_files_grow_to_the_size_that_was_asked_for(spark: SparkSession, tmp_path
     assert len(plant.files("clean")) == 2
 
 
-def test_a_type_that_does_not_fit_the_files_is_named_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_type_that_does_not_match_the_files_is_reported_in_one_line(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     plant = Plant(spark, tmp_path)
     plant.send(message("d", 1))
     plant.run()
@@ -117,13 +119,13 @@ def test_a_type_that_does_not_fit_the_files_is_named_in_one_line(spark: SparkSes
     assert "\n" not in str(raised.value)
 
 
-def test_what_a_compaction_takes_does_not_grow_with_the_tables(tmp_path: Path) -> None:
+def test_memory_of_a_compaction_does_not_grow_with_the_tables(tmp_path: Path) -> None:
     few, many = (most_taken(tmp_path / str(files), files) for files in (2, 8))
     assert FILE_ROWS * 100 < many < 1.5 * few
 
 
 def test_small_files_become_one_row_group_of_the_large_one(tmp_path: Path) -> None:
-    """A reader opens each of them on its own, as it did with the files."""
+    """A reader opens each row group separately, as it did with the files."""
     config = PipelineConfig(tables=TablesConfig(path=tmp_path))
     warehouse, bronze = open_tables(config), tables_of(config).bronze
     commit_files(warehouse, bronze, pa.table({"value": [b"a", b"b"]}), 5)
@@ -135,7 +137,7 @@ def test_small_files_become_one_row_group_of_the_large_one(tmp_path: Path) -> No
 
 
 def commit_files(warehouse: Warehouse, table: Table, rows: pa.Table, count: int) -> None:
-    """So many files of a table, each with these rows."""
+    """Commit this number of files of a table, each with these rows."""
     with warehouse.work(STREAM) as work:
         folder = work.folder_of(table) / "ingest_date=2026-01-01"
         folder.mkdir(parents=True)
@@ -146,7 +148,7 @@ def commit_files(warehouse: Warehouse, table: Table, rows: pa.Table, count: int)
 
 
 def most_taken(root: Path, files: int) -> int:
-    """Bytes, by the merge of one file with one that so many have been merged into before."""
+    """Return the maximal bytes of merging one file with one into which this number has been merged before."""
     config = PipelineConfig(tables=TablesConfig(path=root))
     warehouse, bronze = open_tables(config), tables_of(config).bronze
     rows = pa.table({"value": [b"%0100d" % number for number in range(FILE_ROWS)]})

@@ -1,7 +1,7 @@
-"""kill -9 of driver, server, workers and compaction, while devices publish: every number as if nothing had happened.
+"""kill -9 of driver, server, workers and compaction, while devices publish: every number is as in a run without kills.
 
-TIMESTONE_PIPELINE_SECONDS=600 goes on with that for ten minutes, TIMESTONE_PIPELINE_ROUNDS=30 for so many rounds; then
-the counts are worth a look (`pytest -s`).
+TIMESTONE_PIPELINE_SECONDS=600 runs for ten minutes, TIMESTONE_PIPELINE_ROUNDS=30 for this number of rounds; `pytest -s`
+shows the counts.
 """
 
 import os
@@ -33,7 +33,7 @@ STEP_S = 5
 
 
 @pytest.mark.timeout(900 + 300 * ROUNDS + SECONDS)
-def test_whoever_is_killed_the_tables_are_what_the_devices_published(
+def test_tables_equal_the_published_messages_when_any_process_is_killed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     seed = run_seed("pipeline")
@@ -67,7 +67,7 @@ def run_rounds(plant: Plant, chance: random.Random, ended: ExitStack) -> None:
         alive_until(lambda: warehouse.ledger.state().number > number)
 
     def kill_worker() -> bool:
-        """False when there is none just now."""
+        """Kill a worker; False when there is none at the moment."""
         workers = [pid for pid, words in descendants(driver.pid).items() if ".daemon pyspark" in words]
         for pid in sorted(workers, reverse=True):
             try:

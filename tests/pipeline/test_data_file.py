@@ -1,4 +1,4 @@
-"""What is known of a file: rows, bytes, and the times it may hold."""
+"""The stored facts about a file: rows, bytes, and its range of times."""
 
 import errno
 import json
@@ -13,7 +13,7 @@ from timestone_pipeline.data_file import DataFile, describe, naming
 from timestone_pipeline.errors import DataFileFailed, InvalidConfig
 
 
-def test_a_footer_says_which_times_a_file_holds(tmp_path: Path) -> None:
+def test_footer_has_the_time_range_of_a_file(tmp_path: Path) -> None:
     times = [datetime(2026, 1, 1, 0, minute, tzinfo=UTC) for minute in (3, 1, 2, 9, 7, 8)]
     path = tmp_path / "ingest_date=2026-01-01" / "x.parquet"
     path.parent.mkdir()
@@ -28,10 +28,10 @@ def test_a_footer_says_which_times_a_file_holds(tmp_path: Path) -> None:
     assert DataFile.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
-def test_bounds_that_were_not_kept_are_told_with_what_to_do() -> None:
+def test_missing_bounds_are_reported_with_the_next_step() -> None:
     one = DataFile("clean", "x.parquet", 1, 1, {"ts": (10, 20)})
     assert one.bounds_of("ts") == (10, 20)
-    with pytest.raises(InvalidConfig, match=r"clean/x.parquet .*another field than 'when'; give tables.path"):
+    with pytest.raises(InvalidConfig, match=r"clean/x.parquet .*another field than 'when'; set tables.path"):
         one.bounds_of("when")
 
 
@@ -46,14 +46,14 @@ def test_bounds_that_were_not_kept_are_told_with_what_to_do() -> None:
         (12, 13, True),
     ],
 )
-def test_a_range_is_half_open_and_bounds_are_not(low: int | None, high: int | None, may: bool) -> None:
+def test_range_is_half_open_and_bounds_are_inclusive(low: int | None, high: int | None, may: bool) -> None:
     one = DataFile("clean", "x.parquet", 1, 1, {"ts": (10, 20)})
     assert one.overlaps("ts", low, high) is may
     assert one.overlaps("of which nothing is known", low, high)
     assert one.partition == ""
 
 
-def test_what_goes_wrong_with_a_file_names_it() -> None:
+def test_error_of_a_file_names_it() -> None:
     for error, said in (
         (OSError(errno.ENOSPC, "Error writing bytes to file"), "No space left on device"),
         (OSError("Corrupt snappy data"), "Corrupt snappy data"),

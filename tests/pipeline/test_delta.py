@@ -1,4 +1,4 @@
-"""The same files as Delta tables: each commit once, whoever was killed between."""
+"""The same files as Delta tables: each commit once, after a kill at any point."""
 
 import json
 import shutil
@@ -44,7 +44,7 @@ def rows(root: Path, version: int | None = None) -> list[tuple[int, int]]:
     return sorted(zip(table["messages"].to_pylist(), table["minutes"].to_pylist(), strict=True))
 
 
-def test_what_was_committed_is_in_delta_once(tmp_path: Path) -> None:
+def test_committed_rows_are_in_delta_once(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     add(warehouse, pa.table({"messages": [1, 2]}))
     add(warehouse, pa.table({"messages": [3]}), minutes=5)
@@ -59,7 +59,7 @@ def test_what_was_committed_is_in_delta_once(tmp_path: Path) -> None:
     assert (known.version(), known.transaction_version(APP_ID)) == (1, 2)
 
 
-def test_a_replaced_file_is_gone_from_delta_and_there_for_readers_of_the_version_before(
+def test_replaced_file_stays_for_readers_of_the_previous_version(
     tmp_path: Path,
 ) -> None:
     warehouse = opened(tmp_path)
@@ -73,13 +73,13 @@ def test_a_replaced_file_is_gone_from_delta_and_there_for_readers_of_the_version
 
 
 def changes(root: Path) -> list[bool]:
-    """Of the files in the newest Delta commit: do they change the table's data?"""
+    """Return whether the files in the newest Delta commit change the table's data."""
     newest = max((root / TABLE.name / "_delta_log").glob("*.json"))
     actions = [json.loads(line) for line in newest.read_text("utf-8").splitlines()]
     return [one[kind]["dataChange"] for one in actions for kind in ("add", "remove") if kind in one]
 
 
-def test_a_compaction_gives_no_row_again_to_whoever_follows_the_delta_table(tmp_path: Path) -> None:
+def test_compaction_repeats_no_row_for_a_stream_on_the_delta_table(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     for number in range(2):
         add(warehouse, pa.table({"messages": [number]}))
@@ -87,7 +87,7 @@ def test_a_compaction_gives_no_row_again_to_whoever_follows_the_delta_table(tmp_
     with warehouse.role(MAINTENANCE):
         compact(PipelineConfig(), warehouse)
     assert changes(tmp_path) == [False, False, False]
-    # One that is published together with what came before it does, because Delta gets both as one change.
+    # A commit published together with earlier ones does, because Delta gets both as one change.
     plain = opened(tmp_path, "parquet")
     add(plain, pa.table({"messages": [2]}))
     with plain.role(MAINTENANCE):
@@ -97,39 +97,39 @@ def test_a_compaction_gives_no_row_again_to_whoever_follows_the_delta_table(tmp_
     assert rows(tmp_path) == [(0, 1), (1, 1), (2, 1)]
 
 
-def test_commits_that_a_killed_process_has_left_out_come_with_the_next(tmp_path: Path) -> None:
+def test_commits_missing_after_a_kill_are_added_by_the_next(tmp_path: Path) -> None:
     add(opened(tmp_path), pa.table({"messages": [1]}))
     plain = opened(tmp_path, "parquet")
     add(plain, pa.table({"messages": [2]}), minutes=5)
     add(plain, pa.table({"messages": [3]}), minutes=5, replace=True)
     with opened(tmp_path).role(STREAM):
         assert rows(tmp_path) == [(3, 5)]
-    # And a Delta log that was deleted is made anew.
+    # And a deleted Delta log is created again.
     shutil.rmtree(tmp_path / TABLE.name / "_delta_log")
     with opened(tmp_path).role(STREAM):
         assert rows(tmp_path) == [(3, 5)]
 
 
-def test_a_column_more_is_null_before_and_another_type_is_refused(tmp_path: Path) -> None:
+def test_added_column_is_null_in_older_rows_and_a_changed_type_is_refused(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     add(warehouse, pa.table({"messages": [1]}))
     add(warehouse, pa.table({"messages": [2], "mean": [0.5]}))
     found = deltalake.DeltaTable(tmp_path / TABLE.name).to_pyarrow_table().sort_by("messages")
     assert found["mean"].to_pylist() == [None, 0.5]
-    with pytest.raises(PipelineError, match=r"column 'mean' is .*double.* give tables.path another folder"):
+    with pytest.raises(PipelineError, match=r"column 'mean' is .*double.* set tables.path to another folder"):
         add(warehouse, pa.table({"messages": [2], "mean": ["half"]}))
 
 
-def test_without_the_library_the_message_says_what_to_install(
+def test_missing_library_is_reported_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delta, "deltalake", None)
-    with pytest.raises(PipelineError, match=r"pip install 'timestone\[delta\]'"):
+    with pytest.raises(PipelineError, match=r"pip install '.\[delta\]'"):
         opened(tmp_path)
     opened(tmp_path, "parquet")
 
 
-def test_a_damaged_delta_log_is_named_and_what_was_committed_comes_when_it_is_repaired(
+def test_damaged_delta_log_is_reported_and_completed_after_a_repair(
     tmp_path: Path,
 ) -> None:
     warehouse = opened(tmp_path)
@@ -146,8 +146,8 @@ def test_a_damaged_delta_log_is_named_and_what_was_committed_comes_when_it_is_re
     assert rows(tmp_path) == [(1, 1), (2, 1), (3, 1)]
 
 
-def test_what_another_writer_has_made_of_a_table_is_undone(tmp_path: Path) -> None:
-    """The ledger is the one truth."""
+def test_changes_of_another_writer_are_reverted(tmp_path: Path) -> None:
+    """The ledger is the only source of truth."""
     warehouse = opened(tmp_path)
     add(warehouse, pa.table({"messages": [1]}))
     deltalake.DeltaTable(tmp_path / TABLE.name).delete("messages = 1")

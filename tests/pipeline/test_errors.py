@@ -1,4 +1,4 @@
-"""One tree, so that a caller can catch all of it."""
+"""All errors have one root, so that a caller can catch them together."""
 
 from timestone_pipeline import errors
 

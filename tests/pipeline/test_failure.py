@@ -1,4 +1,4 @@
-"""Spark's pages of text as the one line that matters."""
+"""Spark's long error texts reduced to the one line that matters."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from timestone_pipeline.errors import QueryFailed
-from timestone_pipeline.failure import STOPPED, in_one_line, told_in_one_line
+from timestone_pipeline.failure import STOPPED, in_one_line, spark_errors_in_one_line
 
 SOURCE = """[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance runs: Traceback (most recent call last):
   File "x.py", line 1, in partitions
@@ -18,12 +18,17 @@ pyspark_timestone.errors.DataLoss: mqtt-0: offsets 0 to 9 (10 records) have been
 
 \tat org.apache.spark.Something(Something.scala:1)"""
 
+WITHOUT_FRAMES = """[PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: \
+pyspark_timestone.errors.DataLoss: mqtt-0: offsets 0 to 9 (10 records) have been deleted
+ SQLSTATE: 38000"""
 
-def test_the_reason_of_the_source_is_found_inside() -> None:
-    assert str(in_one_line(RuntimeError(SOURCE))) == "mqtt-0: offsets 0 to 9 (10 records) have been deleted"
+
+@pytest.mark.parametrize("text", [SOURCE, WITHOUT_FRAMES], ids=["with frames", "without"])
+def test_reason_of_the_source_is_extracted_from_the_error(text: str) -> None:
+    assert str(in_one_line(RuntimeError(text))) == "mqtt-0: offsets 0 to 9 (10 records) have been deleted"
 
 
-def test_what_is_not_ours_is_cut_to_its_innermost_reason() -> None:
+def test_foreign_error_is_reduced_to_its_innermost_reason() -> None:
     text = (
         "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Python worker failed to connect back."
         " SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = 1]\nThread State: RUNNABLE"
@@ -42,35 +47,35 @@ def test_what_is_not_ours_is_cut_to_its_innermost_reason() -> None:
         Py4JError("An error occurred while calling o1125.parquet"),
     ],
 )
-def test_the_end_of_java_is_told_as_such(error: Exception) -> None:
-    with pytest.raises(QueryFailed, match="Spark's Java has ended"), told_in_one_line():
+def test_end_of_java_is_reported_as_such(error: Exception) -> None:
+    with pytest.raises(QueryFailed, match="Spark's Java has ended"), spark_errors_in_one_line():
         raise error
 
 
 @pytest.mark.spark
-def test_a_file_from_before_the_type_of_a_field_was_changed_is_told_with_what_to_do(
+def test_file_with_an_older_field_type_is_reported_with_the_next_step(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "_files" / "clean"
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"seq": [1, 2]}), folder / "1.parquet")
     told = r"^table clean: column 'seq' is INT64 in its files and string in the settings; give tables\.path another"
-    with pytest.raises(QueryFailed, match=told), told_in_one_line():
+    with pytest.raises(QueryFailed, match=told), spark_errors_in_one_line():
         spark.read.schema("seq string").parquet(str(folder)).collect()
 
 
 @pytest.mark.spark
-def test_what_spark_raises_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_error_is_reported_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
     with (
         pytest.raises(QueryFailed, match=r"^Spark gave up: .*PATH_NOT_FOUND.*/nowhere") as caught,
-        told_in_one_line(),
+        spark_errors_in_one_line(),
     ):
         spark.read.parquet(str(tmp_path / "nowhere"))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.spark
-def test_spark_takes_our_words_for_the_end_of_a_query_that_was_stopped(spark: SparkSession) -> None:
+def test_stopped_query_is_recognised_in_sparks_error(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     execution = jvm.org.apache.spark.sql.execution.streaming.runtime.StreamExecution

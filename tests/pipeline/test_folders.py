@@ -1,4 +1,4 @@
-"""The folder of a table shows the files of the newest commit, wherever the last publisher was killed."""
+"""The folder of a table shows the files of the newest commit, after a kill of the last publisher at any point."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from timestone_pipeline.tables import Table
 TABLE = Table("clean", "x int", "day date")
 
 
-def test_the_folder_is_made_after_the_state_from_whatever_it_is(tmp_path: Path) -> None:
+def test_folder_is_brought_to_the_state_from_any_content(tmp_path: Path) -> None:
     data = tmp_path / "_files" / "clean"
     files = [DataFile("clean", f"day=2026-01-0{day}/{day}.parquet", 1, 1) for day in (1, 2, 3)]
     for one in files:

@@ -1,4 +1,4 @@
-"""Tables as frames: partitions from the paths, columns that came later, nothing from nothing."""
+"""Tables as frames: partitions from the paths, columns that were added later, empty tables."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ OLD = Table("clean", "at timestamp, x int", "day string", ("at",))
 NEW = Table("clean", "at timestamp, y array<string>, x int", "day string", ("at",))
 
 
-def test_rows_come_back_as_they_were_also_from_before_a_column_was_added(
+def test_rows_are_read_unchanged_also_from_before_a_column_was_added(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     warehouse = open_tables(PipelineConfig(tables=TablesConfig(path=tmp_path)))
@@ -37,16 +37,12 @@ def test_rows_come_back_as_they_were_also_from_before_a_column_was_added(
     assert frames.read(NEW, []).count() == 0
 
 
-def test_a_kept_frame_is_written_as_the_one_file_that_its_rows_need(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_cached_frame_is_written_as_one_file(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = open_tables(PipelineConfig(tables=TablesConfig(path=tmp_path)))
     usual = spark.conf.get("spark.sql.shuffle.partitions")
     try:
         frames = Frames(spark, warehouse)
-        spark.conf.set(
-            "spark.sql.shuffle.partitions", 50
-        )  # a cluster has 200, unless somebody says otherwise
+        spark.conf.set("spark.sql.shuffle.partitions", 50)  # a cluster has 200 by default
         rows = (
             spark.range(1000).groupBy((f.col("id") % 100).cast("int").alias("x")).agg(f.lit(NOW).alias("at"))
         )

@@ -14,9 +14,7 @@ from timestone_pipeline.tables import tables_of
 pytestmark = pytest.mark.spark
 
 
-def test_it_is_merged_with_the_newest_there_is_and_not_with_what_was_there_before(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_last_state_is_merged_with_the_newest_commit(spark: SparkSession, tmp_path: Path) -> None:
     plant = Plant(spark, tmp_path)
     plant.send(message("a", 1), message("b", 5))
     plant.run()

@@ -1,4 +1,5 @@
-"""Commits appear whole or not at all, in order, and a snapshot says the same as what it replaces."""
+"""Commits appear completely or not at all, in order, and a snapshot has the same state as the commits that it
+replaces."""
 
 import errno
 import json
@@ -36,7 +37,7 @@ def names(state: State) -> list[str]:
     return [one.path for one in state.of("clean")]
 
 
-def test_another_process_sees_what_was_committed(tmp_path: Path) -> None:
+def test_another_process_sees_commits(tmp_path: Path) -> None:
     written, read = filled(tmp_path), Ledger(tmp_path)
     assert read.state() == written.state()
     assert names(read.state()) == ["c", "d"]
@@ -49,7 +50,7 @@ def test_another_process_sees_what_was_committed(tmp_path: Path) -> None:
     assert [one.number for one in read.commits(2)] == [3, 4]
 
 
-def test_a_snapshot_says_the_same_and_forgets_what_was_replaced_long_ago(tmp_path: Path) -> None:
+def test_snapshot_has_the_same_state_without_old_replaced_files(tmp_path: Path) -> None:
     ledger, behind = filled(tmp_path), Ledger(tmp_path)
     behind.state()
     with ledger.writing():
@@ -67,10 +68,10 @@ def test_a_snapshot_says_the_same_and_forgets_what_was_replaced_long_ago(tmp_pat
         assert reader.state().progress == before.progress
 
 
-def test_a_snapshot_that_cannot_be_written_leaves_the_one_of_the_same_number(
+def test_failed_snapshot_keeps_the_existing_one_of_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commits that it stands for are gone, so for a moment without it all tables would be empty."""
+    """The commits that it replaces are gone, so without it all tables would be empty for a moment."""
 
     def fails(fd: int) -> None:
         raise OSError(errno.EIO, "the disk fails")
@@ -87,12 +88,12 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_one_of_the_same_number(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000000000003.snapshot.json", "COMMIT.lock"]
 
 
-def test_a_reader_that_is_overtaken_by_the_first_snapshot_looks_again(tmp_path: Path) -> None:
+def test_reader_overtaken_by_the_first_snapshot_reads_again(tmp_path: Path) -> None:
     ledger = filled(tmp_path)
     before = ledger.state()
 
     class Overtaken(Ledger):
-        """Finds no snapshot, and before it looks for commits, there is one in their place."""
+        """Finds no snapshot, and before it lists the commits, a snapshot has replaced them."""
 
         def commits(self, after: int) -> list[Commit]:
             with ledger.writing():
@@ -102,7 +103,7 @@ def test_a_reader_that_is_overtaken_by_the_first_snapshot_looks_again(tmp_path: 
     assert Overtaken(tmp_path).state() == before
 
 
-def test_a_draft_of_somebody_who_was_killed_is_cleared_away(tmp_path: Path) -> None:
+def test_unfinished_commit_of_a_killed_process_is_removed(tmp_path: Path) -> None:
     ledger = filled(tmp_path)
     os.link(tmp_path / "000000000003.json", tmp_path / "000000000003.json.draft")
     with ledger.writing():
@@ -112,23 +113,23 @@ def test_a_draft_of_somebody_who_was_killed_is_cleared_away(tmp_path: Path) -> N
     assert names(Ledger(tmp_path).state()) == ["c", "d", "e"]
 
 
-def test_a_number_is_given_once(tmp_path: Path) -> None:
+def test_commit_number_is_assigned_once(tmp_path: Path) -> None:
     ledger = filled(tmp_path)
     with ledger.writing(), pytest.raises(PipelineError, match="commit 5 does not follow 3"):
         ledger.append(commit(5, "x"))
-    (tmp_path / "000000000004.json").write_text("somebody who does not ask for the lock")
+    (tmp_path / "000000000004.json").write_text("a writer that does not ask for the lock")
     with pytest.raises(FileExistsError):
         ledger.append(commit(4, "x"))
 
 
-def test_a_commit_that_removes_what_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_commit_that_removes_a_missing_file_is_refused(tmp_path: Path) -> None:
     ledger = filled(tmp_path)
     with ledger.writing(), pytest.raises(DamagedLedger, match="commit 4 removes clean/a, which is not there"):
         ledger.append(commit(4, removed=("a",)))
     assert Ledger(tmp_path).state().number == 3
 
 
-def test_a_half_written_commit_is_none(tmp_path: Path) -> None:
+def test_partly_written_commit_is_ignored(tmp_path: Path) -> None:
     filled(tmp_path)
     (tmp_path / "000000000004.json.draft").write_text('{"version": 1, "num')
     assert Ledger(tmp_path).state().number == 3
@@ -150,30 +151,30 @@ def test_a_half_written_commit_is_none(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, damage: bytes, complaint: str) -> None:
+def test_unreadable_commit_is_reported_by_name(tmp_path: Path, damage: bytes, complaint: str) -> None:
     filled(tmp_path)
     (tmp_path / "000000000002.json").write_bytes(damage)
     with pytest.raises(DamagedLedger, match=f"000000000002.json: .*{complaint}"):
         Ledger(tmp_path).state()
 
 
-def test_a_missing_commit_is_named(tmp_path: Path) -> None:
+def test_missing_commit_is_reported_by_number(tmp_path: Path) -> None:
     filled(tmp_path)
     (tmp_path / "000000000002.json").unlink()
     with pytest.raises(DamagedLedger, match="commit 2 is missing, and 3 is there"):
         Ledger(tmp_path).state()
 
 
-def test_commits_survive_a_file() -> None:
+def test_commit_is_decoded_to_its_input() -> None:
     for one in (commit(1, "a", "b", newest_us=1), commit(2, removed=("a",))):
         assert Commit.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
-def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+def test_lock_has_one_holder(tmp_path: Path) -> None:
     with (
         exclusively(tmp_path / "a.lock", wait=False),
-        pytest.raises(Busy, match="somebody is at it"),
-        exclusively(tmp_path / "a.lock", wait=False, busy="somebody is at it"),
+        pytest.raises(Busy, match="another process is at it"),
+        exclusively(tmp_path / "a.lock", wait=False, busy="another process is at it"),
     ):
         pass
     with exclusively(tmp_path / "a.lock", wait=False):

@@ -15,7 +15,7 @@ SCHEMA = (
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_newer_is_by_time_then_sequence_then_arrival_and_merging_changes_nothing(spark: SparkSession) -> None:
+def test_newest_is_by_time_sequence_and_arrival_and_independent_of_merging(spark: SparkSession) -> None:
     rows = [
         ("m", 0, offset, START + timedelta(seconds=offset), device, seq, START + timedelta(seconds=at))
         for offset, (device, seq, at) in enumerate(

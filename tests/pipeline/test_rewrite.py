@@ -14,7 +14,7 @@ from timestone_pipeline.tables import Table
 pytestmark = pytest.mark.spark
 
 
-def test_rows_for_which_nothing_can_be_said_stay(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_without_a_decision_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = open_tables(PipelineConfig(tables=TablesConfig(path=tmp_path)))
     frames, table = Frames(spark, warehouse), Table("last", "x int, y int")
     with warehouse.work("stream") as work:

@@ -1,8 +1,8 @@
-"""The pipeline for an hour, over MQTT, with compaction beside it: what it holds does not grow with time.
+"""The pipeline for an hour, over MQTT, with compaction beside it: its resources do not grow with time.
 
-Server, pipeline and compaction are the commands of a user, each a process of its own. What devices and test hold is
-counted as nobody's, nor is what a compaction takes: it ends each time (`test_compaction` sees that it is no more for
-larger tables). TIMESTONE_PIPELINE_SOAK_S=3600 for the hour; the samples are printed.
+Server, pipeline and compaction are the commands of a user, each a separate process. Memory of the devices and the test
+is not counted, nor that of a compaction, which ends each time (`test_compaction` checks that it does not grow with the
+tables). TIMESTONE_PIPELINE_SOAK_S=3600 for the hour; the samples are printed.
 """
 
 import os
@@ -33,13 +33,13 @@ SECONDS = rounds(0, "TIMESTONE_PIPELINE_SOAK_S")
 LEAST_SAMPLES = 4
 DEVICES = 4
 PAUSE_S = 0.2
-"""Between two messages of a device. What they have published is kept for the comparison at the end."""
+"""Between two messages of a device. The published messages are kept for the comparison at the end."""
 STEP_S = 30
 """Telemetry time between two messages of a device: windows close all the time."""
 KEEP_S = 60
-"""Longer than a batch takes on whatever machine: below that a compaction would delete files that it still reads."""
+"""Longer than a batch takes on any machine: below that a compaction would delete files that it still reads."""
 BATCHES_KEPT = 4
-"""Of which Spark keeps notes in its checkpoint; a hundred unless told, and the checkpoint grows up to there."""
+"""Batches whose metadata Spark keeps in its checkpoint; a hundred by default, and the checkpoint grows up to that."""
 SETTINGS = f"""
 [source]
 path = "data"
@@ -57,15 +57,15 @@ trigger_s = 0
 
 
 class Held(NamedTuple):
-    """What is held at one moment, after a compaction."""
+    """Resources at one moment, after a compaction."""
 
     heap_mib: int
-    """What Java's collector has left of its heap."""
+    """Java's heap after a collection."""
     java_descriptors: int
     pythons: int
-    """Python processes under Java: the one that answers for the source, and workers."""
+    """Python processes under Java: the one that plans for the source, and workers."""
     python_mib: int
-    """The largest of them, without what it has mapped of files; so below."""
+    """The largest of them, without its mapped files; the same below."""
     driver_mib: int
     """`timestone pipeline run`, without Java."""
     driver_descriptors: int
@@ -74,7 +74,7 @@ class Held(NamedTuple):
     checkpoint_files: int
     ledger_files: int
     table_files: int
-    """Those that the tables consist of; what was replaced less than KEEP_S ago is not among them."""
+    """Files of the current tables; without those that were replaced less than KEEP_S ago."""
     lag: int
 
 
@@ -82,8 +82,8 @@ ROOM = Held(
     heap_mib=60, java_descriptors=40, pythons=2, python_mib=30, driver_mib=30, driver_descriptors=20,
     server_mib=30, server_descriptors=10, checkpoint_files=12, ledger_files=8, table_files=12, lag=1000,
 )  # fmt: skip
-"""By how much the second half of a run may be above the first. An hour has some two thousand batches: what grows with
-each of them by a file, a descriptor or thirty kilobytes is beyond that."""
+"""By how much the second half of a run may be above the first. An hour has some two thousand batches: a growth of a
+file, a descriptor or thirty kilobytes a batch is beyond that."""
 
 
 def resident_mib(pid: int) -> int:
@@ -103,7 +103,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def held(driver: int, server: int, config: PipelineConfig, warehouse: Warehouse) -> Held:
-    # The first: one that it is just starting has its name for a moment.
+    # The first: a process that it is just starting has its name for a moment.
     java = next(pid for pid, words in descendants(driver).items() if "SparkSubmit" in words)
     heap_bytes = live_bytes(java)
     pythons = [pid for pid, words in descendants(java).items() if "python" in words]
@@ -124,7 +124,7 @@ def held(driver: int, server: int, config: PipelineConfig, warehouse: Warehouse)
 
 
 def check_files(warehouse: Warehouse, swept_us: int) -> None:
-    """There lies what the tables consist of, and what was replaced since `swept_us`, less KEEP_S; nothing else."""
+    """Check that the folder has only the files of the tables, and those replaced since `swept_us`, less KEEP_S."""
     with warehouse.ledger.writing() as state:
         folder = warehouse.root / "_files"
         there = {
@@ -150,7 +150,7 @@ def told(samples: Sequence[Held], commits: int) -> None:
 
 
 def flat(samples: Sequence[Held]) -> None:
-    """The first half fills caches and pools; what grows with time still grows in the second."""
+    """Check that a figure is flat: the first half fills caches and pools; a leak still grows in the second."""
     early, late = samples[: len(samples) // 2], samples[len(samples) // 2 :]
     for place, name in enumerate(Held._fields):
         before, after = (statistics.median(one[place] for one in half) for half in (early, late))
@@ -158,7 +158,7 @@ def flat(samples: Sequence[Held]) -> None:
 
 
 @pytest.mark.timeout(SECONDS + 1800)
-def test_what_a_running_pipeline_holds_stays_flat(tmp_path: Path) -> None:
+def test_resources_of_a_running_pipeline_do_not_grow(tmp_path: Path) -> None:
     plant = Plant(
         None,
         tmp_path,

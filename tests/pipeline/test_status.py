@@ -1,4 +1,4 @@
-"""The state of a pipeline, read beside it."""
+"""The state of a pipeline, read beside the running pipeline."""
 
 from pathlib import Path
 
@@ -40,12 +40,12 @@ def commit(config: PipelineConfig, position: int, **tables: list[str | None]) ->
         warehouse.commit("batch", [work], progress=Advance(before, Progress(offset, 7, {1: 5})))
 
 
-def test_before_the_first_run_there_is_nothing_and_that_is_right(config: PipelineConfig) -> None:
+def test_status_is_consistent_before_the_first_run(config: PipelineConfig) -> None:
     found = status(config, open_tables(config))
     assert (found.exact, found.commits, found.age_s, found.logs) == (True, 0, None, ())
 
 
-def test_lag_is_what_the_log_has_and_the_tables_have_not(config: PipelineConfig) -> None:
+def test_lag_is_the_records_of_the_log_that_are_not_in_the_tables(config: PipelineConfig) -> None:
     began_us = now_us()
     with timestone.open(config.source.path) as store:
         store.log("mqtt").append_many([b"x"] * 5)
@@ -53,7 +53,7 @@ def test_lag_is_what_the_log_has_and_the_tables_have_not(config: PipelineConfig)
     commit(config, 3, bronze=[None] * 3, clean=[None], dead_letters=["no device", "no time"], late=[None])
     commit(config, 4, bronze=[None], dead_letters=["no device"])
     found = status(config, open_tables(config))
-    assert [(one.log, one.position, one.end, one.lag) for one in found.logs] == [("mqtt", 4, 5, 1)]
+    assert [(one.log, one.offset, one.synced_offset, one.lag) for one in found.logs] == [("mqtt", 4, 5, 1)]
     assert found.problems == {"no device": 2, "no time": 1}
     assert (found.late, found.commits, found.newest_us, found.closed_us) == (1, 2, 7, {1: 5})
     assert found.exact
@@ -63,18 +63,18 @@ def test_lag_is_what_the_log_has_and_the_tables_have_not(config: PipelineConfig)
         "table": "bronze",
         "rows": 4,
         "files": 2,
-        "bytes": found.tables[0].bytes,
+        "file_bytes": found.tables[0].file_bytes,
     }
 
 
-def test_rows_that_are_missing_show(config: PipelineConfig) -> None:
+def test_missing_rows_are_reported(config: PipelineConfig) -> None:
     commit(config, 3, bronze=[None] * 3, clean=[None])
     found = status(config, open_tables(config))
     assert not found.exact
     assert found.logs[0].lag is None, "no store"
 
 
-def test_dead_letters_that_cannot_be_read_are_named(config: PipelineConfig) -> None:
+def test_unreadable_dead_letters_are_reported_by_name(config: PipelineConfig) -> None:
     commit(config, 1, bronze=[None], dead_letters=["no time"])
     warehouse = open_tables(config)
     (letters,) = warehouse.paths(warehouse.ledger.state().of("dead_letters"))

@@ -1,4 +1,4 @@
-"""The running pipeline: from a log into all tables, also after whatever may happen to batches and checkpoints."""
+"""The running pipeline: from a log into all tables, also after damage to batches and checkpoints."""
 
 import shutil
 import subprocess
@@ -26,8 +26,8 @@ def plant(spark: SparkSession, tmp_path: Path) -> Plant:
     return Plant(spark, tmp_path, source=SourceConfig(path=tmp_path / "data", records_per_batch=1000))
 
 
-def test_a_run_that_is_stopped_at_once_goes_on_with_the_next(plant: Plant) -> None:
-    """Mostly in the middle of its first batch, which then is in no table."""
+def test_run_stopped_at_once_is_continued_by_the_next(plant: Plant) -> None:
+    """Usually during its first batch, which then is in no table."""
     plant.send(*MESSAGES)
     run(plant.config, plant.spark, stop=lambda: True)
     before = plant.table("bronze").num_rows
@@ -37,7 +37,7 @@ def test_a_run_that_is_stopped_at_once_goes_on_with_the_next(plant: Plant) -> No
     assert plant.counts()["bronze"] == len(MESSAGES)
 
 
-def test_every_record_comes_through_once_and_the_rest_is_accounted_for(plant: Plant) -> None:
+def test_every_record_is_in_one_table_once(plant: Plant) -> None:
     bad = [b"", b"not json", b'{"device": "d1"}', message("clock", 1, at_s=10**9)]
     again = MESSAGES[10:13]
     plant.send(*MESSAGES[:1200], *bad, *again, *MESSAGES[1200:], MESSAGES[5])
@@ -74,11 +74,11 @@ def test_every_record_comes_through_once_and_the_rest_is_accounted_for(plant: Pl
     found = status(plant.config, open_tables(plant.config))
     assert found.exact
     assert found.problems["not the JSON that was expected"] == 2
-    assert [(one.log, one.position, one.lag) for one in found.logs] == [(LOG, 3008, 0)]
+    assert [(one.log, one.offset, one.lag) for one in found.logs] == [(LOG, 3008, 0)]
     assert {one.table: one.rows for one in found.tables}["bronze"] == 3008
 
 
-def test_a_timestamp_is_a_moment_whatever_the_session_calls_one(plant: Plant) -> None:
+def test_timestamps_do_not_depend_on_the_sessions_timestamp_type(plant: Plant) -> None:
     plant.send(*MESSAGES[:20])
     plant.spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     try:
@@ -90,7 +90,7 @@ def test_a_timestamp_is_a_moment_whatever_the_session_calls_one(plant: Plant) ->
     assert plant.windows() == plant.averages(MESSAGES[:20])
 
 
-def test_batches_run_again_on_any_checkpoint_change_nothing(plant: Plant) -> None:
+def test_repeated_batches_change_nothing_on_any_checkpoint(plant: Plant) -> None:
     plant.send(*MESSAGES[:2000])
     plant.run()
     before = plant.counts(), plant.windows()
@@ -102,7 +102,7 @@ def test_batches_run_again_on_any_checkpoint_change_nothing(plant: Plant) -> Non
     assert plant.run() == []
     assert (plant.counts(), plant.windows()) == before
 
-    # Without a checkpoint all is read once more, in other batches, and what the tables have is left out.
+    # Without a checkpoint all is read again, in other batches, and offsets already in the tables are skipped.
     shutil.rmtree(checkpoint)
     plant.changed(source=SourceConfig(path=plant.data, starting="latest", records_per_batch=1500))
     plant.send(*MESSAGES[2000:])
@@ -113,7 +113,7 @@ def test_batches_run_again_on_any_checkpoint_change_nothing(plant: Plant) -> Non
     assert plant.windows() == plant.averages(MESSAGES)
 
 
-def test_what_does_not_fit_the_tables_stops_the_run_with_numbers(plant: Plant) -> None:
+def test_inconsistent_checkpoint_stops_the_run_with_numbers(plant: Plant) -> None:
     plant.send(*MESSAGES[:1500])
     plant.run()
     plant.send(*MESSAGES[1500:])
@@ -137,12 +137,12 @@ def test_what_does_not_fit_the_tables_stops_the_run_with_numbers(plant: Plant) -
         plant.run()
     assert "\n" not in str(raised.value)
     shutil.rmtree(plant.config.tables.path / "_checkpoint")
-    with pytest.raises(TablesBehind, match="mqtt-0 was deleted and made again"):
+    with pytest.raises(TablesBehind, match="mqtt-0 was deleted and created again"):
         plant.run()
     assert plant.counts()["bronze"] == 3000
 
 
-def test_late_messages_are_kept_aside_and_a_broken_clock_makes_nobody_late(plant: Plant) -> None:
+def test_late_messages_are_separated_and_a_wrong_device_clock_makes_no_other_late(plant: Plant) -> None:
     plant.changed(deduplicate=DeduplicateConfig(within_s=0))
     plant.send(*MESSAGES[:2000])
     plant.run()
@@ -156,7 +156,7 @@ def test_late_messages_are_kept_aside_and_a_broken_clock_makes_nobody_late(plant
     assert ("d2", 1) in plant.rows("clean", "device", "seq"), "without deduplication it counts once more"
 
 
-def test_an_error_of_the_source_is_one_line(plant: Plant) -> None:
+def test_error_of_the_source_is_one_line(plant: Plant) -> None:
     plant.changed(source=SourceConfig(path=plant.data.parent / "nowhere"))
     with pytest.raises(PipelineError, match=r"nowhere.* is not a Timestone store") as raised:
         run(plant.config, plant.spark, once=True)
@@ -184,7 +184,7 @@ print("later", knows(session_of(config)))
 
 @pytest.mark.slow
 @pytest.mark.timeout(1000)
-def test_a_program_that_scans_nothing_has_nothing_compiled_until_it_does() -> None:
+def test_columnar_class_is_compiled_at_the_first_scan() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_SCANS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["told", "False", "again", "False", "later", "True"]

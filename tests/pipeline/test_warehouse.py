@@ -1,4 +1,5 @@
-"""Files become part of a table at once, stay readable for a while after they were replaced, and leave no rests."""
+"""Files become part of a table at once, stay readable for a time after they were replaced, and leave no unused
+files."""
 
 import itertools
 from pathlib import Path
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.access import check_modes
 from timestone_pipeline import MAINTENANCE, PipelineConfig, TablesConfig, Warehouse, open_tables
 from timestone_pipeline.errors import Busy
 from timestone_pipeline.progress import Progress
@@ -21,7 +23,7 @@ def opened(root: Path, keep_s: int = 600) -> Warehouse:
 
 
 def write(work: Work, *values: int, minutes: int = 1) -> None:
-    """Files as Spark leaves them."""
+    """Write files as Spark does."""
     folder = work.folder_of(TABLE) / f"minutes={minutes}"
     folder.mkdir(parents=True, exist_ok=True)
     for value in values:
@@ -37,7 +39,7 @@ def add(warehouse: Warehouse, *values: int, removed: list[tuple[str, str]] | Non
 
 
 def listed(warehouse: Warehouse) -> list[int]:
-    """The rows of the table for somebody who has the list of its files."""
+    """Return the rows of the table by the list of its files."""
     return read(warehouse.paths(warehouse.ledger.state().of(TABLE.name)))
 
 
@@ -51,10 +53,10 @@ def in_folder(warehouse: Warehouse) -> list[int]:
     return sorted(pq.read_table(warehouse.root / TABLE.name)["messages"].to_pylist())
 
 
-def test_files_and_every_folder_above_them_are_on_the_disk_before_the_commit_is(
+def test_files_and_their_folders_are_durable_before_the_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that is new is lost with its files, after a power loss, as long as nobody flushed the one it is in."""
+    """After a power loss, a new folder is lost with its files until its parent has been flushed."""
     flushed: list[str] = []
     monkeypatch.setattr(
         "timestone_pipeline.warehouse.flush",
@@ -67,7 +69,17 @@ def test_files_and_every_folder_above_them_are_on_the_disk_before_the_commit_is(
     assert {"work", ".", "_files", files, f"{files}/minutes=1"} <= set(flushed[:commit])
 
 
-def test_what_was_committed_is_in_the_list_and_in_the_folder(tmp_path: Path) -> None:
+def test_folders_and_ledger_are_private_to_the_owner(tmp_path: Path) -> None:
+    warehouse = opened(tmp_path / "tables")
+    with warehouse.role(STREAM):
+        add(warehouse, 1)
+    warehouse.sweep()
+    for path in warehouse.root.rglob("*.parquet"):
+        path.chmod(0o600)  # Spark decides its mode, and the folders exclude others
+    check_modes(warehouse.root)
+
+
+def test_committed_files_are_in_the_list_and_in_the_folder(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     add(warehouse, 1, 2)
     add(warehouse, 3)
@@ -77,7 +89,7 @@ def test_what_was_committed_is_in_the_list_and_in_the_folder(tmp_path: Path) -> 
     assert list((tmp_path / "_work" / STREAM).iterdir()) == []
 
 
-def test_a_replaced_file_stays_for_those_who_have_it_in_their_list(tmp_path: Path) -> None:
+def test_replaced_file_stays_for_readers_with_an_older_list(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     add(warehouse, 1, 2)
     paths = warehouse.paths(warehouse.ledger.state().of(TABLE.name))
@@ -92,8 +104,8 @@ def test_a_replaced_file_stays_for_those_who_have_it_in_their_list(tmp_path: Pat
     assert listed(opened(tmp_path)) == [12]
 
 
-def test_the_ledger_remembers_what_a_sweep_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it takes to delete the files: what grows old enough meanwhile is the next sweep's."""
+def test_ledger_keeps_files_that_a_sweep_has_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any duration of a sweep: files that become old enough during it are left to the next one."""
     warehouse = opened(tmp_path, keep_s=600)
     add(warehouse, 1)
     replaced = list(warehouse.ledger.state().files)
@@ -106,7 +118,7 @@ def test_the_ledger_remembers_what_a_sweep_has_left(tmp_path: Path, monkeypatch:
     assert list(warehouse.ledger.state().replaced) == replaced
 
 
-def test_what_was_not_committed_leaves_nothing(tmp_path: Path) -> None:
+def test_uncommitted_files_are_removed(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     add(warehouse, 1)
     with warehouse.work(STREAM) as work:
@@ -124,7 +136,7 @@ def test_what_was_not_committed_leaves_nothing(tmp_path: Path) -> None:
     assert listed(warehouse) == in_folder(warehouse) == [1]
 
 
-def test_stream_and_maintenance_are_one_process_each(tmp_path: Path) -> None:
+def test_stream_and_maintenance_may_have_one_process_each(tmp_path: Path) -> None:
     with opened(tmp_path).role(STREAM), opened(tmp_path).role(MAINTENANCE):
         for role in (STREAM, MAINTENANCE):
             with (
@@ -134,7 +146,7 @@ def test_stream_and_maintenance_are_one_process_each(tmp_path: Path) -> None:
                 pass
 
 
-def test_maintenance_does_not_clear_away_what_the_stream_is_writing(tmp_path: Path) -> None:
+def test_maintenance_keeps_files_that_the_stream_is_writing(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     with warehouse.role(STREAM), warehouse.work(STREAM) as work:
         write(work, 7)
@@ -144,19 +156,19 @@ def test_maintenance_does_not_clear_away_what_the_stream_is_writing(tmp_path: Pa
     assert listed(warehouse) == in_folder(warehouse) == [7]
 
 
-def test_a_batch_that_began_elsewhere_is_not_committed(tmp_path: Path) -> None:
-    """By a query that was stopped in the middle of it, while its successor has gone on."""
+def test_batch_with_another_start_is_not_committed(tmp_path: Path) -> None:
+    """By a query that was stopped during the batch, while its successor has continued."""
     warehouse = opened(tmp_path)
     began = warehouse.ledger.state().progress
     warehouse.commit("batch", [], progress=Advance(began, Progress(newest_us=5)))
     with warehouse.work(STREAM) as work:
         write(work, 1)
-        with pytest.raises(Busy, match="another process has gone on"):
+        with pytest.raises(Busy, match="another process has committed"):
             opened(tmp_path).commit("batch", [work], progress=Advance(began, Progress(newest_us=6)))
     assert listed(warehouse) == []
 
 
-def test_files_are_taken_note_of_once(tmp_path: Path) -> None:
+def test_file_is_recorded_once(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     with warehouse.work(STREAM) as work:
         write(work, 1)
@@ -165,7 +177,7 @@ def test_files_are_taken_note_of_once(tmp_path: Path) -> None:
     assert listed(warehouse) == [1, 2]
 
 
-def test_files_without_rows_are_left_out(tmp_path: Path) -> None:
+def test_files_without_rows_are_skipped(tmp_path: Path) -> None:
     warehouse = opened(tmp_path)
     with warehouse.work(STREAM) as work:
         folder = work.folder_of(TABLE)

@@ -1,4 +1,4 @@
-"""Averages by device and window, against plain Python."""
+"""Averages by device and window, compared with plain Python."""
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
@@ -15,7 +15,7 @@ START = datetime(2026, 1, 1, 23, 58, 30, tzinfo=UTC)
 SCHEMA = "device string, ts timestamp, temperature double, humidity double"
 
 
-def test_averages_are_those_of_plain_python(spark: SparkSession) -> None:
+def test_averages_equal_those_of_plain_python(spark: SparkSession) -> None:
     messages = [
         (f"d{number % 3}", START + timedelta(seconds=7 * number), 20.0 + number, 50.0 - number)
         for number in range(60)
@@ -40,7 +40,7 @@ def test_averages_are_those_of_plain_python(spark: SparkSession) -> None:
         assert row["humidity_mean"] == pytest.approx(sum(humidities) / len(values))
 
 
-def test_a_missing_measurement_counts_as_a_message_and_not_in_the_mean(spark: SparkSession) -> None:
+def test_missing_measurement_counts_as_a_message_and_not_in_the_mean(spark: SparkSession) -> None:
     frame = spark.createDataFrame([("d", START, 20.0, None), ("d", START, None, None)], SCHEMA)
     (row,) = averages(frame, 1).collect()
     assert (row["messages"], row["temperature_mean"], row["humidity_mean"]) == (2, 20.0, None)
