@@ -5,8 +5,8 @@ are used. Not here: any particular command.
 """
 
 import importlib
+import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -18,24 +18,30 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _HEADING = "Options"
+EXPLAIN_ALL = f"{__name__}.explain_all"
+"""Key of `Context.meta`: whether help explains the options that are not common, too."""
 
 
-@dataclass(slots=True)
 class Invocation:
-    """What `main` has to know of a command that failed."""
+    """State of a command for `main`, which reports its errors. Not a dataclass, whose module is slow to import."""
 
-    program: str = "timestone"
-    """The command as the user typed it: "timestone bench mqtt"."""
-    exit_failed: int = EXIT_FAILED
-    debug: bool = False
+    def __init__(self) -> None:
+        self.program = "timestone"
+        """The command as the user typed it: "timestone bench mqtt"."""
+        self.exit_failed = EXIT_FAILED
+        self.debug = False
 
 
 class Option(click.Option):
     """An option that `--help` shows under a heading of its own."""
 
-    def __init__(self, *declarations: Any, heading: str = _HEADING, **attributes: Any) -> None:
+    def __init__(
+        self, *declarations: Any, heading: str = _HEADING, is_common: bool = True, **attributes: Any
+    ) -> None:
         super().__init__(*declarations, **attributes)
         self.heading = heading
+        self.is_common = is_common
+        """Whether `--help` explains it; `--help-all` explains all options."""
 
 
 class Command(click.Command):
@@ -66,21 +72,59 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, each under its heading."""
-        sections: dict[str, list[tuple[str, str]]] = {}
+        """Write the options, each under its heading; of those that are not common, only the names."""
+        explained: dict[str, list[tuple[str, str]]] = {}
+        named: dict[str, list[str]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None and isinstance(parameter, click.Option):
-                sections.setdefault(getattr(parameter, "heading", _HEADING), []).append(record)
-        for heading, rows in sections.items():
+            if record is None or not isinstance(parameter, click.Option):
+                continue
+            heading = getattr(parameter, "heading", _HEADING)
+            if ctx.meta.get(EXPLAIN_ALL) or getattr(parameter, "is_common", True):
+                explained.setdefault(heading, []).append(record)
+            else:
+                named.setdefault(heading, []).append(parameter.opts[-1])
+        for heading, rows in explained.items():
             with formatter.section(heading):
                 formatter.write_dl(rows)
+        for heading, names in named.items():
+            with formatter.section(f"{heading} (see --help-all)"):
+                indent = " " * formatter.current_indent
+                formatter.write(
+                    textwrap.fill(
+                        " ".join(names),
+                        formatter.width,
+                        initial_indent=indent,
+                        subsequent_indent=indent,
+                        break_on_hyphens=False,
+                    )
+                    + "\n"
+                )
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the epilog as it is."""
         if self.epilog:
             formatter.write_paragraph()
             formatter.write(self.epilog)
+
+
+def help_all_option() -> click.Option:
+    """Return `--help-all`, for a command with options that are not common."""
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_explain_all,
+        help="Show this message with all options explained and exit.",
+    )
+
+
+def _explain_all(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[EXPLAIN_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
 class Group(Command, click.Group):
@@ -127,7 +171,7 @@ class LazyGroup(Group):
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """The entries of all headings by name."""
+        """Return the entries of all headings by name."""
         return {name: entry for entries in self.table.values() for name, entry in entries.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -135,7 +179,7 @@ class LazyGroup(Group):
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None when there is none of that name."""
+        """Import a command; return None if there is none of that name."""
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None

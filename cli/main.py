@@ -7,9 +7,9 @@ module imports nothing heavier than click.
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -20,10 +20,16 @@ from .process.standard_streams import give_up_broken_streams, open_standard_stre
 COMMANDS = {
     "Server": {
         "serve": Entry(".commands.serve", "Own a store and let clients in over MQTT."),
-        "passwd": Entry(".commands.passwd", "Set the password of a user of the MQTT server."),
+        "wait": Entry(".commands.wait", "Wait until a server is ready."),
+        "clients": Entry(".live.clients", "List the connected clients of a running server."),
+        "top": Entry(".live.top", "Show what clients of a running server do, and refresh it."),
+        "kick": Entry(".live.kick", "Disconnect a client of a running server."),
+        "passwd": Entry(".mqtt.passwd", "Set the password of a user of the MQTT server."),
     },
     "Records": {
         "append": Entry(".commands.append", "Append one record for each line of input."),
+        "pub": Entry(".mqtt.pub", "Publish to an MQTT server."),
+        "sub": Entry(".mqtt.sub", "Print what an MQTT server delivers."),
         "read": Entry(".commands.read", "Print records from an offset or a time, or as they arrive."),
     },
     "Stores": {
@@ -31,6 +37,8 @@ COMMANDS = {
         "configure": Entry(".commands.configure", "Show or change the settings of logs, such as retention."),
         "readers": Entry(".commands.readers", "Show, release or forget named readers."),
         "backup": Entry(".commands.backup", "Copy a store, also while a server writes it."),
+        "restore": Entry(".commands.restore", "Make a store of what a bucket has, on a new machine."),
+        "tier": Entry(".commands.tier", "Look after the history of a store in object storage."),
         "salvage": Entry(".commands.salvage", "Copy what can be verified out of a damaged store."),
         "delete": Entry(".commands.delete", "Delete a log with all its records."),
     },
@@ -76,7 +84,7 @@ timestone = LazyGroup(
             expose_value=False,
             is_eager=True,
             callback=_print_version,
-            help="Show the version and which kernel runs, and exit.",
+            help="Show the version and which kernels run, and exit.",
         )
     ],
 )
@@ -93,7 +101,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     if instruction := os.environ.get(COMPLETION_VARIABLE):
-        completion = importlib.import_module("click.shell_completion")
+        completion = shell_completion()
         return int(completion.shell_complete(timestone, {}, "timestone", COMPLETION_VARIABLE, instruction))
     invocation = Invocation()
     try:
@@ -116,15 +124,25 @@ def _main(words: list[str]) -> int:
             raise
         if invocation.debug:
             with suppress(OSError):
-                traceback.print_exc()
+                importlib.import_module("traceback").print_exc()
         else:
             _complain(f"{invocation.program}: {_one_line(error)}")
         code = error.exit_code if isinstance(error, CommandError) else None
         return invocation.exit_failed if code is None else code
 
 
+def shell_completion() -> Any:
+    """Return click's module for completion, with a script for fish that keeps a description with commas whole."""
+    module: Any = importlib.import_module("click.shell_completion")
+    script = module.FishComplete.source_template.replace('split ","', 'split --max 1 ","')
+    module.FishComplete.source_template = script
+    return module
+
+
 def _complain(line: str) -> None:
     with suppress(OSError):  # the exit code says it all the same
+        if sys.stderr.isatty():  # else not imported
+            line = importlib.import_module(".output.text", __package__).wrapped(line)
         print(line, file=sys.stderr)
 
 
@@ -140,7 +158,7 @@ def _usage(error: click.UsageError) -> str:
 
 
 def _expected(error: Exception) -> bool:
-    """Return whether this is an answer for the user and not a bug of ours."""
+    """Return whether the error is one of the user or the system, not a bug of Timestone."""
     if isinstance(error, (CommandError, OSError)):
         return True
     # Not imported for this test: an error of the engine cannot be raised before the engine is imported.

@@ -1,4 +1,4 @@
-"""`timestone append`: one record for each line of standard input or of a file.
+"""`timestone append`: one record for each line of standard input or of a file, also of what `timestone read` printed.
 
 Lines are appended as they arrive. When they arrive faster than the disk syncs they gather into larger batches, because
 reading continues while earlier batches are in flight, up to a bound.
@@ -20,19 +20,27 @@ import click
 import timestone
 from timestone.commit.submission import Submission
 from timestone.config import Ack
+from timestone.errors import RecordTooLarge
 from timestone.filters import validate_topic
+from timestone.format.names import validate_log_name
 from timestone.kernel.entries import NO_TOPIC
 from timestone.log import Log
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
+from ..errors import CommandError
 from ..group import Command
 from ..input.line_reader import LineReader
+from ..input.log_names import check_new_store
 from ..input.parameters import DIRECTORY, FILE, Parsed
+from ..input.record_lines import PARSERS, Parser, RecordLine
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
+from ..output.text import print_text
 from ..process.interrupts import Interrupts
 from ..units import format_bytes, format_count
 
+_LINE_FACTORS = {"text": 1, "json": 12, "hex": 2}
+"""By format, how much longer than the largest record a line may be: JSON writes some bytes as six, and has headers."""
 _IN_FLIGHT_BYTES = 16 << 20
 """Bytes submitted and not yet acknowledged: enough to keep a disk busy, little enough not to matter in memory."""
 
@@ -42,11 +50,20 @@ Examples:
   timestone append data telemetry --file export.jsonl
   producer | timestone append data telemetry --ack written
   producer | timestone append data telemetry --json | jq .end_offset
+  timestone read data telemetry | timestone append other telemetry --format json
 
 Each line is a record, without its newline; an empty line is an empty record.
+With --format json, value, topic, key, headers and flags are those of the line;
+--topic is for records without one. Each record gets a new offset and time; the
+publisher and packet id that a server had stored are left out.
 Store and log are created when missing. A store has one owner: while
 `timestone serve` runs on it, publish to the server instead.
 """
+
+
+def _log_name(text: str) -> str:
+    validate_log_name(text)
+    return text
 
 
 def _topic(text: str) -> str:
@@ -56,7 +73,9 @@ def _topic(text: str) -> str:
 
 @click.command(cls=Command, epilog=EXAMPLES)
 @click.argument("directory", metavar="DIR", type=DIRECTORY, help="The store; created when missing.")
-@click.argument("log", metavar="LOG", help="The log's name; created when missing.")
+@click.argument(
+    "log", metavar="LOG", type=Parsed("log", _log_name), help="The log's name; created when missing."
+)
 @click.option("--topic", metavar="TOPIC", type=Parsed("topic", _topic), help="The topic of all the records.")
 @click.option(
     "--ack",
@@ -66,9 +85,32 @@ def _topic(text: str) -> str:
     "synced: survives power loss.",
 )
 @click.option("--file", metavar="FILE", type=FILE, help="Read lines from FILE instead of standard input.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(_LINE_FACTORS)),
+    default="text",
+    help="What a line is: the value as it is; with json and hex, what `timestone read` prints in that format.",
+)
+@click.option(
+    "--roll",
+    is_flag=True,
+    help="Seal the segment at the end, as `timestone parquet` needs it; otherwise the next append continues a "
+    "small one.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(directory: Path, log: str, topic: str | None, ack: str, file: Path | None, as_json: bool) -> int:
+def command(
+    directory: Path,
+    log: str,
+    topic: str | None,
+    ack: str,
+    file: Path | None,
+    form: str,
+    roll: bool,
+    as_json: bool,
+) -> int:
     """Append one record for each line of standard input, or of a file."""
+    check_new_store(directory)
     with (
         ProgressLine() as progress,
         _input(file) as fd,
@@ -76,12 +118,17 @@ def command(directory: Path, log: str, topic: str | None, ack: str, file: Path |
         Interrupts() as interrupts,
     ):
         target = store.log(log)
-        appender = Appender(target, topic=topic, ack=Ack(ack))
-        lines = LineReader(fd, target.config.record_bytes)
+        appender = Appender(target, ack=Ack(ack))
+        records = RecordLines(target, topic, PARSERS.get(form))
+        lines = LineReader(fd, _LINE_FACTORS[form] * target.config.record_bytes)
         try:
             while not interrupts.requested and not lines.ended:
-                appender.append(lines.read())
+                appender.append(records.batch(lines.read()))
+                records.check()
                 progress.show(appender.describe())
+            if roll:
+                appender.finish()
+                target.roll()
         finally:
             try:
                 appender.finish()
@@ -91,7 +138,7 @@ def command(directory: Path, log: str, topic: str | None, ack: str, file: Path |
                 if as_json:
                     print_json(appender.to_json())
                 else:
-                    print(appender.describe())
+                    print_text(appender.describe())
     return interrupts.exit_code
 
 
@@ -111,15 +158,57 @@ def _input(file: Path | None) -> Iterator[int]:
         os.close(fd)
 
 
-class Appender:
-    """Hands lists of records to a log, keeps a bounded amount of them in flight, and counts what was acknowledged.
+class RecordLines:
+    """Makes write batches of lines. A line that is not a record ends the reading, after those before it."""
 
-    The only writer of the log: its store belongs to this process.
-    """
-
-    def __init__(self, log: Log, *, topic: str | None, ack: Ack) -> None:
+    def __init__(self, log: Log, topic: str | None, parse: Parser | None) -> None:
+        """Without `parse`, a line is the payload of its record."""
         self._log = log
         self._topic_id = NO_TOPIC if topic is None else log.topic_id(topic)
+        self._parse = parse
+        self._count = 0
+        self._problem = ""
+
+    def batch(self, lines: list[bytes]) -> WriteBatch:
+        """Return the records of the next lines, up to the first that is not one."""
+        if self._parse is None:
+            return WriteBatch(lines, self._topic_id)
+        records: list[RecordLine] = []
+        for line in lines:
+            self._count += 1
+            try:
+                records.append(self._checked(self._parse(line)))
+            except (ValueError, RecordTooLarge) as error:
+                self._problem = f"line {self._count} is not a record: {error}"
+                break
+        return WriteBatch(
+            [record.headers + record.payload for record in records],
+            [
+                self._topic_id if record.topic is None else self._log.topic_id(record.topic)
+                for record in records
+            ],
+            flags=[record.flags for record in records],
+            header_lengths=[len(record.headers) for record in records],
+        )
+
+    def check(self) -> None:
+        """Raise CommandError for the line that was not a record."""
+        if self._problem:
+            raise CommandError(self._problem)
+
+    def _checked(self, record: RecordLine) -> RecordLine:
+        size, limit = len(record.headers) + len(record.payload), self._log.config.record_bytes
+        if size > limit:
+            raise RecordTooLarge(size, limit)
+        return record
+
+
+class Appender:
+    """Writer of lists of records to a log, which keeps a bounded amount of them in flight and counts those
+    acknowledged. The only writer of the log: its store belongs to this process."""
+
+    def __init__(self, log: Log, *, ack: Ack) -> None:
+        self._log = log
         self._ack = ack
         self._waiting: deque[Submission] = deque()
         self._waiting_bytes = 0
@@ -128,17 +217,17 @@ class Appender:
         self._bytes = 0
         self._started_s = time.monotonic()
 
-    def append(self, records: list[bytes]) -> None:
-        """Submit `records`; waits for earlier ones when too much is in flight. Raises what the log raises."""
-        if not records:
+    def append(self, write_batch: WriteBatch) -> None:
+        """Submit a batch; waits for earlier ones while too much is in flight. Raises the errors of the log."""
+        if not write_batch.count:
             return
-        draft = Draft(records, self._topic_id)
-        self._waiting.append(self._log.submit(draft, ack=self._ack))
-        self._waiting_bytes += draft.size_bytes
+        self._waiting.append(self._log.submit(write_batch, ack=self._ack))
+        self._waiting_bytes += write_batch.size_bytes
         if self._ack is Ack.MEMORY and self._waiting_bytes > _IN_FLIGHT_BYTES:
-            # All of it counts as acknowledged, but none may be written yet: without waiting now and then, the whole
-            # input could pile up in front of a slow disk. Drafts are written in order, so an empty one tells.
-            self._log.submit(Draft([]), ack=Ack.WRITTEN).wait()
+            # All of it counts as acknowledged, but none may be written yet: without an occasional wait, the whole input
+            # could pile up in front of a slow disk. Batches are written in order, so an empty one reports the end of
+            # those before it.
+            self._log.submit(WriteBatch([]), ack=Ack.WRITTEN).wait()
             self.finish()
         while self._waiting_bytes > _IN_FLIGHT_BYTES:
             self._wait_for_oldest()
@@ -150,10 +239,10 @@ class Appender:
 
     def _wait_for_oldest(self) -> None:
         submission = self._waiting.popleft()
-        self._waiting_bytes -= submission.draft.size_bytes
+        self._waiting_bytes -= submission.write_batch.size_bytes
         submission.wait()
-        self._count += submission.draft.count
-        self._bytes += submission.draft.size_bytes
+        self._count += submission.write_batch.count
+        self._bytes += submission.write_batch.size_bytes
 
     def to_json(self) -> dict[str, Any]:
         """Return what was acknowledged so far, for a program: the offsets [start, end), records and bytes."""
@@ -164,7 +253,7 @@ class Appender:
             "start_offset": self._first,
             "end_offset": self._first + self._count,
             "records": self._count,
-            "record_bytes": self._bytes,
+            "bytes": self._bytes,
         }
 
     def describe(self) -> str:

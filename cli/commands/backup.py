@@ -64,7 +64,7 @@ def _log_json(log: LogBackup) -> dict[str, Any]:
     return {
         "log": name[0],
         "partition": name[1],
-        "segments": log.segments,
+        "segment_count": log.segments,
         "stored_bytes": log.bytes,  # of the segment files, as `inspect` calls it
         "is_deleted": log.is_deleted,
     }

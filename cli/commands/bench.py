@@ -10,16 +10,8 @@ BENCHMARKS = {
         "segment-throughput": Entry(
             "timestone_bench.segment_throughput", "Appends and reads beside pwrite and pread."
         ),
-        "kernels": Entry("timestone_bench.kernels", "The compiled loops beside their twins in Python."),
-        "compression": Entry("timestone_bench.compression", "A compressed log beside a raw one."),
-        "many-topics": Entry(
-            "timestone_bench.many_topics", "A log of many topics beside one of a single topic."
-        ),
         "opening": Entry("timestone_bench.opening", "Opening a store whose owner was killed."),
         "scale": Entry("timestone_bench.scale", "100,000 topics; thousands of logs that were not closed."),
-        "system-calls": Entry(
-            "timestone_bench.system_calls", "sendfile, splice and io_uring beside the calls in use."
-        ),
     },
     "MQTT": {
         "mqtt": Entry("timestone_bench.mqtt.command", "MQTT under load, also beside other servers."),
@@ -51,7 +43,7 @@ class _Benchmarks(LazyGroup):
         try:
             return super().get_command(ctx, cmd_name)
         except ModuleNotFoundError as error:
-            how = f": pip install 'timestone[{_EXTRAS[error.name]}]'" if error.name in _EXTRAS else ""
+            how = f": pip install '.[{_EXTRAS[error.name]}]' in a clone" if error.name in _EXTRAS else ""
             raise CommandError(f"{cmd_name} needs {error.name}, which is not installed{how}") from error
 
 

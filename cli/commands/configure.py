@@ -1,7 +1,7 @@
 """`timestone configure`: show and change the settings of logs that exist.
 
-Names and values are those of `[log]` in the configuration of `serve`, declared and read by the same code. Showing works
-beside the process that owns the store; changing needs the store for itself.
+Names and values are those of `[log]` in the configuration of `serve`, declared and read by the same code. The server
+that runs on the store is asked to change them; without one, they are changed in the catalogue.
 """
 
 import textwrap
@@ -12,23 +12,27 @@ from typing import Any
 
 import click
 
-from timestone.config import LogConfig
+from timestone.config import LogConfig, with_settings
 from timestone.errors import StoreLocked
 from timestone.format.names import log_folder
 from timestone.upkeep.stored_settings import Configured, configure_logs, settings_of_logs
 from timestone.view import view_store
 
+from ..control.caller import Caller, NoServer, Refused
 from ..errors import CommandError, UsageError
 from ..group import Command
 from ..input.log_names import known_partitions
 from ..input.parameters import COUNT, DIRECTORY
 from ..output.json_object import print_json
+from ..output.text import print_text
 from ..settings.schema import Setting, as_typed, settings_of
 from ..settings.sources import nearest
 from ..settings.values import convert
 
 _SETTINGS = {setting.key: setting for setting in settings_of(LogConfig)}
 _RETENTION = ("retention_ms", "retention_bytes")
+_AT_OPEN = {"topic_count", "topic_bytes"}
+"""Settings that an open log does not apply: see `Log.configure`."""
 
 Log = tuple[str, int]
 
@@ -47,11 +51,11 @@ Examples:
   timestone configure data mqtt compression=zstd --partition 3
   timestone configure data --json | jq '.logs[].settings.retention_ms'
 
-Showing works while `timestone serve` runs. To change something, stop the server
-first: a change takes effect at the next start. What the new retention does not
-keep is deleted right after that start and cannot be restored. [log] in the
-configuration of `serve` is for logs that are created; logs that exist are
-changed here.
+A server that runs on the store applies a change at once, except for topic_count
+and topic_bytes, which count from its next start on. Without a server, a change
+takes effect at the next start. What the new retention does not keep is deleted
+right then and cannot be restored. [log] in the configuration of `serve` is for
+logs that are created; logs that exist are changed here.
 
 Settings:
 """ + "".join(f"{_paragraph(setting)}\n" for setting in _SETTINGS.values())
@@ -119,23 +123,45 @@ def _change(
             f"the catalogue of {directory} has no settings of {', '.join(missing)}; start the server once, "
             "which adds them, and stop it"
         )
+    is_live = False
     try:
         done = configure_logs(directory, logs, changes)
     except StoreLocked as error:
-        raise CommandError(
-            f"{error}; stop it first, then the change takes effect at its next start"
-        ) from error
+        done, is_live = _changed_by_owner(directory, logs, configs, changes, error), True
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from None
     if as_json:
         print_json(
             {
                 "path": str(directory),
+                "is_live": is_live,
                 "logs": [_json(log, one.after, _differences(one)) for log, one in done.items()],
             }
         )
     else:
-        _print_changes(done, changes)
+        _print_changes(done, changes, is_live=is_live)
+
+
+def _changed_by_owner(
+    directory: Path,
+    logs: Sequence[Log],
+    configs: Mapping[Log, LogConfig],
+    changes: Mapping[str, Any],
+    locked: StoreLocked,
+) -> dict[Log, Configured]:
+    """Have the server that owns the store change the settings. Raises CommandError."""
+    try:
+        with Caller(directory) as server:
+            found = server.call("configure", logs=[list(log) for log in logs], settings=dict(changes))
+    except NoServer:
+        raise CommandError(f"{locked}, which has no control socket; stop it first") from locked
+    except Refused as error:
+        raise (UsageError if error.code == "invalid_request" else CommandError)(str(error)) from None
+    changed = {(one["log"], one["partition"]): one for one in found["logs"]}
+    return {
+        log: Configured(*(with_settings(configs[log], changed[log][side]) for side in ("before", "after")))
+        for log in logs
+    }
 
 
 def _differences(done: Configured) -> dict[str, tuple[Any, Any]]:
@@ -144,7 +170,7 @@ def _differences(done: Configured) -> dict[str, tuple[Any, Any]]:
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _print_changes(done: Mapping[Log, Configured], changes: Mapping[str, Any]) -> None:
+def _print_changes(done: Mapping[Log, Configured], changes: Mapping[str, Any], *, is_live: bool) -> None:
     differences = {log: _differences(one) for log, one in done.items()}
     for log, changed in differences.items():
         for name in changes:
@@ -154,9 +180,14 @@ def _print_changes(done: Mapping[Log, Configured], changes: Mapping[str, Any]) -
             else:
                 print(f"{log_folder(*log)}: {name} is already {_text(name, changes[name])}")
     names = {name for changed in differences.values() for name in changed}
-    if names:
-        then = "; what retention does not keep is deleted then" if names & set(_RETENTION) else ""
-        print(f"takes effect at the next start of the server{then}")
+    then = ", which deletes what retention does not keep" if names & set(_RETENTION) else ""
+    if names - _AT_OPEN and is_live:
+        print_text(f"in effect in the running server{then}")
+    late = sorted(names & _AT_OPEN) if is_live else sorted(names)
+    if late and is_live:
+        print_text(f"{' and '.join(late)}: takes effect at the next start")
+    elif late:
+        print_text(f"takes effect at the next start{then}")
 
 
 def _print_differences(logs: Sequence[Log], configs: Mapping[Log, LogConfig]) -> None:
@@ -165,7 +196,7 @@ def _print_differences(logs: Sequence[Log], configs: Mapping[Log, LogConfig]) ->
         return
     width = max(len(log_folder(*log)) for log in logs)
     for log in logs:
-        print(f"{log_folder(*log):<{width}}  {_difference(configs.get(log))}")
+        print_text(f"{log_folder(*log):<{width}}  {_difference(configs.get(log))}")
 
 
 def _difference(config: LogConfig | None) -> str:
@@ -183,7 +214,7 @@ def _print_settings(logs: Sequence[Log], configs: Mapping[Log, LogConfig]) -> No
     for number, (config, those) in enumerate(alike.items()):
         print(("\n" if number else "") + ", ".join(log_folder(*log) for log in those))
         if config is None:
-            print(_unknown())
+            print_text(_unknown())
             continue
         rows = [("setting", "value", "default")]
         rows += [

@@ -21,6 +21,7 @@ from ..input.log_names import open_log
 from ..input.parameters import COUNT, DIRECTORY
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
+from ..output.text import print_text
 from ..units import format_bytes, format_count
 
 EXAMPLES = """\
@@ -39,7 +40,7 @@ keep the log and delete what is old, set its retention.
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """What is deleted with a log, under the keys of `inspect --json`."""
+    """Contents of a log to delete, under the keys of `inspect --json`."""
 
     log: str
     partition: int
@@ -91,7 +92,7 @@ def command(directory: Path, log: str, partition: int, yes: bool, as_json: bool)
     if as_json:
         print_json({"path": str(directory), **asdict(contents)})
     else:
-        print(f"{folder} is deleted: {contents}")
+        print_text(f"{folder} is deleted: {contents}")
 
 
 def _ask(folder: str, what: str) -> None:

@@ -16,6 +16,7 @@ from ..group import Command
 from ..input.parameters import DIRECTORY, duration_ms, size_bytes
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
+from ..output.text import print_text
 from ..process.interrupts import Interrupts
 from ..units import format_bytes, format_count
 
@@ -69,7 +70,7 @@ def command(directory: Path, follow: bool, keep_ms: int, min_free_bytes: int, as
         from pyspark_timestone.side_files.keeper import SideFileKeeper
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"side files need {error.name}, which is not installed: pip install 'timestone[arrow]'"
+            f"side files need {error.name}, which is not installed: pip install '.[arrow]' in a clone"
         ) from None
     keeper = SideFileKeeper(directory, keep_s=keep_ms / 1000, min_free_bytes=min_free_bytes)
     files: list[dict[str, Any]] = []
@@ -78,7 +79,7 @@ def command(directory: Path, follow: bool, keep_ms: int, min_free_bytes: int, as
 
             def written(segment: "SegmentIdentity", path: Path) -> None:
                 if not as_json:
-                    print(_line(segment, path), flush=True)
+                    print(f"{_line(segment, path)}\n  {path}", flush=True)
                 elif follow:
                     print(json.dumps(_file_json(segment, path)), flush=True)
                 else:
@@ -95,7 +96,7 @@ def command(directory: Path, follow: bool, keep_ms: int, min_free_bytes: int, as
     if as_json and not follow:
         print_json({"path": str(directory), "files": files, **asdict(found)})
     elif not follow:
-        print(
+        print_text(
             f"{format_count(found.written, 'file')} written, {found.there:,} were there, {found.removed:,} removed"
             + (f", {format_count(found.left_out, 'segment')} left out" if found.left_out else "")
         )
@@ -112,7 +113,7 @@ def _line(segment: "SegmentIdentity", path: Path) -> str:
     records = format_count(segment.row_count, "record")
     return (
         f"{segment.log}-{segment.partition} [{segment.base_offset}, {segment.end_offset}): {records}, "
-        f"{format_bytes(path.stat().st_size)} at {path}"
+        f"{format_bytes(path.stat().st_size)}"
     )
 
 

@@ -17,6 +17,7 @@ from ..group import Group
 from ..input.parameters import FILE, Parsed
 from ..input.positions import parse_time_us
 from ..output.json_object import print_json
+from ..output.progress import Steps
 from ..process.interrupts import Interrupts, killable
 from ..units import format_count
 
@@ -83,6 +84,7 @@ Examples:
 Needs no Java and disturbs no other process. Exit code 1 when the counts of the
 tables do not add up, or when there are no tables.
 """
+_quiet_option = click.option("--quiet", is_flag=True, help="Show no progress on standard error.")
 _TIME = Parsed("time", parse_time_us)
 _config_option = click.option(
     "--config",
@@ -102,24 +104,53 @@ def command() -> None:
 @_config_option
 @click.option("--once", is_flag=True, help="Stop when all that is there now is in the tables.")
 @click.option("--final", is_flag=True, help="With --once: the log has ended, close all windows.")
-def run(file: Path | None, once: bool, final: bool) -> int:
+@_quiet_option
+def run(file: Path | None, once: bool, final: bool, quiet: bool) -> int:
     """Bring the records of the log into the tables, until Ctrl-C."""
     if final and not once:
         raise UsageError("--final closes windows for good and needs --once")
     with _pipeline(file) as config:
+        from timestone_pipeline import is_caught_up, open_tables
         from timestone_pipeline import run as run_pipeline
 
         # A wrong path of the store is reported before Java starts and before tables of nothing are made.
         timestone.view(config.source.path).close()
-        with _spark(config) as spark, Interrupts() as interrupts:
+        if (
+            once
+            and not final
+            and is_caught_up(config.source, open_tables(config).ledger.state().progress.offset)
+        ):
+            _say_caught_up(config)  # known without waiting for Java
+            return 0
+        commits = 0
+
+        def committed(commit: "Commit") -> None:
+            nonlocal commits
+            commits += 1
+            steps.clear()
+            _say_commit(commit)
+            if not once:
+                step("waiting for new records")
+
+        def step(text: str) -> None:
+            # A run without an end, whose standard error is a file, would fill that.
+            if once or steps.on_terminal:
+                steps.begin(text)
+
+        with Steps(quiet=quiet) as steps, _spark(config, steps) as spark, Interrupts() as interrupts:
+            if not once:
+                steps.begin(f"following {config.source.path}; Ctrl-C ends it")
             run_pipeline(
                 config,
                 spark,
                 once=once,
                 final=final,
-                committed=_say_commit,
+                committed=committed,
                 stop=lambda: interrupts.requested,
+                step=step,
             )
+        if once and not commits and not interrupts.requested:
+            _say_caught_up(config)
     # A signal is how a run that follows the log ends; one of --once has not done what it was asked for.
     return interrupts.exit_code if once else 0
 
@@ -130,7 +161,8 @@ def run(file: Path | None, once: bool, final: bool) -> int:
     "--from", "since_us", metavar="TIME", type=_TIME, help="Event time at or after this RFC 3339 time."
 )
 @click.option("--to", "until_us", metavar="TIME", type=_TIME, help="Event time before this RFC 3339 time.")
-def backfill(file: Path | None, since_us: int | None, until_us: int | None) -> None:
+@_quiet_option
+def backfill(file: Path | None, since_us: int | None, until_us: int | None, quiet: bool) -> None:
     """Compute windows again, with the messages that came late."""
     if (since_us is None) != (until_us is None):
         raise UsageError(
@@ -147,8 +179,10 @@ def backfill(file: Path | None, since_us: int | None, until_us: int | None) -> N
             if span is None and not warehouse.ledger.state().of("late"):
                 _say_commit(None)  # known without waiting for Java
                 return
-            with _spark(config) as spark:
-                _say_commit(run_backfill(config, warehouse, spark, span))
+            with Steps(quiet=quiet) as steps, _spark(config, steps) as spark:
+                commit = run_backfill(config, warehouse, spark, span, step=steps.begin)
+                steps.clear()
+                _say_commit(commit)
 
 
 @command.command(epilog=_STATUS)
@@ -195,15 +229,29 @@ def compact(file: Path | None) -> None:
 )
 @click.option("--to", "until_us", metavar="TIME", type=_TIME, help="Arrival before this RFC 3339 time.")
 @click.option("--all", "everything", is_flag=True, help="Every record in bronze, not only dead letters.")
-def reprocess(file: Path | None, since_us: int | None, until_us: int | None, everything: bool) -> None:
+@_quiet_option
+def reprocess(
+    file: Path | None, since_us: int | None, until_us: int | None, everything: bool, quiet: bool
+) -> None:
     """Parse dead letters again, or everything."""
     with _pipeline(file) as config:
         from timestone_pipeline import reprocess as run_reprocess
 
-        with _maintenance(file, config) as warehouse, _spark(config) as spark:
+        with (
+            _maintenance(file, config) as warehouse,
+            Steps(quiet=quiet) as steps,
+            _spark(config, steps) as spark,
+        ):
             commit = run_reprocess(
-                config, warehouse, spark, since_us=since_us, until_us=until_us, everything=everything
+                config,
+                warehouse,
+                spark,
+                since_us=since_us,
+                until_us=until_us,
+                everything=everything,
+                step=steps.begin,
             )
+            steps.clear()
             _say_commit(commit)
 
 
@@ -214,7 +262,7 @@ def _pipeline(file: Path | None) -> Iterator["PipelineConfig"]:
         from timestone_pipeline import PipelineError, SparkSourceError
     except ModuleNotFoundError as error:
         raise CommandError(
-            f"the pipeline needs {error.name}, which is not installed: pip install 'timestone[spark]'"
+            f"the pipeline needs {error.name}, which is not installed: pip install '.[spark]' in a clone"
         ) from None
     from ..settings.pipeline import read_pipeline_config
 
@@ -251,7 +299,7 @@ def _tables(file: Path | None, config: "PipelineConfig") -> "Warehouse":
 
 
 @contextmanager
-def _spark(config: "PipelineConfig") -> Iterator["SparkSession"]:
+def _spark(config: "PipelineConfig", steps: Steps) -> Iterator["SparkSession"]:
     """Give a session that Ctrl-C may end at any moment: the tables are right whenever their process is killed, and Java
     ends with it. Stopping Spark in order takes longer and leaves the same."""
     from timestone_pipeline import session_of
@@ -259,12 +307,17 @@ def _spark(config: "PipelineConfig") -> Iterator["SparkSession"]:
 
     silence_java()
     with killable():
+        steps.begin("starting Spark, which takes some seconds")
         spark = session_of(config, scans=False)
         try:
             yield spark
         finally:
             with suppress(*SPARK_ERRORS):  # Java has ended, which was reported
                 spark.stop()
+
+
+def _say_caught_up(config: "PipelineConfig") -> None:
+    print(f"nothing to do: the tables have every record of {config.source.path}")
 
 
 def _say_commit(commit: "Commit | None") -> None:

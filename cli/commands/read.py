@@ -1,4 +1,4 @@
-"""`timestone read`: the records of a log on standard output, between two places, the last ones, or as the log grows.
+"""`timestone read`: the records of a log on standard output, between two offsets, the last ones, or as the log grows.
 
 Reads through `timestone.view`, so it works beside the process that owns the store and on files copied from elsewhere.
 """
@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import click
@@ -16,12 +17,12 @@ from timestone.errors import CorruptRecord
 from timestone.filters import validate_filter
 from timestone.reader import Reader
 from timestone.reading.batch import Batch
-from timestone.view import LogView
+from timestone.view import LogView, StoreView
 
 from ..errors import UsageError
 from ..group import Command
 from ..input.log_names import open_log
-from ..input.parameters import COUNT, DIRECTORY, Parsed
+from ..input.parameters import COUNT, STORE_OR_BUCKET, Parsed
 from ..input.positions import Position, parse_position
 from ..output.record_formats import FORMATS, Formatter, formatter
 from ..process.interrupts import Interrupts
@@ -32,7 +33,7 @@ _BATCH_RECORDS = 16_384
 _BATCH_BYTES = 1 << 20
 _POLL_FIRST_S = 0.01
 _POLL_LAST_S = 0.25
-"""An idle `--follow` looks four times a second: a delay that nobody notices, a load that is hard to measure."""
+"""An idle `--follow` polls four times a second: the delay is imperceptible and the load hard to measure."""
 
 EXAMPLES = """\
 Examples:
@@ -41,6 +42,7 @@ Examples:
   timestone read data mqtt --follow --from latest   what arrives from now on
   timestone read data mqtt --from time:2026-07-01T08:00:00Z --count 10
   timestone read data mqtt --topic 'devices/+/temp' --format text
+  timestone read s3://bucket/plant mqtt --last 5    what a store has uploaded
   timestone read data images --from offset:17 --count 1 --format raw > 17.png
 
 A PLACE is earliest, latest, offset:N or time:RFC3339. Ranges are half-open:
@@ -49,7 +51,7 @@ ends now. On a terminal, only the last 10 records are printed unless you ask for
 others with --from, --to, --count or --last.
 
 Exit codes: 0 done, 1 failed, 3 damaged records were skipped (each is named on
-standard error), 64 wrong usage, 130 interrupted.
+standard error), 64 invalid arguments, 130 interrupted.
 """
 
 
@@ -62,7 +64,9 @@ PLACE = Parsed("place", parse_position)
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.argument("directory", metavar="DIR", type=DIRECTORY, help="The store.")
+@click.argument(
+    "directory", metavar="DIR", type=STORE_OR_BUCKET, help="The store, or the URL of a bucket it uploads to."
+)
 @click.argument("log", metavar="LOG", help="The log's name.")
 @click.option("--partition", metavar="N", type=COUNT, default=0, help="The partition of the log.")
 @click.option(
@@ -84,7 +88,7 @@ PLACE = Parsed("place", parse_position)
     "in hexadecimal.",
 )
 def command(
-    directory: Path,
+    directory: Path | str,
     log: str,
     partition: int,
     start: Position | None,
@@ -98,10 +102,12 @@ def command(
     """Print the records of a log, also while another process writes it."""
     if last is not None and start is not None:
         raise UsageError("--last and --from exclude each other")
+    if follow and isinstance(directory, str):
+        raise UsageError("--follow needs a store: a bucket gets whole segments")
     terminal = sys.stdout.isatty()
     if terminal and (start, end, last, count) == (None, None, None, None):
         last = _LAST_ON_TERMINAL
-    with timestone.view(directory) as view, Interrupts() as interrupts:
+    with timestone.view(directory) as view, _history(view), Interrupts() as interrupts:
         found = open_log(view, log, partition)
         end_offset = end.resolve(found) if end is not None else None if follow else found.end_offset
         reading = _Reading(interrupts)
@@ -115,6 +121,15 @@ def command(
     if interrupts.requested:
         return interrupts.exit_code
     return EXIT_CORRUPT if reading.skipped else 0
+
+
+def _history(view: StoreView) -> AbstractContextManager[None]:
+    """Let the logs of a view have what only a bucket has, if the store has one."""
+    if not (view.path / "tier").exists():
+        return nullcontext()
+    from timestone_tiering.reading.local_view import remote_history  # noqa: PLC0415
+
+    return remote_history(view)
 
 
 class _Printer:

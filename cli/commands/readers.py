@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from timestone.errors import CorruptLog
+from timestone.errors import CorruptLog, UnknownLog
 from timestone.format.names import log_folder
 from timestone.reading.named_readers import ReaderId
 from timestone.repair.inspection import inspect_store
@@ -18,10 +18,12 @@ from timestone.view import StoreView, view_store
 
 from ..errors import CommandError, UsageError
 from ..group import Command
+from ..input.bucket_options import bucket_starts
 from ..input.parameters import DIRECTORY
 from ..output.inspect_table import print_readers
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
+from ..output.text import print_text
 
 EXAMPLES = """\
 Examples:
@@ -60,21 +62,23 @@ def command(directory: Path, log: str | None, release: str | None, forget: str |
         for reader, sentence in changes:
             changed.append(reader)
             if not as_json:
-                print(sentence)
+                print_text(sentence)
     if as_json:
         print_json({"path": str(directory), "readers": changed})
 
 
 def _show(directory: Path, log: str | None, *, as_json: bool) -> None:
     with ProgressLine() as progress:
-        report = inspect_store(directory, log=log, progress=progress.segments)
+        report = inspect_store(
+            directory, log=log, progress=progress.segments, bucket_start=bucket_starts(directory)
+        )
     if report.notes:
         raise CommandError(report.notes[0])
     if as_json:
         found = report.to_json()
         print_json({"path": found["path"], "readers": found["readers"]})
     elif report.readers:
-        print_readers(report.readers)
+        print_readers(report)
     else:
         print("no named readers")
 
@@ -121,5 +125,5 @@ def _chosen(view: StoreView, name: str, log: str | None) -> list[ReaderId]:
 def _logs(view: StoreView, log: str | None) -> list[tuple[str, int]]:
     chosen = [one for one in view.log_names() if log is None or log in (one[0], log_folder(*one))]
     if log is not None and not chosen:
-        raise UsageError(f"no log {log!r} in {view.path}")
+        raise UnknownLog(log, tuple(log_folder(*one) for one in view.log_names()))
     return chosen

@@ -15,6 +15,7 @@ from ..group import Command
 from ..input.parameters import DIRECTORY
 from ..output.json_object import print_json
 from ..output.progress import ProgressLine
+from ..output.text import print_text
 from ..units import format_bytes, format_count
 
 EXAMPLES = """\
@@ -31,7 +32,7 @@ offsets are missing. Sessions, settings and named readers are copied. The
 original is not changed; no process may own it.
 
 Exit codes: 0 everything was saved, 3 something was lost, 4 nothing was saved,
-1 failed, 64 wrong usage.
+1 failed, 64 invalid arguments.
 """
 _SHOWN = 20
 
@@ -62,15 +63,15 @@ def command(directory: Path, target: Path, as_json: bool) -> int:
 
 def _print(report: SalvageReport) -> None:
     for log in report.logs:
-        print(f"{log.log}-{log.partition}: {_saved(log)}")
+        print_text(f"{log.log}-{log.partition}: {_saved(log)}")
         for line in _complaints(log):
-            print(f"  {line}")
+            print_text(f"  {line}")
     for note in report.notes:
-        print(note)
+        print_text(note)
     if report.exit_code == EXIT_WHOLE:
         print(f"everything was saved: {report.target}")
     elif report.exit_code == EXIT_LOSSES:
-        print(
+        print_text(
             f"the rest was saved: {report.target}; the whole report is in {Path(report.target) / REPORT_NAME}"
         )
     else:
@@ -82,7 +83,7 @@ def _saved(log: LogSalvage) -> str:
         return f"nothing was saved: {log.error}"
     return (
         f"{format_count(log.records, 'record')} saved, {format_bytes(log.bytes)}, "
-        f"offsets from {log.start_offset}; the next offset is {log.next_offset}"
+        f"offsets from {log.start_offset}; the next offset is {log.end_offset}"
     )
 
 

@@ -9,31 +9,55 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import timestone
-from timestone.config import Ack, StoreConfig
-from timestone.errors import NotAStore, TimestoneError
+from timestone.config import Ack, LogConfig, StoreConfig
+from timestone.disk.access import is_open_to_all
+from timestone.disk.files import Files
+from timestone.disk.lock import is_owned
+from timestone.errors import TimestoneError
+from timestone.format.names import CATALOG_NAME, LOCK_NAME
 from timestone.fronts import ENTRY_POINT_GROUP, Checking, Front
 from timestone.kernel.allocator_tuning import keep_freed_memory
 from timestone.store import Store
+from timestone.upkeep.stored_settings import settings_of_logs
+from timestone_tiering.config import TierConfig
+from timestone_tiering.errors import TieringError
 
+from ..control.service import ControlService
 from ..errors import CommandError, UsageError
-from ..group import Command
+from ..group import Command, help_all_option
+from ..input.log_names import check_new_store
 from ..input.parameters import FILE
-from ..process.version import kernel_line, timestone_version
+from ..output.text import fitted
+from ..process.version import kernels_line, timestone_version
 from ..server.fronts import installed_fronts
-from ..server.metrics import MetricsPage
+from ..server.log_lines import log_to_standard_error
+from ..server.metrics import Counted, MetricsPage
 from ..server.server import Server, Service
 from ..server.service_manager import ServiceManager
 from ..settings.options import given_texts, setting_options
-from ..settings.serve import ServeSettings, catalogue, front_settings, serve_settings, store_config
+from ..settings.serve import (
+    OWN_HEADING,
+    ServeSettings,
+    catalogue,
+    front_settings,
+    serve_settings,
+    store_config,
+    tier_config,
+)
 from ..settings.sources import read_configuration
 from ..units import format_count
+
+if TYPE_CHECKING:
+    from timestone_tiering.buckets.bucket import Bucket
+
+    from ..server.tier import TierService
 
 EXAMPLES = """\
 Examples:
@@ -41,6 +65,7 @@ Examples:
                                              127.0.0.1:1883
   timestone serve --data /var/lib/timestone --mqtt 127.0.0.1:0 --ack written
   timestone serve --config timestone.toml    every option can be in the file
+  timestone serve --help-all                 all options with their meaning
   TIMESTONE_DATA=/srv/log timestone serve    and in the environment
 
 An option overrides the environment, the environment overrides the file. In the
@@ -58,7 +83,7 @@ acknowledged as synced is safe either way.
 
 _ACK_MEANING = {
     Ack.MEMORY: "acknowledged once accepted; lost when the process dies",
-    Ack.WRITTEN: "acknowledged once in the page cache; survives kill -9, not power loss",
+    Ack.WRITTEN: "acknowledged in the page cache; survives kill -9, not power loss",
     Ack.SYNCED: "acknowledged after fdatasync; survives power loss",
 }
 
@@ -74,8 +99,9 @@ class _Serve(Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         if not self._declared:
             self._declared = True
+            self.params.append(help_all_option())
             for heading, settings in catalogue(installed_fronts()).items():
-                self.params += setting_options(settings, heading)
+                self.params += setting_options(settings, heading, is_common=heading == OWN_HEADING)
         return super().get_params(ctx)
 
 
@@ -88,13 +114,9 @@ def command(config: Path | None, **given: Any) -> None:
     configuration = read_configuration(
         settings, options=given_texts(settings, given), environment=os.environ, file=config
     )
-    own, engine = serve_settings(configuration), store_config(configuration)
+    own, engine, tier = serve_settings(configuration), store_config(configuration), tier_config(configuration)
     settings_by_front = {name: front_settings(front, name, configuration) for name, front in fronts.items()}
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=own.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_standard_error(own.log_level, own.log_format)
     for remark in configuration.remarks:
         logging.getLogger("timestone.serve").warning("%s", remark)
 
@@ -102,24 +124,34 @@ def command(config: Path | None, **given: Any) -> None:
     existing = _existing_logs(own.data)
     for name, of_front in settings_by_front.items():
         _check_front(fronts[name], of_front, engine, existing)
-    if own.ready_file is not None:
+    if own.ready_file is not None and not is_owned(Files(), own.data / LOCK_NAME):
         own.ready_file.unlink(missing_ok=True)  # of a server that was killed, not ours
     manager = ServiceManager(os.environ)
+    bucket = _bucket(tier)
     store = timestone.open(own.data, config=engine, progress=manager.opening)
+    if is_open_to_all(own.data / CATALOG_NAME):
+        # New files are not; those of earlier versions keep their permissions.
+        logging.getLogger("timestone.serve").warning(
+            "every user of this machine can read files in %s; to end that: chmod -R go= %s",
+            own.data,
+            own.data,
+        )
     try:
         store.accept_postings()
         _say_what_was_opened(store)
         running = [_created(fronts[name], store, of_front) for name, of_front in settings_by_front.items()]
+        tiers = _tiers(store, tier, bucket)
     except BaseException:
         store.close()
         raise
-    page = _metrics_page(store, running, own)
-    services: list[Service] = [*running, *([] if page is None else [page])]
+    page = _metrics_page(store, [*running, *tiers], own)
+    control = ControlService(store, [*running, *tiers])
+    services: list[Service] = [*tiers, *running, *([] if page is None else [page]), control]
     server = Server(store, services, stop_timeout_s=own.stop_timeout_ms / 1000)
     keep_freed_memory(_KEPT_BYTES)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(server.run(lambda: _say_ready(store, running, page, own.ready_file, manager)))
+            runner.run(server.run(lambda: _say_ready(store, running, tiers, page, own.ready_file, manager)))
     finally:
         if own.ready_file is not None:
             own.ready_file.unlink(missing_ok=True)
@@ -130,19 +162,21 @@ def _check(own: ServeSettings) -> None:
     """Find what could not be done later, before anything is created. Raises UsageError."""
     if own.data.exists() and not own.data.is_dir():
         raise UsageError(f"invalid data directory {own.data}: it is not a directory")
+    check_new_store(own.data)
     if own.ready_file is not None and not own.ready_file.absolute().parent.is_dir():
         raise UsageError(f"invalid ready_file {own.ready_file}: {own.ready_file.parent} is not a directory")
 
 
-def _existing_logs(data: Path) -> frozenset[str]:
+def _existing_logs(data: Path) -> Mapping[str, LogConfig]:
     try:
-        with timestone.view(data) as view:
-            return frozenset(name for name, _ in view.log_names())
-    except NotAStore:
-        return frozenset()  # it is created, or opening it says what is wrong
+        return {name: found for (name, partition), found in settings_of_logs(data).items() if partition == 0}
+    except (OSError, TimestoneError):
+        return {}  # opening the store reports it
 
 
-def _check_front(front: type[Front], settings: Any, config: StoreConfig, existing: frozenset[str]) -> None:
+def _check_front(
+    front: type[Front], settings: Any, config: StoreConfig, existing: Mapping[str, LogConfig]
+) -> None:
     offered: object = front
     if isinstance(offered, Checking):
         try:
@@ -158,8 +192,37 @@ def _created(front: type[Front], store: Store, settings: Any) -> Front:
         raise CommandError(f"{front.name}: {error}") from error
 
 
-def _metrics_page(store: Store, fronts: Sequence[Front], own: ServeSettings) -> MetricsPage | None:
-    return None if own.metrics_address is None else MetricsPage(store, fronts, *own.metrics_address)
+def _bucket(config: TierConfig) -> "Bucket | None":
+    """Return the bucket of the tier, if there is to be one. Raises UsageError for a setting that is not valid or an
+    extra that is not installed."""
+    if config.url is None:
+        return None
+    # As below: only a server with a tier needs these modules.
+    from timestone_tiering.buckets.bucket_url import open_bucket  # noqa: PLC0415
+
+    try:
+        return open_bucket(config.url, endpoint=config.endpoint, region=config.region)
+    except TieringError as error:
+        raise UsageError(f"tier: {error}") from error
+
+
+def _tiers(store: Store, config: TierConfig, bucket: "Bucket | None") -> "list[TierService]":
+    """Return the tier of the store, if it is to have one. Raises CommandError when it cannot be made."""
+    if bucket is None:
+        return []
+    # Not at the top: a server without a tier starts without its modules and the client of the bucket.
+    from timestone_tiering.tier import StoreTier  # noqa: PLC0415
+
+    from ..server.tier import TierService  # noqa: PLC0415
+
+    try:
+        return [TierService(StoreTier(store, config, bucket=bucket))]
+    except TieringError as error:
+        raise CommandError(f"tier: {error}") from error
+
+
+def _metrics_page(store: Store, parts: Sequence[Counted], own: ServeSettings) -> MetricsPage | None:
+    return None if own.metrics_address is None else MetricsPage(store, parts, *own.metrics_address)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -173,13 +236,13 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _say(line: str) -> None:
     # Flushed line by line: under a supervisor standard output is a pipe, and it is read when the server hangs.
-    print(line, flush=True)
+    print(fitted(line, sys.stdout), flush=True)
 
 
 def _say_what_was_opened(store: Store) -> None:
     # What was recovered in each log is in the engine's log lines on standard error.
     recovered = f", {len(store.recoveries)} of them recovered" if store.recoveries else ""
-    _say(f"timestone {timestone_version()}, pid {os.getpid()}, kernel {kernel_line()}")
+    _say(f"timestone {timestone_version()}, pid {os.getpid()}, {kernels_line()}")
     _say(f"data  {store.path.resolve()}, {format_count(len(store.log_names()), 'log')}{recovered}")
     _say(f"ack   {store.config.ack.value}: {_ACK_MEANING[store.config.ack]}")
 
@@ -187,11 +250,13 @@ def _say_what_was_opened(store: Store) -> None:
 def _say_ready(
     store: Store,
     fronts: Sequence[Front],
+    tiers: "Sequence[TierService]",
     page: MetricsPage | None,
     ready_file: Path | None,
     manager: ServiceManager,
 ) -> None:
-    described = [line for front in fronts for line in front.describe()]
+    described = [line for tier in tiers for line in tier.describe()]
+    described += [line for front in fronts for line in front.describe()]
     described += [] if page is None else page.describe()
     for line in described:
         _say(line)

@@ -1,4 +1,4 @@
-"""What commands take from the user: kinds of values, places in a log, log names, lines of input.
+"""Input of commands: kinds of values, places in a log, log names, lines of input.
 
 Not here: settings. Read first: `parameters.py`.
 """

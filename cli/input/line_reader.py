@@ -1,4 +1,4 @@
-"""Lines of a file descriptor in lists: all that have arrived, many at a time, none held back."""
+"""Reader of the lines of a file descriptor, in lists: all that have arrived, many at a time, without delay."""
 
 import os
 import select
@@ -7,11 +7,12 @@ from ..errors import CommandError
 
 _CHUNK_BYTES = 1 << 20
 _PATIENCE_S = 0.2
-"""How long `read` waits for input before it returns with nothing, so that its caller can look at other things."""
+"""How long `read` waits for input before it returns nothing, so that its caller can do other work."""
 
 
 class LineReader:
-    """Reads lines without their newline. A line over `limit_bytes` ends the reading with an error that names it."""
+    """Reader of lines, returned without their newline. A line over `limit_bytes` ends the reading with an error that
+    states its number."""
 
     def __init__(self, fd: int, limit_bytes: int) -> None:
         self.ended = False
@@ -23,11 +24,10 @@ class LineReader:
         self._problem: CommandError | None = None
 
     def read(self) -> list[bytes]:
-        """The lines that have arrived, up to a megabyte or so; empty when nothing came for a moment.
+        """Return the lines that have arrived, up to about a megabyte; empty if nothing arrived for a moment.
 
-        At the end of the input, sets `ended` and returns the last line even if no newline follows it. Raises
-        CommandError for a line over the limit, after the lines before it were returned.
-        """
+        At the end of the input, sets `ended` and returns the last line even without a newline after it. Raises
+        CommandError for a line over the limit, after the lines before it were returned."""
         if self._problem is not None:
             raise self._problem
         data = self._arrived()
@@ -48,11 +48,11 @@ class LineReader:
         return self._checked(lines)
 
     def _arrived(self) -> bytes | None:
-        """What can be read at once; b"" at the end, None when nothing comes for a moment."""
+        """Return the bytes that can be read at once; b"" at the end, None if nothing arrives for a moment."""
         if not select.select([self._fd], [], [], _PATIENCE_S)[0]:
             return None
         pieces = [os.read(self._fd, _CHUNK_BYTES)]
-        # A pipe gives at most 64 KiB at a time. Larger batches cost the log less, so take what else is there already.
+        # A pipe gives at most 64 KiB at a time. Larger batches cost the log less, so read all that is available.
         size = len(pieces[0])
         while pieces[-1] and size < _CHUNK_BYTES and select.select([self._fd], [], [], 0)[0]:
             pieces.append(os.read(self._fd, _CHUNK_BYTES - size))

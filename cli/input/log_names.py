@@ -1,20 +1,32 @@
-"""Finds the log that a command line names, and says what there is when it names none."""
+"""Lookup of the store and the log named on a command line, with suggestions if there is none."""
 
 import difflib
+from pathlib import Path
 
+from timestone.disk.files import Files
+from timestone.format.names import CATALOG_NAME
+from timestone.format.store_listing import foreign_name
 from timestone.view import LogView, StoreView
 
-from ..errors import CommandError
+from ..errors import CommandError, UsageError
+
+
+def check_new_store(directory: Path) -> None:
+    """Raise UsageError if a store would be created among other files: the path is mistyped, most likely."""
+    if directory.is_dir() and (foreign := foreign_name(Files(), directory)):
+        raise UsageError(
+            f"invalid store {directory}: it has other files, such as {foreign}, and no {CATALOG_NAME}"
+        )
 
 
 def open_log(view: StoreView, name: str, partition: int) -> LogView:
-    """The log of that name and partition; CommandError with the nearest name when there is none."""
+    """Return the log of that name and partition. Raises CommandError with the nearest name if there is none."""
     known_partitions(view, name, partition)
     return view.log(name, partition)
 
 
 def known_partitions(view: StoreView, name: str, partition: int | None = None) -> list[int]:
-    """The partitions of a log, or the one that was asked for; CommandError with the nearest name when there is none.
+    """Return the partitions of a log, or the requested one. Raises CommandError with the nearest name if there is none.
     Opens no log."""
     known = view.log_names()
     partitions = [number for log, number in known if log == name]
@@ -33,9 +45,9 @@ def known_partitions(view: StoreView, name: str, partition: int | None = None) -
     names = sorted({log for log, _ in known})
     near = difflib.get_close_matches(name, names, n=1)
     if near:
-        raise CommandError(f"no log {name!r} in {view.path}; did you mean {near[0]!r}?")
+        raise CommandError(f"no log {name!r} in {view.location}; did you mean {near[0]!r}?")
     raise CommandError(
-        f"no log {name!r} in {view.path}; " + (f"it has {_listed(names)}" if names else "it has no logs")
+        f"no log {name!r} in {view.location}; " + (f"it has {_listed(names)}" if names else "it has no logs")
     )
 
 

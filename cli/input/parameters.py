@@ -47,6 +47,10 @@ def _path(text: str) -> Path:
 
 
 DIRECTORY = Parsed("directory", _path, completes="dir")
+STORE_OR_BUCKET: Parsed[Path | str] = Parsed(
+    "directory", lambda text: text if "://" in text else _path(text), completes="dir"
+)
+"""The path of a store, or the URL of a bucket."""
 FILE = Parsed("file", _path, completes="file")
 
 

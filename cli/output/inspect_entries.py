@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import timestone
@@ -20,7 +19,7 @@ _HEADINGS = (
 
 
 def print_entries(report: StoreReport) -> None:
-    """The entries of all logs of a report on standard output, their columns separated by tabs."""
+    """Print the entries of all logs of a report to standard output, in columns separated by tabs."""
     for name, partition, entries in _each_log(report):
         print(f"\n{name}-{partition}", "\t".join(_HEADINGS), sep="\n")
         for entry in entries:
@@ -40,26 +39,26 @@ def print_entries(report: StoreReport) -> None:
 
 
 def entries_json(report: StoreReport) -> dict[str, list[dict[str, Any]]]:
-    """The entries by log folder, for the JSON object."""
+    """Return the entries by log folder, for the JSON object."""
     return {f"{name}-{partition}": list(entries) for name, partition, entries in _each_log(report)}
 
 
 def _each_log(report: StoreReport) -> Iterator[tuple[str, int, Iterator[dict[str, Any]]]]:
-    with timestone.view(Path(report.path)) as view:
+    with timestone.view(report.path) as view:
         for log in report.logs:
             if log.error:
                 continue
             try:
                 found = view.log(log.log, log.partition)
             except (TimestoneError, OSError):
-                continue  # the report has said why
+                continue  # the report states the reason
             yield log.log, log.partition, _entries(found)
 
 
 def _entries(log: LogView) -> Iterator[dict[str, Any]]:
-    for segment in log.history.segments:
+    for segment in log.segment_list.segments:
         for first in range(0, segment.count, _CHUNK):
-            # As they lie in the file: a reader stops at a damaged entry, but here that is the one to be seen.
+            # As in the file: a reader stops at a damaged entry, but here that entry is the interesting one.
             entries = segment.mapped_entries(segment.pair(), first, min(first + _CHUNK, segment.count))
             columns = {name: entries[name].tolist() for name in entries.dtype.names or ()}
             columns["valid"] = segment.seal.valid(entries, first).tolist()

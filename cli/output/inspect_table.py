@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -11,36 +10,38 @@ from rich.text import Text
 from timestone.recovery.segment_report import State
 from timestone.repair.inspection_report import LogReport, ReaderReport, SegmentReport, StoreReport
 
-from ..units import format_bytes, format_count, format_timestamp
-from .explanations import about_pin, explanations, loss, verdict
-from .tables import print_tables
+from ..units import format_bytes, format_count, format_second
+from .explanations import about_pins, explanations, loss, verdict
+from .tables import fits, print_tables, simple_table
+from .text import wrapped
 
-_WIDE = 110
-"""On a narrower terminal the columns that matter least are left out; `--json` has them all."""
 _PROSE_WIDTH = 100
 _INDENT = (0, 0, 0, 2)
-_STYLES = {
+_STYLES: dict[State, str] = {
     State.SEALED: "",
+    State.CLOSED: "",
     State.UNCLOSED: "cyan",
     State.TORN: "yellow",
     State.DAMAGED: "red",
     State.ORPHAN: "red",
 }
+"""Colours of the states, in the order of the attention that they need."""
 
 
-def print_report(report: StoreReport) -> None:
-    """Print the store, its logs with their segments, what is to be said about them, and the verdict."""
-    print_tables(lambda console: _print_report(console, report))
+def print_report(report: StoreReport, *, segments: bool = False) -> None:
+    """Print the store, a line for each log, what is to be said about them, and the verdict. segments: instead of the
+    line, all facts about each log and the table of its segments."""
+    print_tables(lambda console: _print_report(console, report, segments=segments))
 
 
-def print_readers(readers: Sequence[ReaderReport]) -> None:
+def print_readers(report: StoreReport) -> None:
     """Print how far named readers are, and what they pin."""
-    print_tables(lambda console: _print_readers(console, readers))
+    print_tables(lambda console: _print_readers(console, report))
 
 
-def _print_readers(console: Console, readers: Sequence[ReaderReport]) -> None:
-    console.print(_readers(readers))
-    _print_sentences(console, [about_pin(one, one.pin) for one in readers if one.pin is not None])
+def _print_readers(console: Console, report: StoreReport) -> None:
+    console.print(_readers(report.readers))
+    _print_sentences(console, list(about_pins(report)))
 
 
 def _print_sentences(console: Console, sentences: Sequence[str]) -> None:
@@ -50,14 +51,19 @@ def _print_sentences(console: Console, sentences: Sequence[str]) -> None:
         console.print(Padding(Text(sentence), _INDENT), width=min(console.width, _PROSE_WIDTH))
 
 
-def _print_report(console: Console, report: StoreReport) -> None:
+def _print_report(console: Console, report: StoreReport, *, segments: bool) -> None:
     owner = "not owned by any process" if report.owner_pid is None else f"owned by process {report.owner_pid}"
+    owner = report.owner or owner
     console.print(f"{report.path}: {format_count(len(report.logs), 'log')}, {owner}")
-    for log in report.logs:
+    if segments:
+        for log in report.logs:
+            _print_log(console, log)
+    elif report.logs:
         console.print()
-        console.print(Text(f"{log.log}-{log.partition}", style="bold"), _log_facts(log), soft_wrap=True)
-        if log.segments:
-            console.print(Padding(_segments(log, console.width), _INDENT, expand=False))
+        table = _logs(report.logs, wide=True)
+        if not fits(console, table, indent=_INDENT[-1]):
+            table = _logs(report.logs, wide=False)
+        console.print(Padding(table, _INDENT, expand=False))
     if report.readers:
         console.print()
         console.print(Padding(_readers(report.readers), _INDENT, expand=False))
@@ -65,13 +71,52 @@ def _print_report(console: Console, report: StoreReport) -> None:
     console.print(f"\n{verdict(report)}")
 
 
+def _print_log(console: Console, log: LogReport) -> None:
+    console.print()
+    name = f"{log.log}-{log.partition}"
+    console.print(Text.assemble((name, "bold"), wrapped(f"{name} {_log_facts(log)}")[len(name) :]))
+    if log.segments:
+        table = _segments(log, wide=True)
+        if not fits(console, table, indent=_INDENT[-1]):
+            table = _segments(log, wide=False)
+        console.print(Padding(table, _INDENT, expand=False))
+
+
+def _logs(logs: Sequence[LogReport], *, wide: bool) -> Table:
+    """Return the table of logs. Not wide: without the columns that matter least; `--json` has them all."""
+    table = simple_table()
+    table.add_column("log", overflow="fold")
+    for heading in ("start", "end", "records", "bytes", *(["stored", "topics", "epoch"] if wide else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("segments", justify="right", no_wrap=True)
+    table.add_column("state")
+    for log in logs:
+        cells = [str(log.start_offset), str(log.end_offset), f"{log.records:,}", format_bytes(log.bytes)]
+        if wide:
+            cells += [format_bytes(log.stored_bytes), f"{log.topics:,}", str(log.epoch)]
+        cells.append(f"{len(log.segments):,}")
+        worst = _worst(log)
+        unsynced = f", synced to {log.synced_offset}" if log.synced_offset < log.end_offset else ""
+        state = "unreadable" if log.error else f"{worst or 'empty'}{unsynced}"
+        style = "red" if log.error else _STYLES[worst] if worst else ""
+        table.add_row(f"{log.log}-{log.partition}", *cells, state, style=style)
+    return table
+
+
+def _worst(log: LogReport) -> State | None:
+    """Return the state of the segment that needs most attention; None without segments."""
+    states = list(_STYLES)
+    return max((State(segment.state) for segment in log.segments), key=states.index, default=None)
+
+
 def _log_facts(log: LogReport) -> str:
     if log.error:
         return "unreadable"
     unsynced = log.end_offset - log.synced_offset
     synced = f"synced to {log.synced_offset}" if unsynced else "all synced"
+    bucket = "" if log.local_start_offset is None else f" (below {log.local_start_offset} in the bucket only)"
     return (
-        f"offsets [{log.start_offset}, {log.end_offset}), {synced}, {format_count(log.records, 'record')}, "
+        f"offsets [{log.start_offset}, {log.end_offset}){bucket}, {synced}, {format_count(log.records, 'record')}, "
         f"{_size(log.bytes, log.stored_bytes)}, {format_count(log.topics, 'topic')}, epoch {log.epoch}, "
         f"id {log.id:016x}"
     )
@@ -82,16 +127,16 @@ def _size(raw_bytes: int, stored_bytes: int) -> str:
     return f"{format_bytes(raw_bytes)}{stored}"
 
 
-def _segments(log: LogReport, width: int) -> Table:
-    wide = width >= _WIDE
+def _segments(log: LogReport, *, wide: bool) -> Table:
+    """Return the table of segments. Not wide: without the columns that matter least; `--json` has them all."""
     lossy = any(loss(segment) for segment in log.segments)
     compressed = log.stored_bytes != log.bytes
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = simple_table()
     sizes = ["bytes", *(["stored"] if compressed else []), *(["index"] if wide else [])]
     for heading in ("base", "next", "records", *sizes):
         table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("first", "last"):
-        table.add_column(heading, min_width=len("2026-07-01"))  # may break before the time of day
+    for heading in ("first", "last") if wide else ("last",):
+        table.add_column(heading, no_wrap=True)
     table.add_column("state", no_wrap=True)
     for heading in ("durable", "topics") if wide else ():
         table.add_column(heading, justify="right", no_wrap=True)
@@ -104,12 +149,12 @@ def _segments(log: LogReport, width: int) -> Table:
 
 
 def _readers(readers: Sequence[ReaderReport]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = simple_table()
     table.add_column("named reader", overflow="fold")
-    table.add_column("log")
+    table.add_column("log", overflow="fold")
     for heading in ("next", "lag", "missed"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("committed")
+    table.add_column("committed", no_wrap=True)
     for reader in readers:
         table.add_row(
             reader.name,
@@ -117,7 +162,7 @@ def _readers(readers: Sequence[ReaderReport]) -> Table:
             str(reader.offset),
             "?" if reader.lag is None else f"{reader.lag:,}",
             f"{reader.missed:,}" if reader.missed else "",
-            _time(reader.committed_us),
+            format_second(reader.committed_us),
             style="yellow" if reader.missed else "",
         )
     return table
@@ -133,13 +178,8 @@ def _cells(segment: SegmentReport, wide: bool, compressed: bool) -> list[str]:
     if compressed:
         cells.append(format_bytes(segment.stored_bytes))
     if wide:
-        cells.append(format_bytes(segment.index_bytes))
-    cells += [_time(segment.first_timestamp_us), _time(segment.last_timestamp_us), segment.state]
+        cells += [format_bytes(segment.index_bytes), format_second(segment.first_timestamp_us)]
+    cells += [format_second(segment.last_timestamp_us), segment.state]
     if wide:
         cells += [f"{segment.checkpoint:,}", "" if segment.topics is None else f"{segment.topics:,}"]
     return cells
-
-
-def _time(timestamp_us: int) -> str:
-    """To the second; the blank lets a narrow terminal break it between date and time."""
-    return format_timestamp(timestamp_us)[:19].replace("T", " ") if timestamp_us else ""

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from rich import box
 from rich.table import Table
 
 from timestone_pipeline import PipelineStatus
 
-from ..units import format_bytes, format_count, format_timestamp
-from .tables import print_tables
+from ..units import format_bytes, format_count, format_second
+from .tables import print_tables, simple_table
+from .text import print_text
 
 
 def print_status(path: Path, status: PipelineStatus) -> None:
@@ -21,12 +21,10 @@ def print_status(path: Path, status: PipelineStatus) -> None:
     if status.problems:
         _print(_problems(status))
     for minutes, closed_us in status.closed_us.items():
-        print(
-            f"windows of {minutes} min are closed up to {format_timestamp(closed_us)[:16].replace('T', ' ')}"
-        )
+        print(f"windows of {minutes} min are closed up to {format_second(closed_us)}")
     if status.late:
         waiting = format_count(status.late, "late message")
-        print(f"{waiting} not in all windows yet: timestone pipeline backfill, when those are closed")
+        print_text(f"{waiting} not in all windows yet: timestone pipeline backfill, when those are closed")
     if status.exact:
         print("bronze = clean + dead_letters + duplicates")
     else:
@@ -39,7 +37,7 @@ def _print(table: Table) -> None:
 
 
 def _grid(*headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = simple_table()
     for heading in headings:
         table.add_column(heading, justify="left" if heading in ("table", "log", "dead letters") else "right")
     return table
@@ -48,15 +46,15 @@ def _grid(*headings: str) -> Table:
 def _tables(status: PipelineStatus) -> Table:
     table = _grid("table", "rows", "files", "bytes")
     for one in status.tables:
-        table.add_row(one.table, f"{one.rows:,}", f"{one.files:,}", format_bytes(one.bytes))
+        table.add_row(one.table, f"{one.rows:,}", f"{one.files:,}", format_bytes(one.file_bytes))
     return table
 
 
 def _logs(status: PipelineStatus) -> Table:
     table = _grid("log", "position", "end", "lag")
     for one in status.logs:
-        end, lag = ("?" if value is None else f"{value:,}" for value in (one.end, one.lag))
-        table.add_row(f"{one.log}-{one.partition}", f"{one.position:,}", end, lag)
+        end, lag = ("?" if value is None else f"{value:,}" for value in (one.synced_offset, one.lag))
+        table.add_row(f"{one.log}-{one.partition}", f"{one.offset:,}", end, lag)
     return table
 
 

@@ -11,7 +11,7 @@ from json.encoder import encode_basestring
 from typing import TypeAlias
 
 from timestone.reading.batch import Batch
-from timestone.record import Header, HeaderKind
+from timestone.record import NUMBER_BYTES, Header, HeaderKind
 
 Formatter: TypeAlias = Callable[[Batch, int], bytes]
 
@@ -19,45 +19,41 @@ Formatter: TypeAlias = Callable[[Batch, int], bytes]
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029]")
 _NOT_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
-_NUMBER_BYTES: dict[int, int] = {
-    HeaderKind.PAYLOAD_FORMAT: 1,
-    HeaderKind.MESSAGE_EXPIRY: 4,
-    HeaderKind.PACKET_ID: 2,
-}
-"""The header items that are numbers, little endian, and how many bytes they have."""
-
 
 def quote(text: str) -> str:
-    """A JSON string without characters that a terminal or a line splitter would act on."""
+    """Return a JSON string without characters that a terminal or a line splitter would act on."""
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", encode_basestring(text))
 
 
 def raw(batch: Batch, count: int) -> bytes:
-    """The values back to back, nothing added."""
+    """Return the values back to back, with nothing added."""
     return b"".join(batch.payloads()[:count])
 
 
 def text(batch: Batch, count: int) -> bytes:
-    """The values, a newline after each."""
+    """Return the values, each followed by a newline."""
     return b"\n".join([*batch.payloads()[:count], b""])
 
 
 def terminal_text(batch: Batch, count: int) -> bytes:
-    """Like `text`, with everything escaped that is not text: a record must not be able to steer the terminal."""
-    lines = text(batch, count).decode(errors="backslashreplace")
+    """Return `text` with everything escaped that is not text: a record must not control the terminal."""
+    return printable(text(batch, count))
+
+
+def printable(data: bytes) -> bytes:
+    """Return text with everything escaped that a terminal would act on."""
+    lines = data.decode(errors="backslashreplace")
     return _NOT_TEXT.sub(lambda match: f"\\x{ord(match[0]):02x}", lines).encode()
 
 
 def hexadecimal(batch: Batch, count: int) -> bytes:
-    """The values in hexadecimal, one a line."""
+    """Return the values in hexadecimal, one a line."""
     return "\n".join([*(payload.hex() for payload in batch.payloads()[:count]), ""]).encode()
 
 
 class JsonLines:
-    """One JSON object a line: log, partition, offset, timestamp_us, topic, flags, headers, value or value_base64.
-
-    Keeps the encoded topic names, so use one for one log.
-    """
+    """Format of one JSON object a line: log, partition, offset, timestamp_us, topic, flags, headers, value or
+    value_base64. Caches the encoded topic names, so use one for one log."""
 
     def __init__(self) -> None:
         self._topics: dict[int, str] = {}
@@ -66,7 +62,7 @@ class JsonLines:
         head = f'{{"log":{quote(batch.log)},"partition":{batch.partition},"offset":'
         lines = [
             f'{head}{offset},"timestamp_us":{timestamp},"topic":{self._topic(batch, topic)},"flags":{flags},'
-            f'"headers":{_headers(batch.headers_of(row)) if header_length else "[]"},{_value(payload)}}}\n'
+            f'"headers":{header_list(batch.headers_of(row)) if header_length else "[]"},{value_member(payload)}}}\n'
             for row, offset, timestamp, topic, flags, header_length, payload in zip(
                 range(count),
                 batch.offsets.tolist(),
@@ -88,14 +84,16 @@ class JsonLines:
         return known
 
 
-def _value(payload: bytes, name: str = "value") -> str:
+def value_member(payload: bytes) -> str:
+    """Return the member of a JSON object that has a payload: as text, or in base64 when it is not UTF-8."""
     try:
-        return f'"{name}":{quote(payload.decode())}'
+        return f'"value":{quote(payload.decode())}'
     except UnicodeDecodeError:
-        return f'"{name}_base64":"{base64.b64encode(payload).decode()}"'
+        return f'"value_base64":"{base64.b64encode(payload).decode()}"'
 
 
-def _headers(items: tuple[Header, ...]) -> str:
+def header_list(items: tuple[Header, ...]) -> str:
+    """Return the items of a header block as a JSON list."""
     return "[" + ",".join(_header(item) for item in items) + "]"
 
 
@@ -104,14 +102,14 @@ def _header(item: Header) -> str:
         kind = HeaderKind(item.kind).name.lower()
     except ValueError:
         kind = str(item.kind)  # written by a newer Timestone
-    if _NUMBER_BYTES.get(item.kind) == len(item.value):
+    if not item.name and NUMBER_BYTES.get(item.kind) == len(item.value):
         return f'{{"kind":"{kind}","value":{int.from_bytes(item.value, "little")}}}'
-    name = f'"name":{quote(item.name)},' if item.kind == HeaderKind.USER else ""
-    return f'{{"kind":"{kind}",{name}{_value(item.value)}}}'
+    name = f'"name":{quote(item.name)},' if item.name or item.kind == HeaderKind.USER else ""
+    return f'{{"kind":"{kind}",{name}{value_member(item.value)}}}'
 
 
 def formatter(name: str, *, terminal: bool) -> Formatter:
-    """The formatter called `name`: json, raw, text or hex."""
+    """Return the formatter called `name`: json, raw, text or hex."""
     formats: dict[str, Formatter] = {
         "json": JsonLines(),
         "raw": raw,

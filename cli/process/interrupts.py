@@ -12,8 +12,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def killable() -> Iterator[None]:
-    """Inside, Ctrl-C ends the process at once and without output, as it ends a program in C: nothing has begun, or
-    nothing can be lost, and a traceback would not help."""
+    """Let Ctrl-C end the process at once and without output, as it ends a program in C: nothing has begun, or nothing
+    can be lost, and a traceback would not help."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler

@@ -1,4 +1,4 @@
-"""Finds the fronts that are installed. Nothing here knows any of them: they announce themselves as entry points."""
+"""Lookup of the installed fronts, which are found by their entry points."""
 
 from importlib.metadata import EntryPoint, entry_points
 
@@ -8,10 +8,8 @@ from ..errors import CommandError
 
 
 def installed_fronts() -> dict[str, type[Front]]:
-    """The front classes by name, in the order of their names; empty when none is installed.
-
-    Raises CommandError naming the front when one is installed but cannot be imported.
-    """
+    """Return the front classes by name, sorted by name; empty if none is installed. Raises CommandError that names the
+    front if one cannot be imported."""
     found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name)
     return {entry.name: _load(entry) for entry in found}
 

@@ -26,7 +26,7 @@ _log = logging.getLogger("timestone.serve")
 
 
 class Service(Protocol):
-    """What starts and stops with the server: a front, or what is said about all of them."""
+    """Service that starts and stops with the server: a front, the tier, or the page of metrics."""
 
     name: ClassVar[str]
 
@@ -68,12 +68,12 @@ class Server:
             # Services first: fronts release what waits for the store, and nothing may append to a closed one.
             for service in reversed(started):
                 await self._finish(service)
-            # In a thread, because it syncs and seals: the second signal has to be heard meanwhile.
+            # In a thread, because it syncs and seals: the second signal must be handled during that.
             await loop.run_in_executor(None, self._store.close)
 
     def _stop(self, number: int) -> None:
         if self._stopping.is_set():
-            # No cleaning up: that is what did not end. What was acknowledged is as safe as after kill -9.
+            # No cleaning up: that did not end. What was acknowledged is as safe as after kill -9.
             with suppress(OSError):
                 print("stopped at once by the second signal", file=sys.stderr, flush=True)
             os._exit(128 + number)
@@ -84,7 +84,7 @@ class Server:
             _write_nowhere([1])
 
     def _hang_up(self) -> None:
-        """SIGHUP means two things: take changed files over, or that the terminal which we were started on is gone."""
+        """Reload changed files, or stop if the terminal is gone: SIGHUP means either."""
         gone = [fd for fd in self._terminals if not _is_terminal(fd)]
         if gone:
             _write_nowhere(gone)
@@ -124,8 +124,9 @@ class Server:
 
 @contextmanager
 def _collector_spared() -> Iterator[None]:
-    """Garbage that holds itself is rare here. With Python's own thresholds a message at a time costs a tenth of the
-    processor in looking for it, and ten thousand sessions a pause of fifty milliseconds every now and then."""
+    """Raise the thresholds of the garbage collector. Reference cycles are rare here. With Python's own thresholds, one
+    message at a time costs a tenth of the processor in searching for them, and ten thousand sessions a pause of fifty
+    milliseconds at intervals."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()
@@ -138,16 +139,16 @@ def _collector_spared() -> Iterator[None]:
 
 
 def _is_terminal(fd: int) -> bool:
-    """Is there a terminal, and somebody who could type on it?"""
+    """Return whether a descriptor is a terminal in use."""
     try:
         termios.tcgetattr(fd)
     except termios.error:
-        return False  # also when it was one and its window is closed
+        return False  # also if it was one and its window is closed
     return True
 
 
 def _write_nowhere(fds: Sequence[int]) -> None:
-    """Whoever read what we say is gone; saying it would fail, and keep us from an orderly stop."""
+    """Redirect descriptors to /dev/null after their reader is gone: writing would fail and prevent an orderly stop."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for fd in fds:
         os.dup2(nowhere, fd)

@@ -1,7 +1,6 @@
-"""What the service manager that started us is told: systemd, or another with its protocol, sd_notify(3).
+"""Messages to the service manager that started the server: systemd, or another with its protocol, sd_notify(3).
 
-One datagram a message, to the socket that `NOTIFY_SOCKET` names; nobody, where it names none.
-"""
+One datagram a message, to the socket that `NOTIFY_SOCKET` names; none if it is not set."""
 
 import logging
 import socket
@@ -9,26 +8,26 @@ from collections.abc import Mapping
 
 VARIABLE = "NOTIFY_SOCKET"
 _PATIENCE_US = 30_000_000
-"""How much longer a store that is being opened may take from each sign of life on."""
+"""Additional time for opening a store, counted from each message."""
 _log = logging.getLogger("timestone.serve")
 
 
 class ServiceManager:
-    """Whoever waits for the server to be ready. A message that does not arrive harms nobody but him."""
+    """Service manager that waits for the server to be ready. A lost message has no other effect."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         address = environment.get(VARIABLE, "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
 
     def opening(self, folder: str, done: int, count: int) -> None:
-        """The store takes its time: so many segments of a log have been looked at, and nobody should give up on us."""
+        """Report progress of opening a store, so that the service manager extends its timeout."""
         self._tell(
             f"EXTEND_TIMEOUT_USEC={_PATIENCE_US}",
             f"STATUS=opening {folder}: {done} of {count} segments looked at",
         )
 
     def ready(self, status: str) -> None:
-        """Clients can connect."""
+        """Report that clients can connect."""
         self._tell("READY=1", f"STATUS={status}")
 
     def _tell(self, *lines: str) -> None:
@@ -39,4 +38,4 @@ class ServiceManager:
                 messages.setblocking(False)
                 messages.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
-            _log.warning("the service manager cannot be told (%s): %s", VARIABLE, error)
+            _log.warning("the service manager cannot be notified (%s): %s", VARIABLE, error)

@@ -14,8 +14,11 @@ from .schema import Setting, choices
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_UNITS = {"_bytes_per_s": "SIZE", "_bytes": "SIZE", "_per_s": "N", "_ms": "DURATION", "_s": "DURATION"}
-_KINDS = {int: "N", float: "NUMBER", bool: "[true|false]", Path: "FILE", str: "TEXT"}
+_UNITS = {
+    "_bytes_per_s": "SIZE", "_bytes": "SIZE", "_per_s": "COUNT", "_ms": "DURATION", "_s": "DURATION",
+    "_percent": "PERCENT", "_level": "LEVEL",
+}  # fmt: skip
+_KINDS = {int: "COUNT", float: "NUMBER", bool: "[true|false]", Path: "FILE", str: "TEXT"}
 
 
 class _SettingText(click.ParamType[str]):
@@ -39,9 +42,14 @@ class _SettingText(click.ParamType[str]):
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-def setting_options(settings: Iterable[Setting], heading: str) -> list[click.Option]:
-    """Return an option for each setting. Its value is the text that was given, None for none."""
-    return [_option(setting, heading) for setting in settings]
+def setting_options(
+    settings: Iterable[Setting], heading: str, *, is_common: bool = False
+) -> list[click.Option]:
+    """Return an option for each setting. Its value is the text that was given, None for none.
+
+    Those that are not common are explained by `--help-all` only; a setting with a shorter option is always common.
+    """
+    return [_option(setting, heading, is_common=is_common or bool(setting.aliases)) for setting in settings]
 
 
 def given_texts(settings: Iterable[Setting], values: Mapping[str, Any]) -> dict[str, str]:
@@ -66,15 +74,16 @@ def metavar(setting: Setting) -> str:
     if origin is not None:
         return "TABLE" if issubclass(origin, Mapping) else "LIST"
     if kind is int:
-        return next((unit for ending, unit in _UNITS.items() if setting.key.endswith(ending)), "N")
+        return next((unit for ending, unit in _UNITS.items() if setting.key.endswith(ending)), "COUNT")
     return _KINDS.get(kind, "TEXT")
 
 
-def _option(setting: Setting, heading: str) -> click.Option:
+def _option(setting: Setting, heading: str, *, is_common: bool) -> click.Option:
     attributes: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if setting.type is bool else {}
     return Option(
         [parameter_name(setting), *setting.aliases, setting.option],
         heading=f"{heading}: {setting.heading}" if setting.heading else heading,
+        is_common=is_common,
         metavar=metavar(setting),
         type=_SettingText(setting),
         help=setting.describe(),

@@ -37,12 +37,12 @@ class Setting:
 
     @property
     def option(self) -> str:
-        """`--mqtt-listen` for the key `mqtt.listen`."""
+        """Return `--mqtt-listen` for the key `mqtt.listen`."""
         return "--" + self.key.replace(".", "-").replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """`TIMESTONE_MQTT_LISTEN` for the key `mqtt.listen`."""
+        """Return `TIMESTONE_MQTT_LISTEN` for the key `mqtt.listen`."""
         return "TIMESTONE_" + self.key.replace(".", "_").upper()
 
     def describe(self) -> str:

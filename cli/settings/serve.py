@@ -1,4 +1,4 @@
-"""The settings of `serve` as one list: its own, the engine's, and those of the installed fronts."""
+"""Settings of `serve` as one list: its own, the engine's, and those of the installed fronts."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,40 +10,45 @@ from timestone.address import is_loopback, parse_address
 from timestone.config import LogConfig, StoreConfig
 from timestone.declared import Declared, setting
 from timestone.fronts import Front
+from timestone_tiering.config import TierConfig
+from timestone_tiering.errors import TieringError
 
 from ..errors import UsageError
 from .schema import Setting, build, settings_of
 from .sources import Configuration
 
+OWN_HEADING = "Server"
+"""Heading of the settings that every user needs."""
 _LISTEN = "listen"
-"""The setting of a front that `--<front> HOST:PORT` is short for."""
+"""Setting of a front that `--<front> HOST:PORT` is short for."""
 _ACK_HELP = "what has happened to a record when it is acknowledged"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings(Declared):
-    """The settings of the command itself."""
+    """Settings of the command itself."""
 
     data: Path = field(
         default=Path("timestone-data"),
-        metadata={"help": "the store's directory, created when missing", "metavar": "DIR"},
+        metadata={"help": "directory of the store, created if missing", "metavar": "DIR"},
     )
     ready_file: Path | None = field(
         default=None,
         metadata={
-            "help": "written once clients can connect and removed at stop: JSON with pid and addresses"
+            "help": "file written once clients can connect and removed at stop: JSON with pid and addresses"
         },
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "what is logged to standard error"
+        "info", "lowest level logged to standard error"
     )
+    log_format: Literal["text", "json"] = setting("text", "a line of the log: for people, or a JSON object")
     metrics: str | None = setting(
         None,
-        "address where Prometheus finds /metrics; port 0 takes a free one; none: nowhere",
+        "address of the page /metrics for Prometheus; port 0 selects a free port; none: no page",
         metavar="HOST:PORT",
     )
     metrics_allow_remote: bool = setting(False, "serve metrics beyond loopback, although they need no login")
-    stop_timeout_ms: int = setting(10_000, "how long a front may take to stop before it is abandoned", low=1)
+    stop_timeout_ms: int = setting(10_000, "time for a front to stop before it is abandoned", low=1)
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
@@ -56,7 +61,7 @@ class ServeSettings(Declared):
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Host and port of the page for Prometheus; None for no page."""
+        """Return host and port of the page for Prometheus; None for no page."""
         return None if self.metrics is None else parse_address(self.metrics, setting="metrics")
 
 
@@ -68,9 +73,13 @@ def catalogue(fronts: Mapping[str, type[Front]]) -> dict[str, list[Setting]]:
         dataclasses.replace(each, help=_ACK_HELP) for each in settings_of(StoreConfig) if each.key == "ack"
     ]
     groups = {
-        "Server": [*settings_of(ServeSettings), *ack],
+        OWN_HEADING: [*settings_of(ServeSettings), *ack],
         "Store": store,
         "Logs that are created": list(settings_of(LogConfig, "log")),
+        "Tier": [
+            dataclasses.replace(each, aliases=("--tier",)) if each.key == "tier.url" else each
+            for each in settings_of(TierConfig, "tier")
+        ],
     }
     for name, front in fronts.items():
         groups[name.upper()] = [
@@ -90,6 +99,15 @@ def store_config(given: Configuration) -> StoreConfig:
     """Return the engine's settings. Raises UsageError when they contradict each other."""
     ack = {"ack": given.values["ack"]} if "ack" in given.values else {}
     config: StoreConfig = _built(StoreConfig, "store", given, log=_built(LogConfig, "log", given), **ack)
+    return config
+
+
+def tier_config(given: Configuration) -> TierConfig:
+    """Return where sealed segments go. Raises UsageError for a URL that no bucket can have."""
+    try:
+        config: TierConfig = _built(TierConfig, "tier", given)
+    except TieringError as error:
+        raise UsageError(f"tier: {error}") from None
     return config
 
 

@@ -1,7 +1,5 @@
-"""Where the settings of `serve` come from: option, environment, file, default, in that order.
-
-Every setting can be given in all three places; an unknown name is reported with the nearest known one.
-"""
+"""Sources of the settings of `serve`: option, environment, file, default, in that order. Every setting can be given in
+all three places; an unknown name is reported with the nearest known one."""
 
 import difflib
 import tomllib
@@ -19,11 +17,11 @@ PREFIX = "TIMESTONE_"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The settings that were given, by key, and warnings about what looks like a misspelt one."""
+    """Given settings by key, and warnings about possible misspellings."""
 
     values: Mapping[str, Any]
     sources: Mapping[str, str]
-    """Where each of `values` was given, as the user would say it: `--ack`, `TIMESTONE_ACK`, `ack in serve.toml`."""
+    """Where each of `values` was given, in the spelling of the user: `--ack`, `TIMESTONE_ACK`, `ack in serve.toml`."""
     remarks: tuple[str, ...] = ()
 
 

@@ -9,12 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from timestone.declared import COUNTED_MOST
+from timestone.declared import COUNTED_MOST, amount
 
-from ..units import parse_bytes, parse_count, parse_duration
 from .schema import REQUIRED, Setting, build, settings_of
 
-_DURATIONS = {"_us": "us", "_ms": "ms", "_s": "s"}
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -23,12 +21,12 @@ def convert(setting: Setting, value: Any) -> Any:
     result = _convert(setting.type, value, setting.key)
     number = isinstance(result, (int, float)) and not isinstance(result, bool)
     if number and not abs(result) <= COUNTED_MOST:
-        raise ValueError(f"{value!r} is larger than any machine counts")
+        raise ValueError(f"expected at most 2^63 - 1, got {value!r}")
     if number and (
         (setting.low is not None and result < setting.low)
         or (setting.high is not None and result > setting.high)
     ):
-        raise ValueError(f"{value!r} is out of range: it goes {setting.bounds()}")
+        raise ValueError(f"expected a number {setting.bounds()}, got {value!r}")
     return result
 
 
@@ -68,7 +66,7 @@ def _convert_scalar(hint: Any, value: Any, key: str) -> Any:
             return value.lower() in _TRUE
         return _expect(value, bool, "true or false")
     if hint is int:
-        return _number(value, key) if isinstance(value, str) else _expect(value, int, "a whole number")
+        return amount(key, value) if isinstance(value, str) else _expect(value, int, "a whole number")
     if hint is float:
         number = float(value) if isinstance(value, str) else value
         return float(_expect(number, (int, float), "a number"))
@@ -77,16 +75,6 @@ def _convert_scalar(hint: Any, value: Any, key: str) -> Any:
     if hint is bytes:
         return _expect(value, str, "text").encode()
     return _expect(value, str, "text")
-
-
-def _number(text: str, key: str) -> int:
-    counted = key.removesuffix("_per_s")  # a rate is said in what it counts
-    if counted.endswith("_bytes"):
-        return parse_bytes(text)
-    for suffix, unit in _DURATIONS.items():
-        if counted.endswith(suffix):
-            return parse_duration(text, unit)
-    return parse_count(text)
 
 
 def _convert_sequence(hint: Any, origin: Any, value: Any, key: str) -> Any:
@@ -143,5 +131,5 @@ def _expect(value: Any, kind: Any, what: str) -> Any:
 
 def _choose(choices: Mapping[str, Any], value: Any) -> Any:
     if str(value) not in choices:
-        raise ValueError(f"{value!r} is none of {', '.join(choices)}")
+        raise ValueError(f"expected one of {', '.join(choices)}, got {value!r}")
     return choices[str(value)]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from timestone.commit.submission import Submission
 from timestone.config import Ack
 from timestone.store import Store
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class LineFront:
         self._server.close()
         await asyncio.sleep(self._settings.stop_delay_ms / 1000)
         if self._settings.stop_fails:
-            raise RuntimeError("stop failed as it was told to")
+            raise RuntimeError("stop failed as configured")
 
     @property
     def port(self) -> int:
@@ -70,6 +70,6 @@ class LineFront:
             def done(submission: Submission, written: asyncio.Future[Submission] = written) -> None:
                 loop.call_soon_threadsafe(written.set_result, submission)
 
-            log.submit(Draft([line.rstrip(b"\n")]), ack=Ack.SYNCED, done=done)
+            log.submit(WriteBatch([line.rstrip(b"\n")]), ack=Ack.SYNCED, done=done)
             writer.write(b"%d\n" % (await written).offsets.start)
         writer.close()

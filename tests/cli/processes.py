@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.warm_command import matters_at_import, warm_command
+
 COMMAND = [sys.executable, "-m", "timestone_cli"]
 
 
@@ -21,20 +23,26 @@ def timestone(
     environment: Mapping[str, str] | None = None,
     timeout_s: float = 300,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; its output as text."""
+    """Run a command to its end; its output as text. Forked from a warm process, unless the environment has something
+    that an interpreter reads at its start."""
+    whole = {**os.environ, **(environment or {})}
+    warm = warm_command()
+    if matters_at_import(whole) == warm.environment:
+        code, out, err = warm.run(words, stdin=stdin, cwd=cwd, environment=whole, timeout_s=timeout_s)
+        return subprocess.CompletedProcess(words, code, out.decode(), err.decode())
     done = subprocess.run(
         [*COMMAND, *words],
         input=stdin,
         capture_output=True,
         cwd=cwd,
         timeout=timeout_s,
-        env={**os.environ, **(environment or {})},
+        env=whole,
     )
     return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 class Running:
-    """A command that runs until it is told to stop; killed at the latest when the `with` block ends."""
+    """A command that runs until it is stopped; killed at the latest when the `with` block ends."""
 
     def __init__(
         self,

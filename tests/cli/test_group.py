@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from timestone_cli.group import Command, Entry, Group, Invocation, LazyGroup, Option
+from timestone_cli.group import Command, Entry, Group, Invocation, LazyGroup, Option, help_all_option
 
 
 def call(command: click.Command, *words: str) -> object:
@@ -37,6 +37,21 @@ def test_help_shows_options_by_heading_and_the_epilog_as_it_is() -> None:
     assert options < shown.index("--plain") < speed < shown.index("--fast N") < shown.index("\nExamples:\n")
     assert "  NAME  Who." in shown
     assert shown.endswith("Examples:\n  prog   keeps\n         its layout")
+
+
+def test_help_names_options_that_are_not_common_and_help_all_explains_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rare = Option(["--rare-option"], heading="More", is_common=False, help="How rare.")
+    command = Command("prog", params=[rare, help_all_option()])
+    shown = help_of(command)
+    assert "How rare." not in shown
+    assert "\nMore (see --help-all):\n  --rare-option" in shown
+    with pytest.raises(click.exceptions.Exit):
+        call(command, "--help-all")
+    shown = capsys.readouterr().out
+    assert "How rare." in shown
+    assert "\nMore:\n  --rare-option" in shown
 
 
 def test_invocation_knows_the_command_that_failed() -> None:

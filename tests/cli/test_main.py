@@ -2,15 +2,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 import pytest
 
 import timestone
+from mqtt_front.kernel import loops as mqtt_loops
 from tests.cli.processes import COMMAND
 from tests.cli.processes import timestone as command
+from timestone.kernel import loops
 from timestone_cli.main import COMMANDS, main
 from timestone_cli.main import timestone as timestone_group
 
@@ -84,12 +86,32 @@ def test_help_imports_nothing_that_only_commands_need() -> None:
     }
 
 
-def test_version_says_which_kernel_runs_and_why() -> None:
-    version, kernel = command("--version").stdout.splitlines()
+def test_version_says_which_kernels_run_and_why() -> None:
+    version, engine, mqtt = command("--version").stdout.splitlines()
     assert version.startswith("timestone 0.")
-    assert kernel.startswith("kernel ")
+    assert engine == f"engine kernel {'pure Python: ' + loops.REASON if loops.REASON else 'compiled'}"
+    assert mqtt == f"MQTT kernel {'pure Python: ' + mqtt_loops.REASON if mqtt_loops.REASON else 'compiled'}"
     pure = command("--version", environment={"TIMESTONE_PURE": "1"}).stdout.splitlines()
-    assert pure == [version, "kernel pure Python: TIMESTONE_PURE is set"]
+    why = "pure Python: TIMESTONE_PURE is set"
+    assert pure == [version, f"engine kernel {why}", f"MQTT kernel {why}"]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "expected"),
+    [
+        (("timestone", "mqtt_front"), ["engine kernel {}", "MQTT kernel {}"]),
+        (("timestone",), ["engine kernel {}", "MQTT kernel compiled"]),
+        (("mqtt_front",), ["engine kernel compiled", "MQTT kernel {}"]),
+    ],
+)
+@pytest.mark.skipif(bool(loops.REASON or mqtt_loops.REASON), reason="the compiled kernels were not built")
+def test_version_names_the_kernel_that_was_not_built(hidden: Sequence[str], expected: Sequence[str]) -> None:
+    names = [f"{package}.kernel._kernel" for package in hidden]
+    program = f"import sys; sys.modules.update(dict.fromkeys({names}))\n"
+    program += "from timestone_cli.main import main; main(['--version'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    why = "pure Python: no compiled kernel was built"
+    assert done.stdout.splitlines()[1:] == [line.format(why) for line in expected]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from tests.cli.processes import Running
 from tests.cli.processes import timestone as command
 from timestone.config import Ack
 from timestone.errors import LogFailed
+from timestone.record import FLAG_RETAIN, FLAG_TOMBSTONE, Header, HeaderKind, encode_headers
+from timestone.writing.write_batch import WriteBatch
 from timestone_cli.commands import append
 from timestone_cli.commands.append import Appender
 
@@ -28,7 +30,7 @@ def test_each_line_becomes_a_record(tmp_path: Path, ack: str) -> None:
     assert payloads(tmp_path / "data") == [b"one", b"", b"\xff\x00", b"last"]
 
 
-def test_the_topic_goes_on_all_of_them_and_offsets_go_on(tmp_path: Path) -> None:
+def test_all_records_get_the_topic_and_offsets_continue(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes(b"a\nb\n")
     command("append", "data", "log", stdin=b"x", cwd=tmp_path)
     done = command("append", "data", "log", "--topic", "t/1", "--file", "in.txt", cwd=tmp_path)
@@ -37,12 +39,21 @@ def test_the_topic_goes_on_all_of_them_and_offsets_go_on(tmp_path: Path) -> None
         assert [record.topic for record in view.log("log").reader()] == [None, "t/1", "t/1"]
 
 
+@pytest.mark.parametrize(("options", "state"), [((), "closed"), (("--roll",), "sealed")])
+def test_the_segment_is_sealed_at_the_end_on_demand(
+    tmp_path: Path, options: tuple[str, ...], state: str
+) -> None:
+    assert command("append", "data", "log", *options, stdin=b"x\n", cwd=tmp_path).returncode == 0
+    found = json.loads(command("inspect", "data", "--json", cwd=tmp_path).stdout)
+    assert [segment["state"] for segment in found["logs"][0]["segments"]] == [state]
+
+
 def test_nothing_in_is_nothing_appended(tmp_path: Path) -> None:
     done = command("append", "data", "log", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "log-0: no records appended\n")
 
 
-def test_a_program_is_told_offsets_and_level_as_an_object(tmp_path: Path) -> None:
+def test_json_has_offsets_and_level(tmp_path: Path) -> None:
     command("append", "data", "log", stdin=b"x\n", cwd=tmp_path)
     done = command("append", "data", "log", "--ack", "written", "--json", stdin=b"one\ntwo\n", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -53,11 +64,11 @@ def test_a_program_is_told_offsets_and_level_as_an_object(tmp_path: Path) -> Non
         "start_offset": 1,
         "end_offset": 3,
         "records": 2,
-        "record_bytes": 6,
+        "bytes": 6,
     }
 
 
-def test_a_program_is_told_what_was_appended_before_an_error(tmp_path: Path) -> None:
+def test_json_has_what_was_appended_before_an_error(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data") as store:
         store.log("log", config=timestone.LogConfig(record_bytes=10))
     done = command("append", "data", "log", "--json", stdin=b"one\n" + b"x" * 11 + b"\ntwo\n", cwd=tmp_path)
@@ -127,7 +138,6 @@ def test_a_line_over_the_limit_is_named_and_those_before_it_are_kept(tmp_path: P
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["data", "lo/g"], "timestone append: 'lo/g' cannot name a log"),
         (["data", "log", "--file", "."], "timestone append: .: Is a directory"),
         (["file", "log"], "timestone append: file is not a Timestone store: it is not a directory"),
     ],
@@ -142,14 +152,21 @@ def test_what_cannot_be_appended_to_or_from_is_one_line(
     assert done.stderr.count("\n") == 1
 
 
+def test_invalid_log_name_is_wrong_usage_and_creates_nothing(tmp_path: Path) -> None:
+    done = command("append", "data", "lo/g", stdin=b"x\n", cwd=tmp_path)
+    assert done.returncode == 64
+    assert done.stderr.startswith("timestone append: invalid value for 'LOG': 'lo/g' cannot name a log")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("ack", list(Ack))
 def test_a_bounded_amount_is_in_flight(tmp_path: Path, ack: Ack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append, "_IN_FLIGHT_BYTES", 1000)
     with timestone.open(tmp_path) as store:
         log = store.log("log")
-        appender = Appender(log, topic=None, ack=ack)
+        appender = Appender(log, ack=ack)
         for number in range(200):
-            appender.append([b"%03d" % number + b"x" * 97])
+            appender.append(WriteBatch([b"%03d" % number + b"x" * 97]))
             unwritten = (number + 1 - log.end_offset) * 100
             assert unwritten <= 1100
         appender.finish()
@@ -159,11 +176,106 @@ def test_a_bounded_amount_is_in_flight(tmp_path: Path, ack: Ack, monkeypatch: py
 def test_a_log_that_fails_ends_it_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with timestone.open(tmp_path) as store:
         log = store.log("log")
-        appender = Appender(log, topic=None, ack=Ack.WRITTEN)
-        appender.append([b"one"])
+        appender = Appender(log, ack=Ack.WRITTEN)
+        appender.append(WriteBatch([b"one"]))
         appender.finish()
         failure = LogFailed(tmp_path, OSError("disk gone"))
-        monkeypatch.setattr(log, "submit", lambda draft, *, ack: (_ for _ in ()).throw(failure))
+        monkeypatch.setattr(log, "submit", lambda write_batch, *, ack: (_ for _ in ()).throw(failure))
         with pytest.raises(LogFailed):
-            appender.append([b"two"])
+            appender.append(WriteBatch([b"two"]))
         assert "1 record at offsets [0, 1)" in appender.describe()
+
+
+KEPT = [
+    Header(HeaderKind.KEY, "", b"\x00\xffkey"),
+    Header(HeaderKind.USER, "unit", "°C".encode()),
+    Header(HeaderKind.USER, "unit", b"\xfe"),
+    Header(HeaderKind.USER, "", b""),
+    Header(HeaderKind.CONTENT_TYPE, "", b"text/plain"),
+    Header(HeaderKind.MESSAGE_EXPIRY, "", (3600).to_bytes(4, "little")),
+    Header(HeaderKind.PAYLOAD_FORMAT, "", b"\x01"),
+    Header(HeaderKind.CORRELATION_DATA, "", b"\xc3\x28"),
+]
+NOTED = [
+    Header(HeaderKind.PUBLISHER, "", b"device-1"),
+    Header(HeaderKind.PACKET_ID, "", b"\x07\x00"),
+    Header(HeaderKind.POSTING, "", b"x"),
+    Header(HeaderKind.WILL, "", b"x"),
+]
+
+
+def records(data: Path, log: str) -> list[timestone.Record]:
+    with timestone.view(data) as view:
+        return list(view.log(log).reader())
+
+
+def test_what_read_prints_as_json_is_appended_as_it_was(tmp_path: Path) -> None:
+    """All but offset, time and what a server noted about the arrival."""
+    payloads = [b"", b"plain", b"\xff\x00\n\xe2\x80\xa8", "\u2028\x1b[2J".encode(), b'{"a": 1}']
+    with timestone.open(tmp_path / "data") as store:
+        log = store.log("log")
+        block = encode_headers(KEPT)
+        for number, payload in enumerate(payloads):
+            head = (b"", block, encode_headers([*NOTED, *KEPT, *NOTED]))[number % 3]
+            topic = log.topic_id(f"site/{number}/é") if number % 2 else 0xFFFF_FFFF
+            flags = (0, FLAG_RETAIN | 2 << 1, FLAG_TOMBSTONE)[number % 3]
+            log.submit(
+                WriteBatch([head + payload], topic, flags=flags, header_lengths=len(head)), ack="written"
+            ).wait()
+    printed = command("read", "data", "log", cwd=tmp_path).stdout
+    done = command("append", "copy", "log", "--format", "json", stdin=printed.encode(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    before, after = records(tmp_path / "data", "log"), records(tmp_path / "copy", "log")
+    assert [(one.payload, one.topic, one.flags, one.key) for one in after] == [
+        (one.payload, one.topic, one.flags, one.key) for one in before
+    ]
+    kinds_noted = {item.kind for item in NOTED}
+    assert [list(one.block) for one in after] == [
+        [item for item in one.block if item.kind not in kinds_noted] for one in before
+    ]
+    assert list(after[1].block) == KEPT
+
+
+def test_hex_lines_and_a_topic_for_records_without_one(tmp_path: Path) -> None:
+    command("append", "data", "hex", "--format", "hex", stdin=b"00ff\n\n0A\n", cwd=tmp_path)
+    assert payloads(tmp_path / "data", "hex") == [b"\x00\xff", b"", b"\n"]
+    lines = b'{"value": "1"}\n{"value": "2", "topic": "own"}\n'
+    command("append", "data", "json", "--format", "json", "--topic", "given", stdin=lines, cwd=tmp_path)
+    assert [one.topic for one in records(tmp_path / "data", "json")] == ["given", "own"]
+
+
+@pytest.mark.parametrize(
+    ("form", "line", "complaint"),
+    [
+        ("json", b"nonsense", "line 2 is not a record: Expecting value"),
+        ("json", b"[]", "line 2 is not a record: expected an object"),
+        ("json", b"{}", "line 2 is not a record: expected a value or a value_base64"),
+        ("json", b'{"value_base64": "*"}', "line 2 is not a record: "),
+        (
+            "json",
+            b'{"value": "x", "topic": "a/#"}',
+            "line 2 is not a record: topic 'a/#' contains a wildcard",
+        ),
+        ("json", b'{"value": "x", "flags": 16}', "line 2 is not a record: invalid flags"),
+        (
+            "json",
+            b'{"value": "x", "headers": [{"kind": "odd", "value": "x"}]}',
+            "line 2 is not a record: invalid kind",
+        ),
+        ("json", b'{"value": "' + b"x" * 11 + b'"}', "line 2 is not a record: record of 11 bytes"),
+        ("hex", b"0", "line 2 is not a record: non-hexadecimal number"),
+    ],
+)
+def test_line_that_is_not_a_record_is_named_and_those_before_it_are_kept(
+    tmp_path: Path, form: str, line: bytes, complaint: str
+) -> None:
+    with timestone.open(tmp_path / "data") as store:
+        store.log("log", config=timestone.LogConfig(record_bytes=10))
+    first = b'{"value": "one"}' if form == "json" else b"6f6e65"
+    done = command(
+        "append", "data", "log", "--format", form, stdin=first + b"\n" + line + b"\n", cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"timestone append: {complaint}"), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert payloads(tmp_path / "data") == [b"one"]

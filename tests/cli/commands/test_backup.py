@@ -13,7 +13,7 @@ from timestone_cli.output.progress import ProgressLine
 
 def segments_of(folder: Path) -> dict[str, int]:
     sizes = [path.stat().st_size for path in folder.glob("*.segment")]
-    return {"segments": len(sizes), "stored_bytes": sum(sizes)}
+    return {"segment_count": len(sizes), "stored_bytes": sum(sizes)}
 
 
 def test_backup_beside_the_owner(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path) -> None:
     with timestone.open(tmp_path / "data", min_free_bytes=0) as store:
         store.log("a")
     for words, code, text in (
-        (["data", "data/copy"], 64, "data/copy is in data: a backup never changes what it reads"),
-        (["data", "data"], 64, "data is in data"),
+        (["data", "data/copy"], 64, "invalid target data/copy: expected a path outside of data"),
+        (["data", "data"], 64, "invalid target data: expected a path outside of data"),
         (["nowhere", "copy"], 1, "nowhere is not a Timestone store: it does not exist"),
     ):
         done = command("backup", *words, cwd=tmp_path)
@@ -69,12 +69,12 @@ def test_json_says_what_was_copied_and_nothing_else(tmp_path: Path) -> None:
         store.log("b-c", 3)
         done = command("backup", "data", "copy", "--json", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    empty = {"segments": 0, "stored_bytes": 0, "is_deleted": False}
+    empty = {"segment_count": 0, "stored_bytes": 0, "is_deleted": False}
     assert json.loads(done.stdout) == {
         "path": "data",
         "target": "copy",
         "logs": [
-            {**empty, "log": "a", "partition": 0, "segments": 1, "stored_bytes": 2000},
+            {**empty, "log": "a", "partition": 0, "segment_count": 1, "stored_bytes": 2000},
             {**empty, "log": "b-c", "partition": 3, **segments_of(tmp_path / "copy" / "b-c-3")},
         ],
     }

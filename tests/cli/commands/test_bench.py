@@ -1,9 +1,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.processes import timestone as command
 
 
+@pytest.mark.slow
 def test_a_benchmark_is_found_by_name_and_run(tmp_path: Path) -> None:
     words = ["--record-bytes", "100", "--count", "1024", "--repeat", "1", "--json"]
     done = command("bench", "segment-throughput", *words, cwd=tmp_path)
@@ -23,7 +26,7 @@ def test_a_benchmark_that_cannot_run_says_why_in_one_line(tmp_path: Path) -> Non
 def test_a_benchmark_whose_library_is_missing_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('not here', name='pyspark')\n")
     done = command("bench", "spark", cwd=tmp_path, environment={"PYTHONPATH": str(tmp_path)})
-    said = "spark needs pyspark, which is not installed: pip install 'timestone[spark]'"
+    said = "spark needs pyspark, which is not installed: pip install '.[spark]' in a clone"
     assert (done.returncode, done.stderr) == (1, f"timestone bench: {said}\n")
 
 

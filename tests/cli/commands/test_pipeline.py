@@ -71,7 +71,8 @@ def test_ctrl_c_while_spark_starts_ends_both_at_once_and_in_silence(tmp_path: Pa
         assert running.process.wait(300) == -signal.SIGINT
         java.let_go()
         # The pipes end with the last who holds them, which is Java.
-        assert running.process.communicate(timeout=300) == (b"", b"")
+        said = b"starting Spark, which takes some seconds\n"
+        assert running.process.communicate(timeout=300) == (b"", said)
 
 
 def ctrl_c_while_all_is_parsed_again(folder: Path) -> None:
@@ -99,6 +100,16 @@ def test_from_a_log_to_tables_and_back_to_good_order(tmp_path: Path) -> None:
     done = timestone("pipeline", "run", "--once", "--final", cwd=tmp_path, environment=told, timeout_s=800)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("batch 1: bronze 1,501, clean 1,500, dead_letters 1")
+    steps = [line for line in done.stderr.splitlines() if not line.startswith("Picked up JAVA_TOOL_OPTIONS")]
+    assert steps[:2] == ["starting Spark, which takes some seconds", "looking for new records in data"]
+    assert "batch 1 of 1,501 records: clean" in steps
+    nothing = "nothing to do: the tables have every record of data\n"
+    done = timestone("pipeline", "run", "--once", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, nothing, ""), (
+        "without the step that starts Spark"
+    )
+    done = timestone("pipeline", "run", "--once", "--final", "--quiet", cwd=tmp_path, timeout_s=800)
+    assert (done.returncode, done.stdout, done.stderr) == (0, nothing, "")
     loaded = "".join(path.read_text("utf-8", "replace") for path in tmp_path.glob("classes-*.log"))
     assert "org.apache.spark.SparkContext " in loaded
     assert CLASS not in loaded, "what only scans have something of was compiled for a stream"
@@ -119,7 +130,7 @@ def test_from_a_log_to_tables_and_back_to_good_order(tmp_path: Path) -> None:
 @pytest.mark.timeout(1500)
 def test_a_run_to_the_end_that_is_stopped_before_says_so_and_closes_no_windows(tmp_path: Path) -> None:
     (tmp_path / "pipeline.toml").write_text(CONFIG.replace("[spark]", "records_per_batch = 1\n[spark]"))
-    # No machine has run so many batches by the time that the first one is told of.
+    # No machine has run so many batches by the time that the first one is reported.
     fill(tmp_path, *[message("d", number, at_s=number) for number in range(5000)])
     with Running("pipeline", "run", "--once", "--final", cwd=tmp_path) as running:
         assert running.line().startswith("batch 1:")
@@ -164,7 +175,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, words: list[str], code: int, comp
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_with_nothing_to_do_nobody_waits_for_java(tmp_path: Path) -> None:
+def test_java_is_not_started_when_there_is_nothing_to_do(tmp_path: Path) -> None:
     (tmp_path / "tables" / "_ledger").mkdir(parents=True)
     for verb in ("backfill", "compact"):
         done = timestone("pipeline", verb, cwd=tmp_path)

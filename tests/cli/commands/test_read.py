@@ -26,6 +26,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             log = store.log("t")
             numbers = range(third * 1000, third * 1000 + 1000)
             log.append_many([b"%d" % n for n in numbers], topics=[f"d/{n % 3}" for n in numbers])
+            log.roll()
     return path
 
 
@@ -127,7 +128,7 @@ def test_last_counts_damaged_records_as_none_and_names_them_once(data: Path, tmp
     assert done.stderr.count("record at offset 2998 is corrupt") == 1
 
 
-def test_terminal_shows_the_last_ten_records_unless_told_otherwise(data: Path, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_last_ten_records_by_default(data: Path, tmp_path: Path) -> None:
     for words, shown in (([], 10), (["--from", "earliest", "--count", "30"], 30), (["--last", "12"], 12)):
         with OnTerminal([*COMMAND, "read", str(data), "t", "--format", "text", *words], tmp_path) as terminal:
             terminal.wait_for("2999" if "--last" in words or not words else "29")

@@ -1,6 +1,8 @@
 """`timestone readers` as a process, beside an owner and without one."""
 
 import json
+import re
+import shlex
 import sqlite3
 from pathlib import Path
 
@@ -36,6 +38,17 @@ def test_readers_are_listed_with_what_they_pin(data: Path, tmp_path: Path) -> No
     assert "telemetry" not in command("readers", "data", "--log", "other", cwd=tmp_path).stdout
 
 
+@pytest.mark.parametrize("words", [("inspect", "my data"), ("readers", "my data")])
+def test_command_that_the_sentence_about_a_pin_names_releases_it(
+    data: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    data.rename(tmp_path / "my data")
+    printed = " ".join(command(*words, cwd=tmp_path).stdout.split())
+    named = re.findall(r"release it with `timestone ([^`]*)`", printed)
+    assert [shlex.split(one) for one in named] == [["readers", "my data", "--release", "billing"]]
+    assert "pin released" in command(*shlex.split(named[0]), cwd=tmp_path).stdout
+
+
 def test_pin_is_released_beside_the_owner_and_the_place_stays(data: Path, tmp_path: Path) -> None:
     with timestone.open(data) as store:
         done = command("readers", "data", "--release", "billing", cwd=tmp_path)
@@ -55,7 +68,7 @@ def test_reader_is_forgotten_on_the_logs_that_were_named(data: Path, tmp_path: P
         assert view.readers().keys() == {AUDIT, BILLING._replace(log="other")}
 
 
-def test_reader_whose_commit_does_not_hold_is_told_and_can_be_forgotten(data: Path, tmp_path: Path) -> None:
+def test_a_reader_with_an_invalid_commit_is_reported_and_can_be_forgotten(data: Path, tmp_path: Path) -> None:
     with sqlite3.connect(data / "catalog.db") as connection:
         connection.execute(
             "UPDATE documents SET value = replace(value, '10', '12') WHERE key = 'telemetry-0/billing'"
@@ -75,7 +88,17 @@ def test_reader_whose_commit_does_not_hold_is_told_and_can_be_forgotten(data: Pa
     ("words", "code", "text"),
     [
         (("--release", "biling"), 1, "no reader 'biling'; the store has audit, billing"),
-        (("--forget", "billing", "--log", "nothing"), 64, "no log 'nothing'"),
+        (("--log", "nothing"), 1, "no log named 'nothing' in this store; it has other-0, telemetry-0"),
+        (
+            ("--forget", "billing", "--log", "nothing"),
+            1,
+            "no log named 'nothing' in this store; it has other-0",
+        ),
+        (
+            ("--release", "billing", "--log", "nothing"),
+            1,
+            "no log named 'nothing' in this store; it has other-0",
+        ),
         (("--forget", "billing", "--release", "billing"), 64, "--release and --forget exclude each other"),
     ],
 )

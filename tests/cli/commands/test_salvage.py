@@ -33,7 +33,7 @@ def test_damaged_store_names_the_lost_offsets_and_the_copy_is_sound(tmp_path: Pa
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_whatever_the_state_the_copy_is_sound(tmp_path: Path, condition: str) -> None:
+def test_the_copy_is_sound_in_every_state(tmp_path: Path, condition: str) -> None:
     make, _, _ = CONDITIONS[condition]
     make(tmp_path / "data")
     done = command("salvage", "data", "rescued", cwd=tmp_path)
@@ -48,7 +48,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     for words, code, text in (
         (["data", "there"], 1, "there: is already there"),
-        (["data", "data/inside"], 64, "never changes what it reads"),
+        (["data", "data/inside"], 64, "expected a path outside of data"),
         (["nothing", "rescued"], 1, "does not exist"),
         (["data"], 64, "OUT"),
     ):

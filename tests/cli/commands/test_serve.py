@@ -4,6 +4,7 @@ import signal
 import socket
 import sys
 import urllib.request
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import timestone
 from tests.cli.plugin import install_front
 from tests.cli.processes import COMMAND, Running
 from tests.cli.processes import timestone as command
+from tests.support.access import check_modes
+from tests.support.mqtt_clients import RawClient
 from tests.support.terminal import OnTerminal
 
 NO_FRONTS = """
@@ -39,6 +42,51 @@ def say(port: int, line: bytes) -> int:
         return int(connection.makefile().readline())
 
 
+def test_lines_fit_an_eighty_column_terminal(tmp_path: Path) -> None:
+    """Those of the log had up to 220 columns."""
+    with OnTerminal(
+        [*COMMAND, "serve", "--mqtt", "127.0.0.1:0", "--ready-file", "r.json"], tmp_path
+    ) as terminal:
+        terminal.wait_for("ready\r\n")
+        address = json.loads((tmp_path / "r.json").read_text())["fronts"]["mqtt"]["address"]
+        assert command("pub", "-p", address.rpartition(":")[2], "-t", "a", "-m", "x").returncode == 0
+        terminal.wait_for("(SUCCESS)")
+        assert [
+            line for line in terminal.shown.splitlines() if len(line) > 80 and str(tmp_path) not in line
+        ] == []
+        assert " connected: " in " ".join(terminal.shown.split())
+
+
+def test_error_fits_an_eighty_column_terminal_and_is_one_line_in_a_pipe(tmp_path: Path) -> None:
+    words = ["serve", "--store-tail-byte", "64 MiB"]  # misspelt
+    expected = command(*words, cwd=tmp_path).stderr
+    assert len(expected) > 81 and expected.count("\n") == 1
+    with OnTerminal([*COMMAND, *words], tmp_path) as terminal:
+        terminal.wait_for(expected.split()[-1])
+        assert max(map(len, terminal.shown.splitlines())) <= 80
+        assert terminal.shown.split() == expected.split()
+
+
+def test_second_server_leaves_the_ready_file_of_the_first(tmp_path: Path) -> None:
+    """The first one, a container, was unhealthy from then on."""
+    words = ["--mqtt", "127.0.0.1:0", "--ready-file", "r.json"]
+    with Running("serve", *words, cwd=tmp_path) as running:
+        running.lines_until("ready")
+        assert command("serve", *words, cwd=tmp_path).returncode == 1
+        assert (tmp_path / "r.json").exists()
+        assert running.stop()[0] == 0
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_directory_with_other_files_is_a_wrong_configuration(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for words in (["serve", "--data", "."], ["append", ".", "log"]):
+        done = command(*words, cwd=tmp_path, stdin=b"x\n")
+        assert (done.returncode, done.stdout) == (64, "")
+        assert "invalid store .: it has other files, such as notes.txt, and no catalog.db" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_it_says_where_data_is_what_an_ack_means_and_who_listens(
     tmp_path: Path, line_front: dict[str, str]
 ) -> None:
@@ -48,7 +96,7 @@ def test_it_says_where_data_is_what_an_ack_means_and_who_listens(
         assert lines[0].startswith("timestone 0.")
         assert f"pid {running.process.pid}" in lines[0]
         assert f"data  {tmp_path / 'timestone-data'}, 0 logs" in lines
-        assert "ack   written: acknowledged once in the page cache; survives kill -9, not power loss" in lines
+        assert "ack   written: acknowledged in the page cache; survives kill -9, not power loss" in lines
         (line,) = (line for line in lines if line.startswith("line on"))
         assert say(int(line.split(",")[0].rpartition(":")[2]), b"hello") == 0
         assert "mqtt on 127.0.0.1:" in text
@@ -87,7 +135,29 @@ def test_a_signal_stops_it_and_leaves_a_clean_store(
         assert [record.payload for record in view.log("lines").reader()] == [b"line 0", b"line 1", b"line 2"]
 
 
-def test_a_signal_stops_it_also_when_nobody_reads_what_it_says_any_more(
+def test_files_are_for_the_owner_alone_and_open_ones_are_reported(
+    tmp_path: Path, line_front: dict[str, str]
+) -> None:
+    data = tmp_path / "timestone-data"
+    with serve(tmp_path, line_front, "--ready-file", "ready.json") as running:
+        port = running.wait_for_json(tmp_path / "ready.json")["fronts"]["mqtt"]["address"].rpartition(":")[2]
+        with RawClient(("127.0.0.1", int(port))) as client:
+            client.connect(clean=False)
+            client.subscribe("a", "$queue/a")
+            client.publish("a", b"x")
+        check_modes(data)
+        code, _, errors = running.stop()
+        assert (code, "can read" in errors) == (0, False), errors
+    check_modes(data)
+    data.chmod(0o755)
+    (data / "catalog.db").chmod(0o644)  # as earlier versions left it
+    with serve(tmp_path, line_front) as running:
+        running.lines_until("ready")
+        _, _, errors = running.stop()
+    assert "can read files in timestone-data; to end that: chmod -R go= timestone-data" in errors
+
+
+def test_a_signal_stops_it_also_after_the_reader_of_its_output_is_gone(
     tmp_path: Path, line_front: dict[str, str]
 ) -> None:
     """As in `timestone serve | head`, or with a log file on a full disk: it could not be stopped in order."""
@@ -134,6 +204,16 @@ def test_after_kill_9_the_next_start_says_what_it_recovered(
         assert "recovered lines-0: segment 0 was not closed: kept 1 records" in errors
 
 
+def test_lines_of_the_log_have_local_time_with_its_offset(tmp_path: Path) -> None:
+    environment = {"TZ": "Asia/Kolkata", "TIMESTONE_DTAA": "x"}
+    done = command(
+        "serve", "--mqtt", "127.0.0.1:0", "--data", "/dev/null/x", cwd=tmp_path, environment=environment
+    )
+    first = done.stderr.splitlines()[0]
+    time, level, _ = first.split(maxsplit=2)
+    assert (level, datetime.fromisoformat(time).utcoffset()) == ("WARNING", timedelta(hours=5, minutes=30))
+
+
 def test_file_environment_and_options_are_read(tmp_path: Path, line_front: dict[str, str]) -> None:
     (tmp_path / "serve.toml").write_text('data = "from-file"\nack = "memory"\n[line]\nlog = "from-file"\n')
     environment = {**line_front, "TIMESTONE_ACK": "written", "TIMESTONE_DTAA": "x"}
@@ -151,8 +231,8 @@ def test_file_environment_and_options_are_read(tmp_path: Path, line_front: dict[
 @pytest.mark.parametrize(
     ("words", "toml", "code", "complaint"),
     [
-        (["--ack", "never"], "", 64, "--ack: 'never' is none of memory, written, synced"),
-        (["--store-tail-bytes", "-1"], "", 64, "--store-tail-bytes: '-1' is out of range: it goes from 0"),
+        (["--ack", "never"], "", 64, "--ack: expected one of memory, written, synced, got 'never'"),
+        (["--store-tail-bytes", "-1"], "", 64, "--store-tail-bytes: expected a number from 0, got '-1'"),
         (
             [],
             "[store]\ntail_byte = 1\n",
@@ -162,23 +242,38 @@ def test_file_environment_and_options_are_read(tmp_path: Path, line_front: dict[
         (["--config", "nowhere.toml"], "", 64, "nowhere.toml: No such file or directory"),
         (["--line", "0.0.0.0:0"], "", 64, "line: listening on 0.0.0.0 is refused (from --line)"),
         (["--mqtt", "0.0.0.0:0"], "", 64, "mqtt: listening on 0.0.0.0"),
-        (["--mqtt", "nowhere"], "", 64, "mqtt: listen is 'nowhere'"),
+        (["--mqtt", "nowhere"], "", 64, "mqtt: invalid listen: expected HOST:PORT"),
         (["--line", "203.0.113.1:1"], "", 1, "line: "),
         (["--data", "a-file"], "", 64, "invalid data directory a-file: it is not a directory"),
-        (["--log-segment-bytes", "5 GiB"], "", 64, "--log-segment-bytes: '5 GiB' is out of range"),
+        (["--log-segment-bytes", "5 GiB"], "", 64, "--log-segment-bytes: expected a number from 1 to"),
         (
             ["--ready-file", "no/such/folder"],
             "",
             64,
             "invalid ready_file no/such/folder: no/such is not a directory",
         ),
+        (["--mqtt-password-file", "nowhere"], "", 64, "mqtt: nowhere: No such file or directory"),
+        (["--mqtt-password-file", "wrong"], "", 64, "mqtt: wrong:1: "),
+        (["--mqtt-acl-file", "wrong"], "", 64, "mqtt: wrong:1: "),
+        (["--mqtt-jwt-keys", "nowhere"], "", 64, "mqtt: nowhere: No such file or directory"),
+        (["--mqtt-authenticators", "missing"], "", 64, "mqtt: unknown authenticator 'missing'"),
+        (
+            [],
+            '[[mqtt.listeners]]\naddress = "127.0.0.1:0"\ncertificate = "nowhere.pem"\n',
+            64,
+            "mqtt: nowhere.pem: No such file or directory",
+        ),
+        (["--mqtt-packet-bytes", "64 MiB"], "", 64, "mqtt: packet_bytes is 67108864, but log mqtt takes"),
+        (["--metrics", "0.0.0.0:0"], "", 64, "metrics = 0.0.0.0:0 can be read from other machines"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_server(
     tmp_path: Path, line_front: dict[str, str], words: list[str], toml: str, code: int, complaint: str
 ) -> None:
     (tmp_path / "a-file").touch()
+    (tmp_path / "wrong").write_text("wrong\n")
     (tmp_path / "serve.toml").write_text(toml)
+    before = set(tmp_path.iterdir())
     done = command(
         "serve",
         "--mqtt",
@@ -193,6 +288,17 @@ def test_a_mistake_is_one_line_and_leaves_no_server(
     (error,) = (line for line in done.stderr.splitlines() if line.startswith("timestone serve: "))
     assert complaint in error
     assert "Traceback" not in done.stderr
+    if code == 64:
+        assert set(tmp_path.iterdir()) == before, "nothing was created"
+        assert done.stdout == ""
+
+
+def test_packets_have_to_fit_into_a_log_that_exists(tmp_path: Path) -> None:
+    with timestone.open(tmp_path / "timestone-data") as store:
+        store.log("mqtt", config=timestone.LogConfig(record_bytes=1000))
+    done = command("serve", "--mqtt", "127.0.0.1:0", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "packet_bytes is 1048576, but log mqtt takes records of 1000 bytes" in done.stderr
 
 
 def test_an_address_in_use_is_one_line_that_names_it(tmp_path: Path, line_front: dict[str, str]) -> None:
@@ -234,7 +340,8 @@ def test_service_manager_and_prometheus_hear_of_it(tmp_path: Path, line_front: d
             assert said[0] == "READY=1"
             assert "mqtt on 127.0.0.1:" in said[1]
             state = running.wait_for_json(ready)
-            assert f"metrics on http://{state['metrics']}/metrics" in running.lines_until("ready")
+            page = f"metrics on http://{state['metrics']}/metrics, health on /health/live, /health/ready"
+            assert page in running.lines_until("ready")
             with urllib.request.urlopen(f"http://{state['metrics']}/metrics", timeout=60) as answer:
                 lines = answer.read().decode().splitlines()
             assert "timestone_mqtt_connections 0" in lines
@@ -253,10 +360,10 @@ def test_without_any_front_it_keeps_the_store_open_and_says_so(tmp_path: Path) -
     assert json.loads(done.stdout)["logs"] == []
 
 
-def test_first_line_says_which_kernel_runs_and_why(tmp_path: Path) -> None:
+def test_first_line_says_which_kernels_run_and_why(tmp_path: Path) -> None:
     with serve(tmp_path, {"TIMESTONE_PURE": "1"}) as running:
         lines = running.lines_until("ready")
-        assert lines[0].endswith(", kernel pure Python: TIMESTONE_PURE is set")
+        assert lines[0].endswith(", engine and MQTT kernel pure Python: TIMESTONE_PURE is set")
         assert "TIMESTONE_PURE" not in running.stop()[2]
 
 
@@ -282,8 +389,12 @@ def test_it_starts_without_what_only_some_servers_need(tmp_path: Path) -> None:
     }
 
 
-def test_the_help_lists_the_settings_of_engine_and_fronts(tmp_path: Path, line_front: dict[str, str]) -> None:
-    out = command("serve", "--help", environment={**line_front, "COLUMNS": "100"}).stdout
+@pytest.mark.parametrize("form", ["--help", "--help-all"])
+def test_help_lists_the_settings_of_engine_and_fronts(form: str, line_front: dict[str, str]) -> None:
+    out = command("serve", form, environment={**line_front, "COLUMNS": "80"}).stdout
+    assert [line for line in out.splitlines() if len(line) > 80] == []
+    assert ("Appends are refused below this much free" in out) is (form == "--help-all")
+    assert "Address of plain TCP" in out
     for option in (
         "--data",
         "--ack",
@@ -293,7 +404,7 @@ def test_the_help_lists_the_settings_of_engine_and_fronts(tmp_path: Path, line_f
         "--mqtt",
         "--config",
     ):
-        assert f"{option} " in out or f"{option}," in out
+        assert f"{option} " in out or f"{option}," in out or f"{option}\n" in out
 
 
 def test_a_hang_up_takes_changed_files_over_and_a_bad_file_changes_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from timestone_cli.input.line_reader import LineReader
 
 class Pipe:
     """Both ends; the one to write into can be closed early. By its number it could not be closed twice: that may be
-    somebody else's by then."""
+    another owner's by then."""
 
     def __init__(self) -> None:
         self.read_end, write_end = os.pipe()

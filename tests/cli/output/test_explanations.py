@@ -68,7 +68,7 @@ def test_a_clean_store_needs_no_words() -> None:
         (report(replace(SEALED, state="unclosed")), ["ended without closing", "Next: open the store"]),
         (
             report(replace(SEALED, state="torn", lost_records=2, lost_bytes=40)),
-            ["torn tail: behind offset 100 lie 2 records, 40 bytes", "Next: open the store", ".lost"],
+            ["torn tail: after offset 100 come 2 records, 40 bytes", "Next: open the store", ".lost"],
         ),
         (
             report(
@@ -77,7 +77,7 @@ def test_a_clean_store_needs_no_words() -> None:
             [
                 "damaged: offsets 40 to 99 were on the disk",
                 "the index is short",
-                "Next: bring the files back",
+                "Next: restore the files",
             ],
         ),
         (
@@ -92,18 +92,18 @@ def test_a_clean_store_needs_no_words() -> None:
                     reason="no header",
                 )
             ),
-            ["nothing is left of its index (no header)", "40 bytes", "bring the index back", ".lost"],
+            ["nothing is left of its index (no header)", "40 bytes", "restore the index", ".lost"],
         ),
         (
             report(replace(SEALED, state="torn", lost_bytes=40), owner=7),
-            ["Process 7 is writing", "look again"],
+            ["Process 7 is writing", "check again"],
         ),
         (
             report(replace(SEALED, state="damaged", damaged_offsets=(3,), reason="1 damaged record")),
             [
-                "the record at offset 3 cannot be proved",
+                "the record at offset 3 cannot be verified",
                 "all others are readable",
-                "Next: bring the files back",
+                "Next: restore the files",
             ],
         ),
         (
@@ -120,8 +120,8 @@ def test_a_clean_store_needs_no_words() -> None:
         ),
         (report(error="version 9"), ["t-0 cannot be read: version 9"]),
         (report(put_aside=("x.lost",)), ["put aside x.lost", "Nothing reads these files"]),
-        (report(strangers=("notes.txt",)), ["not Timestone's, left alone: notes.txt"]),
-        (report(missing=((5, 9),)), ["no segment holds offsets 5 to 8", "readers are told", ".lost"]),
+        (report(strangers=("notes.txt",)), ["foreign files, ignored: notes.txt"]),
+        (report(missing=((5, 9),)), ["no segment holds offsets 5 to 8", "readers get OffsetsLost", ".lost"]),
         (report(topic_names_lost=1), ["the names of 1 topic are lost"]),
         (replace(report(), notes=("the catalogue is damaged",)), ["the catalogue is damaged"]),
     ],
@@ -135,7 +135,7 @@ def test_every_state_is_explained_with_the_next_step(given: StoreReport, words: 
 @pytest.mark.parametrize("state", State)
 def test_no_state_is_forgotten(state: State) -> None:
     said = list(explanations(report(replace(SEALED, state=str(state), reason="why"))))
-    assert len(said) == (0 if state is State.SEALED else 1)
+    assert len(said) == (0 if state in (State.SEALED, State.CLOSED) else 1)
 
 
 @pytest.mark.parametrize(
@@ -162,16 +162,18 @@ def test_the_verdict_names_state_and_exit_code(code: int, words: str) -> None:
 
 
 def test_what_the_scrubber_has_found_is_said_with_the_next_step() -> None:
-    damage = Damage("t", 0, 0, 3, 5, "the bytes do not hold", 1_700_000_000_000_000)
+    damage = Damage("t", 0, 0, 3, 5, "the bytes do not match their checksum", 1_700_000_000_000_000)
     (sentence,) = explanations(replace(report(), damage=(damage,)))
-    assert sentence.startswith("t-0, segment 0: offsets 3 to 4: the bytes do not hold. The scrubber")
+    assert sentence.startswith(
+        "t-0, segment 0: offsets 3 to 4: the bytes do not match their checksum. The scrubber"
+    )
     assert "on 2023-11-14" in sentence
     assert "--deep" in sentence
     many = list(explanations(replace(report(), damage=(damage,) * 20)))
     assert many[-1] == "the scrubber has found 20 damaged runs of records in all."
 
 
-def test_reader_that_retention_has_overtaken_is_told_apart() -> None:
+def test_a_reader_overtaken_by_retention_is_marked() -> None:
     reader = ReaderReport("t", 0, "billing", offset=5, committed_us=1, lag=90, missed=10)
     behind = replace(report(), readers=(reader, replace(reader, name="audit", missed=0)))
     (sentence,) = explanations(behind)
@@ -198,3 +200,12 @@ def test_gaps_of_a_compacted_log_are_explained() -> None:
         "t-0: compacted: of 100 records, 99 were superseded by newer ones of their topics and removed; "
         "their offsets are gaps. Nothing is wrong."
     )
+
+
+def test_pin_of_the_server_asks_for_nothing_and_is_silent_while_it_holds_nothing() -> None:
+    """Retained messages of the MQTT front hold what only they still need; to release that is not for the user."""
+    reader = ReaderReport("mqtt", 0, "mqtt.retained", 5, 7, lag=0, missed=0, pin=Pin(max_bytes=7))
+    assert list(explanations(replace(report(), readers=(reader,)))) == []
+    (sentence,) = explanations(replace(report(), readers=(replace(reader, unread_bytes=3),)))
+    assert "which belongs to the server" in sentence
+    assert "--release" not in sentence

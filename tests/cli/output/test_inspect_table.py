@@ -14,8 +14,10 @@ def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
 
 
-def printed(path: Path, capsys: pytest.CaptureFixture[str], *, deep: bool = False) -> list[str]:
-    print_report(inspect_store(path, deep=deep))
+def printed(
+    path: Path, capsys: pytest.CaptureFixture[str], *, deep: bool = False, segments: bool = True
+) -> list[str]:
+    print_report(inspect_store(path, deep=deep), segments=segments)
     return capsys.readouterr().out.splitlines()
 
 
@@ -33,12 +35,45 @@ def test_a_log_and_its_segments_are_rows(tmp_path: Path, capsys: pytest.CaptureF
     assert lines[-1].startswith("clean")
 
 
+def test_each_log_is_one_line_without_its_segments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean(tmp_path)
+    with timestone.open(tmp_path, sync_interval_ms=60_000) as store:
+        store.log("empty")
+        store.log("live").append_many([b"x"] * 5, ack="written")
+        for width in (80, 160):
+            monkeypatch.setenv("COLUMNS", str(width))
+            lines = printed(tmp_path, capsys, segments=False)
+            head = lines.index(next(line for line in lines if line.split()[:2] == ["log", "start"]))
+            rows = [line.split() for line in lines[head + 2 : head + 5]]
+            assert [row[:4] for row in rows] == [
+                ["empty-0", "0", "0", "0"],
+                ["live-0", "0", "5", "5"],
+                ["telemetry-0", "0", "1500", "1,500"],
+            ]
+            assert [row[-1] for row in rows] == ["empty", "0", "sealed"]
+            assert lines[head + 3].endswith("unclosed, synced to 0")
+            assert rows[2][-2] == "2", "segments"
+            assert ("epoch" in lines[head]) is (width == 160)
+            assert all(len(line) <= width for line in lines[1:])
+
+
+def test_log_with_a_damaged_segment_is_marked_on_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged(tmp_path)
+    lines = printed(tmp_path, capsys, deep=True, segments=False)
+    assert any(line.split()[0] == "telemetry-0" and line.endswith("damaged") for line in lines if line)
+    assert "offset 1003" in "\n".join(lines)
+
+
 def test_a_loss_has_a_column_and_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torn(tmp_path / "torn")
     text = "\n".join(printed(tmp_path / "torn", capsys))
     assert "lost\n" in text
     assert "10 bytes\n" in text
-    assert "torn tail: behind offset 500" in text
+    assert "torn tail: after offset 500" in text
     damaged(tmp_path / "damaged")
     assert "1 damaged" in "\n".join(printed(tmp_path / "damaged", capsys, deep=True))
 
@@ -61,17 +96,17 @@ def test_unsynced_records_are_counted(tmp_path: Path, capsys: pytest.CaptureFixt
         assert any("offsets [0, 5), synced to 0" in line for line in printed(tmp_path, capsys))
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 200])
-def test_nothing_is_cut_off_whatever_the_width(
+@pytest.mark.parametrize("width", [80, 100, 140, 200])
+def test_nothing_is_cut_off_at_any_width(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
-    """Narrow, times break before the time of day and the columns that matter least are left out."""
+    """Narrow, the columns that matter least are left out."""
     damaged(tmp_path)
     monkeypatch.setenv("COLUMNS", str(width))
     lines = printed(tmp_path, capsys, deep=True)
     assert not any("…" in line for line in lines)
     (head,) = (line for line in lines if line.split()[:2] == ["base", "next"])
-    assert ("index" in head) is (width >= 110)
+    assert ("index" in head) is (width >= 140)
     (row,) = (line for line in lines if line.split()[:3] == ["1000", "1500", "500"])
     assert "damaged" in row
     assert len(row) <= width

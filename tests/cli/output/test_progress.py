@@ -3,7 +3,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from timestone_cli.output.progress import ProgressLine
+from tests.support.waiting import wait_for
+from timestone_cli.output.progress import ProgressLine, Steps
 
 
 class Terminal(io.StringIO):
@@ -20,7 +21,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Time goes for the line when the test says so, and for nobody else."""
+    """Time goes for the line only when the test says so."""
     clock = Clock()
     monkeypatch.setattr("timestone_cli.output.progress.time", SimpleNamespace(monotonic=clock))
     return clock
@@ -51,3 +52,29 @@ def test_a_pipe_gets_nothing() -> None:
         progress.show("one")
     assert pipe.getvalue() == ""
     assert not progress.enabled
+
+
+def test_a_pipe_gets_each_step_as_a_line() -> None:
+    pipe = io.StringIO()
+    with Steps(stream=pipe) as steps:
+        steps.begin("starting")
+        steps.begin("working")
+        steps.clear()
+    assert pipe.getvalue() == "starting\nworking\n"
+
+
+def test_a_terminal_gets_the_seconds_of_a_step_and_is_left_clean() -> None:
+    terminal = Terminal()
+    with Steps(stream=terminal) as steps:
+        steps.begin("starting")
+        wait_for(lambda: "starting … 1 s" in terminal.getvalue(), timeout_s=60)
+    assert terminal.getvalue().startswith("\r\x1b[Kstarting …")
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_a_quiet_command_shows_no_step(stream: type[io.StringIO]) -> None:
+    shown = stream()
+    with Steps(quiet=True, stream=shown) as steps:
+        steps.begin("starting")
+    assert shown.getvalue() == ""

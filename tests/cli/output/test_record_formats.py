@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import timestone
 from timestone.record import Header, HeaderKind, encode_headers
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 from timestone_cli.output.record_formats import FORMATS, formatter, quote
 
 PAYLOADS = [b'{"a": 1}', "grün".encode(), b"", b"\xff\x00", b"two\nlines", b"\x1b[2Jgone\x9b"]
@@ -30,7 +30,7 @@ def batch(tmp_path: Path) -> timestone.Batch:
     with timestone.open(tmp_path) as store:
         log = store.log("t")
         log.append_many(PAYLOADS, topic="a/ü")
-        log.append_draft(Draft([block + b"value"], flags=3, header_lengths=len(block)))
+        log.append_batch(WriteBatch([block + b"value"], flags=3, header_lengths=len(block)))
     with timestone.view(tmp_path) as view:
         return view.log("t").read(0)
 
@@ -63,7 +63,7 @@ def test_json_says_everything_about_a_record(batch: timestone.Batch) -> None:
         {"kind": "payload_format", "value": 1},
         {"kind": "message_expiry", "value": 3600},
         {"kind": "message_expiry", "value": "of two bytes more"},
-        {"kind": "77", "value": ""},
+        {"kind": "77", "name": "new", "value": ""},
     ]
 
 
@@ -85,9 +85,7 @@ def test_a_record_cannot_steer_the_terminal(batch: timestone.Batch) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_only_the_first_records_are_formatted_when_so_told(
-    batch: timestone.Batch, name: str, count: int
-) -> None:
+def test_only_the_first_count_records_are_formatted(batch: timestone.Batch, name: str, count: int) -> None:
     mask = batch.offsets < count
     assert formatter(name, terminal=False)(batch, count) == formatter(name, terminal=False)(
         batch.select(mask), count

@@ -25,7 +25,7 @@ def test_the_first_signal_asks_and_the_second_interrupts(number: signal.Signals,
 
 @contextmanager
 def interrupts_handled_by(handler: signal.Handlers | Callable[..., Any]) -> Iterator[None]:
-    """Whoever handles them in this process otherwise: one in which Spark has been has a handler of Spark's."""
+    """The handlers in this process otherwise: one in which Spark has been has a handler of Spark's."""
     before = signal.signal(signal.SIGINT, handler)
     try:
         yield
@@ -40,7 +40,7 @@ def test_before_a_command_has_begun_the_system_ends_it() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_who_ignores_interrupts_goes_on_ignoring_them() -> None:
+def test_a_program_that_ignores_interrupts_still_ignores_them() -> None:
     """As a command that a shell has put into the background."""
     with interrupts_handled_by(signal.SIG_IGN):
         with killable():

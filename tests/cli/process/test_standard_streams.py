@@ -1,4 +1,4 @@
-"""Commands whose standard streams were closed by whoever started them."""
+"""Commands whose standard streams were closed by their parent."""
 
 import os
 import subprocess

@@ -1,31 +1,46 @@
-"""The page that Prometheus reads, over a real store and a real front."""
+"""The page of metrics and health, over a real store and a real front."""
 
 import asyncio
+import json
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families as plain_families
 
 import timestone
 from tests.cli.line_front import LineFront, LineSettings
+from timestone.metrics.histogram import Histogram
+from timestone.metrics.metric import Metric, by_label, metric
 from timestone_cli.server.metrics import MetricsPage
 
 
-class CountingFront(LineFront):
-    gauges: ClassVar[frozenset[str]] = frozenset({"clients", "load"})
+def durations(*durations_ns: int) -> Histogram:
+    histogram = Histogram()
+    for duration_ns in durations_ns:
+        histogram.observe(duration_ns)
+    return histogram
 
-    def status(self) -> dict[str, object]:
-        return {
-            "address": "127.0.0.1:1",
-            "clients": 3,
-            "load": 0.5,
-            "lines": 7,
-            "open": True,
-            "limits": {"clients": 5},
-        }
+
+class MeasuredFront(LineFront):
+    why_not: str | None = None
+
+    def metrics(self) -> Sequence[Metric]:
+        return [
+            metric("clients", "gauge", "Clients\nnow.", 3),
+            metric("load", "gauge", 'Load "of" it.', 0.5),
+            by_label("ends", "Ends.", "reason", {"lost": 7, 'a"\n\\b': 1}),
+            metric("wait_seconds", "histogram", "Waits.", durations(16_000, 16_001, 10**12)),
+        ]
+
+    def checks(self) -> Mapping[str, str | None]:
+        return {"listening": self.why_not}
+
+
+OPENMETRICS = b"Accept: application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5\r\n"
 
 
 async def ask(page: MetricsPage, request: bytes) -> tuple[str, str]:
@@ -36,7 +51,7 @@ async def ask(page: MetricsPage, request: bytes) -> tuple[str, str]:
     try:
         answer = await asyncio.wait_for(reader.read(), 60)
     except ConnectionError:
-        # So the system tells it to whoever has sent more than was read by then.
+        # So the system reports it to a client that has sent more than was read by then.
         answer = b""
     writer.close()
     head, _, body = answer.decode().partition("\r\n\r\n")
@@ -47,7 +62,7 @@ def on_page(
     tmp_path: Path, visit: Callable[[MetricsPage], Awaitable[None]], store: timestone.Store | None = None
 ) -> None:
     async def run(open_store: timestone.Store) -> None:
-        front = CountingFront(open_store, LineSettings(), log=logging.getLogger("test"))
+        front = MeasuredFront(open_store, LineSettings(), log=logging.getLogger("test"))
         page = MetricsPage(open_store, [front], "127.0.0.1", 0)
         await page.start()
         try:
@@ -65,17 +80,21 @@ def on_page(
 
 def test_page_says_what_fronts_and_store_count(tmp_path: Path) -> None:
     async def visit(page: MetricsPage) -> None:
-        assert page.describe() == [f"metrics on http://{page.address}/metrics"]
+        assert page.describe() == [
+            f"metrics on http://{page.address}/metrics, health on /health/live, /health/ready"
+        ]
         status, body = await ask(page, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         assert status == "HTTP/1.1 200 OK"
         lines = body.splitlines()
-        assert [line for line in lines if "timestone_line_" in line] == [
+        assert [line for line in lines if "timestone_line_" in line][:8] == [
+            "# HELP timestone_line_clients Clients\\nnow.",
             "# TYPE timestone_line_clients gauge",
             "timestone_line_clients 3",
+            '# HELP timestone_line_load Load "of" it.',
             "# TYPE timestone_line_load gauge",
             "timestone_line_load 0.5",
-            "# TYPE timestone_line_lines_total counter",
-            "timestone_line_lines_total 7",
+            "# HELP timestone_line_ends_total Ends.",
+            "# TYPE timestone_line_ends_total counter",
         ]
         for sample in (
             'timestone_log_start_offset{log="telemetry",partition="0"} 0',
@@ -91,17 +110,54 @@ def test_page_says_what_fronts_and_store_count(tmp_path: Path) -> None:
     on_page(tmp_path, visit)
 
 
-def test_each_sample_stands_behind_the_type_of_its_metric_and_each_type_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_the_parser_of_prometheus_client_reads_the_same_from_both_formats(
+    tmp_path: Path, openmetrics: bool
+) -> None:
     async def visit(page: MetricsPage) -> None:
-        _, body = await ask(page, b"GET /metrics HTTP/1.0\r\n\r\n")
-        assert body.endswith("\n")
-        types: list[str] = []
-        for line in body.splitlines():
-            if line.startswith("# TYPE "):
-                types.append(line.split()[2])
-            else:
-                assert line.split("{")[0].split()[0] == types[-1]
-        assert len(types) == len(set(types)) > 5
+        accept = OPENMETRICS if openmetrics else b""
+        _, body = await ask(page, b"GET /metrics HTTP/1.1\r\n" + accept + b"\r\n")
+        assert body.endswith("# EOF\n") == openmetrics
+        families = list((openmetrics_families if openmetrics else plain_families)(body))
+        names = [family.name for family in families]
+        assert len(set(names)) == len(names) > 10
+        assert all(family.documentation for family in families)
+        by_name = {family.name: family for family in families}
+        ends = by_name["timestone_line_ends"]
+        assert ends.type == "counter"
+        assert {sample.labels["reason"]: sample.value for sample in ends.samples} == {"lost": 7, 'a"\n\\b': 1}
+        waits = by_name["timestone_line_wait_seconds"]
+        counts = {sample.labels.get("le", sample.name): sample.value for sample in waits.samples}
+        assert waits.type == "histogram"
+        assert (counts["1.6e-05"], counts["3.2e-05"], counts["+Inf"]) == (1, 2, 3)
+        assert counts["timestone_line_wait_seconds_sum"] == pytest.approx(1000.000032001)
+        if openmetrics:
+            assert waits.unit == "seconds"
+            assert by_name["timestone_build"].type == "info"
+
+    on_page(tmp_path, visit)
+
+
+def test_an_endpoint_of_health_names_each_check_and_the_reason_why_it_fails(tmp_path: Path) -> None:
+    async def health(page: MetricsPage, path: str) -> tuple[str, dict[str, dict[str, object]]]:
+        status, body = await ask(page, f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        document = json.loads(body)
+        assert document["ok"] == (status == "HTTP/1.1 200 OK")
+        return status, document["checks"]
+
+    async def visit(page: MetricsPage) -> None:
+        assert await health(page, "/health/live") == ("HTTP/1.1 200 OK", {"event_loop": {"ok": True}})
+        passed = {
+            name: {"ok": True} for name in ("store_open", "free_space", "logs_writable", "line_listening")
+        }
+        assert await health(page, "/health/ready") == ("HTTP/1.1 200 OK", passed)
+        MeasuredFront.why_not = "it does not run"
+        try:
+            status, checks = await health(page, "/health/ready")
+        finally:
+            MeasuredFront.why_not = None
+        assert status == "HTTP/1.1 503 Service Unavailable"
+        assert checks["line_listening"] == {"ok": False, "reason": "it does not run"}
 
     on_page(tmp_path, visit)
 
@@ -109,20 +165,26 @@ def test_each_sample_stands_behind_the_type_of_its_metric_and_each_type_once(tmp
 @pytest.mark.parametrize(
     ("request_line", "status", "body"),
     [
-        (b"GET / HTTP/1.1", "HTTP/1.1 404 Not Found", "the metrics are at /metrics\n"),
+        (
+            b"GET / HTTP/1.1",
+            "HTTP/1.1 404 Not Found",
+            "the metrics are at /metrics, the health is at /health/live and /health/ready\n",
+        ),
         (b"POST /metrics HTTP/1.1", "HTTP/1.1 405 Method Not Allowed", "only GET and HEAD\n"),
         (b"HEAD /metrics HTTP/1.1", "HTTP/1.1 200 OK", ""),
         (b"\x16\x03\x01\xff", "HTTP/1.1 405 Method Not Allowed", "only GET and HEAD\n"),
     ],
 )
-def test_other_requests_are_told_so(tmp_path: Path, request_line: bytes, status: str, body: str) -> None:
+def test_other_requests_get_an_error_status(
+    tmp_path: Path, request_line: bytes, status: str, body: str
+) -> None:
     async def visit(page: MetricsPage) -> None:
         assert await ask(page, request_line + b"\r\n\r\n") == (status, body)
 
     on_page(tmp_path, visit)
 
 
-def test_request_without_end_gets_no_answer_and_harms_nobody(tmp_path: Path) -> None:
+def test_an_endless_request_gets_no_answer_and_does_not_delay_others(tmp_path: Path) -> None:
     async def visit(page: MetricsPage) -> None:
         assert await ask(page, b"GET " + b"x" * 100_000) == ("", "")
         assert (await ask(page, b"GET /metrics HTTP/1.1\r\n\r\n"))[0] == "HTTP/1.1 200 OK"
@@ -137,7 +199,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patience")
-def test_requests_that_never_end_keep_nobody_out_and_end_with_the_page(
+def test_endless_requests_do_not_keep_others_out_and_end_with_the_page(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def visit(page: MetricsPage) -> None:
@@ -157,7 +219,7 @@ def test_however_many_come_at_once_a_hundred_stay(tmp_path: Path) -> None:
     async def visit(page: MetricsPage) -> None:
         host, _, port = page.address.rpartition(":")
         asked = []
-        for _ in range(3):  # the system takes a hundred connections that nobody has accepted yet
+        for _ in range(3):  # the system takes a hundred connections before they are accepted
             for _ in range(100):
                 asked.append(socket.create_connection((host, int(port))))
                 asked[-1].setblocking(False)
@@ -188,7 +250,7 @@ def test_store_that_cannot_say_all_says_the_rest(tmp_path: Path, caplog: pytest.
         assert "timestone_log_end_offset" not in body
 
     asyncio.run(run())
-    assert "the metrics lack what the store cannot say" in caplog.text
+    assert "the metrics of the store are incomplete" in caplog.text
 
 
 def test_address_in_use_is_named(tmp_path: Path) -> None:

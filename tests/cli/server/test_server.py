@@ -66,7 +66,7 @@ def test_a_front_that_does_not_stop_is_abandoned(tmp_path: Path, caplog: pytest.
     assert "line: did not stop within 0.05 s" in caplog.text
 
 
-def test_a_front_that_fails_to_stop_keeps_nobody_else_from_stopping(
+def test_a_front_that_fails_to_stop_does_not_keep_others_from_stopping(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, _ = serve(tmp_path, LineSettings(), LineSettings(stop_fails=True))
@@ -85,7 +85,7 @@ def test_a_front_that_cannot_start_stops_the_others_and_closes_the_store(tmp_pat
 
 
 class Reloading(LineFront):
-    """A front that is told to reload three times, each time while it still does, and cannot the first time."""
+    """A front that gets the order to reload three times, each time while it still does, and cannot the first time."""
 
     count = 0
 
@@ -96,7 +96,7 @@ class Reloading(LineFront):
             raise ValueError("file:1: nonsense")
 
 
-def test_a_hang_up_reloads_the_fronts_that_can_and_goes_on_when_one_fails(
+def test_a_hang_up_reloads_the_fronts_that_can_and_continues_when_one_fails(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

@@ -34,14 +34,16 @@ def test_store_that_takes_long_to_open_asks_for_patience(listener: tuple[socket.
 
 
 @pytest.mark.parametrize("environment", [{}, {VARIABLE: ""}])
-def test_nobody_is_told_where_nobody_asks(
+def test_nothing_is_sent_without_a_service_manager(
     environment: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     ServiceManager(environment).ready("")
     assert caplog.records == []
 
 
-def test_one_who_has_gone_is_no_reason_to_stop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_service_manager_does_not_stop_the_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         ServiceManager({VARIABLE: str(tmp_path / "gone")}).ready("")
-    assert "the service manager cannot be told (NOTIFY_SOCKET)" in caplog.text
+    assert "the service manager cannot be notified (NOTIFY_SOCKET)" in caplog.text

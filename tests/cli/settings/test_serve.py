@@ -34,6 +34,7 @@ def test_the_catalogue_holds_every_setting_of_the_engine_once() -> None:
         "ack",
         "ready_file",
         "log_level",
+        "log_format",
         "store.tail_bytes",
         "log.segment_bytes",
         "line.listen",
@@ -83,5 +84,7 @@ def test_metrics_that_other_machines_reach_have_to_be_meant(address: str) -> Non
 
 def test_metrics_of_this_machine_need_no_more_than_an_address() -> None:
     assert ServeSettings(metrics="[::1]:0").metrics_address == ("::1", 0)
-    with pytest.raises(ValueError, match="metrics is '9464'; it goes HOST:PORT"):
+    with pytest.raises(
+        ValueError, match=r"invalid metrics: expected HOST:PORT, as in 127\.0\.0\.1:1883, got '9464'"
+    ):
         ServeSettings(metrics="9464")

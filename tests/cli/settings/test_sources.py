@@ -74,7 +74,7 @@ def test_the_source_of_a_value_is_known(tmp_path: Path) -> None:
         ("[store]\nack = 'x'", r"unknown key 'store.ack'; did you mean"),
         ("[wholly_other]", r"unknown key 'wholly_other'$"),
         ("mqtt = 5", r"unknown key 'mqtt'"),
-        ("[store]\ntail_bytes = -1", r"store.tail_bytes in .*serve.toml: -1 is out of range: it goes from 0"),
+        ("[store]\ntail_bytes = -1", r"store.tail_bytes in .*serve.toml: expected a number from 0, got -1"),
         ("[store]\ntail_bytes = 'x'", r"store.tail_bytes in .*: 'x' is not a number"),
         ("[store", r"serve.toml: "),
     ],

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mqtt_front.security.password_file import read_password_file
+from mqtt_front.security.passwords.password_file import read_password_file
 from tests.cli.processes import COMMAND
 from tests.cli.processes import timestone as command
 from tests.support.terminal import OnTerminal

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from mqtt_front.runtime.optional import MissingExtra
-from mqtt_front.security.password_file import (
+from mqtt_front.security.passwords.password_file import (
     BadPasswordFile,
     UnknownUser,
     remove_user,

@@ -1,0 +1,172 @@
+"""What the requests of the control socket do. Knows no socket; called in the event loop, in slices of at most
+`PAGE_COUNT` connections."""
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from timestone.config import LogConfig, with_settings
+from timestone.errors import TimestoneError, UnknownLog
+from timestone.fronts import Administered
+from timestone.log import Log
+from timestone.store import Store
+
+from ..process.version import timestone_version
+
+PAGE_COUNT = 25
+"""Most connections in a reply, so that the event loop has its own turn after each half of a millisecond."""
+_PAGE_BYTES = 256 << 10
+"""A page ends with the connection that exceeds this: names of clients may have 64 KiB."""
+_LATEST_LOGS = 1000
+_log = logging.getLogger("timestone.control")
+
+
+class InvalidRequest(ValueError):
+    """The arguments of a request are wrong."""
+
+
+class Part(Protocol):
+    """Part of the server with figures, such as a front."""
+
+    @property
+    def name(self) -> str: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+
+class Actions:
+    """Requests of one server."""
+
+    def __init__(self, store: Store, parts: Sequence[Part]) -> None:
+        self._store = store
+        self._parts = parts
+        self._fronts: dict[str, Administered] = {
+            part.name: part for part in parts if isinstance(part, Administered)
+        }
+        self._started_us = time.time_ns() // 1000
+        self._by_name: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
+            "status": self._status,
+            "clients": self._clients,
+            "disconnect": self._disconnect,
+            "configure": self._configure,
+        }
+
+    async def run(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out a request and return its result. Raises InvalidRequest, TimestoneError, OSError."""
+        name = request.get("request")
+        action = self._by_name.get(name) if isinstance(name, str) else None
+        if action is None:
+            raise InvalidRequest(f"unknown request {name!r:.60}: expected one of {', '.join(self._by_name)}")
+        return await action(request)
+
+    async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        logs = [self._store.log(*log, create=False) for log in self._store.log_names()[:_LATEST_LOGS]]
+        return {
+            "pid": os.getpid(),
+            "server": timestone_version(),
+            "started_us": self._started_us,
+            "now_us": time.time_ns() // 1000,
+            "fronts_with_clients": list(self._fronts),
+            "parts": {part.name: part.status() for part in self._parts},
+            "logs": [
+                {
+                    "log": log.name,
+                    "partition": log.partition,
+                    "start_offset": log.start_offset,
+                    "end_offset": log.end_offset,
+                }
+                for log in logs
+            ],
+        }
+
+    async def _clients(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        front, after = self._front(request), _number(request, "after", 0)
+        rows: list[Mapping[str, Any]] = []
+        size_bytes = 0
+        for row in front.clients(after, PAGE_COUNT):
+            rows.append(row)
+            size_bytes += len(json.dumps(row))
+            if size_bytes > _PAGE_BYTES:
+                break
+        return {"now_us": time.time_ns() // 1000, "clients": rows}
+
+    async def _disconnect(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        front, client = self._front(request), _text(request, "client")
+        user = _text(request, "user") if request.get("user") is not None else None
+        ended = front.disconnect(client, user)
+        for row in ended:
+            _log.info("disconnected client %r at %s on request", client[:100], row["address"])
+        return {"disconnected": list(ended)}
+
+    async def _configure(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        wanted, settings = request.get("logs"), request.get("settings")
+        if not isinstance(settings, dict) or not settings:
+            raise InvalidRequest(f"invalid settings: expected an object with some, got {settings!r:.60}")
+        if not isinstance(wanted, list) or not wanted:
+            raise InvalidRequest(f"invalid logs: expected a list of [name, partition], got {wanted!r:.60}")
+        logs = [self._log(one) for one in wanted]
+        for log in logs:
+            try:
+                with_settings(log.config, settings)  # for all of them, before the first is changed
+            except (ValueError, TypeError) as error:
+                raise InvalidRequest(str(error)) from None
+        before = [log.config for log in logs]
+        await asyncio.to_thread(_configure_all, logs, settings)
+        for log in logs:
+            _log.info("configured log %s on request: %s", log.folder.name, settings)
+        return {
+            "logs": [
+                {
+                    "log": log.name,
+                    "partition": log.partition,
+                    "before": _values(old, settings),
+                    "after": _values(log.config, settings),
+                }
+                for log, old in zip(logs, before, strict=True)
+            ]
+        }
+
+    def _log(self, found: Any) -> Log:
+        match found:
+            case [str(name), int(partition)] if type(partition) is int:
+                try:
+                    return self._store.log(name, partition, create=False)
+                except UnknownLog:
+                    raise
+                except (TimestoneError, ValueError) as error:
+                    raise InvalidRequest(str(error)) from None
+        raise InvalidRequest(f"invalid log: expected [name, partition], got {found!r:.60}")
+
+    def _front(self, request: Mapping[str, Any]) -> Administered:
+        name = _text(request, "front")
+        if name not in self._fronts:
+            raise InvalidRequest(f"unknown front {name!r:.60}: expected one of {', '.join(self._fronts)}")
+        return self._fronts[name]
+
+
+def _configure_all(logs: Sequence[Log], settings: Mapping[str, Any]) -> None:
+    """Write the catalogue. Not in the event loop's thread."""
+    for log in logs:
+        log.configure(**settings)
+
+
+def _values(config: LogConfig, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in settings}
+
+
+def _text(request: Mapping[str, Any], name: str) -> str:
+    value = request.get(name)
+    if not isinstance(value, str):
+        raise InvalidRequest(f"invalid {name}: expected text, got {value!r:.60}")
+    return value
+
+
+def _number(request: Mapping[str, Any], name: str, default: int) -> int:
+    value = request.get(name, default)
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise InvalidRequest(f"invalid {name}: expected a whole number from 0, got {value!r:.60}")
+    return value

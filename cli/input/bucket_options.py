@@ -1,0 +1,60 @@
+"""Options that say where a bucket is, under the same names as those of `serve`."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from timestone.disk.files import Files
+from timestone_tiering.buckets.bucket import Bucket
+from timestone_tiering.buckets.bucket_url import check_endpoint, open_bucket
+from timestone_tiering.errors import TieringError
+
+from ..errors import UsageError
+from ..group import Option
+
+_HEADING = "Bucket"
+_LOGGER = logging.getLogger("timestone.cli")
+
+
+def bucket_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--endpoint` and `--region`."""
+    for name, what in (
+        ("region", "Region of the bucket, instead of that of the environment."),
+        ("endpoint", "Address of a server with the S3 interface, instead of that of the environment."),
+    ):
+        function = click.option(
+            f"--{name}",
+            metavar="URL" if name == "endpoint" else "TEXT",
+            envvar=f"TIMESTONE_TIER_{name.upper()}",
+            cls=Option,
+            heading=_HEADING,
+            help=what,
+        )(function)
+    return function
+
+
+def bucket_starts(store: Path) -> Callable[[int, str, int], int | None]:
+    """Where the history of a log begins in the bucket of a store, for `inspect_store`. A store whose note of its bucket
+    cannot be used is taken for one without, with a warning."""
+    if (store / "tier").exists():
+        # Not at the top: a store without a bucket is inspected without all of this.
+        from timestone_tiering.reading import local_view  # noqa: PLC0415
+
+        try:
+            return local_view.bucket_starts(store, Files())
+        except TieringError as error:
+            _LOGGER.warning("%s: the bucket of the store is not looked at: %s", store, error)
+    return lambda log_id, name, partition: None
+
+
+def bucket_at(url: str, endpoint: str | None, region: str | None) -> Bucket:
+    """The bucket of a URL. Raises UsageError for a URL or an option that is not valid."""
+    try:
+        if endpoint is not None:
+            check_endpoint(endpoint)
+        return open_bucket(url, endpoint=endpoint, region=region)
+    except TieringError as error:
+        raise UsageError(str(error)) from None

@@ -1,0 +1,120 @@
+"""Requests of the control socket against a real store and a real front, without the socket."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mqtt_clients import RawClient
+from tests.support.mqtt_server import MqttServer, mqtt_server
+from timestone.errors import UnknownLog
+from timestone_cli.control.actions import PAGE_COUNT, Actions, InvalidRequest
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[MqttServer]:
+    with mqtt_server(tmp_path) as running:
+        yield running
+
+
+def run(server: MqttServer, request: str, **arguments: Any) -> dict[str, Any]:
+    actions = Actions(server.store, [server.front])
+    return server.run(actions.run({"request": request, **arguments}))
+
+
+def test_status_has_the_figures_of_each_part_and_the_ends_of_the_logs(server: MqttServer) -> None:
+    with RawClient(server.address) as client:
+        client.connect("c")
+        client.publish("t", b"x")
+        found = run(server, "status")
+    assert found["fronts_with_clients"] == ["mqtt"]
+    assert found["parts"]["mqtt"]["publishes_received"] == 1
+    assert found["logs"] == [{"log": "mqtt", "partition": 0, "start_offset": 0, "end_offset": 1}]
+    assert found["started_us"] <= found["now_us"]
+
+
+def test_clients_come_in_pages_that_hold_each_once(server: MqttServer) -> None:
+    clients = [RawClient(server.address) for _ in range(PAGE_COUNT + 5)]
+    try:
+        for number, client in enumerate(clients):
+            client.connect(f"c{number}")
+        first = run(server, "clients", front="mqtt")["clients"]
+        rest = run(server, "clients", front="mqtt", after=first[-1]["connection"])["clients"]
+    finally:
+        for client in clients:
+            client.close()
+    assert len(first) == PAGE_COUNT
+    assert [row["client"] for row in first + rest] == [f"c{number}" for number in range(PAGE_COUNT + 5)]
+
+
+def test_page_of_clients_with_long_names_ends_early(server: MqttServer) -> None:
+    clients = [RawClient(server.address, 5) for _ in range(8)]
+    try:
+        for number, client in enumerate(clients):
+            client.connect(f"{number}" + "é" * 30_000)
+        page = run(server, "clients", front="mqtt")["clients"]
+    finally:
+        for client in clients:
+            client.close()
+    assert 1 <= len(page) < 8
+
+
+def test_configure_changes_a_log_at_once_and_for_good(server: MqttServer) -> None:
+    found = run(server, "configure", logs=[["mqtt", 0]], settings={"retention_ms": 5000})
+    assert found["logs"] == [
+        {"log": "mqtt", "partition": 0, "before": {"retention_ms": 0}, "after": {"retention_ms": 5000}}
+    ]
+    assert server.store.log("mqtt").config.retention_ms == 5000
+
+
+def test_configure_changes_no_log_when_one_of_them_is_not_there(server: MqttServer) -> None:
+    with pytest.raises(UnknownLog):
+        run(server, "configure", logs=[["mqtt", 0], ["other", 0]], settings={"retention_ms": 5000})
+    assert server.store.log("mqtt").config.retention_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("request_", "arguments"),
+    [
+        (None, {}),
+        (["clients"], {}),
+        ("stop", {}),
+        ("clients", {}),
+        ("clients", {"front": "http"}),
+        ("clients", {"front": ["mqtt"]}),
+        ("clients", {"front": "mqtt", "after": -1}),
+        ("clients", {"front": "mqtt", "after": True}),
+        ("clients", {"front": "mqtt", "after": 1 << 70}),
+        ("disconnect", {"front": "mqtt"}),
+        ("disconnect", {"front": "mqtt", "client": "c", "user": 1}),
+        ("configure", {}),
+        ("configure", {"logs": [["mqtt", 0]], "settings": {}}),
+        ("configure", {"logs": [], "settings": {"retention_ms": 1}}),
+        ("configure", {"logs": [["mqtt"]], "settings": {"retention_ms": 1}}),
+        ("configure", {"logs": [["mqtt", True]], "settings": {"retention_ms": 1}}),
+        ("configure", {"logs": [["../mqtt", 0]], "settings": {"retention_ms": 1}}),
+        ("configure", {"logs": [["mqtt", 0]], "settings": {"retention_ms": -1}}),
+        ("configure", {"logs": [["mqtt", 0]], "settings": {"colour": "red"}}),
+    ],
+)
+def test_wrong_request_is_refused_and_changes_nothing(
+    server: MqttServer, request_: Any, arguments: dict[str, Any]
+) -> None:
+    before = server.store.log("mqtt").config
+    with pytest.raises((InvalidRequest, UnknownLog)):
+        run(server, request_, **arguments)
+    assert server.store.log("mqtt").config == before
+    assert server.store.log_names() == [("mqtt", 0)]
+
+
+def test_part_without_clients_is_not_asked_for_them(server: MqttServer) -> None:
+    class Quiet:
+        name = "quiet"
+
+        def status(self) -> dict[str, Any]:
+            return {"ok": 1}
+
+    found = asyncio.run(Actions(server.store, [Quiet()]).run({"request": "status"}))
+    assert found["fronts_with_clients"] == [] and found["parts"] == {"quiet": {"ok": 1}}
