@@ -1,4 +1,4 @@
-"""The rows of a comparison: what is run, and which row is its raw peer."""
+"""The rows of a comparison: what each one runs, and which raw row it is compared with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from .measurement import Measurement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One row. `run` does it once in an empty directory that is deleted afterwards."""
+    """One row. `run` executes it once in an empty directory that is deleted afterwards."""
 
     name: str
     peer: str | None
-    """The raw row that this one is compared with; None for the raw rows themselves."""
+    """The raw row that this one is compared with; None for the raw rows."""
     run: Callable[[Path], Measurement]

@@ -1,6 +1,6 @@
-"""What a measurement depends on besides the code: machine, file system, disk, versions, load.
+"""The environment of a measurement: machine, file system, disk, versions, load.
 
-Everything is read from where Linux publishes it; what another system does not have is left out.
+The facts are read from the places where Linux publishes them; those that another system does not have are left out.
 """
 
 import os
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from mqtt_front.kernel import loops as mqtt_kernel
 from timestone.kernel import loops as kernel
 
 _FSYNC_PROBES = 20
@@ -20,7 +21,7 @@ _PACKAGES = ("timestone", "numpy", "crc32c", "pyarrow")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The machine as it was when the measurement began."""
+    """The machine at the begin of the measurement."""
 
     system: str
     processor: str
@@ -31,25 +32,27 @@ class Environment:
     device: str
     free_bytes: int
     fdatasync_median_us: float
-    """Of 20 probes, each a 4 KiB write and its fdatasync."""
+    """Median of 20 probes, each a 4 KiB write and its fdatasync."""
     python: str
     versions: dict[str, str]
     kernel: str
-    """What does the engine's per-record work: "native", or "pure Python"."""
+    """Implementation of the engine's per-record loops: "native", or "pure Python"."""
+    mqtt_kernel: str
+    """Implementation of the MQTT front's per-packet loops, in the same words."""
 
     def lines(self) -> list[str]:
-        """For the head of a report."""
+        """Return the lines for the head of a report."""
         packages = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         return [
             f"{self.system}, {self.processor}, {self.cpu_count} CPUs, {self.memory_bytes / 2**30:.1f} GiB memory, "
             f"load average {self.load_average:.2f}",
             f"{self.filesystem} on {self.device}, {self.free_bytes / 2**30:.1f} GiB free, "
             f"fdatasync of 4 KiB {_microseconds(self.fdatasync_median_us)} (median of {_FSYNC_PROBES})",
-            f"{self.python}, {packages}, {self.kernel} kernel",
+            f"{self.python}, {packages}, {self.kernel} kernel, {self.mqtt_kernel} MQTT kernel",
         ]
 
     def warnings(self, volume_bytes: int) -> list[str]:
-        """Why figures taken here, with rows of `volume_bytes`, may mislead."""
+        """Return reasons why figures taken here, with rows of `volume_bytes`, may mislead."""
         found = []
         share = volume_bytes / self.memory_bytes
         if share < 0.1:
@@ -59,12 +62,14 @@ class Environment:
             )
         if self.load_average > self.cpu_count:
             found.append(
-                f"the load average is {self.load_average:.2f} on {self.cpu_count} CPUs: other processes are working"
+                f"the load average is {self.load_average:.2f} on {self.cpu_count} CPUs: other processes are running"
             )
         if self.filesystem in ("tmpfs", "ramfs") or self.fdatasync_median_us < 20:
             found.append(f"fdatasync takes {self.fdatasync_median_us:.0f} us here: nothing reaches a disk")
         if kernel.REASON:
             found.append(f"the per-record work runs in Python, because {kernel.REASON}")
+        if mqtt_kernel.REASON:
+            found.append(f"the work on MQTT packets runs in Python, because {mqtt_kernel.REASON}")
         return found
 
 
@@ -73,7 +78,7 @@ def _microseconds(value: float) -> str:
 
 
 def probe_environment(directory: Path) -> Environment:
-    """Look at this machine and at the file system that holds `directory`, which has to exist."""
+    """Examine this machine and the file system that holds `directory`, which has to exist."""
     filesystem, device = _mount(directory)
     space = os.statvfs(directory)
     return Environment(
@@ -89,6 +94,7 @@ def probe_environment(directory: Path) -> Environment:
         python=f"{platform.python_implementation()} {platform.python_version()}",
         versions={name: _version(name) for name in _PACKAGES},
         kernel=kernel.NAME,
+        mqtt_kernel=mqtt_kernel.NAME,
     )
 
 
@@ -110,7 +116,7 @@ def _processor() -> str:
 
 
 def _mount(directory: Path) -> tuple[str, str]:
-    """The type and the device of the file system that holds `directory`."""
+    """Return the type and the device of the file system that holds `directory`."""
     place = directory.resolve()
     best, found = -1, ("unknown file system", "unknown device")
     try:

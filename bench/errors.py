@@ -1,7 +1,7 @@
-"""Why a benchmark gave no answer."""
+"""Errors of benchmarks."""
 
 from timestone_cli.errors import CommandError
 
 
 class BenchmarkError(CommandError):
-    """The benchmark cannot run here, or its result cannot be trusted. The text is one line for the user."""
+    """The benchmark cannot run here, or its result is not reliable. The text is one line for the user."""

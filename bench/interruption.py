@@ -1,4 +1,4 @@
-"""SIGTERM that ends a benchmark like Ctrl-C, and both for certain."""
+"""End a benchmark by SIGTERM as by Ctrl-C, and let neither be lost."""
 
 import logging
 import signal
@@ -12,9 +12,12 @@ _AGAIN_S = 0.01
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside, SIGTERM and SIGINT raise KeyboardInterrupt. Python drops one that falls into a callback of its own (a
-    weak reference's, say) and continues: such a one is raised again. A store that is left in the middle of a write
-    would report that; here nobody needs it any more."""
+    """Raise KeyboardInterrupt on SIGTERM and SIGINT inside the block.
+
+    Python discards an exception that is raised in one of its own callbacks (of a weak reference, for instance) and
+    continues: such an interrupt is raised again. A store that is interrupted during a write would report that; the
+    report is suppressed because the store is not used again.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         logging.disable(logging.ERROR)

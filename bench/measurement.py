@@ -1,4 +1,4 @@
-"""One run of one row, and what several runs say together: medians with their range, latencies of all calls."""
+"""One run of one row, and the statistics of several runs: medians with their range, latencies of all calls."""
 
 import gc
 import statistics
@@ -15,31 +15,31 @@ PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "max": 100.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One run: so many records and bytes in so many calls."""
+    """One run: its number of records, bytes and calls, and their times."""
 
     records: int
     size_bytes: int
     elapsed_s: float
-    """From before the first call to after the last."""
+    """Time from before the first call to after the last."""
     synced_s: float | None
-    """The same with the fdatasync that makes all of it durable; None for reads."""
+    """Time until the fdatasync that makes all of it durable has returned; None for reads."""
     cpu_s: float
-    """Of all threads of the process, user and system."""
+    """Processor time of all threads of the process, user and system."""
     calls_ns: npt.NDArray[np.int64]
 
 
 class Stopwatch:
-    """Times a loop of calls. The clock is read once between two calls: one call's end is the next one's start."""
+    """Times a loop of calls. The clock is read once between two calls: the end of one call is the start of the next."""
 
     def __init__(self) -> None:
         self._marks: list[int] = []
         self._cpu_start_s = time.process_time()
 
     def run(self, calls: Sequence[Callable[[], object]]) -> None:
-        """Make the calls, one after the other."""
+        """Execute the calls, one after the other."""
         mark, clock = self._marks.append, time.perf_counter_ns
         gc.collect()
-        gc.freeze()  # the list of calls is ours; a collection during the run should not have to walk through it
+        gc.freeze()  # keep a garbage collection during the run from walking the list of calls
         self._cpu_start_s = time.process_time()
         mark(clock())
         for call in calls:
@@ -48,7 +48,7 @@ class Stopwatch:
         gc.unfreeze()
 
     def run_until_done(self, step: Callable[[], bool]) -> None:
-        """Call `step` as long as it says that there is more."""
+        """Call `step` as long as it reports more work."""
         mark, clock = self._marks.append, time.perf_counter_ns
         gc.collect()
         self._cpu_start_s = time.process_time()
@@ -60,7 +60,7 @@ class Stopwatch:
     def measurement(
         self, *, records: int, size_bytes: int, sync: Callable[[], object] | None = None
     ) -> Measurement:
-        """What was measured; `sync` is called and timed first, if there is something to make durable."""
+        """Return the measurement; `sync`, if given, is called and timed first."""
         elapsed_ns = self._marks[-1] - self._marks[0]
         cpu_s = time.process_time() - self._cpu_start_s
         synced_s = None
@@ -85,7 +85,7 @@ def measure(
     size_bytes: int,
     sync: Callable[[], object] | None = None,
 ) -> Measurement:
-    """Make the calls and say what they took."""
+    """Execute the calls and return their measurement."""
     stopwatch = Stopwatch()
     stopwatch.run(calls)
     return stopwatch.measurement(records=records, size_bytes=size_bytes, sync=sync)
@@ -93,7 +93,7 @@ def measure(
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A median and the range it is the median of."""
+    """A median and its range."""
 
     median: float
     low: float
@@ -101,9 +101,9 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Of at least one value."""
+        """Return the spread of at least one value."""
         return cls(statistics.median(values), min(values), max(values))
 
     def to_json(self) -> dict[str, float]:
-        """Under the names median, min and max."""
+        """Return an object with the names median, min and max."""
         return {"median": self.median, "min": self.low, "max": self.high}

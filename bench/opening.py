@@ -1,8 +1,8 @@
-"""How long until a store is open again after its owner was killed, and how much of that is the size of the store?
+"""Time to open a store after its owner was killed, by the size of the store.
 
-A child process fills a store and kills itself in the middle of it, as an out-of-memory killer would. Then the store is
-opened and the first and the last record are read. What was not sealed yet is put back as it was and the same is
-measured again with the store's pages dropped from the page cache, as after a reboot.
+A child process fills a store and kills itself during that, as an out-of-memory killer would. Then the store is opened
+and the first and the last record are read. The unsealed files are restored and the same is measured again with the
+store's pages dropped from the page cache, as after a reboot.
 """
 
 import multiprocessing
@@ -16,9 +16,10 @@ from pathlib import Path
 import click
 
 import timestone
-from timestone import Draft
+from timestone import WriteBatch
 from timestone.disk.files import Files
 from timestone.repair.inspection import inspect_store
+from timestone_cli.errors import UsageError
 from timestone_cli.group import Command
 
 from .environment import probe_environment
@@ -44,7 +45,7 @@ def command(gigabytes: float, repeat: int, directory: Path, as_json: bool) -> No
     """Opening a store whose owner was killed."""
     progress = progress_line()
     if not gigabytes:
-        raise BenchmarkError("invalid --gigabytes: expected a number above 0, got 0")
+        raise UsageError("invalid --gigabytes: expected a number above 0, got 0")
     if not directory.is_dir():
         raise BenchmarkError(f"{directory} is not a directory")
     needed = int(gigabytes * _GB * 1.5) + _GB
@@ -74,7 +75,7 @@ def command(gigabytes: float, repeat: int, directory: Path, as_json: bool) -> No
 
 
 def _fill(path: Path, size_bytes: int) -> None:
-    # Spawned: a forked copy of a process with threads of its own is no clean start.
+    # Spawned: a forked copy of a process with threads is not a clean start.
     process = multiprocessing.get_context("spawn").Process(target=_fill_and_die, args=(path, size_bytes))
     process.start()
     process.join()
@@ -87,7 +88,7 @@ def _fill_and_die(path: Path, size_bytes: int) -> None:
     ids = [log.topic_id(f"devices/{number}/state") for number in range(_TOPICS)]
     topics = [ids[number % _TOPICS] for number in range(_BATCH)]
     for chunk in Workload(_RECORD_BYTES, size_bytes // _RECORD_BYTES).chunks(_BATCH):
-        log.append_draft(Draft(chunk, topics[: len(chunk)]))
+        log.append_batch(WriteBatch(chunk, topics[: len(chunk)]))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -102,7 +103,7 @@ def _facts(path: Path) -> dict[str, float]:
 
 
 def _closed(folder: str, present: list[str]) -> list[str]:
-    """The files of sealed segments, which opening does not change."""
+    """Return the files of sealed segments, which opening does not change."""
     if not folder.endswith(f"{_LOG}-0"):
         return []
     (log,) = inspect_store(Path(folder).parent).logs
@@ -111,11 +112,12 @@ def _closed(folder: str, present: list[str]) -> list[str]:
 
 
 def _nothing(path: Path) -> None:
-    """The page cache is as the killed process has left it."""
+    """Leave the page cache as the killed process has left it."""
 
 
 def _drop(path: Path) -> None:
-    """As after a reboot: none of the store's pages are cached. Flushed first, or they could not be dropped."""
+    """Drop the store's pages from the page cache, as after a reboot. They are flushed first, or they could not be
+    dropped."""
     for file in path.rglob("*"):
         if file.is_file():
             fd = os.open(file, os.O_RDONLY)

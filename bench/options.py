@@ -1,4 +1,4 @@
-"""Options that several benchmarks have, and their progress line."""
+"""Options of several benchmarks, and their progress line."""
 
 import importlib
 import importlib.util
@@ -15,7 +15,7 @@ from timestone_cli.output.progress import ProgressLine
 from .errors import BenchmarkError
 
 Progress = Callable[[str], None]
-"""Shows how far a benchmark is; an empty text makes room for other output."""
+"""Shows the progress of a benchmark; an empty text clears the line for other output."""
 POSITIVE = count_from(1)
 
 
@@ -53,17 +53,17 @@ def repeat_option(default: int, help: str = "Runs of each row.", *, quick: int |
 
 
 def progress_line() -> Progress:
-    """Return what shows the progress of the command that runs, until it ends."""
+    """Return a function that shows the progress of the running command until it ends."""
     return click.get_current_context().with_resource(ProgressLine()).show
 
 
 def plot_writer(path: Path | None, module: str) -> Callable[..., None] | None:
-    """Return `write_plot` of a module, for `--plot`; found before an hour of measuring, not after. None without a file.
-    Raises BenchmarkError."""
+    """Return `write_plot` of a module, for `--plot`; it is imported before the measurement, not after. None without a
+    file. Raises BenchmarkError."""
     if path is None:
         return None
     if importlib.util.find_spec("matplotlib") is None:
-        raise BenchmarkError("--plot needs matplotlib: pip install 'timestone[plot]'")
+        raise BenchmarkError("--plot needs matplotlib: pip install '.[plot]' in a clone")
     if not path.absolute().parent.is_dir():
         raise BenchmarkError(f"{path.parent} is not a directory")
     draw: Callable[..., None] = importlib.import_module(module).write_plot

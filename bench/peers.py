@@ -1,7 +1,7 @@
 """Timestone beside other servers of this machine: mosquitto and nats-server, where they are installed.
 
-Each is started on a port of its own over a temporary directory and ended by its pid; `mqtt/peer_servers.py` says with
-which settings. Also `python -m timestone_bench.peers`.
+Each is started on a free port over a temporary directory and ended by its pid; `mqtt/peer_servers.py` has their
+settings. Also `python -m timestone_bench.peers`.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ _PROGRAMS = ("mosquitto", "nats-server")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """One question, and at which levels of acknowledgement Timestone answers it; the first is the one that others are
-    compared with."""
+    """One question, and the levels of acknowledgement at which Timestone is measured; the others are compared with the
+    first."""
 
     scenario: Scenario
     acks: Sequence[str]
     quick: int
-    """Messages, or connections, of a rough answer."""
+    """Number of messages, or connections, for a rough answer."""
 
 
 MATCHES = {
@@ -50,7 +50,7 @@ MATCHES = {
         quick=20_000,
     ),
     "one-each": Match(
-        # Two processes: a message by itself costs the load more than any of the servers.
+        # Two processes: a single message costs the load generator more than any of the servers.
         scenario=Scenario(name="fan-in", publishers=1000, messages=50_000, window=1, processes=2),
         acks=("written", "synced"),
         quick=5000,
@@ -72,24 +72,21 @@ MATCHES = {
         scenario=Scenario(name="session-unload", messages=1_000_000), acks=("written",), quick=20_000
     ),
 }
-"""By the question they answer."""
+"""The matches by name."""
 
 
 @click.command(cls=Command, epilog=f"Matches: {', '.join(MATCHES)}.\n")
-@click.argument("names", nargs=-1, metavar="[MATCH]...", help="The matches below; all without any.")
+@click.argument(
+    "names", nargs=-1, metavar="[MATCH]...", type=click.Choice(list(MATCHES)), help="All without any."
+)
 @reporting_options
 def command(names: Sequence[str], reporting: Reporting) -> None:
-    """Timestone beside mosquitto and nats-server, where they are installed.
-
-    mosquitto keeps everything in memory and runs as it is and with set_tcp_nodelay. nats-server runs with JetStream
-    without sync behind its MQTT gateway, and with its own protocol without storing.
-    """
-    unknown = [name for name in names if name not in MATCHES]
-    if unknown:
-        raise BenchmarkError(f"unknown match {unknown[0]!r}; there are {', '.join(MATCHES)}")
+    """Timestone beside mosquitto and nats-server, where they are installed. mosquitto keeps everything in memory and
+    runs with its defaults and with set_tcp_nodelay. nats-server runs with JetStream without sync behind its MQTT
+    gateway, and with its own protocol without storing."""
     versions = [version for program in _PROGRAMS if (version := installed_version(program))]
     if not versions:
-        raise BenchmarkError(f"neither {' nor '.join(_PROGRAMS)} is installed")
+        raise BenchmarkError(f"no peer is installed: expected {' or '.join(_PROGRAMS)} on PATH")
     if not reporting.as_json:
         print("; ".join(versions))
     matches = [MATCHES[name] for name in names or MATCHES]

@@ -1,9 +1,9 @@
-"""What do very many topics take, and very many logs: memory, descriptors, maps, the disk, and the time to open?
+"""Resources for very many topics, and for very many logs: memory, descriptors, maps, disk space, and the time to open.
 
-Every figure is of a process of its own. The topics have had a record each and are idle; then some of them get one each
-at once, as devices do that report at the same second. The logs have a record each when their owner is killed, so that
-every one has a segment that was not closed; once they are served, one of those that still wait to be sealed gets a
-record, and then the rest is waited for.
+Every figure is of a separate process. The topics have had a record each and are idle; then some of them get one each at
+once, like devices that report at the same second. The logs have a record each when their owner is killed, so that every
+log has a segment that was not closed. After the open, one log with a deferred seal gets a record, and then the
+benchmark waits for the other seals.
 """
 
 import logging
@@ -22,7 +22,7 @@ import click
 import numpy as np
 
 import timestone
-from timestone import Draft, LogConfig
+from timestone import LogConfig, WriteBatch
 from timestone_cli.group import Command
 
 from .environment import probe_environment
@@ -35,29 +35,29 @@ _LOG = "telemetry"
 _PAYLOAD = bytes(100)
 _ROUNDS = 10
 _FDS_A_LOG = 1
-"""Of a log that nobody writes to: its topics."""
+"""Descriptors of a log that is not written to: its topics."""
 _FDS_MORE = 256
 _WAIT_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a process takes more than it did with an empty store."""
+    """Resources of a process beyond those with an empty store."""
 
     open_s: float
     memory_mb: float
     fds: int
     maps: int
     progress_lines: int
-    """How often the log said how far the opening was."""
+    """How often the log reported the progress of opening."""
     append_ms: float = 0.0
-    """One record to each of the active topics, synced: the median."""
+    """Time of one record to each of the active topics, synced: the median."""
     active_memory_mb: float = 0.0
-    """The same memory after them, with the segment that is written."""
+    """The same memory after that, with the segment that is written."""
     first_append_ms: float = 0.0
-    """One record, synced, to a log that was served but not sealed yet."""
+    """Time of one record, synced, to a log that was served but not sealed yet."""
     sealed_s: float = 0.0
-    """From the call that opens the store until nothing waits to be sealed."""
+    """Time from the call that opens the store until no seal is deferred."""
 
 
 @click.command(cls=Command)
@@ -71,7 +71,7 @@ class Footprint:
 @directory_option()
 @json_option
 def command(topic_count: int, active: int, log_count: int, directory: Path, as_json: bool) -> None:
-    """What 100,000 topics take, and thousands of logs whose owner was killed."""
+    """Resources for 100,000 topics, and for thousands of logs whose owner was killed."""
     progress = progress_line()
     _allow_descriptors(log_count * _FDS_A_LOG + _FDS_MORE)
     with working_directory(directory) as root:
@@ -120,14 +120,14 @@ def _allow_descriptors(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(hard, wanted)))
     except (ValueError, OSError):
         raise BenchmarkError(
-            f"so many logs need {wanted:,} descriptors, and a process may have {hard:,} here; lower --logs"
+            f"these logs need {wanted:,} descriptors, the limit of a process is {hard:,}; lower --logs"
         ) from None
 
 
 def _measured(
     target: Callable[..., None], path: Path, count: int, empty: Path | None = None, *, killed: bool = False
 ) -> Footprint | None:
-    """Run something in a process of its own; what it reports, if it does."""
+    """Run a function in a separate process; return its report, if there is one."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(path, count, empty, sender))
@@ -139,7 +139,7 @@ def _measured(
         found = None
     process.join()
     if process.exitcode != (-signal.SIGKILL if killed else 0):
-        raise BenchmarkError(f"{path.name} could not be made or opened: exit code {process.exitcode}")
+        raise BenchmarkError(f"{path.name} could not be created or opened: exit code {process.exitcode}")
     return found
 
 
@@ -149,7 +149,7 @@ def _fill_topics(path: Path, count: int, empty: Path | None, sender: Connection)
         ids = np.array([log.topic_id(_topic(number)) for number in range(count)], dtype=np.uint32)
         for first in range(0, count, 4096):
             some = ids[first : first + 4096]
-            log.append_draft(Draft([_PAYLOAD] * len(some), some))
+            log.append_batch(WriteBatch([_PAYLOAD] * len(some), some))
     sender.send(None)
 
 
@@ -158,12 +158,12 @@ def _fill_logs(path: Path, count: int, empty: Path | None, sender: Connection) -
     for number in range(count):
         log = store.log(f"log{number}")
         log.append(_PAYLOAD, topic=_topic(number))
-        log.release()  # of the descriptors: so many processes may not have
+        log.release()  # of the descriptors: the limit may forbid so many
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _open(path: Path, active: int, empty: Path, sender: Connection) -> None:
-    timestone.open(empty, min_free_bytes=0).close()  # whatever is needed by the first store of a process
+    timestone.open(empty, min_free_bytes=0).close()  # allocate what the first store of a process needs
     lines: list[str] = []
     handler = logging.Handler(logging.INFO)
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
@@ -177,7 +177,7 @@ def _open(path: Path, active: int, empty: Path, sender: Connection) -> None:
         open_s = time.perf_counter() - start
         then_mb, then_fds, then_maps = _taken()
         first_append_ms = _append_to_leftover(store)
-        while any(log.has_leftovers for log in _logs(store)):
+        while any(log.has_deferred_seals for log in _logs(store)):
             time.sleep(_WAIT_S)
         sealed_s = time.perf_counter() - start
         times = [_append_to_each(store, active) for _ in range(_ROUNDS if active else 0)]
@@ -200,8 +200,8 @@ def _logs(store: timestone.Store) -> Iterator[timestone.Log]:
 
 
 def _append_to_leftover(store: timestone.Store) -> float:
-    """Milliseconds; 0 when everything is sealed already."""
-    waiting = next((log for log in reversed(list(_logs(store))) if log.has_leftovers), None)
+    """Return milliseconds; 0 when all logs are sealed already."""
+    waiting = next((log for log in reversed(list(_logs(store))) if log.has_deferred_seals), None)
     start = time.perf_counter()
     if waiting is not None:
         waiting.append(_PAYLOAD, ack="synced")
@@ -212,7 +212,7 @@ def _append_to_each(store: timestone.Store, count: int) -> float:
     log = store.log(_LOG, create=False)
     ids = np.array([log.topic_id(_topic(number)) for number in range(count)], dtype=np.uint32)
     start = time.perf_counter()
-    log.append_draft(Draft([_PAYLOAD] * count, ids), ack="synced")
+    log.append_batch(WriteBatch([_PAYLOAD] * count, ids), ack="synced")
     return time.perf_counter() - start
 
 
@@ -221,12 +221,12 @@ def _topic(number: int) -> str:
 
 
 def _taken() -> tuple[float, int, int]:
-    """Resident memory in 10^6 bytes, open descriptors, maps."""
+    """Return resident memory in 10^6 bytes, open descriptors, maps."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     maps = Path("/proc/self/maps").read_text().count("\n")
     return pages * resource.getpagesize() / 1e6, len(os.listdir("/proc/self/fd")), maps
 
 
 def _bytes(path: Path) -> int:
-    """What the files really take, not how long they are."""
+    """Return the disk space of the files, not their length."""
     return sum(file.stat().st_blocks * 512 for file in path.rglob("*") if file.is_file())

@@ -1,6 +1,6 @@
-"""Rows that read: a log's reads, and `pread` of the same bytes from the same segment files.
+"""Rows that read: reads of a log, and `pread` of the same bytes from the same segment files.
 
-All of it comes from the page cache; the tail row reads what the log still has in memory.
+All data comes from the page cache; the tail row reads records that the log still has in memory.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ from .measurement import Measurement, Stopwatch, measure
 from .workload import Workload
 
 READ_BYTES = 1 << 20
-"""One bulk read, of the log and raw."""
+"""Size of one bulk read, of the log and raw."""
 _TAIL_BYTES = 32 << 20
 _SINGLE_READS = 50_000
 _SEED = 7
@@ -28,7 +28,7 @@ _LOG = "bench"
 
 
 class PreparedLog:
-    """A store with the workload in one sealed log, for all read rows. Made once; the rows leave it as it is."""
+    """A store with the workload in one sealed log, for all read rows. It is made once; the rows do not change it."""
 
     def __init__(self, directory: Path, workload: Workload) -> None:
         self.directory = directory
@@ -41,13 +41,13 @@ class PreparedLog:
 
     @contextmanager
     def opened(self) -> Iterator[Log]:
-        """The log in a store just opened: nothing of it is in the tail, so every read goes to the segments."""
+        """Open the log in a new store: its tail is empty, so every read uses the segments."""
         with timestone.open(self.directory) as store:
             yield store.log(_LOG, create=False)
 
     @contextmanager
     def raw_files(self) -> Iterator[list[int]]:
-        """The segments as bare file descriptors."""
+        """Open the segments as bare file descriptors."""
         fds = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in self.segments]
         try:
             yield fds
@@ -57,7 +57,7 @@ class PreparedLog:
 
 
 def read_cases(prepared: PreparedLog) -> list[Case]:
-    """The reads, each behind its raw peer. Arrow only where pyarrow is installed."""
+    """Return the reads, each after its raw row. Arrow only where pyarrow is installed."""
     bulk, single = "pread 1 MiB", "pread record"
     cases = [
         Case(name=bulk, peer=None, run=partial(_raw_bulk, prepared)),
@@ -93,7 +93,7 @@ def _bulk(
     *,
     verified: bool = False,
 ) -> Measurement:
-    """`verified`: the process has read it all before, so that no crc is checked any more."""
+    """Measure bulk reads. `verified`: the process has read all records before, so that no crc is checked any more."""
     with prepared.opened() as log:
         if verified:
             _timed_scan(log, len, prepared.workload)
@@ -110,7 +110,7 @@ def _tail(workload: Workload, directory: Path) -> Measurement:
 
 
 def _timed_scan(log: Log, use: Callable[[timestone.Batch], object], workload: Workload) -> Measurement:
-    """Read a log from start to end in reads of READ_BYTES."""
+    """Measure reading a log from start to end in reads of READ_BYTES."""
     scan = _Scan(log, use)
     stopwatch = Stopwatch()
     stopwatch.run_until_done(scan.step)
@@ -126,7 +126,7 @@ class _Scan:
         self._end = log.end_offset
 
     def step(self) -> bool:
-        """One read; True while there is more."""
+        """Do one read; return True while there is more."""
         batch = self._log.read(self.offset, max_records=READ_BYTES, max_bytes=READ_BYTES)
         self._use(batch)
         self.offset = batch.next_offset
@@ -142,7 +142,7 @@ def _raw_single(prepared: PreparedLog, directory: Path) -> Measurement:
     size = prepared.workload.record_bytes
     offsets = _offsets(prepared.workload)
     with prepared.raw_files() as fds:
-        # Records lie back to back, so the place of each follows from its offset and the bases in the file names.
+        # Records lie back to back, so the position of each follows from its offset and the bases in the file names.
         bases = [int(path.stem) for path in prepared.segments]
         calls: list[Callable[[], object]] = []
         for offset in offsets:

@@ -1,7 +1,7 @@
-"""How close does a log come to the file system beneath it?
+"""A log compared with the file system beneath it.
 
-Each append and read runs beside the system call it is made of, on the same bytes in the same chunks, in one process,
-taking turns; the ratio of the two is what a change of machine leaves standing.
+Each append and read runs beside the system call that it consists of, on the same bytes in the same chunks, in one
+process, in turn; the ratio of the two depends least on the machine.
 """
 
 import tempfile
@@ -40,7 +40,7 @@ _REPEAT, _QUICK_REPEAT = 5, 3
 _WARM_UP_COUNT = 2048
 _ENTRY_BYTES = 32
 _SHORT_S = 0.02
-"""A run shorter than this is within reach of a single page fault storm or a scheduler's tick."""
+"""In a run shorter than this, a single burst of page faults or a scheduler's tick distorts the result."""
 
 EXAMPLES = """\
 Examples:
@@ -115,7 +115,7 @@ def command(
 def measure_cases(
     workload: Workload, ack: Ack, repeat: int, directory: Path, progress: Progress
 ) -> tuple[dict[str, list[Measurement]], list[Case]]:
-    """Run every case `repeat` times in `directory`, which is empty again afterwards but for the prepared log."""
+    """Run every case `repeat` times in `directory`, which is empty again afterwards except for the prepared log."""
     progress("warming up")
     few = workload.shortened(_WARM_UP_COUNT)
     for case in [*write_cases(few, ack), *read_cases(PreparedLog(directory / "warm-up", few))]:
@@ -125,7 +125,7 @@ def measure_cases(
     runs: dict[str, list[Measurement]] = {case.name: [] for case in cases}
     for number in range(repeat):
         # All rows in turn within each repeat, and every other repeat backwards: a disk that slows down as it fills, or
-        # a neighbour that wakes up, then hits a row and its raw peer alike.
+        # other work that begins, then affects a row and its raw row alike.
         for place, case in enumerate(cases if number % 2 == 0 else reversed(cases)):
             progress(f"repeat {number + 1} of {repeat}, row {place + 1} of {len(cases)}: {case.name}")
             runs[case.name].append(_run(case, directory))
@@ -138,7 +138,8 @@ def _run(case: Case, directory: Path) -> Measurement:
 
 
 def _check_space(environment: Environment, workload: Workload) -> None:
-    # The prepared log with its index, beside it a row or twice its bytes touched, and what a store wants left free.
+    # The prepared log with its index, the touched memory of a row or twice its bytes, and the free space a store
+    # demands.
     needed = (
         3 * (workload.size_bytes + workload.count * _ENTRY_BYTES)
         + max(CHUNKS) * workload.record_bytes

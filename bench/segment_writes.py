@@ -1,7 +1,7 @@
-"""Rows that write: a log's appends, beside `pwrite` of the same bytes in the same chunks and beside the bare segment.
+"""Rows that write: appends to a log, beside `pwrite` of the same bytes in the same chunks and beside the bare segment.
 
-Fresh files for each run, because a page that is new to the page cache costs many times one that is rewritten. But not
-all free memory is alike either: see `free_memory`.
+Each run has fresh files, because a page that is new to the page cache costs many times one that is rewritten. Free
+memory differs, too: see `free_memory`.
 """
 
 import os
@@ -16,7 +16,7 @@ from timestone.disk.files import Files
 from timestone.index import IndexHeader
 from timestone.log import Log
 from timestone.writing.segment_writer import SegmentWriter
-from timestone.writing.write_batch import Draft
+from timestone.writing.write_batch import WriteBatch
 
 from .cases import Case
 from .free_memory import touch_free_memory
@@ -27,14 +27,14 @@ CHUNKS = (1, 64, 1024)
 _BATCH = 1024
 _SINGLE_CALLS = 50_000
 _SYNCED_CALLS = 200
-"""Bounds on the calls of a run, so that the slow rows take seconds and not minutes. Their rates do not depend on it."""
+"""Bounds on the calls of a run, so that the slow rows take seconds and not minutes. The rates do not depend on them."""
 _RUN_IN_BYTES = 96 << 20
-"""The 64 MiB of the tail, and half as much again for what comes while a flush runs."""
+"""The 64 MiB of the tail, and half as much for the appends during a flush."""
 
 
 def write_cases(workload: Workload, ack: Ack) -> list[Case]:
-    """The appends at `ack` and those at `synced`, each behind its raw peer; and behind a segment, written without a log
-    around it, the same appends once more: what a log costs beyond its files."""
+    """Return the appends at `ack` and those at `synced`, each after its raw row. After a segment that is written
+    without a log around it, the same appends are repeated: the cost of a log beyond its files."""
     cases = []
     for chunk in CHUNKS:
         calls = _SYNCED_CALLS if ack is Ack.SYNCED else _SINGLE_CALLS
@@ -99,7 +99,7 @@ def _segment(workload: Workload, chunk: int, directory: Path) -> Measurement:
 
 
 def _write(writer: SegmentWriter, records: list[bytes]) -> None:
-    writer.write_draft(Draft(records), time.time_ns() // 1000)
+    writer.write_batch_at(WriteBatch(records), time.time_ns() // 1000)
 
 
 def _append(workload: Workload, chunk: int, ack: Ack, directory: Path) -> Measurement:
@@ -113,15 +113,16 @@ def _append(workload: Workload, chunk: int, ack: Ack, directory: Path) -> Measur
 
 
 def _run_in(log: Log, workload: Workload) -> None:
-    """What only the first appends of a log pay for: files that are made durably, and memory that is new to the process
-    until the tail is full. The raw row has its file, and the page cache its memory, before the clock starts as well."""
+    """Do the work that only the first appends of a log pay for: files are created durably, and memory is new to the
+    process until the tail is full. The raw row has its file, and the page cache its memory, before the clock starts as
+    well."""
     for records in workload.chunks(_BATCH):
         log.append_many(records, ack=Ack.WRITTEN)
     log.sync()
 
 
 def _append_calls(log: Log, workload: Workload, chunk: int, ack: Ack) -> list[Callable[[], object]]:
-    if ack is Ack.MEMORY:  # the calls that return offsets wait for the page cache at least
+    if ack is Ack.MEMORY:  # calls that return offsets wait at least for the page cache
         return [partial(_submit, log, records) for records in workload.chunks(chunk)]
     if chunk == 1:
         return [partial(log.append, record) for (record,) in workload.chunks(1)]
@@ -129,4 +130,4 @@ def _append_calls(log: Log, workload: Workload, chunk: int, ack: Ack) -> list[Ca
 
 
 def _submit(log: Log, records: list[bytes]) -> None:
-    log.submit(Draft(records), ack=Ack.MEMORY)
+    log.submit(WriteBatch(records), ack=Ack.MEMORY)

@@ -1,9 +1,9 @@
-"""How fast does Spark read a log, beside Parquet and text of the same rows, and how fast does it get typed columns?
+"""Spark's read rate of a log, beside Parquet and text of the same rows, and its rate with typed columns.
 
-One core for everything: Spark's tasks, its Python worker and this program. Each row of the result is a whole scan
-into Spark's `noop` sink, which takes every row and keeps none. The cases take turns, and each turn begins with another
-one, so that what the machine does besides, and what one leaves to the next, meets all of them. Nothing is measured
-before Java has compiled what they need: until then a case is faster each time, and more so a case that Java runs alone.
+One core for everything: Spark's tasks, its Python worker and this program. Each row of the result is a complete scan
+into Spark's `noop` sink. The cases run in turn, and each turn begins with another case, so that other work on the
+machine, and effects of one case on the next, affect all alike. Measuring starts after Java has compiled the code
+involved: until then each scan is faster than the one before, most of all in cases that run in Java alone.
 """
 
 import os
@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 import timestone
 from pyspark_timestone import DefaultSource
@@ -27,9 +24,12 @@ from pyspark_timestone.options.read_options import read_options
 from pyspark_timestone.reading.batch_reader import TimestoneReader
 from pyspark_timestone.session import spark_session
 from pyspark_timestone.side_files.keeper import SideFileKeeper
+from timestone_cli.errors import UsageError
 from timestone_cli.group import Command
 from timestone_cli.input.parameters import COUNT
 from timestone_cli.output.json_object import print_json
+from timestone_cli.output.tables import print_tables, simple_table
+from timestone_cli.output.text import print_text
 
 from .errors import BenchmarkError
 from .options import (
@@ -47,15 +47,16 @@ LOG = "telemetry"
 TOPIC_COUNT = 1000
 _BATCH = 10_000
 _END = b'"}'
-"""Of a message."""
+"""End of a message."""
 _COUNT, _QUICK_COUNT = 1_000_000, 200_000
 _WARM_UP = 20
 """Turns in which Java compiles. After ten a scan still gets a tenth faster, after twenty a fiftieth."""
 _COLUMNS = "log,partition,offset,timestamp,topic,value,flags"
-"""What has a value; the headers of these records are null, and a column more for Spark to carry all the same."""
+"""The columns with values. The headers of these records are null, but they would be one more column for Spark to
+transfer."""
 _FIELDS = "device string, seq bigint, temperature double"
 _PARQUET, _FROM_JSON = "Parquet", "from_json"
-"""Parquet is as Spark writes it unless told otherwise: with snappy."""
+"""Parquet is as Spark writes it by default: with snappy."""
 _SIDE_LAST = "side files, last hundredth"
 _ALL = "Parquet, all columns"
 _PEERS = {
@@ -66,12 +67,12 @@ _PEERS = {
     "payload=json": _FROM_JSON,
     "payload=json, aggregated": "from_json, aggregated",
 }
-"""Who is compared with whom; the others with Parquet."""
+"""Peer of each case; the others are compared with Parquet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case: the middle of its runs."""
+    """One case: the median of its runs."""
 
     case: str
     seconds: float
@@ -118,10 +119,10 @@ def command(
     chosen = _chosen(only)
     least = max(len(_unfilled(number)) for number in range(max(0, count - TOPIC_COUNT), count)) + len(_END)
     if record_bytes < least:
-        raise BenchmarkError(
+        raise UsageError(
             f"invalid --record-bytes: expected {least} or more, because the messages are JSON, got {record_bytes}"
         )
-    # Before Java starts: it takes its number of threads from what it may use, and its children inherit the core.
+    # Before Java starts: it derives its number of threads from the allowed cores, and its children inherit the core.
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})
     try:
@@ -165,7 +166,7 @@ def _measure(
     turns: tuple[int, int],
     progress: Progress,
 ) -> tuple[float, list[Row]]:
-    """Return the seconds until Spark was there, and the rows. turns: before those that count, and those."""
+    """Return the seconds until Spark was started, and the rows. turns: the warm-up turns, and the measured ones."""
     warm_up, repeat = turns
     # First, because it may not be installed.
     progress("starting Spark")
@@ -199,18 +200,20 @@ def _measure(
 
 
 def _chosen(word: str) -> Sequence[str]:
-    """The cases that have `word` in their names, with those they are compared with."""
+    """Return the cases that have `word` in their names, with their peers."""
     wanted = {name for name in CASES if word in name}
     if not wanted:
-        raise BenchmarkError(f"no row has {word!r} in its name; there are {'; '.join(CASES)}")
+        raise UsageError(
+            f"invalid --only: expected a part of a row's name ({'; '.join(CASES)}), got {word!r}"
+        )
     while missing := {_PEERS.get(name, _PARQUET) for name in wanted} - wanted:
         wanted |= missing
     return [name for name in CASES if name in wanted]
 
 
 class Scans:
-    """The same rows in every shape, and what loads them again: Spark keeps the plan of a DataFrame, and planning
-    is part of a scan."""
+    """Equal rows in every format, and functions that load them again: Spark keeps the plan of a DataFrame, and
+    planning is part of a scan."""
 
     def __init__(self, spark: Any, directory: Path, store: Path, count: int) -> None:
         self.spark, self.store = spark, store
@@ -269,12 +272,12 @@ CASES: Mapping[str, Callable[[Scans], Any]] = {
     "from_json, aggregated": lambda on: _aggregated(on.from_json()),
     "payload=json, aggregated": lambda on: _aggregated(on.typed()),
 }
-"""What is measured, by name."""
+"""The cases by name."""
 
 
 class ConstantSource(DefaultSource):
-    """The source, but that each task yields its first batch over and over: what Spark takes from any source in Python,
-    however fast that is."""
+    """The source, except that each task yields its first batch repeatedly: the most that Spark takes from any source in
+    Python."""
 
     @classmethod
     def name(cls) -> str:
@@ -291,7 +294,7 @@ class ConstantReader(TimestoneReader):
         left = partition.range.end - partition.range.start
         batches = super().read(partition)
         first = next(batches)
-        del batches  # and what it holds open
+        del batches  # and the resources that it holds open
         while left > 0:
             yield first.slice(0, left)
             left -= first.num_rows
@@ -310,7 +313,7 @@ def fill(store: Path, count: int, size: int) -> None:
 
 
 def message(number: int, size: int) -> bytes:
-    """A JSON message that differs from its neighbours, filled up or cut to `size` bytes."""
+    """Return a JSON message that differs from its neighbours, padded or cut to `size` bytes."""
     return _unfilled(number).ljust(size - len(_END), b"x")[: size - len(_END)] + _END
 
 
@@ -320,8 +323,9 @@ def _unfilled(number: int) -> bytes:
 
 
 def _print(rows: list[Row], count: int, size: int, start_s: float) -> None:
-    title = f"{count:,} records of {size} bytes, one core; Spark started in {start_s:.1f} s"
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    print_text(f"{count:,} records of {size} bytes, one core; Spark started in {start_s:.1f} s")
+    print()
+    table = simple_table()
     table.add_column("scan")
     for heading in ("seconds", "records/s", "MB/s", "times"):
         table.add_column(heading, justify="right")
@@ -335,4 +339,4 @@ def _print(rows: list[Row], count: int, size: int, start_s: float) -> None:
             f"{row.ratio:.2f}",
             row.peer,
         )
-    Console().print(table)
+    print_tables(lambda console: console.print(table))

@@ -1,4 +1,4 @@
-"""How long until `timestone --help` has answered and `timestone serve` is ready, beside a Python that does nothing?"""
+"""Start-up time of `timestone --help` and `timestone serve`, beside a Python that does nothing."""
 
 import statistics
 import subprocess
@@ -26,7 +26,7 @@ _READY_WITHIN_S = 30.0
 @repeat_option(5, "Starts of each kind.")
 @json_option
 def command(repeat: int, as_json: bool) -> None:
-    """How soon commands answer and the server is ready."""
+    """Measure how soon commands answer and the server is ready."""
     progress = progress_line()
     with working_directory(Path(tempfile.gettempdir())) as root:
         kinds: dict[str, Callable[[], float]] = {
@@ -35,7 +35,7 @@ def command(repeat: int, as_json: bool) -> None:
             "serve": lambda: _ready_s(root),
         }
         times: dict[str, list[float]] = {kind: [] for kind in kinds}
-        # In turn, so that a busy moment of the machine meets all kinds; the first round warms the page cache.
+        # In turn, so that a busy moment of the machine affects all kinds; the first round warms the page cache.
         for number in range(repeat + 1):
             progress(f"round {number + 1} of {repeat + 1}")
             for kind, measure in kinds.items():
@@ -59,7 +59,7 @@ def _command_s(command: list[str]) -> float:
 
 
 def _ready_s(root: Path) -> float:
-    """Until the file that says so is there, in a directory that was used before."""
+    """Return the time until the ready file exists, in a directory that was used before."""
     ready = root / "ready.json"
     words = ["serve", "--mqtt", "127.0.0.1:0", "--ready-file", str(ready), "--data", str(root / "data")]
     start = time.perf_counter()

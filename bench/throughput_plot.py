@@ -1,4 +1,4 @@
-"""A throughput result as a picture: each row of the log beside its raw peer, writes and reads apart."""
+"""A throughput result as a picture: each row of the log beside its raw row, writes and reads apart."""
 
 import math
 from pathlib import Path
@@ -39,7 +39,7 @@ def _draw(axes: Axes, rows: list[Row], title: str) -> None:
     """One group of rows as bars, on a logarithmic scale: the slowest and the fastest row are thousands apart."""
     places, place = [], 0.0
     for row in rows:
-        place += 1.0 if row.peer else 1.35  # a little air above each raw row and its followers
+        place += 1.0 if row.peer else 1.35  # some space above each raw row and its followers
         places.append(place)
         speed = row.mb_per_s
         axes.barh(place, speed.median, height=0.8, color=_OURS if row.peer else _RAW)
@@ -61,7 +61,7 @@ def _draw(axes: Axes, rows: list[Row], title: str) -> None:
 
 
 def _decades(rows: list[Row]) -> tuple[float, float]:
-    """From the decade below the slowest run to behind the label of the fastest."""
+    """Return the range from the decade below the slowest run to behind the label of the fastest."""
     slowest = min((row.mb_per_s.low for row in rows), default=1.0)
     fastest = max((row.mb_per_s.high for row in rows), default=1.0)
     low = 10.0 ** math.floor(math.log10(slowest) - 0.1)

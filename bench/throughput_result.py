@@ -28,7 +28,7 @@ class Row:
     """The same until the final fdatasync returned; None for reads."""
     cpu_s_per_gb: Spread
     ratio: Spread | None
-    """Records a second over those of the peer in the same repeat: what remains when the machine changes."""
+    """Records a second over those of the raw row in the same repeat: the figure that depends least on the machine."""
     call_us: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What the benchmark found, with all one needs to judge it."""
+    """The result of the benchmark, with all facts needed to judge it."""
 
     parameters: Mapping[str, Any]
     environment: Environment
@@ -70,7 +70,7 @@ class Result:
 
 
 def build_rows(cases: Sequence[Case], runs: Mapping[str, Sequence[Measurement]]) -> list[Row]:
-    """The rows of `cases` from their measurements: run i of a case is compared with run i of its peer."""
+    """Build the rows of `cases` from their measurements: run i of a case is compared with run i of its raw row."""
     return [_row(case, runs[case.name], runs[case.peer] if case.peer else None) for case in cases]
 
 

@@ -1,54 +1,35 @@
 """A throughput result as a table for a person."""
 
-import os
-import sys
-
-from rich import box
-from rich.console import Console
 from rich.table import Table
+
+from timestone_cli.output.tables import print_split, print_tables, simple_table
+from timestone_cli.output.text import print_text
 
 from .measurement import PERCENTILES
 from .throughput_result import Result, Row
 
-_FILE_WIDTH = 140
-"""Where there is no terminal to ask, such as in a pipe, the table takes the room it needs."""
-
 
 def print_result(result: Result) -> None:
     """Header, table, warnings, on standard output."""
-    known_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(width=None if known_width else _FILE_WIDTH, highlight=False)
-    if console.is_terminal:
-        _print_result(console, result)
-        return
-    with console.capture() as captured:
-        _print_result(console, result)
-    for line in captured.get().splitlines():
-        print(line.rstrip())  # tables fill up their lines with blanks, which no file needs
-
-
-def _print_result(console: Console, result: Result) -> None:
     for line in result.environment.lines():
-        console.print(line, soft_wrap=True)
+        print_text(line)
     parameters = result.parameters
-    console.print(
+    print_text(
         f"{parameters['count']:,} records of {parameters['record_bytes']:,} bytes, "
-        f"ack {parameters['ack']} unless the row says otherwise, medians of {parameters['repeat']}",
-        soft_wrap=True,
+        f"ack {parameters['ack']} unless the row says otherwise, medians of {parameters['repeat']}"
     )
-    console.print()
-    console.print(_table(result, console.width))
-    console.print()
-    console.print(
+    print()
+    print_tables(lambda console: print_split(console, _table(result)))
+    print()
+    print_text(
         "MB are 10^6 bytes of records. Ratio: records/s over those of the raw row above it, in the same repeat."
     )
     for warning in result.warnings:
-        console.print(f"[yellow]warning:[/yellow] {warning}", soft_wrap=True)
+        print_text(f"warning: {warning}")
 
 
-def _table(result: Result, width: int) -> Table:
-    percentiles = _shown_percentiles(width)
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+def _table(result: Result) -> Table:
+    table = simple_table()
     table.add_column("row", no_wrap=True)
     headings = [
         "records/s",
@@ -56,7 +37,7 @@ def _table(result: Result, width: int) -> Table:
         "MB/s synced",
         "ratio",
         "cpu s/GB",
-        *(f"{name} us" for name in percentiles),
+        *(f"{name} us" for name in PERCENTILES),
     ]
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -68,19 +49,11 @@ def _table(result: Result, width: int) -> Table:
             f"{row.mb_per_s_synced.median:,.1f}" if row.mb_per_s_synced else "",
             f"{row.ratio.median:.2f}" if row.ratio else "",
             f"{row.cpu_s_per_gb.median:,.2f}",
-            *(_microseconds(row.call_us[name]) for name in percentiles),
+            *(_microseconds(row.call_us[name]) for name in PERCENTILES),
             style="dim" if row.peer is None else "",
             end_section=_ends_group(row, following),
         )
     return table
-
-
-def _shown_percentiles(width: int) -> list[str]:
-    """All of them where there is room; on a narrow terminal those that say most. `--json` has them all."""
-    for width_needed, names in ((128, list(PERCENTILES)), (104, ["p50", "p99", "max"]), (94, ["p50", "p99"])):
-        if width >= width_needed:
-            return names
-    return []
 
 
 def _ends_group(row: Row, following: Row | None) -> bool:

@@ -1,4 +1,4 @@
-"""Where a benchmark writes."""
+"""The directory that a benchmark writes to."""
 
 import tempfile
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from .interruption import interruptible
 
 @contextmanager
 def working_directory(parent: Path) -> Iterator[Path]:
-    """A directory of our own that is gone afterwards, whichever way this ends; SIGTERM ends it like Ctrl-C. Raises
-    BenchmarkError when there is no `parent`."""
+    """A new directory that is deleted afterwards, however the benchmark ends; SIGTERM ends it like Ctrl-C. Raises
+    BenchmarkError if `parent` does not exist."""
     if not parent.is_dir():
         raise BenchmarkError(f"{parent} is not a directory")
     with (

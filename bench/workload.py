@@ -1,18 +1,18 @@
-"""The records a benchmark writes: how many, how long, and their bytes."""
+"""The records a benchmark writes: their number, their length, and their bytes."""
 
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 _POOL_BYTES = 16 << 20
-"""Distinct payloads up to this size are made and used in turn: more than processor caches hold, so that neither
-Timestone nor the raw rows get their source from there, and little enough to be made in a moment."""
+"""Distinct payloads up to this size are made and used in turn: more than the processor's caches hold, so that neither
+Timestone nor the raw rows read their source from there, and few enough to be made quickly."""
 _SEED = 20260701
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`count` records of `record_bytes`. Half of each is random, half is not: compression would find something."""
+    """`count` records of `record_bytes`. Half of each is random, half is not, so that it can be compressed."""
 
     record_bytes: int
     count: int
@@ -22,7 +22,7 @@ class Workload:
         return self.record_bytes * self.count
 
     def shortened(self, count: int) -> "Workload":
-        """The same records, at most `count` of them."""
+        """Return the first `count` of the records."""
         return Workload(self.record_bytes, min(self.count, count))
 
     def chunks(self, size: int) -> Iterator[list[bytes]]:
@@ -33,11 +33,11 @@ class Workload:
             yield pool[begin : begin + min(size, self.count - start)]
 
     def joined_chunks(self, size: int) -> list[bytes]:
-        """The same bytes as `chunks`, each chunk in one piece, ready for one system call."""
+        """Return the bytes of `chunks`, each chunk in one piece for one system call."""
         joined: dict[tuple[int, int], bytes] = {}
         result = []
         for chunk in self.chunks(size):
-            key = (id(chunk[0]), len(chunk))  # the pool lives as long as this object does
+            key = (id(chunk[0]), len(chunk))  # the pool lives as long as this object
             if key not in joined:
                 joined[key] = b"".join(chunk)
             result.append(joined[key])

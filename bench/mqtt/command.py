@@ -1,7 +1,7 @@
-"""How fast is MQTT here, and what does it cost? The scenarios of the field against Timestone, and against others.
+"""MQTT throughput, latency and cost: the usual scenarios against Timestone and against other servers.
 
-Each server gets the same load from the same processes in turn; a server that does nothing is measured with them and
-says what the load itself can do. docs/benchmarks.md says how to read the result.
+Each server gets the same load from the same processes in turn. A server that does nothing is measured with them; its
+figures are the maximum of the load generator. docs/benchmarks.md explains the result.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from timestone.config import Ack
+from timestone_cli.errors import UsageError
 from timestone_cli.group import Command, Option
 from timestone_cli.input.parameters import Parsed
 from timestone_cli.output.json_object import print_json
@@ -44,7 +45,7 @@ from .table import print_comparisons
 from .target import Target
 
 Servers = Callable[[Path], contextlib.AbstractContextManager[Sequence[Target]]]
-"""Starts the servers under test in an empty directory; the first is the one the others are compared with."""
+"""Starts the servers under test in an empty directory; the others are compared with the first."""
 _REPEAT, _QUICK_REPEAT = 5, 1
 _MIN_PAYLOAD_BYTES = 16
 _SPARE_FILES = 500
@@ -77,7 +78,7 @@ _TARGET = Parsed("server", Target.parse)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporting:
-    """How often is measured, and in which form it is reported."""
+    """Number of runs of each server, and the form of the report."""
 
     directory: Path
     repeat: int | None
@@ -87,7 +88,7 @@ class Reporting:
 
 
 def reporting_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Declare the options that `Reporting` has; the function gets them as `reporting`."""
+    """Declare the options of `Reporting`; the function gets them as `reporting`."""
 
     @functools.wraps(function)
     def with_reporting(
@@ -119,7 +120,9 @@ def _servers_option(*names: str, **attributes: Any) -> Decorator:
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
-@click.argument("scenarios", nargs=-1, metavar="[SCENARIO]...", help="The scenarios below; all without any.")
+@click.argument(
+    "scenarios", nargs=-1, metavar="[SCENARIO]...", type=click.Choice(list(PRESETS)), help="All without any."
+)
 @reporting_options
 @_load("--qos", type=click.Choice(["0", "1"]), help="Quality of service.")
 @_load("--payload-bytes", metavar="N", type=POSITIVE, help="At least 16.  [default: 100]")
@@ -155,11 +158,8 @@ def command(
     **load: Any,
 ) -> None:
     """The scenarios of the field on Timestone and, side by side, on other servers."""
-    unknown = [name for name in scenarios if name not in PRESETS]
-    if unknown:
-        raise BenchmarkError(f"unknown scenario {unknown[0]!r}; there are {', '.join(PRESETS)}")
     if pid and not server:
-        raise BenchmarkError("--pid is the process of --server, which was not given")
+        raise UsageError("--pid needs --server: it is the process of that server")
     own = None if server is None else replace(server, pid=pid or server.pid)
     start = _servers(own, against, acks or [Ack.SYNCED.value])
     given = _given(load)
@@ -169,10 +169,8 @@ def command(
 
 
 def report(plan: Sequence[tuple[Scenario, Servers]], how: Reporting) -> None:
-    """Run each scenario on its servers, freshly started for it, and show all results together.
-
-    Raises BenchmarkError when it cannot run here.
-    """
+    """Run each scenario on its servers, freshly started for it, and show all results together. Raises BenchmarkError
+    when it cannot run here."""
     progress = progress_line()
     draw = plot_writer(how.plot, f"{__package__}.plot")
     if not how.directory.is_dir():
@@ -183,7 +181,7 @@ def report(plan: Sequence[tuple[Scenario, Servers]], how: Reporting) -> None:
     comparisons = []
     for scenario, servers in plan:
         runs: dict[str, list[Outcome]] = {}
-        # Memory that connections gave back is still the server's, so only a new one shows what they need.
+        # A server keeps the memory of closed connections, so only a new one shows the memory of the next.
         fresh = repeat if scenario.name == "connection" else 1
         for _ in range(fresh):
             measured = _measure(scenario, servers, how.directory, repeat // fresh, progress)
@@ -200,7 +198,8 @@ def report(plan: Sequence[tuple[Scenario, Servers]], how: Reporting) -> None:
 
 
 def _allow_connections(count: int) -> None:
-    """Each is a file descriptor on both sides; what is started from here inherits the limit."""
+    """Raise the limit of open files. A connection is a descriptor on both sides; the servers started here inherit the
+    limit."""
     needed, (soft, hard) = count + _SPARE_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and needed > hard:
         raise BenchmarkError(f"{count:,} connections need {needed:,} open files; this system allows {hard:,}")
@@ -211,7 +210,7 @@ def _allow_connections(count: int) -> None:
 def _measure(
     scenario: Scenario, servers: Servers, parent: Path, repeat: int, progress: Progress
 ) -> dict[str, list[Outcome]]:
-    """On servers started for it."""
+    """Measure the scenario on servers started for it."""
     try:
         with working_directory(parent) as directory, servers(directory) as targets, null_server() as null:
             return take_turns(scenario, [*targets, null], repeat, progress)
@@ -220,7 +219,7 @@ def _measure(
 
 
 def _given(load: dict[str, Any]) -> dict[str, Any]:
-    """Return what was given, by the names of a scenario's fields."""
+    """Return the given options, by the names of a scenario's fields."""
     given = {name: value for name, value in load.items() if value is not None}
     if "qos" in given:
         given["qos"] = int(given["qos"])
@@ -242,17 +241,23 @@ def _scenario(name: str, given: dict[str, Any], *, quick: bool) -> Scenario:
 
 def _check(scenario: Scenario) -> None:
     if scenario.name == "back-pressure" and scenario.rate is None:
-        raise BenchmarkError("back-pressure: flat out there is no latency to compare")
+        raise UsageError(
+            "invalid --rate for back-pressure: expected a number above 0, because latencies are compared"
+        )
     if scenario.payload_bytes < _MIN_PAYLOAD_BYTES:
-        raise BenchmarkError(
-            f"--payload-bytes {scenario.payload_bytes}: counter and time take {_MIN_PAYLOAD_BYTES}"
+        raise UsageError(
+            f"invalid --payload-bytes: expected {_MIN_PAYLOAD_BYTES} or more for counter and time, "
+            f"got {scenario.payload_bytes}"
         )
     if scenario.name != "connection" and scenario.messages < scenario.publishers:
-        raise BenchmarkError(
-            f"--messages {scenario.messages} is less than one for each of {scenario.publishers}"
+        raise UsageError(
+            f"invalid --messages: expected {scenario.publishers} or more, one for each publisher, "
+            f"got {scenario.messages}"
         )
     if scenario.name == "session-unload" and not scenario.qos:
-        raise BenchmarkError("session-unload: at QoS 0 a session misses what it is not there for")
+        raise UsageError(
+            "invalid --qos for session-unload: expected 1, because a session gets no missed messages at QoS 0"
+        )
 
 
 def _servers(own: Target | None, against: Sequence[Target], acks: Sequence[str]) -> Servers:
@@ -266,7 +271,7 @@ def _servers(own: Target | None, against: Sequence[Target], acks: Sequence[str])
 
 
 def start_timestone(stack: contextlib.ExitStack, directory: Path, acks: Sequence[str]) -> list[Target]:
-    """A server of our own for each level, in a directory each, until `stack` is closed."""
+    """Start a Timestone server for each level, in a separate directory each, until `stack` is closed."""
     targets = []
     for ack in acks:
         own = directory / f"timestone-{ack}"

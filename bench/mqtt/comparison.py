@@ -1,4 +1,4 @@
-"""Several servers under the same scenario: they take turns, and what remains is medians and ratios."""
+"""Several servers under the same scenario: they run in turn, and the result is medians and ratios."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,12 +21,12 @@ class ServerRow:
     ratios: dict[str, Spread]
     """Each figure of the first server over this one's, in the same repeat."""
     faults: dict[str, int]
-    """What went wrong with messages, in all runs together."""
+    """Faults with messages, in all runs together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One scenario on all servers. The first is the one the others are compared with."""
+    """One scenario on all servers. The others are compared with the first."""
 
     scenario: Scenario
     repeat: int
@@ -54,7 +54,8 @@ class Comparison:
 def take_turns(
     scenario: Scenario, targets: Sequence[Target], repeat: int, progress: Callable[[str], None]
 ) -> dict[str, list[Outcome]]:
-    """Run the scenario `repeat` times on each that can, by name. Raises BenchmarkError when a server turns it away."""
+    """Run the scenario `repeat` times on each server that supports it, by name. Raises BenchmarkError when a server
+    refuses a client."""
     runs: dict[str, list[Outcome]] = {target.name: [] for target in targets if can_run(scenario, target)}
     for number in range(repeat):
         for target in targets:
@@ -65,15 +66,15 @@ def take_turns(
 
 
 def can_run(scenario: Scenario, target: Target) -> bool:
-    """The native protocol of NATS has no QoS 1; the null server keeps no sessions, and tells no flood
-    from what is measured."""
+    """Return whether the target supports the scenario. The native protocol of NATS has no QoS 1; the null server keeps
+    no sessions and does not distinguish a flood from the measured messages."""
     if scenario.name in ("session-unload", "back-pressure"):
         return target.scheme == "mqtt" and target.name != NULL_SERVER
     return target.scheme == "mqtt" or not scenario.qos or scenario.name == "connection"
 
 
 def build_comparison(scenario: Scenario, runs: dict[str, list[Outcome]]) -> Comparison:
-    """What the runs say, those of one server after the other, the same number of each."""
+    """Build the comparison from the runs, those of one server after the other, the same number of each."""
     base = next(iter(runs.values()))
     rows = [_row(name, outcomes, base) for name, outcomes in runs.items()]
     return Comparison(scenario=scenario, repeat=len(base), rows=rows, warnings=_warnings(rows))
@@ -94,7 +95,7 @@ def _row(name: str, outcomes: Sequence[Outcome], base: Sequence[Outcome]) -> Ser
 
 
 def _keys(outcomes: Sequence[Outcome]) -> list[str]:
-    """The figures that all of them have."""
+    """Return the figures that all runs have."""
     return [key for key in outcomes[0].figures if all(key in one.figures for one in outcomes)]
 
 
@@ -111,10 +112,10 @@ def _warnings(rows: Sequence[ServerRow]) -> list[str]:
         busy, rate = row.figures["generator_busy"].median, row.figures["per_s"].median
         if busy > _BUSY and row.figures.get("server_busy", row.figures["per_s"]).median < _BUSY:
             found.append(
-                f"{row.name}: the load generator was busy {busy:.0%}: perhaps it was measured (--processes)"
+                f"{row.name}: the load generator was busy {busy:.0%}: it may be the bottleneck (--processes)"
             )
         elif ceiling is not None and busy > _BUSY / 2 and rate > _NEAR_CEILING * ceiling:
             found.append(
-                f"{row.name} is near what the load generator can do at most, {ceiling:,.0f}/s (--processes)"
+                f"{row.name} is near the maximum of the load generator, {ceiling:,.0f}/s (--processes)"
             )
     return found

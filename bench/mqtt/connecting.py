@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from .channel import open_channel
+from .client_protocols import CLIENT_PROTOCOLS, publish
 from .histogram import Histogram
-from .wire import WIRES, publish
 
 _EVENTS = 256
 _IN_PROGRESS = 256
@@ -22,7 +22,7 @@ _PAYLOAD = b"wake up"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectJob:
-    """How many clients, and how fast. Each subscribes to a topic of its own."""
+    """Number and rate of the clients. Each subscribes to a different topic."""
 
     scheme: str
     host: str
@@ -32,20 +32,20 @@ class ConnectJob:
     rate: float | None = None
 
     def topic(self, client: int) -> str:
-        """What a client subscribes to."""
+        """Return the topic that a client subscribes to."""
         return f"bench/{self.run}/{client:06}"
 
     def to_json(self) -> dict[str, Any]:
-        """For the process that is to do it."""
+        """Return the job for its process."""
         return asdict(self)
 
 
 class Connecting:
-    """Clients on their way in, and then idle."""
+    """Clients that connect and then idle."""
 
     def __init__(self, job: ConnectJob) -> None:
         self._job = job
-        self._wire = WIRES[job.scheme]
+        self._protocol = CLIENT_PROTOCOLS[job.scheme]
         self._poller = select.epoll()
         self._channels: dict[int, socket.socket] = {}
         self._due_ns: dict[int, int] = {}
@@ -54,7 +54,7 @@ class Connecting:
         self._clients: dict[int, socket.socket] = {}
 
     def run(self, start_ns: int) -> dict[str, Any]:
-        """Connect and subscribe all; what it took. A client that is turned away counts as failed."""
+        """Connect and subscribe all clients; return the times. A refused client counts as failed."""
         job = self._job
         time.sleep(max(0, start_ns - time.monotonic_ns()) / 1e9)
         cpu_s, number = time.process_time(), 0
@@ -86,12 +86,14 @@ class Connecting:
     def _begin(self, number: int, due_ns: int) -> None:
         channel = socket.socket()
         try:
-            # Blocking: a server nearby is there in a moment, or its backlog is full and all others have to wait too.
+            # Blocking: a server nearby accepts at once, or its backlog is full and all others have to wait too.
             channel.settimeout(_STALL_S)
             channel.connect((self._job.host, self._job.port))
             channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             client_id = f"bench-{self._job.run}-{number}"
-            channel.send(self._wire.hello(client_id) + self._wire.subscribe(self._job.topic(number), 1))
+            channel.send(
+                self._protocol.hello(client_id) + self._protocol.subscribe(self._job.topic(number), 1)
+            )
         except OSError:
             channel.close()
             return
@@ -102,7 +104,7 @@ class Connecting:
         self._poller.register(fd, select.EPOLLIN)
 
     def _answered(self, fd: int) -> bool:
-        """Read what the server says; is the client in and subscribed by now?"""
+        """Read the server's answers; return whether the client is connected and subscribed."""
         try:
             data = self._channels[fd].recv(4096)
         except OSError:
@@ -118,15 +120,22 @@ class Connecting:
         return True
 
     def _is_in(self, answer: bytes) -> bool:
-        # Of MQTT each answer has its length; NATS says PONG to the one and to the other.
+        # Each answer of MQTT has its length; NATS answers both with PONG.
         if self._job.scheme == "nats":
             return answer.count(b"PONG\r\n") == 2
-        return len(answer) >= 9 and self._wire.is_welcome(answer[:4]) and self._wire.is_subscribed(answer[4:])
+        return (
+            len(answer) >= 9
+            and self._protocol.is_welcome(answer[:4])
+            and self._protocol.is_subscribed(answer[4:])
+        )
 
     def wake(self, count: int) -> dict[str, Any]:
-        """Publish once to each of `count` of the topics, one after the other; how long until its subscriber has it."""
+        """Publish once to each of `count` of the topics, one after the other; return how long until its subscriber has
+        it."""
         latencies, lost = Histogram(), 0
-        channel = open_channel(self._wire, (self._job.host, self._job.port), f"bench-{self._job.run}-waker")
+        channel = open_channel(
+            self._protocol, (self._job.host, self._job.port), f"bench-{self._job.run}-waker"
+        )
         step = max(1, len(self._clients) // max(1, count))
         for number, client in list(self._clients.items())[::step][:count]:
             topic = self._job.topic(number)
@@ -148,10 +157,10 @@ class Connecting:
         return {"lost": lost, "latency": latencies.to_json()}
 
     def close(self) -> None:
-        """Say goodbye and hang up."""
+        """Send DISCONNECT and close the sockets."""
         for channel in self._clients.values():
             try:
-                channel.send(self._wire.goodbye)
+                channel.send(self._protocol.goodbye)
             except OSError:
                 pass
             channel.close()

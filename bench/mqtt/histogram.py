@@ -1,4 +1,4 @@
-"""Latencies counted in buckets of about one percent: as many as there are messages, in twenty kilobytes."""
+"""Latencies counted in buckets of about one percent: any number of messages in twenty kilobytes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -11,7 +11,7 @@ _STEPS = 64
 _BUCKETS = 45 * _STEPS
 """Up to 2^45 nanoseconds, which is ten hours."""
 _AT_ONCE = 1 << 18
-"""Looked at together: two megabytes, and of most runs all, when they are over."""
+"""Durations counted together: two megabytes, in most runs all of them, after the end of the run."""
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -25,8 +25,8 @@ class Histogram:
         self._waiting_count = 0
 
     def add(self, durations_ns: npt.NDArray[np.int64]) -> None:
-        """Each of them. One below a nanosecond counts as one."""
-        # At once would cost more than the messages they are about.
+        """Add each duration. One below a nanosecond counts as one."""
+        # Counting them one by one would cost more than the messages themselves.
         self._waiting.append(durations_ns)
         self._waiting_count += len(durations_ns)
         if self._waiting_count >= _AT_ONCE:
@@ -42,7 +42,7 @@ class Histogram:
         self._max_ns = max(self._max_ns, int(durations_ns.max()))
 
     def merge(self, other: "Histogram") -> None:
-        """All of the other as well."""
+        """Add all counts of the other."""
         self._settle()
         other._settle()
         self._counts += other._counts
@@ -50,7 +50,7 @@ class Histogram:
 
     @classmethod
     def merged(cls, histograms: Iterable["Histogram"]) -> Self:
-        """A new one with everything that is in these."""
+        """Return a new histogram with all counts of these."""
         made = cls()
         for histogram in histograms:
             made.merge(histogram)
@@ -62,28 +62,28 @@ class Histogram:
         return int(self._counts.sum())
 
     def percentile_us(self, share: float) -> float:
-        """Below which `share` of the durations are, in microseconds; needs at least one."""
+        """Return the duration in microseconds below which `share` of the durations are; needs at least one."""
         self._settle()
         ranks = np.cumsum(self._counts)
         bucket = int(np.searchsorted(ranks, max(1, np.ceil(share * ranks[-1]))))
         return float(min(2.0 ** ((bucket + 0.5) / _STEPS), self._max_ns) / 1000)
 
     def summary_us(self) -> dict[str, float]:
-        """The percentiles by name, and the maximum; empty without any durations."""
+        """Return the percentiles by name, and the maximum; empty without any durations."""
         if not self.count:
             return {}
         found = {name: self.percentile_us(share) for name, share in PERCENTILES.items()}
         return found | {"max": self._max_ns / 1000}
 
     def to_json(self) -> dict[str, Any]:
-        """For another process: the buckets that are not empty."""
+        """Return the buckets that are not empty, for another process."""
         self._settle()
         used = np.flatnonzero(self._counts)
         return {"max_ns": self._max_ns, "at": used.tolist(), "counts": self._counts[used].tolist()}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """What `to_json` made."""
+        """Read the object that `to_json` made."""
         made = cls()
         at: Sequence[int] = document["at"]
         made._counts[list(at)] = document["counts"]

@@ -1,4 +1,4 @@
-"""What one process of the load does, as it is told and as it answers: one JSON object each."""
+"""The job of one load process and its report: one JSON object each."""
 
 import itertools
 from dataclasses import asdict, dataclass
@@ -9,7 +9,8 @@ from .histogram import Histogram
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A share of the publishers and subscribers of a run, which is called by the same name in all of them."""
+    """The share of one process in the publishers and subscribers of a run. The run has the same name in all
+    processes."""
 
     scheme: str
     host: str
@@ -27,7 +28,7 @@ class Job:
     subscribers: tuple[int, int] = (0, 0)
     """The numbers of the subscribers, as a range."""
     paired: bool = False
-    """Subscriber i receives from publisher i; otherwise everybody from everybody."""
+    """Subscriber i receives from publisher i; otherwise every subscriber from every publisher."""
     topics: int = 1
     """Of each publisher."""
     window: int = 100
@@ -35,29 +36,29 @@ class Job:
     ahead: int | None = None
     """How many messages the publishers may be ahead of the slowest subscriber; None: any number."""
     rate: float | None = None
-    """Messages a second of all publishers; None: as fast as it goes."""
+    """Messages a second of all publishers; None: as fast as possible."""
     period_ns: int = 0
-    """With a rate: the latencies of each period of this length are kept apart; 0: those of all the run are one."""
+    """With a rate: length of the periods whose latencies are kept apart; 0: the run is one period."""
     session: str | None = None
-    """The client id of a persistent session that exists; its subscriber comes back when the run begins."""
-    board: str | None = None
-    """A file with one number for each process: what its slowest subscriber has received."""
+    """Client id of an existing persistent session; its subscriber reconnects when the run begins."""
+    progress: str | None = None
+    """A file with one number for each process: how many messages its slowest subscriber has received."""
     slot: int = 0
     slots: int = 1
     stall_s: float = 10.0
-    """Without any progress for so long, what is missing counts as lost."""
+    """After this time without progress, missing messages count as lost."""
 
     @property
     def topic_digits(self) -> int:
-        """How many characters of the topic tell apart the topics of one publisher."""
+        """Return how many characters of the topic distinguish the topics of one publisher."""
         return 6 if self.topics > 1 else 0
 
     def topic(self, publisher: int) -> str:
-        """Where a publisher publishes; all topics of a run have one length."""
+        """Return the topic of a publisher; all topics of a run have one length."""
         return f"bench/{self.run}/{publisher:06}" + ("/000000" if self.topics > 1 else "")
 
     def topic_filter(self, subscriber: int) -> str:
-        """What a subscriber subscribes to."""
+        """Return the topic filter of a subscriber."""
         if self.paired:
             return self.topic(subscriber)
         if self.publisher_count == 1:
@@ -65,16 +66,16 @@ class Job:
         return f"bench/{self.run}/+" + ("/+" if self.topics > 1 else "")
 
     def expected(self) -> int:
-        """Messages for each subscriber."""
+        """Return the number of messages for each subscriber."""
         return self.messages * (1 if self.paired else self.publisher_count)
 
     def to_json(self) -> dict[str, Any]:
-        """For the process that is to do it."""
+        """Return the job for its process."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """What `to_json` made."""
+        """Read the object that `to_json` made."""
         ranges = {name: tuple(document[name]) for name in ("publishers", "subscribers")}
         return cls(**(document | ranges))
 
@@ -84,7 +85,7 @@ _COUNTS = ("sent", "acknowledged", "misordered_acks", "received", "lost", "dupli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What came of a job. Times are of CLOCK_MONOTONIC, which all processes of a machine share."""
+    """Result of a job. Times are of CLOCK_MONOTONIC, which all processes of a machine share."""
 
     started_ns: int
     ended_ns: int
@@ -96,13 +97,13 @@ class Report:
     duplicates: int
     reordered: int
     cpu_s: float
-    """Of the generating process: when that comes near the duration, it is the generator that was measured."""
+    """Of the generating process: when it comes near the duration, the figures are those of the generator."""
     ack_latency: Histogram
     delivery_latencies: list[Histogram]
     """One for each period."""
 
     def to_json(self) -> dict[str, Any]:
-        """For the process that asked for it."""
+        """Return the report for the parent process."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__} | {
             "ack_latency": self.ack_latency.to_json(),
             "delivery_latencies": [one.to_json() for one in self.delivery_latencies],
@@ -110,7 +111,7 @@ class Report:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
-        """What `to_json` made."""
+        """Read the object that `to_json` made."""
         latencies = {
             "ack_latency": Histogram.from_json(document["ack_latency"]),
             "delivery_latencies": [Histogram.from_json(one) for one in document["delivery_latencies"]],
@@ -119,7 +120,7 @@ class Report:
 
     @classmethod
     def merged(cls, reports: list["Report"]) -> "Report":
-        """Of all processes of a run; there is at least one."""
+        """Merge the reports of all processes of a run; there is at least one."""
         sums = {name: sum(getattr(report, name) for report in reports) for name in _COUNTS}
         return cls(
             started_ns=min(report.started_ns for report in reports),

@@ -1,4 +1,4 @@
-"""A server that does nothing: it counts and copies bytes, so what it reaches is what the load generator can do at most.
+"""A server that does nothing: it counts and copies bytes, so its figures are the maximum of the load generator.
 
 `python -m timestone_bench.mqtt.null_server` prints its port and serves until its standard input ends.
 """
@@ -8,7 +8,7 @@ import socket
 import sys
 from dataclasses import dataclass, field
 
-from .wire import PACKET_IDS
+from .client_protocols import PACKET_IDS
 
 _RECEIVE_BYTES = 256 * 1024
 _ACKS = b"".join(b"\x40\x02" + number.to_bytes(2, "big") for number in range(1, PACKET_IDS + 1))
@@ -20,16 +20,16 @@ class _Client:
     channel: socket.socket
     waiting: bytes = b""
     topic: bytes = b""
-    """What it publishes to, from its first message on."""
+    """The topic of its messages, known from its first message on."""
     size: int = 0
-    """Of each of its messages."""
+    """Size of each of its messages."""
     acknowledged: int = 0
     acks: bool = False
     listeners: list[socket.socket] = field(default_factory=list)
 
 
 class NullServer:
-    """Understands the first message of each client; all others are as long as that one."""
+    """Parses the first message of each client and assumes that all others are as long."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
@@ -40,7 +40,7 @@ class NullServer:
         self._subscribed: dict[bytes, list[socket.socket]] = {}
 
     def serve(self, control: int) -> None:
-        """Until the file descriptor `control` can be read."""
+        """Serve until the file descriptor `control` can be read."""
         self._poller.register(control, select.EPOLLIN)
         while True:
             for fd, _ in self._poller.poll():
@@ -79,7 +79,7 @@ class NullServer:
         client.channel.close()
 
     def _talk(self, client: _Client) -> None:
-        """What comes before the first message."""
+        """Answer the packets before the first message."""
         while (packet := _first_packet(client.waiting)) and not client.size:
             kind = packet[0] >> 4
             body = packet[2 if packet[1] < 128 else 3 :]

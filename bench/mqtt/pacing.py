@@ -1,4 +1,4 @@
-"""When publishers may send: as acknowledgements come in, by the clock, or as fast as it goes."""
+"""Pacing of publishers: as acknowledgements arrive, by the clock, or as fast as possible."""
 
 import time
 from collections import deque
@@ -8,26 +8,27 @@ from typing import Protocol
 from .publisher import Publisher, Schedule
 
 IDLE_S = 0.1
-"""How long a loop may sleep when only the other side can give it something to do."""
+"""How long a loop may sleep when only the server can give it something to do."""
 _LOOK_AGAIN_S = 0.0002
-"""How often to look whether subscribers in another process have moved."""
+"""How often the progress of subscribers in other processes is checked."""
 
 Allowed = Callable[[], int]
 Watch = Callable[[Publisher], None]
 
 
 class Pacing(Protocol):
-    """Lets publishers send. Calls `watch` for each that may have become blocked."""
+    """Decides when publishers send. Calls `watch` for each that may have become blocked."""
 
     def pump(self) -> float:
-        """Send what may be sent now; returns after how many seconds there may be more, unless `moved` is called."""
+        """Send the messages that may be sent now; return the seconds until more may be sent, unless `moved` is
+        called."""
 
     def moved(self, publisher: Publisher) -> None:
-        """The publisher has got an acknowledgement, or its socket takes more."""
+        """Note that the publisher has received an acknowledgement, or that its socket takes more."""
 
 
 class InWindow:
-    """As soon as one message is acknowledged, the next may go."""
+    """Each acknowledged message allows the next one."""
 
     def __init__(self, publishers: Sequence[Publisher], watch: Watch) -> None:
         self._ready = deque(publishers)
@@ -48,12 +49,13 @@ class InWindow:
 
 
 class FlatOut:
-    """Everybody in turn as much as the socket takes, and as `allowed` allows all of them together."""
+    """Each publisher in turn sends as much as its socket takes, within the number that `allowed` gives to all
+    together."""
 
     def __init__(
         self, publishers: Sequence[Publisher], watch: Watch, *, barrier: str, allowed: Allowed, alone: bool
     ) -> None:
-        """`alone`: nobody else's progress changes what is allowed."""
+        """`alone`: no progress of other processes changes the allowed number."""
         self._turns = deque(publishers)
         self._watch = watch
         self._barrier = barrier
@@ -80,10 +82,10 @@ class FlatOut:
 
 
 class OnClock:
-    """Each publisher in turn, at the time that is its own. Who is late sends all that is due in one go."""
+    """Each publisher sends at its own times. One that is late sends all due messages at once."""
 
     def __init__(self, publishers: Sequence[Publisher], watch: Watch, *, barrier: str) -> None:
-        """Each publisher has a schedule, and each one's first message is due after that of the one before."""
+        """Each publisher has a schedule, and the first message of each is due after that of the one before."""
         self._turns = deque(publishers)
         self._watch = watch
         self._barrier = barrier

@@ -1,6 +1,6 @@
-"""Other servers of this machine, each on a port of its own over a temporary directory.
+"""Other servers of this machine, each on a free port over a temporary directory.
 
-Their settings are what their users would change for load: no limits on queues, and no logs.
+Their settings are those that users change for load: no limits on queues, and no logs.
 """
 
 import contextlib
@@ -36,11 +36,11 @@ jetstream {{ store_dir: "{directory}" }}
 mqtt {{ listen: "127.0.0.1:{mqtt}", max_ack_pending: {window} }}
 """
 _WINDOW = 1024
-"""Unacknowledged deliveries to one client: as many as Timestone allows unless it is told otherwise."""
+"""Unacknowledged deliveries to one client: Timestone's default."""
 
 
 def installed_version(program: str) -> str | None:
-    """The first line of what a program says about itself; None when it is not there."""
+    """Return the first line of a program's version; None when it is not installed."""
     path = find_program(program)
     if path is None:
         return None
@@ -50,16 +50,15 @@ def installed_version(program: str) -> str | None:
 
 
 def find_program(program: str) -> str | None:
-    """Where it is; servers often stand where only the administrator looks."""
+    """Return the path of a program; servers are often in directories that only the administrator's PATH has."""
     return shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/local/sbin")
 
 
 @contextmanager
 def mosquitto_server(directory: Path, *, nodelay: bool) -> Iterator[Target]:
-    """Everything in memory, nothing on the disk: what mosquitto does unless it is told otherwise.
-
-    So does the system gather its small packets (Nagle's algorithm), which makes more acknowledgements a second, later.
-    With `nodelay` it does not, nor with the other servers."""
+    """Run mosquitto with its default: everything in memory, nothing on the disk. The system combines its small packets
+    (Nagle's algorithm), which gives more acknowledgements a second, but later. With `nodelay` it does not, nor do the
+    other servers."""
     (port,) = _free_ports(1)
     configuration = directory / "mosquitto.conf"
     configuration.write_text(
@@ -74,7 +73,8 @@ def mosquitto_server(directory: Path, *, nodelay: bool) -> Iterator[Target]:
 
 @contextmanager
 def nats_server(directory: Path, *, native: bool) -> Iterator[Target]:
-    """Its MQTT gateway, which keeps QoS 1 in JetStream files without syncing them, or its own protocol."""
+    """Run nats-server with its MQTT gateway, which keeps QoS 1 in JetStream files without syncing them, or with its own
+    protocol."""
     native_port, mqtt_port = _free_ports(2)
     configuration = directory / "nats.conf"
     configuration.write_text(
@@ -91,8 +91,8 @@ def nats_server(directory: Path, *, native: bool) -> Iterator[Target]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody has at this moment, below those that the system gives to whoever asks for any: nobody is given
-    one before the server comes up."""
+    """Return free ports below the range that the system assigns automatically, so that no other process gets one before
+    the server listens."""
     given_out = Path("/proc/sys/net/ipv4/ip_local_port_range")
     end = int(given_out.read_text("ascii").split()[0]) if given_out.exists() else 32768
     ports: list[int] = []
@@ -102,4 +102,4 @@ def _free_ports(count: int) -> list[int]:
             ports.append(port)
         if len(ports) == count:
             return ports
-    raise BenchmarkError("of a hundred ports none is free")
+    raise BenchmarkError("no free port among a hundred")

@@ -1,4 +1,4 @@
-"""Latencies of a run, those of each period of it apart: what is done to the server in one of them shows in its own."""
+"""Latencies of a run, separate for each of its periods, so that a disturbance shows only in its own period."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +10,13 @@ class Periods:
     """Equal periods from the start of a run on; a message belongs to the one in which it was due."""
 
     def __init__(self, period_ns: int = 0) -> None:
-        """0: all of the run is one period."""
+        """0: the whole run is one period."""
         self.start_ns = 0
         self.latencies: list[Histogram] = []
         self._period_ns = period_ns
 
     def add(self, due_ns: npt.NDArray[np.int64], latencies_ns: npt.NDArray[np.int64]) -> None:
-        """Latencies of messages, and when each was due."""
+        """Add latencies of messages with their due times."""
         if not self._period_ns:
             self._latencies_of(0).add(latencies_ns)
             return

@@ -14,7 +14,8 @@ _OURS, _THEIRS = "#1f6f8b", "#b8c4d0"
 
 
 def write_plot(environment: Environment, comparisons: Sequence[Comparison], path: Path) -> None:
-    """Write the picture; the suffix of `path` decides the format. The null server would dwarf the rest: left out."""
+    """Write the picture; the suffix of `path` decides the format. The null server is left out, because it would dwarf
+    the rest."""
     heights = [sum(row.name != NULL_SERVER for row in one.rows) + 1.4 for one in comparisons]
     figure = Figure(figsize=(9, 0.9 + 0.34 * sum(heights)), layout="constrained")
     panels = figure.subplots(len(comparisons), 1, height_ratios=heights, squeeze=False)
@@ -49,7 +50,7 @@ def _draw(axes: Axes, comparison: Comparison) -> None:
 
 
 def _headline(comparison: Comparison) -> tuple[str, str, float]:
-    """The figure that is drawn, what it is called, and what it is divided by for that."""
+    """Return the figure to draw, its name, and its divisor."""
     scenario = comparison.scenario
     if scenario.name == "connection":
         return "per_s", "connections a second", 1

@@ -1,4 +1,4 @@
-"""What each scenario is unless it is told otherwise."""
+"""The defaults of each scenario."""
 
 from dataclasses import dataclass
 from typing import Any

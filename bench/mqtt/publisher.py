@@ -1,4 +1,4 @@
-"""One connection that publishes: a batch is stamped column by column and leaves in one system call."""
+"""One publishing connection: a batch is stamped column by column and sent in one system call."""
 
 import socket
 from dataclasses import dataclass
@@ -6,53 +6,60 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .form import Form
+from .ack_latency import AckLatency
+from .client_protocols import PACKET_IDS, ClientProtocol
 from .histogram import Histogram
-from .waits import Waits
-from .wire import PACKET_IDS, Wire
+from .packet_template import PacketTemplate
 
 _BATCH_BYTES = 64 * 1024
 _BATCHES = 8
-"""So many batches are numbered together, where they are small."""
+"""Batches that are numbered together if they are small."""
 _RECEIVE_BYTES = 64 * 1024
 _RECEIVE_LEAST_BYTES = 256
 _ACK = np.dtype([("start", ">u2"), ("id", ">u2")])
 _PUBACK_START = 0x4002
 _IDS = (np.arange(PACKET_IDS + _RECEIVE_BYTES // 4 + 1) % PACKET_IDS + 1).astype(">u2")
-"""The packet ids of messages in turn, and beyond the last one as many again as are looked at together."""
+"""The packet ids of messages in turn, and beyond the last one as many again as are compared together."""
 _ACKS = b"".join(b"\x40\x02" + packet_id.to_bytes(2, "big") for packet_id in _IDS.tolist())
-"""The PUBACKs of these: what a server says is compared with what it should say, all at once."""
+"""The PUBACKs of these: a server's acknowledgements are compared with the expected ones all at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When each message of a publisher is to be sent. What is sent late is stamped with the time it was due, so that
-    a server that keeps its clients waiting does not hide behind them (coordinated omission)."""
+    """Due times of a publisher's messages. A message that is sent late is stamped with its due time, so that a server
+    that keeps its clients waiting cannot hide it (coordinated omission)."""
 
     start_ns: int
     interval_ns: float
 
     def due(self, number: int) -> int:
-        """When message `number` is due."""
+        """Return when message `number` is due."""
         return self.start_ns + int(number * self.interval_ns)
 
     def due_count(self, now_ns: int) -> int:
-        """How many messages are due by now."""
+        """Return how many messages are due by now."""
         return max(0, int((now_ns - self.start_ns) / self.interval_ns) + 1)
 
     def due_times(self, first: int, count: int) -> npt.NDArray[np.int64]:
-        """The same for `count` messages from `first` on."""
+        """Return the due times of `count` messages from `first` on."""
         times = self.start_ns + np.arange(first, first + count) * self.interval_ns
         return np.asarray(times, dtype=np.int64)
 
 
 class Publisher:
-    """Sends what it is allowed to, and counts what is acknowledged. Its socket does not block."""
+    """Sends the messages that its pacing allows, and counts acknowledgements. Its socket does not block."""
 
     def __init__(
-        self, channel: socket.socket, wire: Wire, form: Form, sender: int, *, messages: int, window: int
+        self,
+        channel: socket.socket,
+        protocol: ClientProtocol,
+        template: PacketTemplate,
+        sender: int,
+        *,
+        messages: int,
+        window: int,
     ) -> None:
-        """`window` bounds what is unacknowledged at QoS 1; it is at most PACKET_IDS."""
+        """`window` bounds the unacknowledged messages at QoS 1; it is at most PACKET_IDS."""
         channel.setblocking(False)
         self.channel = channel
         self.sender = sender
@@ -60,23 +67,25 @@ class Publisher:
         self.sent = self.acknowledged = self.misordered_acks = 0
         self.schedule: Schedule | None = None
         self.topics: npt.NDArray[np.bytes_] | None = None
-        """What the messages put at the end of their topic, in turn."""
-        self._waits = Waits()
-        # Python makes room for all of it each time.
+        """The endings of the messages' topics, in turn."""
+        self._ack_latency = AckLatency()
+        # Python allocates all of it each time.
         self._receive_bytes = min(_RECEIVE_BYTES, max(_RECEIVE_LEAST_BYTES, window * _ACK.itemsize))
-        self._wire = wire
-        self._form = form
-        self._acks = form.id_at is not None
+        self._protocol = protocol
+        self._template = template
+        self._acks = template.id_at is not None
         self._window = min(window, messages) if self._acks else messages
-        self._batch = max(1, min(self._window, messages, _BATCH_BYTES // form.size_bytes))
-        self._row_count = self._batch * max(1, min(_BATCHES, _BATCH_BYTES // (self._batch * form.size_bytes)))
-        self._data = form.buffer(self._row_count)
+        self._batch = max(1, min(self._window, messages, _BATCH_BYTES // template.size_bytes))
+        self._row_count = self._batch * max(
+            1, min(_BATCHES, _BATCH_BYTES // (self._batch * template.size_bytes))
+        )
+        self._data = template.buffer(self._row_count)
         self._view = memoryview(self._data)
-        self._rows = form.packets(self._data, self._row_count)
+        self._rows = template.packets(self._data, self._row_count)
         self._rows["sender"] = sender
         self._due = self._rows["sent"]
         self._next_row = self._row_count
-        """The row of the next message. Behind the last one, all are numbered again."""
+        """The row of the next message. After the last row, all are numbered again."""
         self._unsent = self._view[:0]
         self._tail = b""
         self._past_barrier = False
@@ -89,22 +98,22 @@ class Publisher:
 
     @property
     def latencies(self) -> Histogram:
-        """From when a message was due to its acknowledgement."""
-        return self._waits.histogram()
+        """Time from when a message was due to its acknowledgement."""
+        return self._ack_latency.histogram()
 
     @property
     def done(self) -> bool:
-        """Everything was sent, and the server has said that it is settled."""
+        """Everything was sent, and the server has confirmed that it is settled."""
         return self.acknowledged == self.messages if self._acks else self._past_barrier
 
     @property
     def room(self) -> int:
-        """How many messages may be sent now."""
+        """Return how many messages may be sent now."""
         left = self.messages - self.sent
         return min(left, self._window - (self.sent - self.acknowledged)) if self._acks else left
 
     def send(self, allowed: int, now_ns: int) -> int:
-        """Send at most `allowed` messages and one batch; returns how many were taken."""
+        """Send at most `allowed` messages and one batch; return how many were taken."""
         if allowed <= 0 or self.blocked:
             return 0
         row = self._next_row
@@ -119,10 +128,10 @@ class Publisher:
         else:
             times = self._due[row : row + count] = self.schedule.due_times(self.sent, count)
             if self._acks:
-                self._waits.sent_apart(times)
+                self._ack_latency.sent_apart(times)
         self.sent += count
         self._next_row = row + count
-        size = self._form.size_bytes
+        size = self._template.size_bytes
         self._offer(self._view[row * size : (row + count) * size])
         return count
 
@@ -137,16 +146,16 @@ class Publisher:
             self._rows["topic"] = self.topics[numbers % len(self.topics)]
 
     def _stamp(self, row: int, count: int, due_ns: int) -> None:
-        """These rows are due at one time."""
+        """Stamp these rows with one due time."""
         if count == 1:
-            self._form.stamp_time(self._data, row, due_ns)
+            self._template.stamp_time(self._data, row, due_ns)
         else:
             self._due[row : row + count] = due_ns
         if self._acks:
-            self._waits.sent(count, due_ns)
+            self._ack_latency.sent(count, due_ns)
 
     def push(self) -> None:
-        """Offer the socket what it has not taken yet."""
+        """Offer the socket the bytes that it has not taken yet."""
         if self.blocked:
             self._offer(self._unsent)
 
@@ -158,16 +167,17 @@ class Publisher:
         self._unsent = data[taken:]
 
     def send_barrier(self, topic: str) -> None:
-        """Once everything is sent at QoS 0: ask whether it has arrived."""
+        """At QoS 0, once everything is sent: ask the server whether it has arrived."""
         if self._acks or self._barrier_sent or self.blocked or self.sent < self.messages:
             return
         self._barrier_sent = True
         self.channel.setblocking(True)
-        self.channel.sendall(self._wire.barrier(topic))
+        self.channel.sendall(self._protocol.barrier(topic))
         self.channel.setblocking(False)
 
     def receive(self, now_ns: int) -> None:
-        """Count acknowledgements. Raises ConnectionError when the server hangs up or says something else."""
+        """Count acknowledgements. Raises ConnectionError when the server closes the connection or sends anything
+        else."""
         try:
             data = self.channel.recv(self._receive_bytes)
         except BlockingIOError:
@@ -177,7 +187,7 @@ class Publisher:
         if self._tail:
             data = self._tail + data
         if not self._acks:
-            self._past_barrier = self._barrier_sent and self._wire.is_past_barrier(data)
+            self._past_barrier = self._barrier_sent and self._protocol.is_past_barrier(data)
             self._tail = b"" if self._past_barrier else data[-1024:]
             return
         count = len(data) // 4
@@ -190,11 +200,13 @@ class Publisher:
         if data != _ACKS[first * 4 : (first + count) * 4]:
             self._note_misordered(np.frombuffer(data, _ACK), _IDS[first : first + count])
         if self.acknowledged + count > self.sent:
-            raise ConnectionError(f"not PUBACKs that anybody waits for: {data[:16].hex()}")
-        self._waits.acknowledged(count, now_ns)
+            raise ConnectionError(f"expected PUBACKs of unacknowledged messages, got {data[:16].hex()}")
+        self._ack_latency.acknowledged(count, now_ns)
         self.acknowledged += count
 
     def _note_misordered(self, acks: npt.NDArray[np.void], expected: npt.NDArray[np.uint16]) -> None:
         if (acks["start"] != _PUBACK_START).any():
-            raise ConnectionError(f"not PUBACKs that anybody waits for: {acks[:4].tobytes().hex()}")
+            raise ConnectionError(
+                f"expected PUBACKs of unacknowledged messages, got {acks[:4].tobytes().hex()}"
+            )
         self.misordered_acks += int(np.count_nonzero(acks["id"] != expected))

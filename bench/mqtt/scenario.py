@@ -1,4 +1,4 @@
-"""The scenarios, under the names the field has for them, and one run of each against one server."""
+"""The scenarios, under their usual names, and one run of each against one server."""
 
 import itertools
 import secrets
@@ -10,35 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from ..free_memory import touch_free_memory
-from .board import Board
+from .abusive_clients import AbusiveJob
 from .channel import open_channel, subscribe
+from .client_protocols import CLIENT_PROTOCOLS
 from .connecting import ConnectJob
-from .crew import Crew
-from .disturbing import DisturbJob
 from .histogram import Histogram
 from .job import Job, Report
+from .shared_progress import SharedProgress
 from .target import NULL_SERVER, Target
-from .wire import WIRES
+from .worker_pool import WorkerPool
 
 _UNLOAD_PUBLISHERS = 10
 _FLOOD_BYTES = 64 * 1024
 """The payload of each publish of the client that floods."""
 _CYCLE = 3
-"""Of so many periods the pairs are alone in the first, beside the flood in the second, and what is left of it is taken
-in the third."""
+"""Number of periods in a cycle: in the first the pairs are alone, in the second beside the flood, and in the third the
+server takes the rest of the flood."""
 _CYCLES = 6
 PAIRED = ("point-to-point", "back-pressure")
-"""Where each subscriber has a publisher of its own."""
+"""Scenarios in which each subscriber has its own publisher."""
 _WOKEN = 100
-"""Of the idle clients, how many get a message each, one after the other."""
+"""Number of idle clients that get a message each, one after the other."""
 _STORED_BESIDE_BYTES = 60
-"""What a message takes in a server's files and buffers beside its payload, roughly."""
+"""Approximate size of a message in a server's files and buffers beyond its payload."""
 _TOUCHED_MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What is sent, by whom, to whom."""
+    """The messages, their publishers and their subscribers."""
 
     name: str
     """connection, fan-in, fan-out, point-to-point, session-unload or back-pressure."""
@@ -49,25 +49,25 @@ class Scenario:
     messages: int = 100_000
     """Of all publishers together."""
     window: int = 100
-    """At QoS 1, unacknowledged messages of each publisher; flat out with subscribers, how far the publishers may be
-    ahead of the slowest subscriber."""
+    """At QoS 1, unacknowledged messages of each publisher; at full speed with subscribers, how far the publishers may
+    be ahead of the slowest subscriber."""
     rate: float | None = None
-    """Messages, or connections, a second; None: flat out."""
+    """Messages, or connections, a second; None: full speed."""
     topics: int = 1
     """Of each publisher."""
     processes: int = 1
-    """How many generate the load."""
+    """Processes that generate the load."""
     idle_s: float = 5.0
-    """How long the connections of `connection` are then watched doing nothing."""
+    """How long the connections of `connection` are then watched while idle."""
 
     @property
     def touched_bytes(self) -> int:
-        """Twice what a server that stores it all writes; not more than is worth waiting for."""
+        """Return twice the bytes that a server writes if it stores all messages, within a bound."""
         return min(2 * self.messages * (self.payload_bytes + _STORED_BESIDE_BYTES), _TOUCHED_MOST_BYTES)
 
     def describe(self) -> str:
-        """For the head of its table."""
-        pace = "flat out" if self.rate is None else f"{self.rate:,.0f}/s"
+        """Return the head of its table."""
+        pace = "full speed" if self.rate is None else f"{self.rate:,.0f}/s"
         if self.name == "session-unload":
             return f"{self.name}: QoS {self.qos}, {self.payload_bytes} bytes, {self.messages:,} messages to one client"
         if self.name == "connection":
@@ -87,15 +87,15 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One run. What was not measured is not in `figures`."""
+    """One run. Figures that were not measured are absent from `figures`."""
 
     figures: dict[str, float]
     faults: dict[str, int] = field(default_factory=dict)
-    """What went wrong with messages, and how often; without entries nothing did."""
+    """Faults with messages, and how often; empty without any."""
 
 
 def run_scenario(scenario: Scenario, target: Target) -> Outcome:
-    """Once. Raises BenchmarkError when the server turns the load away."""
+    """Run it once. Raises BenchmarkError when the server refuses the load."""
     match scenario.name:
         case "connection":
             return _connection(scenario, target)
@@ -120,15 +120,15 @@ def _drive(
     beside: Sequence[dict[str, Any]] = (),
     tick: Callable[[], None] = lambda: None,
 ) -> tuple[Report, Sequence[dict[str, Any]], float | None]:
-    """Publishers and subscribers, and other jobs beside them: what came of it, what those answered, and the processor
-    time of the server. `tick` is called about every 20 ms."""
+    """Run publishers and subscribers, and other jobs beside them; return their report, the reports of the others, and
+    the processor time of the server. `tick` is called about every 20 ms."""
     with tempfile.TemporaryDirectory(prefix="timestone-bench-") as directory:
-        jobs = _jobs(scenario, target, secrets.token_hex(3), Path(directory) / "board")
+        jobs = _jobs(scenario, target, secrets.token_hex(3), Path(directory) / "progress")
         traffic = [{"kind": "traffic"} | replace(job, period_ns=period_ns).to_json() for job in jobs]
-        with Crew([*beside, *traffic]) as crew:
+        with WorkerPool([*beside, *traffic]) as pool:
             touch_free_memory(Path(directory), scenario.touched_bytes)
             cpu_s = target.cpu_s()
-            answers = crew.run(tick)
+            answers = pool.run(tick)
             used_s = _difference(target.cpu_s(), cpu_s)
     report = Report.merged([Report.from_json(answer) for answer in answers[len(beside) :]])
     return report, answers[: len(beside)], used_s
@@ -160,8 +160,8 @@ def _faults(report: Report) -> dict[str, int]:
     return {name: count for name, count in faults.items() if count}
 
 
-def _jobs(scenario: Scenario, target: Target, run: str, board: Path) -> list[Job]:
-    """Who does what. With a rate, or several processes, who receives is not kept waiting by who sends."""
+def _jobs(scenario: Scenario, target: Target, run: str, progress: Path) -> list[Job]:
+    """Divide the scenario into jobs. With a rate, or several processes, subscribers are not delayed by publishers."""
     flat_out = scenario.rate is None and scenario.subscribers > 0
     apart = scenario.subscribers > 0 and (scenario.rate is not None or scenario.processes > 1)
     if not apart:
@@ -177,14 +177,14 @@ def _jobs(scenario: Scenario, target: Target, run: str, board: Path) -> list[Job
         shares = [((0, 0), share) for share in receiving] + [((0, scenario.publishers), (0, 0))]
     slots = sum(1 for _, (first, end) in shares if end > first)
     if flat_out:
-        Board.create(board, slots)
+        SharedProgress.create(progress, slots)
     common: dict[str, Any] = {
         "scheme": target.scheme, "host": target.host, "port": target.port, "run": run,
         "payload_bytes": scenario.payload_bytes, "qos": scenario.qos,
         "messages": max(1, scenario.messages // scenario.publishers), "publisher_count": scenario.publishers,
         "paired": scenario.name in PAIRED, "topics": scenario.topics,
         "window": scenario.window, "rate": scenario.rate,
-        "ahead": scenario.window if flat_out else None, "board": str(board) if flat_out else None,
+        "ahead": scenario.window if flat_out else None, "progress": str(progress) if flat_out else None,
     }  # fmt: skip
     return [
         Job(publishers=publishers, subscribers=subscribers, slot=slot, **common)
@@ -202,17 +202,17 @@ def _connection(scenario: Scenario, target: Target) -> Outcome:
         scheme=target.scheme, host=target.host, port=target.port, run=secrets.token_hex(3),
         clients=scenario.publishers, rate=scenario.rate,
     )  # fmt: skip
-    with Crew([{"kind": "connect"} | job.to_json()]) as crew:
+    with WorkerPool([{"kind": "connect"} | job.to_json()]) as pool:
         rss, cpu_s = target.rss_bytes(), target.cpu_s()
-        report = crew.run()[0]
+        report = pool.run()[0]
         used_s = _difference(target.cpu_s(), cpu_s)
-        time.sleep(0.5)  # what connecting has left to do is not idling
+        time.sleep(0.5)  # the rest of the connecting is not idling
         idle_from_s = target.cpu_s()
         time.sleep(scenario.idle_s)
         idle_used_s = _difference(target.cpu_s(), idle_from_s)
         grown = _difference(target.rss_bytes(), rss)
         # The null server knows one topic a client.
-        woken = crew.ask("0" if target.name == NULL_SERVER else str(_WOKEN))[0]
+        woken = pool.ask("0" if target.name == NULL_SERVER else str(_WOKEN))[0]
     elapsed_s = (report["ended_ns"] - report["started_ns"]) / 1e9
     latency, wake = Histogram.from_json(report["latency"]), Histogram.from_json(woken["latency"])
     figures = {"per_s": report["connected"] / elapsed_s, "generator_busy": report["cpu_s"] / elapsed_s}
@@ -229,7 +229,7 @@ def _connection(scenario: Scenario, target: Target) -> Outcome:
 
 
 def _session_unload(scenario: Scenario, target: Target) -> Outcome:
-    """A client with a persistent session goes; messages are published; it comes back and takes them."""
+    """A client with a persistent session disconnects; messages are published; it reconnects and receives them."""
     run, session = secrets.token_hex(3), f"bench-{secrets.token_hex(3)}"
     common: dict[str, Any] = {
         "scheme": target.scheme, "host": target.host, "port": target.port, "run": run, "qos": 1,
@@ -239,12 +239,12 @@ def _session_unload(scenario: Scenario, target: Target) -> Outcome:
     load = Job(publishers=(0, _UNLOAD_PUBLISHERS), **common)
     unload = Job(subscribers=(0, 1), session=session, **common)
     _leave_session(target, session, unload.topic_filter(0))
-    with Crew([{"kind": "traffic"} | load.to_json()]) as crew:
-        loaded = _outcome(Report.from_json(crew.run()[0]), scenario.messages, None)
-    with Crew([{"kind": "traffic"} | unload.to_json()]) as crew:
+    with WorkerPool([{"kind": "traffic"} | load.to_json()]) as pool:
+        loaded = _outcome(Report.from_json(pool.run()[0]), scenario.messages, None)
+    with WorkerPool([{"kind": "traffic"} | unload.to_json()]) as pool:
         peak = [rss] if (rss := target.rss_bytes()) is not None else []
         cpu_s = target.cpu_s()
-        answers = crew.run(lambda: peak.append(target.rss_bytes() or 0) if peak else None)
+        answers = pool.run(lambda: peak.append(target.rss_bytes() or 0) if peak else None)
         used_s = _difference(target.cpu_s(), cpu_s)
     report = Report.from_json(answers[0])
     outcome = _outcome(report, report.received, used_s)
@@ -257,10 +257,10 @@ def _session_unload(scenario: Scenario, target: Target) -> Outcome:
 
 def _back_pressure(scenario: Scenario, target: Target) -> Outcome:
     """Pairs at a fixed rate, in periods: alone, beside a publisher without bounds and a subscriber that never reads,
-    and while the server gets over them, which is not counted; then alone again."""
+    and while the server recovers, which is not counted; then alone again."""
     assert scenario.rate is not None
     period_s = scenario.messages / scenario.rate / (_CYCLES * _CYCLE)
-    job = DisturbJob(
+    job = AbusiveJob(
         scheme=target.scheme, host=target.host, port=target.port, run=secrets.token_hex(3),
         payload_bytes=_FLOOD_BYTES,
         spells=[(first * period_s, (first + 1) * period_s) for first in range(1, _CYCLES * _CYCLE, _CYCLE)],
@@ -293,17 +293,17 @@ def _back_pressure(scenario: Scenario, target: Target) -> Outcome:
 
 
 def _leave_session(target: Target, session: str, topic_filter: str) -> None:
-    wire = WIRES[target.scheme]
-    channel = open_channel(wire, (target.host, target.port), session, clean=False)
-    subscribe(channel, wire, topic_filter, 1)
-    channel.sendall(wire.goodbye)
+    protocol = CLIENT_PROTOCOLS[target.scheme]
+    channel = open_channel(protocol, (target.host, target.port), session, clean=False)
+    subscribe(channel, protocol, topic_filter, 1)
+    channel.sendall(protocol.goodbye)
     channel.close()
 
 
 def _end_session(target: Target, session: str) -> None:
-    wire = WIRES[target.scheme]
-    channel = open_channel(wire, (target.host, target.port), session, clean=True)
-    channel.sendall(wire.goodbye)
+    protocol = CLIENT_PROTOCOLS[target.scheme]
+    channel = open_channel(protocol, (target.host, target.port), session, clean=True)
+    channel.sendall(protocol.goodbye)
     channel.close()
 
 

@@ -1,4 +1,4 @@
-"""Servers that a benchmark starts itself, each in a directory of its own, and ends by the pid it started."""
+"""Servers that a benchmark starts, each in a separate directory, and ends by the pid that it started."""
 
 import json
 import socket
@@ -48,7 +48,7 @@ def null_server() -> Iterator[Target]:
 
 @contextmanager
 def server_process(command: Sequence[str], directory: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs until the block is left. What it says goes to `server.log` in the directory."""
+    """Run a server until the block is left. Its output goes to `server.log` in the directory."""
     with (directory / "server.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=directory)
     try:
@@ -63,7 +63,7 @@ def server_process(command: Sequence[str], directory: Path) -> Iterator[subproce
 
 
 def wait_until_listening(address: tuple[str, int], process: subprocess.Popen[bytes], directory: Path) -> None:
-    """Raises BenchmarkError with the last line the server said when it does not come up."""
+    """Raises BenchmarkError with the last line of the server's output when it does not start to listen."""
     _wait_until(lambda: _listens(address), process, directory)
 
 
@@ -77,5 +77,5 @@ def _wait_until(is_ready: Callable[[], bool], process: subprocess.Popen[bytes], 
     while not is_ready():
         if process.poll() is not None or time.monotonic() > deadline:
             said = (directory / "server.log").read_text("utf-8", "replace").strip().splitlines()
-            raise BenchmarkError(f"a server did not start: {said[-1] if said else 'it said nothing'}")
+            raise BenchmarkError(f"a server did not start: {said[-1] if said else 'without any output'}")
         time.sleep(0.01)

@@ -1,25 +1,21 @@
 """A comparison of servers as a table for a person."""
 
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
+
+from timestone_cli.output.tables import print_split, print_tables, simple_table
+from timestone_cli.output.text import print_text
 
 from ..environment import Environment
 from .comparison import Comparison, ServerRow
 from .target import NULL_SERVER
 
-_FILE_WIDTH = 150
-"""Where there is no terminal to ask, such as in a pipe, the table takes the room it needs."""
-
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One figure. With `ratio`, the first server's figure over each other's stands behind it."""
+    """One figure. With `ratio`, it is followed by the first server's figure over each other's."""
 
     heading: str
     figure: str
@@ -50,7 +46,7 @@ def _mib(value: float) -> str:
 
 
 def columns(name: str, *, delivers: bool, paced: bool) -> list[Column]:
-    """What there is to say about a scenario; a figure that nobody has is left out later."""
+    """Return the columns of a scenario; a figure that no server has is left out later."""
     busy = Column("generator", "generator_busy", _percent)
     if name == "connection":
         return [
@@ -97,31 +93,27 @@ def columns(name: str, *, delivers: bool, paced: bool) -> list[Column]:
 
 def print_comparisons(environment: Environment, comparisons: Sequence[Comparison]) -> None:
     """Header, then table and warnings of each, on standard output."""
-    known_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(width=None if known_width else _FILE_WIDTH, highlight=False)
-    with console.capture() as captured:
-        for line in environment.lines():
-            console.print(line, soft_wrap=True)
-        for comparison in comparisons:
-            _print(console, comparison)
-    for line in captured.get().splitlines():
-        print(line.rstrip())
+    for line in environment.lines():
+        print_text(line)
+    for comparison in comparisons:
+        _print(comparison)
 
 
-def _print(console: Console, comparison: Comparison) -> None:
-    scenario = comparison.scenario
-    console.print()
-    console.print(f"[bold]{scenario.describe()}, medians of {comparison.repeat}[/bold]", soft_wrap=True)
-    console.print(_table(comparison))
+def _print(comparison: Comparison) -> None:
+    print()
+    print_text(f"{comparison.scenario.describe()}, medians of {comparison.repeat}")
+    print()
+    print_tables(lambda console: print_split(console, _table(comparison), attached=("ratio",)))
+    print()
     if not any(row.faults for row in comparison.rows if row.name != NULL_SERVER):
-        console.print("Nothing was lost, came twice or out of order.", soft_wrap=True)
+        print_text("Nothing was lost, came twice or out of order.")
     for warning in comparison.warnings:
-        console.print(f"[yellow]warning:[/yellow] {warning}", soft_wrap=True)
+        print_text(f"warning: {warning}")
 
 
 def _table(comparison: Comparison) -> Table:
     scenario, rows = comparison.scenario, comparison.rows
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = simple_table()
     table.add_column("server", no_wrap=True)
     shown = [
         column

@@ -1,14 +1,14 @@
-"""A server under test: where it is, what it speaks, and what it costs when it is a process of this machine."""
+"""A server under test: its address, its protocol, and its cost when it is a process of this machine."""
 
 import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from .wire import WIRES
+from .client_protocols import CLIENT_PROTOCOLS
 
 NULL_SERVER = "null server"
-"""The name of the one that does nothing."""
+"""The name of the server that does nothing."""
 _SPEC = re.compile(
     r"(?:(?P<name>[\w. -]+)=)?(?:(?P<scheme>\w+)://)?(?P<host>[^\s:=]+):(?P<port>\d+)(?:,(?P<pid>\d+))?"
 )
@@ -26,20 +26,22 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> "Target":
-        """`[NAME=][SCHEME://]HOST:PORT[,PID]`. Raises ValueError for anything else."""
+        """Parse `[NAME=][SCHEME://]HOST:PORT[,PID]`. Raises ValueError for anything else."""
         found = _SPEC.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text!r} is not [NAME=][mqtt://|nats://]HOST:PORT[,PID]")
+            raise ValueError(f"expected [NAME=][mqtt://|nats://]HOST:PORT[,PID], got {text!r}")
         scheme = found["scheme"] or "mqtt"
-        if scheme not in WIRES:
-            raise ValueError(f"{scheme}:// is not among {', '.join(WIRES)}")
+        if scheme not in CLIENT_PROTOCOLS:
+            raise ValueError(
+                f"expected {' or '.join(f'{protocol}://' for protocol in CLIENT_PROTOCOLS)}, got {scheme}://"
+            )
         name = found["name"] or f"{found['host']}:{found['port']}"
         return cls(
             name, scheme, found["host"], int(found["port"]), int(found["pid"]) if found["pid"] else None
         )
 
     def cpu_s(self) -> float | None:
-        """Processor time of all its threads since it started; None without a process to look at."""
+        """Return the processor time of all its threads since it started; None without a pid."""
         if self.pid is None:
             return None
         # Linux: the CPU clock of another process is a clock like any other, with its pid in the number.
@@ -49,7 +51,7 @@ class Target:
             return None
 
     def rss_bytes(self) -> int | None:
-        """Memory of the process that is in use now; the kernel's part of its connections is not in it."""
+        """Return the resident memory of the process, without the kernel's part of its connections."""
         if self.pid is None:
             return None
         try:

@@ -1,4 +1,5 @@
-"""The loop of one load process: publishers and subscribers side by side, until all is acknowledged and received."""
+"""The loop of one load process: publishers and subscribers side by side, until all messages are acknowledged and
+received."""
 
 import select
 import time
@@ -7,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from .board import Board
 from .channel import open_channel, subscribe
+from .client_protocols import CLIENT_PROTOCOLS, PACKET_IDS
 from .histogram import Histogram
 from .job import Job, Report
 from .pacing import IDLE_S, FlatOut, InWindow, OnClock, Pacing
 from .periods import Periods
 from .publisher import Publisher, Schedule
+from .shared_progress import SharedProgress
 from .subscriber import Subscriber
-from .wire import PACKET_IDS, WIRES
 
 _EVENTS = 512
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
@@ -24,18 +25,18 @@ _UNBOUNDED = 1 << 62
 
 
 class Traffic:
-    """One job. Construct: connect everybody. `run`: the load."""
+    """One job. The constructor connects all clients, `run` generates the load."""
 
     def __init__(self, job: Job) -> None:
-        """Raises ConnectionError when the server does not let somebody in."""
+        """Raises ConnectionError when the server refuses a client."""
         self._job = job
-        self._wire = WIRES[job.scheme]
+        self._protocol = CLIENT_PROTOCOLS[job.scheme]
         self._poller = select.epoll()
         self._writable_wanted: set[int] = set()
-        self._board = None if job.board is None else Board(Path(job.board), job.slot)
+        self._progress = None if job.progress is None else SharedProgress(Path(job.progress), job.slot)
         self._by_fd: dict[int, Publisher | Subscriber] = {}
         self._latencies = Periods(job.period_ns)
-        # Subscribers first: what is published once a publisher is there must find them.
+        # Subscribers first: they must exist when the first message is published.
         self._subscribers: list[Subscriber] = []
         if job.session is None:
             for number in range(*job.subscribers):
@@ -45,10 +46,10 @@ class Traffic:
 
     def _publisher(self, number: int) -> Publisher:
         job = self._job
-        channel = open_channel(self._wire, (job.host, job.port), f"bench-{job.run}-p{number}")
-        form = self._wire.publication(job.topic(number), job.payload_bytes, job.qos, job.topic_digits)
+        channel = open_channel(self._protocol, (job.host, job.port), f"bench-{job.run}-p{number}")
+        template = self._protocol.publication(job.topic(number), job.payload_bytes, job.qos, job.topic_digits)
         window = min(PACKET_IDS, job.window if job.rate is None else job.messages)
-        publisher = Publisher(channel, self._wire, form, number, messages=job.messages, window=window)
+        publisher = Publisher(channel, self._protocol, template, number, messages=job.messages, window=window)
         if job.topics > 1:
             publisher.topics = np.array([f"{topic:06}".encode() for topic in range(job.topics)])
         self._add(publisher)
@@ -56,16 +57,16 @@ class Traffic:
 
     def _add_subscriber(self, number: int, client_id: str) -> None:
         job, resumes = self._job, self._job.session is not None
-        channel = open_channel(self._wire, (job.host, job.port), client_id, clean=not resumes)
+        channel = open_channel(self._protocol, (job.host, job.port), client_id, clean=not resumes)
         if not resumes:
-            subscribe(channel, self._wire, job.topic_filter(number), job.qos)
-        form = self._wire.delivery(job.topic(number), job.payload_bytes, job.qos, job.topic_digits)
+            subscribe(channel, self._protocol, job.topic_filter(number), job.qos)
+        template = self._protocol.delivery(job.topic(number), job.payload_bytes, job.qos, job.topic_digits)
         # Many subscribers get little each, and together no more memory than a few.
         share = _INBOXES_BYTES // max(64, job.subscribers[1] - job.subscribers[0])
         subscriber = Subscriber(
             channel,
-            self._wire,
-            form,
+            self._protocol,
+            template,
             expected=job.expected(),
             latencies=None if job.rate is None else self._latencies,
             inbox_bytes=share,
@@ -78,7 +79,8 @@ class Traffic:
         self._poller.register(one.channel, _IN)
 
     def run(self, start_ns: int) -> Report:
-        """The load, from `start_ns` on. Raises ConnectionError when the server hangs up or talks nonsense."""
+        """Generate the load, from `start_ns` on. Raises ConnectionError when the server closes a connection or sends
+        invalid data."""
         time.sleep(max(0, start_ns - time.monotonic_ns()) / 1e9)
         cpu_s = time.process_time()
         self._latencies.start_ns = start_ns
@@ -104,12 +106,12 @@ class Traffic:
         )
 
     def _allowed(self) -> int:
-        if self._job.ahead is None or self._board is None:
+        if self._job.ahead is None or self._progress is None:
             return _UNBOUNDED
         # The slowest subscriber has received messages of all processes; ours are about our share of them.
         sent = sum(publisher.sent for publisher in self._publishers)
         share = len(self._publishers) / self._job.publisher_count
-        return int((self._job.ahead + self._board.slowest()) * share) - sent
+        return int((self._job.ahead + self._progress.slowest()) * share) - sent
 
     def _drive(self, pacing: Pacing) -> None:
         waiting = set(self._by_fd)
@@ -133,8 +135,8 @@ class Traffic:
                     self._watch(one)
                 if one.done:
                     waiting.discard(fd)
-            if self._board is not None and self._subscribers:
-                self._board.post(min(subscriber.received for subscriber in self._subscribers))
+            if self._progress is not None and self._subscribers:
+                self._progress.post(min(subscriber.received for subscriber in self._subscribers))
 
     def _wait(self, timeout_s: float) -> Sequence[tuple[int, int]]:
         if 0 < timeout_s < IDLE_S:
@@ -144,34 +146,34 @@ class Traffic:
         return self._poller.poll(timeout_s, _EVENTS)
 
     def _watch(self, one: Publisher | Subscriber) -> None:
-        """Ask for the moment when the socket is writable again, if and only if something waits for it."""
+        """Watch for the socket to become writable if and only if something waits for it."""
         fd = one.channel.fileno()
         if one.blocked != (fd in self._writable_wanted):
             self._writable_wanted ^= {fd}
             self._poller.modify(fd, _IN | _OUT if one.blocked else _IN)
 
     def _report(self, started_ns: int, cpu_s: float) -> Report:
-        tallies = [subscriber.tally.to_json(subscriber.expected) for subscriber in self._subscribers]
+        checks = [subscriber.delivery_check.to_json(subscriber.expected) for subscriber in self._subscribers]
         return Report(
             started_ns=started_ns,
             ended_ns=max([self._last_ack_ns, *(subscriber.last_ns for subscriber in self._subscribers)]),
             sent=sum(publisher.sent for publisher in self._publishers),
             acknowledged=sum(publisher.acknowledged for publisher in self._publishers),
             misordered_acks=sum(publisher.misordered_acks for publisher in self._publishers),
-            received=sum(tally["received"] for tally in tallies),
-            lost=sum(tally["lost"] for tally in tallies),
-            duplicates=sum(tally["duplicates"] for tally in tallies),
-            reordered=sum(tally["reordered"] for tally in tallies),
+            received=sum(check["received"] for check in checks),
+            lost=sum(check["lost"] for check in checks),
+            duplicates=sum(check["duplicates"] for check in checks),
+            reordered=sum(check["reordered"] for check in checks),
             cpu_s=cpu_s,
             ack_latency=Histogram.merged(publisher.latencies for publisher in self._publishers),
             delivery_latencies=self._latencies.latencies,
         )
 
     def close(self) -> None:
-        """Say goodbye and hang up."""
+        """Send DISCONNECT and close the sockets."""
         for one in self._by_fd.values():
             try:
-                one.channel.send(self._wire.goodbye)
+                one.channel.send(self._protocol.goodbye)
             except OSError:
                 pass
             one.channel.close()

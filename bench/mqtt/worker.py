@@ -1,7 +1,7 @@
-"""A process of the load: reads one job, says that everybody is connected, runs when it is told, and reports.
+"""A process of the load generator: it reads one job, connects all clients, runs at the start time, and reports.
 
-Spoken on standard input and output, a line each: in a job, out `ready`, in the time to begin at, out the report; or out
-an error at any time. `crew` is on the other side.
+The protocol on standard input and output is one line each: in a job, out `ready`, in the start time, out the report; or
+out an error at any time. `worker_pool` is on the other side.
 """
 
 import gc
@@ -11,15 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .abusive_clients import AbusiveClients, AbusiveJob
 from .connecting import Connecting, ConnectJob
-from .disturbing import Disturbing, DisturbJob
 from .job import Job
 from .traffic import Traffic
 
 
 def main() -> int:
-    """One job from standard input."""
-    # To save power the system may sleep 50 us longer than asked for: as long as some latencies that are measured here.
+    """Execute one job from standard input."""
+    # To save power the system may sleep 50 us longer than requested: as long as some latencies that are measured here.
     with suppress(OSError):  # not on every system, and not where /proc is read-only
         Path("/proc/self/timerslack_ns").write_text("1")
     try:
@@ -36,11 +36,11 @@ def main() -> int:
 def _run_traffic(document: dict[str, Any]) -> None:
     traffic = Traffic(Job.from_json(document))
     gc.collect()
-    gc.disable()  # a run is short, and a collection in the middle of it would be counted as the server's
+    gc.disable()  # a run is short, and a collection during it would be counted as the server's time
     _say({"ready": True})
     report = traffic.run(int(sys.stdin.readline()))
     _say(report.to_json())
-    sys.stdin.readline()  # connections stay until everybody has reported
+    sys.stdin.readline()  # connections stay until all clients have reported
     traffic.close()
 
 
@@ -49,17 +49,17 @@ def _run_connecting(document: dict[str, Any]) -> None:
     _say({"ready": True})
     report = connecting.run(int(sys.stdin.readline()))
     _say(report)
-    # Connected and idle; then woken, if that is asked for.
+    # Connected and idle; then woken, if requested.
     while line := sys.stdin.readline().strip():
         _say(connecting.wake(int(line)))
     connecting.close()
 
 
 def _run_disturbing(document: dict[str, Any]) -> None:
-    disturbing = Disturbing(DisturbJob(**document))
+    abusive = AbusiveClients(AbusiveJob(**document))
     _say({"ready": True})
-    _say(disturbing.run(int(sys.stdin.readline())))
-    disturbing.close()
+    _say(abusive.run(int(sys.stdin.readline())))
+    abusive.close()
 
 
 def _say(answer: dict[str, Any]) -> None:

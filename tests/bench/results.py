@@ -44,6 +44,7 @@ ENVIRONMENT = Environment(
     python="CPython 3.11.7",
     versions={"timestone": "0.1.0"},
     kernel="native",
+    mqtt_kernel="native",
 )
 RESULT = Result(
     parameters={"record_bytes": 1000, "count": 1000, "ack": "written", "repeat": 3},

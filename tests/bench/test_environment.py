@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from mqtt_front.kernel import loops as mqtt_loops
 from timestone.kernel import loops
 from timestone_bench.environment import probe_environment
 
@@ -19,11 +20,12 @@ def test_the_machine_is_described(tmp_path: Path) -> None:
     head = "\n".join(found.lines())
     assert found.filesystem in head
     assert "CPython" in head or "PyPy" in head
-    assert f"{loops.NAME} kernel" in head
+    assert f"{loops.NAME} kernel, {mqtt_loops.NAME} MQTT kernel" in head
 
 
 def test_what_makes_a_figure_worthless_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "REASON", "")
+    monkeypatch.setattr(mqtt_loops, "REASON", "")
     good = dataclasses.replace(
         probe_environment(tmp_path),
         memory_bytes=1000,
@@ -43,3 +45,7 @@ def test_what_makes_a_figure_worthless_is_said(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(loops, "REASON", "no compiled kernel was built")
     (slow,) = good.warnings(200)
     assert slow == "the per-record work runs in Python, because no compiled kernel was built"
+    monkeypatch.setattr(mqtt_loops, "REASON", "TIMESTONE_PURE is set")
+    assert good.warnings(200)[1:] == [
+        "the work on MQTT packets runs in Python, because TIMESTONE_PURE is set"
+    ]

@@ -7,6 +7,7 @@ import pytest
 from tests.bench.commands import run as run_command
 from timestone_bench import opening
 from timestone_bench.errors import BenchmarkError
+from timestone_cli.errors import CommandError
 
 
 def run(*words: str) -> int:
@@ -27,7 +28,7 @@ def test_store_of_a_killed_owner_is_opened_warm_and_cold(
 
 @pytest.mark.parametrize("words", [("--gigabytes", "0"), ("--repeat", "0"), ("--gigabytes", "1e9")])
 def test_values_out_of_range_are_refused(tmp_path: Path, words: tuple[str, str]) -> None:
-    with pytest.raises((BenchmarkError, click.UsageError)):
+    with pytest.raises((CommandError, click.UsageError)):
         run(*words, "--dir", str(tmp_path))
     with pytest.raises(BenchmarkError):
         run("--dir", str(tmp_path / "missing"))

@@ -12,6 +12,7 @@ def run(*words: str) -> int:
     return run_command(scale.command, *words)
 
 
+@pytest.mark.slow
 def test_topics_cost_no_descriptor_and_logs_one_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

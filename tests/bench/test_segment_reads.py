@@ -7,6 +7,7 @@ from timestone_bench.workload import Workload
 
 
 @pytest.mark.parametrize("workload", [Workload(100, 1), Workload(1000, 3000), Workload(1, 100)], ids=str)
+@pytest.mark.slow
 def test_each_row_reads_all_it_says(tmp_path: Path, workload: Workload) -> None:
     prepared = PreparedLog(tmp_path / "prepared", workload)
     files = {path: path.read_bytes() for path in prepared.segments}

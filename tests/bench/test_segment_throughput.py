@@ -26,6 +26,7 @@ def run(directory: Path, *words: str) -> int:
     return run_command(segment_throughput.command, *TINY, "--dir", str(directory), *words)
 
 
+@pytest.mark.slow
 def test_json_has_all_rows_and_nothing_is_left_behind(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,6 +59,7 @@ def test_json_has_all_rows_and_nothing_is_left_behind(
     assert list(directory.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_plot_is_written_where_it_was_asked_for(directory: Path, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     assert run(directory, "--repeat", "1", "--plot", str(picture)) == 0

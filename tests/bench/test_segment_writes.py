@@ -12,6 +12,7 @@ WORKLOAD = Workload(100, 2000)
 
 
 @pytest.mark.parametrize("ack", list(Ack))
+@pytest.mark.slow
 def test_each_row_writes_all_records_and_the_log_can_be_read_afterwards(tmp_path: Path, ack: Ack) -> None:
     expected = [record for chunk in WORKLOAD.chunks(1) for record in chunk]
     for number, case in enumerate(write_cases(WORKLOAD, ack)):

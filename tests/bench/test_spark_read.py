@@ -11,8 +11,8 @@ import pytest
 
 import timestone
 from tests.bench.commands import run
-from timestone_bench.errors import BenchmarkError
 from timestone_bench.spark_read import CASES, LOG, TOPIC_COUNT, command, fill, message
+from timestone_cli.errors import CommandError
 
 COMMAND = [sys.executable, "-m", "timestone_cli", "bench", "spark"]
 
@@ -35,7 +35,10 @@ def test_fill_spreads_the_records_over_the_topics(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--only", "nothing"], "no row has 'nothing' in its name; there are Parquet; "),
+        (
+            ["--only", "nothing"],
+            "invalid --only: expected a part of a row's name .Parquet; .*, got 'nothing'",
+        ),
         (["--record-bytes", "20"], "invalid --record-bytes: expected 7. or more"),
         (["--dir", "missing"], "missing is not a directory"),
     ],
@@ -44,7 +47,7 @@ def test_a_wrong_argument_is_reported_before_there_is_a_store(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BenchmarkError, match=said):
+    with pytest.raises(CommandError, match=said):
         run(command, "--count", "1000", *words)
     assert list(tmp_path.iterdir()) == []
 

@@ -12,6 +12,7 @@ def run(*words: str) -> int:
     return run_command(startup.command, *words)
 
 
+@pytest.mark.slow
 def test_commands_and_the_server_are_timed_beside_a_bare_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--repeat", "1", "--json") == 0
     result = json.loads(capsys.readouterr().out)["result"]
@@ -30,7 +31,7 @@ def test_each_figure_is_the_median_of_its_rounds_without_the_first(
     assert json.loads(capsys.readouterr().out)["result"] == {"python_s": 2.0, "help_s": 7.0, "serve_s": 20.0}
 
 
-def test_server_that_does_not_start_is_told_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_start_is_reported_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIMESTONE_ACK", "nonsense")
     with pytest.raises(BenchmarkError, match=r"did not start: .*TIMESTONE_ACK"):
         run("--repeat", "1")

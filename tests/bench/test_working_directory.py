@@ -23,7 +23,7 @@ def test_being_asked_to_end_is_like_ctrl_c_and_cleans_up(tmp_path: Path) -> None
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_missing_parent_is_told(tmp_path: Path) -> None:
+def test_a_missing_parent_is_reported(tmp_path: Path) -> None:
     with (
         pytest.raises(BenchmarkError, match="missing is not a directory"),
         working_directory(tmp_path / "missing"),

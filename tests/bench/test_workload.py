@@ -8,7 +8,7 @@ from timestone_bench.workload import Workload
 @pytest.mark.parametrize("size", [1, 3, 64, 1024])
 @pytest.mark.parametrize("count", [1, 63, 64, 1000, 5000])
 @pytest.mark.parametrize("record_bytes", [1, 100, 65_536])
-def test_every_record_is_there_once_whatever_the_chunks(record_bytes: int, count: int, size: int) -> None:
+def test_every_record_is_there_once_with_any_chunks(record_bytes: int, count: int, size: int) -> None:
     workload = Workload(record_bytes, count)
     chunks = list(workload.chunks(size))
     assert [len(chunk) for chunk in chunks[:-1]] == [size] * (len(chunks) - 1)

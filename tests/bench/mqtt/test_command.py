@@ -3,18 +3,21 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.bench.commands import run as run_command
 from tests.support.mqtt_process import MqttProcess
 from timestone_bench.errors import BenchmarkError
 from timestone_bench.mqtt import command
+from timestone_cli.errors import UsageError
 
 
 def run(directory: Path, *words: str) -> int:
     return run_command(command.command, *words, "--dir", str(directory))
 
 
+@pytest.mark.slow
 def test_it_starts_a_server_measures_it_and_leaves_nothing_behind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -45,6 +48,7 @@ def test_it_starts_a_server_measures_it_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_each_run_of_connections_has_a_server_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,6 +60,7 @@ def test_each_run_of_connections_has_a_server_of_its_own(
     assert ours["figures"]["rss_bytes"]["min"] > 1024
 
 
+@pytest.mark.slow
 def test_servers_that_run_already_are_compared_side_by_side(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,12 +81,25 @@ def test_servers_that_run_already_are_compared_side_by_side(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["fan-down"], "unknown scenario 'fan-down'; there are connection, fan-in"),
-        (["--pid", "7"], "--server, which was not given"),
-        (["fan-in", "--payload-bytes", "15"], "counter and time take 16"),
-        (["fan-in", "--clients", "9", "--messages", "8"], "less than one for each of 9"),
+        (["--pid", "7"], "--pid needs --server"),
+        (["fan-in", "--payload-bytes", "15"], "expected 16 or more for counter and time, got 15"),
+        (
+            ["fan-in", "--clients", "9", "--messages", "8"],
+            "expected 9 or more, one for each publisher, got 8",
+        ),
         (["session-unload", "--qos", "0"], "at QoS 0"),
-        (["back-pressure", "--rate", "0"], "no latency to compare"),
+        (["back-pressure", "--rate", "0"], "latencies are compared"),
+    ],
+)
+def test_wrong_combinations_are_usage_errors(tmp_path: Path, words: list[str], complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        run(tmp_path, *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
         (["connection", "--clients", "100_000_000"], "connections need"),
         (["fan-in", "--plot", "no-such-directory/x.png"], "no-such-directory is not a directory"),
         (["fan-in", "--server", "127.0.0.1:1", "--repeat", "1"], "Connection refused"),
@@ -91,3 +109,8 @@ def test_what_cannot_work_is_said_in_one_line(tmp_path: Path, words: list[str], 
     with pytest.raises(BenchmarkError, match=complaint):
         run(tmp_path, *words)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_scenario_is_wrong_usage_that_names_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(click.BadParameter, match="'fan-down' is not one of 'connection', 'fan-in'"):
+        run(tmp_path, "fan-down")

@@ -19,12 +19,12 @@ def test_each_figure_is_a_median_and_ratios_are_of_one_repeat() -> None:
 def test_faults_and_a_busy_generator_are_warned_of() -> None:
     assert list(COMPARISON.warnings) == [
         "other: 7 lost",
-        "busy one: the load generator was busy 97%: perhaps it was measured (--processes)",
+        "busy one: the load generator was busy 97%: it may be the bottleneck (--processes)",
     ]
     near = build_comparison(
         SCENARIO, {"a": [outcome(600_000, 1.0, busy=0.6)], NULL_SERVER: [outcome(900_000, 1.0)]}
     )
-    assert "near what the load generator can do" in near.warnings[0]
+    assert "near the maximum of the load generator" in near.warnings[0]
 
 
 @pytest.mark.parametrize(

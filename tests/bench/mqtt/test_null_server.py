@@ -16,6 +16,7 @@ SCENARIOS = [
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=Scenario.describe)
+@pytest.mark.slow
 def test_every_scenario_of_messages_runs_against_it_without_a_fault(scenario: Scenario) -> None:
     with null_server() as target:
         outcome = run_scenario(scenario, target)

@@ -6,9 +6,9 @@ import pytest
 
 from tests.bench.mqtt.sockets import connected, read_exactly
 from timestone_bench.mqtt import pacing as module
+from timestone_bench.mqtt.client_protocols import Mqtt
 from timestone_bench.mqtt.pacing import IDLE_S, FlatOut, InWindow, OnClock
 from timestone_bench.mqtt.publisher import Publisher, Schedule
-from timestone_bench.mqtt.wire import Mqtt
 
 WIRE = Mqtt()
 
@@ -28,7 +28,7 @@ def test_in_a_window_the_next_goes_when_one_is_acknowledged() -> None:
         assert publisher.sent == 3
 
 
-def test_flat_out_nobody_sends_more_than_is_allowed() -> None:
+def test_at_full_speed_no_sender_exceeds_its_limit() -> None:
     with connected() as (ours, _):
         publisher = Publisher(ours, WIRE, WIRE.publication("t", 100, 0), 0, messages=50, window=1)
         pacing = FlatOut(
@@ -42,10 +42,10 @@ def test_flat_out_nobody_sends_more_than_is_allowed() -> None:
 def test_on_the_clock_each_has_its_time_and_what_is_late_goes_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    form = WIRE.publication("t", 100, 0)
+    template = WIRE.publication("t", 100, 0)
     with connected() as (first, first_end), connected() as (second, _):
         publishers = [
-            Publisher(one, WIRE, form, at, messages=3, window=1) for at, one in enumerate((first, second))
+            Publisher(one, WIRE, template, at, messages=3, window=1) for at, one in enumerate((first, second))
         ]
         start = 5_000_000_000
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic_ns=lambda: start + 30_000_000))
@@ -59,5 +59,5 @@ def test_on_the_clock_each_has_its_time_and_what_is_late_goes_at_once(
             publisher.schedule = Schedule(start - 1_000_000_000, 40_000_000.0)
         pacing.pump()
         assert [publisher.sent for publisher in publishers] == [3, 3]
-        rows = form.packets(bytearray(read_exactly(first_end, 3 * form.size_bytes)), 3)
+        rows = template.packets(bytearray(read_exactly(first_end, 3 * template.size_bytes)), 3)
         assert rows["sent"][0] == start

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.mqtt_process import MqttProcess
 from timestone_bench.mqtt.scenario import Scenario, run_scenario
 from timestone_bench.mqtt.target import Target
@@ -11,6 +13,7 @@ def target_of(server: MqttProcess) -> Target:
     return Target("timestone", "mqtt", *server.address, server.process.pid)
 
 
+@pytest.mark.slow
 def test_connections_have_a_price_and_are_heard(tmp_path: Path) -> None:
     with MqttProcess(tmp_path) as server:
         outcome = run_scenario(Scenario(name="connection", publishers=100, idle_s=0.2), target_of(server))
@@ -20,6 +23,7 @@ def test_connections_have_a_price_and_are_heard(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_session_that_was_away_gets_all_of_it(tmp_path: Path) -> None:
     with MqttProcess(tmp_path) as server:
         outcome = run_scenario(Scenario(name="session-unload", messages=20_000), target_of(server))
@@ -27,6 +31,7 @@ def test_a_session_that_was_away_gets_all_of_it(tmp_path: Path) -> None:
     assert outcome.figures["per_s"] > 0 and "grown_bytes" in outcome.figures
 
 
+@pytest.mark.slow
 def test_a_flood_and_a_deaf_subscriber_are_beside_what_is_measured(tmp_path: Path) -> None:
     scenario = Scenario(name="back-pressure", publishers=2, subscribers=2, messages=400, rate=500)
     with MqttProcess(tmp_path) as server:
@@ -40,6 +45,7 @@ def test_a_flood_and_a_deaf_subscriber_are_beside_what_is_measured(tmp_path: Pat
     assert figures["again_delivery_p99_us"] > 0
 
 
+@pytest.mark.slow
 def test_messages_cost_processor_time(tmp_path: Path) -> None:
     with MqttProcess(tmp_path) as server:
         outcome = run_scenario(Scenario(name="fan-in", publishers=2, messages=2000), target_of(server))

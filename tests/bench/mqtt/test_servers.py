@@ -5,8 +5,8 @@ import pytest
 
 from timestone_bench.errors import BenchmarkError
 from timestone_bench.mqtt.channel import open_channel
+from timestone_bench.mqtt.client_protocols import Mqtt
 from timestone_bench.mqtt.servers import null_server, server_process, timestone_server, wait_until_listening
-from timestone_bench.mqtt.wire import Mqtt
 
 
 def test_timestone_serves_until_the_block_is_left(tmp_path: Path) -> None:

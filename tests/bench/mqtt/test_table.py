@@ -11,7 +11,11 @@ def test_a_table_has_a_line_for_each_server_and_the_warnings_behind_it(
     monkeypatch.delenv("COLUMNS", raising=False)
     print_comparisons(ENVIRONMENT, [COMPARISON])
     lines = capsys.readouterr().out.splitlines()
-    assert "fan-in: QoS 1, 100 bytes, 10 clients, 1,000 messages, flat out, window 100, medians of 3" in lines
+    text = " ".join(line.strip() for line in lines)
+    assert (
+        "fan-in: QoS 1, 100 bytes, 10 clients, 1,000 messages, full speed, window 100, medians of 3" in text
+    )
+    assert max(map(len, lines)) <= 80
     other = next(line.split() for line in lines if line.startswith("other"))
     assert other == ["other", "50,000", "4.00", "4.00", "0.50", "100", "1.00", "30.0%"]
     assert "warning: other: 7 lost" in lines

@@ -7,7 +7,7 @@ from timestone_bench.mqtt import worker
 from timestone_bench.mqtt.servers import null_server
 
 
-def test_it_reads_a_job_says_ready_begins_when_told_and_reports(
+def test_it_reads_a_job_reports_ready_begins_on_command_and_reports(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with null_server() as target:

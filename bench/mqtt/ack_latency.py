@@ -1,7 +1,7 @@
-"""How long messages wait for their acknowledgements, which come in the order in which they were sent.
+"""Latency of acknowledgements, which arrive in the order in which the messages were sent.
 
-So runs of both are noted, a number and a time each, and compared once many have gathered: at once would cost more than
-the messages they are about.
+Runs of both are therefore noted, a number and a time each, and compared in bulk: one by one would cost more than the
+messages themselves.
 """
 
 import numpy as np
@@ -15,8 +15,8 @@ _AT_ONCE = 1 << 16
 Times = npt.NDArray[np.int64]
 
 
-class Waits:
-    """Of one publisher. Times are nanoseconds of one clock."""
+class AckLatency:
+    """Latency of the acknowledgements of one publisher. Times are nanoseconds of one clock."""
 
     def __init__(self) -> None:
         self._histogram = Histogram()
@@ -24,22 +24,22 @@ class Waits:
         self._acknowledged = _Runs()
 
     def sent(self, count: int, due_ns: int) -> None:
-        """So many messages went out that were due at one time."""
+        """Note messages that were sent with one due time."""
         self._due.add(count, due_ns)
 
     def sent_apart(self, due_ns: Times) -> None:
-        """Messages went out, each of which was due at a time of its own."""
+        """Note messages that were sent with a due time each."""
         for one_ns in due_ns.tolist():
             self._due.add(1, one_ns)
 
     def acknowledged(self, count: int, now_ns: int) -> None:
-        """The next so many of them are acknowledged."""
+        """Note that the next messages are acknowledged."""
         self._acknowledged.add(count, now_ns)
         if self._acknowledged.total >= _AT_ONCE:
             self._compare()
 
     def histogram(self) -> Histogram:
-        """Of all that were acknowledged so far."""
+        """Return the histogram of all acknowledged messages."""
         self._compare()
         return self._histogram
 
@@ -50,7 +50,7 @@ class Waits:
 
 
 class _Runs:
-    """Times, each of so many messages in a row."""
+    """Times, each of a number of consecutive messages."""
 
     def __init__(self) -> None:
         self._counts: list[int] = []
@@ -63,7 +63,7 @@ class _Runs:
         self.total += count
 
     def take(self, count: int) -> Times:
-        """The times of the first so many messages, each its own; the others stay."""
+        """Remove the first messages and return the time of each."""
         ends = np.cumsum(self._counts)
         runs = int(np.searchsorted(ends, count)) + 1
         counts = np.array(self._counts[:runs])

@@ -4,7 +4,7 @@ import pytest
 
 from mqtt_front.codec import packets
 from mqtt_front.codec.encode import encode_packet
-from timestone_bench.mqtt.wire import WIRES, Mqtt, Nats, publish
+from timestone_bench.mqtt.client_protocols import CLIENT_PROTOCOLS, Mqtt, Nats, publish
 
 
 @pytest.mark.parametrize("size", [0, 100, 127, 128, 20_000])
@@ -32,15 +32,15 @@ def test_a_server_that_says_no_is_not_a_welcome() -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-@pytest.mark.parametrize("scheme", list(WIRES))
+@pytest.mark.parametrize("scheme", list(CLIENT_PROTOCOLS))
 def test_the_digits_of_the_topic_are_where_the_form_says(scheme: str, qos: int) -> None:
-    form = WIRES[scheme].publication("bench/x/123456", 100, qos, 6)
-    assert form.topic_at is not None
-    assert form.template[form.topic_at : form.topic_at + 6] == b"123456"
-    assert form.template[form.stamp_at :].startswith(b'{"celsius"')
+    template = CLIENT_PROTOCOLS[scheme].publication("bench/x/123456", 100, qos, 6)
+    assert template.topic_at is not None
+    assert template.packet[template.topic_at : template.topic_at + 6] == b"123456"
+    assert template.packet[template.stamp_at :].startswith(b'{"celsius"')
 
 
 def test_nats_speaks_of_subjects() -> None:
     assert Nats().subscribe("bench/x/+", 0).startswith(b"SUB bench.x.* 1\r\n")
-    assert Nats().publication("bench/x", 16, 0).template.startswith(b"PUB bench.x 16\r\n")
-    assert Nats().delivery("bench/x", 16, 0).template.startswith(b"MSG bench.x 1 16\r\n")
+    assert Nats().publication("bench/x", 16, 0).packet.startswith(b"PUB bench.x 16\r\n")
+    assert Nats().delivery("bench/x", 16, 0).packet.startswith(b"MSG bench.x 1 16\r\n")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from timestone_bench.mqtt.tally import Tally
+from timestone_bench.mqtt.delivery_check import DeliveryCheck
 
 CASES = {
     "all in order": ([0, 1, 2, 3, 4, 5], {"lost": 0, "duplicates": 0, "reordered": 0}),
@@ -19,14 +19,14 @@ CASES = {
 @pytest.mark.parametrize("chunk", [1, 2, 3, 100])
 @pytest.mark.parametrize(("numbers", "expected"), CASES.values(), ids=CASES.keys())
 def test_the_tally_names_what_happened(numbers: list[int], expected: dict[str, int], chunk: int) -> None:
-    tally = Tally()
+    check = DeliveryCheck()
     for start in range(0, len(numbers), chunk):
         part = np.array(numbers[start : start + chunk], np.uint32)
-        tally.add(np.full(len(part), 3, np.uint32), part)
-    assert tally.to_json(6) == expected | {"received": len(numbers)}
+        check.add(np.full(len(part), 3, np.uint32), part)
+    assert check.to_json(6) == expected | {"received": len(numbers)}
 
 
-def test_senders_are_told_apart() -> None:
-    tally = Tally()
-    tally.add(np.array([1, 2, 1, 2, 1], np.uint32), np.array([0, 0, 1, 2, 2], np.uint32))
-    assert tally.to_json(6) == {"received": 5, "lost": 1, "duplicates": 0, "reordered": 0}
+def test_senders_are_distinguished() -> None:
+    check = DeliveryCheck()
+    check.add(np.array([1, 2, 1, 2, 1], np.uint32), np.array([0, 0, 1, 2, 2], np.uint32))
+    assert check.to_json(6) == {"received": 5, "lost": 1, "duplicates": 0, "reordered": 0}

@@ -1,4 +1,4 @@
-"""The processes of one run: started together, begun at one moment, and gone afterwards whatever happens."""
+"""The processes of one run: started together, begun at the same moment, and always ended afterwards."""
 
 import json
 import select
@@ -12,7 +12,7 @@ from typing import IO, Any, Self
 from ..errors import BenchmarkError
 
 _LEAD_S = 0.05
-"""From telling the processes when to begin to the moment itself."""
+"""Time between the command to begin and the moment of the start."""
 _TICK_S = 0.02
 _LIMIT_S = 300.0
 
@@ -21,16 +21,16 @@ def _nothing() -> None:
     pass
 
 
-class Crew:
-    """As many load processes as there are jobs. Leaving the block ends them."""
+class WorkerPool:
+    """Load processes, one a job. Leaving the block ends them."""
 
     def __init__(self, jobs: Sequence[dict[str, Any]]) -> None:
-        """Each job is an object with `kind`, as `worker` reads it."""
+        """Store the jobs. Each is an object with `kind`, as `worker` reads it."""
         self._jobs = jobs
         self._processes: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> Self:
-        """Raises BenchmarkError when a server does not let them in."""
+        """Raises BenchmarkError when a server refuses a connection."""
         try:
             for job in self._jobs:
                 # By the path of the module: the generator runs from a source tree as well as from an installed package.
@@ -52,12 +52,12 @@ class Crew:
         self._end()
 
     def run(self, tick: Callable[[], None] = _nothing) -> list[dict[str, Any]]:
-        """All begin at once; what each reports. `tick` is called about every 20 ms meanwhile."""
+        """Start all processes at once; return their reports. `tick` is called about every 20 ms during the run."""
         start_ns = time.monotonic_ns() + int(_LEAD_S * 1e9)
         return self.ask(str(start_ns), tick)
 
     def ask(self, line: str, tick: Callable[[], None] = _nothing) -> list[dict[str, Any]]:
-        """Say the same to all, and wait for the answer of each. Raises BenchmarkError when one fails."""
+        """Send the same line to all, and wait for the answer of each. Raises BenchmarkError when one fails."""
         for process in self._processes:
             self._tell(process, line)
         return self._answers(tick)
@@ -68,7 +68,7 @@ class Crew:
         try:
             process.stdin.write(line + "\n")
         except BrokenPipeError:
-            pass  # it has died; its answer, or the lack of one, says why
+            pass  # it has died; its answer, or its exit without one, gives the reason
 
     def _answers(self, tick: Callable[[], None]) -> list[dict[str, Any]]:
         answers: dict[IO[str], dict[str, Any]] = {}

@@ -1,5 +1,5 @@
-"""Two clients that behave badly now and then, in one process: one publishes as fast as its socket takes it, and one
-subscribes to that and never reads."""
+"""Two abusive clients in one process, active from time to time: one publishes as fast as its socket takes it, and one
+subscribes to these messages and never reads."""
 
 import socket
 import struct
@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .channel import open_channel, subscribe
-from .wire import WIRES
+from .client_protocols import CLIENT_PROTOCOLS
 
 _SEND_BYTES = 256 * 1024
 _RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER: what was not sent when the socket is closed never will be."""
+"""SO_LINGER: unsent data is discarded when the socket is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DisturbJob:
-    """Where, when, and in pieces of what size."""
+class AbusiveJob:
+    """Server, times and piece size of the flood."""
 
     scheme: str
     host: str
@@ -25,31 +25,32 @@ class DisturbJob:
     run: str
     payload_bytes: int
     spells: list[tuple[float, float]]
-    """From when to when, in seconds after the start of the run."""
+    """Begin and end of each spell, in seconds after the start of the run."""
 
     @property
     def topic(self) -> str:
-        """Nobody else's."""
+        """Return the topic of the flood, which no other client uses."""
         return f"bench-flood/{self.run}"
 
     def to_json(self) -> dict[str, Any]:
-        """For the process that is to do it."""
+        """Return the job for its process."""
         return asdict(self)
 
 
-class Disturbing:
-    """Construct: connect both. `run`: a flood in each spell; the next one is that of two others."""
+class AbusiveClients:
+    """The pair of abusive clients. The constructor connects both; `run` floods in each spell. Each spell has a new
+    pair."""
 
-    def __init__(self, job: DisturbJob) -> None:
-        """Raises ConnectionError when it does not."""
+    def __init__(self, job: AbusiveJob) -> None:
+        """Raises ConnectionError when the server refuses a connection."""
         self._job = job
-        self._wire, self._address = WIRES[job.scheme], (job.host, job.port)
-        form = self._wire.publication(job.topic, job.payload_bytes, 0, 0)
-        self._data = memoryview(form.buffer(max(1, _SEND_BYTES // form.size_bytes)))
+        self._protocol, self._address = CLIENT_PROTOCOLS[job.scheme], (job.host, job.port)
+        template = self._protocol.publication(job.topic, job.payload_bytes, 0, 0)
+        self._data = memoryview(template.buffer(max(1, _SEND_BYTES // template.size_bytes)))
         self._connect()
 
     def run(self, start_ns: int) -> dict[str, Any]:
-        """All spells, of a run that starts at `start_ns`; what the server took in them."""
+        """Run all spells of a run that starts at `start_ns`; return the bytes that the server took in them."""
         sent_bytes, elapsed_s = 0, 0.0
         for begin_s, end_s in self._job.spells:
             time.sleep(max(0.0, start_ns / 1e9 + begin_s - time.monotonic()))
@@ -68,17 +69,17 @@ class Disturbing:
                 sent_bytes += count
                 unsent = unsent[count:] or self._data
         except OSError:
-            pass  # the time is over, or the server has had enough of it
+            pass  # the time is over, or the server has closed the connection
         return sent_bytes
 
     def _connect(self) -> None:
         job = self._job
-        self._deaf = open_channel(self._wire, self._address, f"bench-{job.run}-deaf")
-        subscribe(self._deaf, self._wire, job.topic, 0)
-        self._flood = open_channel(self._wire, self._address, f"bench-{job.run}-flood")
+        self._deaf = open_channel(self._protocol, self._address, f"bench-{job.run}-deaf")
+        subscribe(self._deaf, self._protocol, job.topic, 0)
+        self._flood = open_channel(self._protocol, self._address, f"bench-{job.run}-flood")
         self._flood.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
     def close(self) -> None:
-        """Both hang up."""
+        """Close both connections."""
         self._flood.close()
         self._deaf.close()

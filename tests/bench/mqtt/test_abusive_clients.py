@@ -5,13 +5,13 @@ from mqtt_front.codec.packets import Publish
 from tests.support.mqtt_clients import RawClient
 from tests.support.mqtt_process import MqttProcess
 from tests.support.waiting import wait_for
-from timestone_bench.mqtt.disturbing import Disturbing, DisturbJob
+from timestone_bench.mqtt.abusive_clients import AbusiveClients, AbusiveJob
 
 
-def job_for(server: MqttProcess, payload_bytes: int) -> DisturbJob:
+def job_for(server: MqttProcess, payload_bytes: int) -> AbusiveJob:
     host, port = server.address
     spells = [(0.0, 0.1), (0.15, 0.25)]
-    return DisturbJob(
+    return AbusiveJob(
         scheme="mqtt", host=host, port=port, run="r", payload_bytes=payload_bytes, spells=spells
     )
 
@@ -21,12 +21,12 @@ def test_in_each_spell_one_floods_and_one_never_reads(tmp_path: Path) -> None:
         job = job_for(server, 1000)
         reader.connect("reader")
         reader.subscribe(job.topic)
-        disturbing = Disturbing(job)
+        abusive = AbusiveClients(job)
         payloads: list[bytes] = []
 
         def hears_of_it() -> bool:
             """A machine that stalls may sleep through a spell: then there is another run."""
-            disturbing.run(time.monotonic_ns())
+            abusive.run(time.monotonic_ns())
             try:
                 packet = reader.next_packet(0.1)
             except TimeoutError:
@@ -37,11 +37,11 @@ def test_in_each_spell_one_floods_and_one_never_reads(tmp_path: Path) -> None:
 
         wait_for(hears_of_it)
         assert len(payloads[0]) == 1000
-        disturbing.close()
+        abusive.close()
 
 
 def test_a_server_that_hangs_up_ends_the_spell_and_not_the_run(tmp_path: Path) -> None:
     with MqttProcess(tmp_path) as server:
-        disturbing = Disturbing(job_for(server, 2 << 20))  # more than it takes in one packet
-        wait_for(lambda: disturbing.run(time.monotonic_ns())["bytes_per_s"] > 0)
-        disturbing.close()
+        abusive = AbusiveClients(job_for(server, 2 << 20))  # more than it takes in one packet
+        wait_for(lambda: abusive.run(time.monotonic_ns())["bytes_per_s"] > 0)
+        abusive.close()

@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from timestone_bench.mqtt import waits as module
-from timestone_bench.mqtt.waits import Waits
+from timestone_bench.mqtt import ack_latency as module
+from timestone_bench.mqtt.ack_latency import AckLatency
 
 
-def latencies_us(waits: Waits) -> dict[str, float]:
+def latencies_us(waits: AckLatency) -> dict[str, float]:
     return waits.histogram().summary_us()
 
 
 def test_runs_of_acknowledgements_need_not_be_those_that_were_sent() -> None:
-    waits = Waits()
+    waits = AckLatency()
     waits.sent(3, 1_000_000)
     waits.sent(2, 2_000_000)
     waits.acknowledged(1, 1_500_000)  # 500 us
@@ -23,7 +23,7 @@ def test_runs_of_acknowledgements_need_not_be_those_that_were_sent() -> None:
 
 
 def test_messages_that_were_due_apart_wait_apart() -> None:
-    waits = Waits()
+    waits = AckLatency()
     waits.sent_apart(np.array([1_000_000, 2_000_000, 3_000_000]))
     waits.acknowledged(3, 4_000_000)
     counted = waits.histogram()
@@ -32,7 +32,7 @@ def test_messages_that_were_due_apart_wait_apart() -> None:
 
 
 def test_what_is_not_acknowledged_yet_is_kept_when_many_are_compared() -> None:
-    waits = Waits()
+    waits = AckLatency()
     for number in range(5):
         waits.sent(module._AT_ONCE // 2 - 1, number * 1_000_000)
     for number in range(5):
@@ -43,7 +43,7 @@ def test_what_is_not_acknowledged_yet_is_kept_when_many_are_compared() -> None:
     assert latencies_us(waits)["max"] == 5000
 
 
-def test_nothing_acknowledged_is_no_latency() -> None:
-    waits = Waits()
+def test_nothing_acknowledged_has_no_latency() -> None:
+    waits = AckLatency()
     waits.sent(3, 1)
     assert latencies_us(waits) == {}

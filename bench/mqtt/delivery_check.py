@@ -1,4 +1,4 @@
-"""What arrived, by sender and number: nothing lost, nothing twice, nothing out of order, or how much of each."""
+"""Arrived messages by sender and number, and counts of lost, repeated and misordered ones."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +11,12 @@ Numbers = npt.NDArray[np.uint32]
 
 @dataclass(slots=True)
 class _Sender:
-    """One sender's messages. As long as each is the one after the last, `following` says it all."""
+    """Messages of one sender. As long as each follows the one before, `following` is sufficient."""
 
     following: int = 0
-    """Above the highest number seen."""
+    """One above the highest number seen."""
     seen: npt.NDArray[np.bool_] | None = None
-    """Which numbers came, once one was missing or came again."""
+    """The numbers that arrived, kept once one was missing or repeated."""
     late: int = 0
     repeated: int = 0
 
@@ -54,14 +54,14 @@ def _rises(numbers: Numbers) -> bool:
 
 
 @dataclass(slots=True)
-class Tally:
-    """Of one subscriber."""
+class DeliveryCheck:
+    """Messages of one subscriber."""
 
     received: int = 0
     _senders: dict[int, _Sender] = field(default_factory=dict)
 
     def add(self, senders: Numbers, numbers: Numbers) -> None:
-        """Messages in the order of their arrival."""
+        """Add messages in the order of their arrival."""
         self.received += len(numbers)
         if (senders == senders[0]).all():
             self._of(int(senders[0])).add(numbers)
@@ -76,11 +76,11 @@ class Tally:
         return self._senders.setdefault(sender, _Sender())
 
     def distinct(self) -> int:
-        """Different messages that arrived."""
+        """Return how many different messages arrived."""
         return sum(sender.distinct for sender in self._senders.values())
 
     def to_json(self, expected: int) -> dict[str, Any]:
-        """What became of `expected` messages."""
+        """Return the counts for `expected` messages."""
         return {
             "received": self.received,
             "lost": expected - self.distinct(),

@@ -1,49 +1,51 @@
-"""The protocols a load can speak: MQTT 3.1.1, and the native one of NATS for comparison. Bytes in and out, no sockets.
+"""The protocols of the load generator: MQTT 3.1.1, and the native one of NATS for comparison.
 
-Of each protocol only as much as a load needs, and all messages of a run have one length.
+Bytes in and out, no sockets. Each protocol is implemented only as far as a load needs it, and all messages of a run
+have one length.
 """
 
 from typing import Protocol
 
-from .form import Form, filling
+from .packet_template import PacketTemplate, filling
 
 PACKET_IDS = 65_535
-"""Packet ids go from 1 to here and begin again."""
+"""Packet ids go from 1 to this number and begin again."""
 
 
-class Wire(Protocol):
-    """What a publisher and a subscriber have to know of a protocol."""
+class ClientProtocol(Protocol):
+    """The parts of a protocol that a publisher and a subscriber need."""
 
     scheme: str
     puback_bytes: int
     """Length of the acknowledgement of one message."""
     noise: bytes
-    """What the server may send at any time and nobody has to answer; empty: nothing."""
+    """Bytes that the server may send at any time and that need no answer; empty: none."""
     goodbye: bytes
 
     def hello(self, client_id: str, *, clean: bool = True) -> bytes:
-        """What opens a connection."""
+        """Return the packet that opens a connection."""
 
     def is_welcome(self, answer: bytes) -> bool:
-        """Is `answer` the whole of what a server says to the one it lets in? ValueError: it refuses."""
+        """Return whether `answer` is the complete answer to an accepted connection. ValueError: the server refuses
+        it."""
 
     def subscribe(self, topic: str, qos: int) -> bytes:
-        """A subscription to a topic or filter."""
+        """Return a subscription to a topic or filter."""
 
     def is_subscribed(self, answer: bytes) -> bool:
-        """Is `answer` the whole of what a server says to a subscription? ValueError: it refuses."""
+        """Return whether `answer` is the complete answer to a subscription. ValueError: the server refuses it."""
 
-    def publication(self, topic: str, payload_bytes: int, qos: int, digits: int = 0) -> Form:
-        """A message on its way in. The last `digits` characters of the topic may change."""
+    def publication(self, topic: str, payload_bytes: int, qos: int, digits: int = 0) -> PacketTemplate:
+        """Return a message as a client sends it. The last `digits` characters of the topic may change."""
 
-    def delivery(self, topic: str, payload_bytes: int, qos: int, digits: int = 0) -> Form:
-        """The same message on its way out."""
+    def delivery(self, topic: str, payload_bytes: int, qos: int, digits: int = 0) -> PacketTemplate:
+        """Return the same message as the server sends it."""
 
     def barrier(self, topic: str) -> bytes:
-        """What is answered once everything sent before it on this connection has been dealt with."""
+        """Return a packet that is answered once everything sent before it on this connection has been processed."""
 
     def is_past_barrier(self, answer: bytes) -> bool:
-        """Is `answer` the answer to it?"""
+        """Return whether `answer` is the answer to the barrier."""
 
 
 class Mqtt:
@@ -72,17 +74,19 @@ class Mqtt:
             raise ValueError(f"the server refused the subscription: {answer[:5].hex()}")
         return len(answer) >= 5
 
-    def publication(self, topic: str, payload_bytes: int, qos: int, digits: int = 0) -> Form:
+    def publication(self, topic: str, payload_bytes: int, qos: int, digits: int = 0) -> PacketTemplate:
         packet = publish(topic.encode(), 1, filling(payload_bytes), qos)
         stamp_at = len(packet) - payload_bytes
         id_at = stamp_at - 2 if qos else None
         topic_end = stamp_at - 2 if qos else stamp_at
-        return Form(packet, stamp_at, payload_bytes, id_at, topic_end - digits if digits else None, digits)
+        return PacketTemplate(
+            packet, stamp_at, payload_bytes, id_at, topic_end - digits if digits else None, digits
+        )
 
-    delivery = publication  # up to MQTT 3.1.1, and without the flags that mean a resend, it is the same
+    delivery = publication  # up to MQTT 3.1.1, and without the flags for a resend, it is the same
 
     def barrier(self, topic: str) -> bytes:
-        # A server answers PINGREQ as soon as it has seen it; a PUBACK comes when what was published before is settled.
+        # A server answers PINGREQ as soon as it has read it; a PUBACK arrives when the publishes before it are settled.
         return publish(topic.encode(), PACKET_IDS, b"end", 1)
 
     def is_past_barrier(self, answer: bytes) -> bool:
@@ -90,7 +94,7 @@ class Mqtt:
 
 
 class Nats:
-    """The native protocol of NATS: at most once, and no acknowledgements but to PING."""
+    """The native protocol of NATS: at most once, and no acknowledgements except to PING."""
 
     scheme = "nats"
     puback_bytes = 0
@@ -109,11 +113,11 @@ class Nats:
     def is_subscribed(self, answer: bytes) -> bool:
         return _ponged(answer)
 
-    def publication(self, topic: str, payload_bytes: int, qos: int, digits: int = 0) -> Form:
-        return self._form(b"PUB %s" % _subject(topic), payload_bytes, digits, b"")
+    def publication(self, topic: str, payload_bytes: int, qos: int, digits: int = 0) -> PacketTemplate:
+        return self._template(b"PUB %s" % _subject(topic), payload_bytes, digits, b"")
 
-    def delivery(self, topic: str, payload_bytes: int, qos: int, digits: int = 0) -> Form:
-        return self._form(b"MSG %s" % _subject(topic), payload_bytes, digits, b" 1")
+    def delivery(self, topic: str, payload_bytes: int, qos: int, digits: int = 0) -> PacketTemplate:
+        return self._template(b"MSG %s" % _subject(topic), payload_bytes, digits, b" 1")
 
     def barrier(self, topic: str) -> bytes:
         return b"PING\r\n"
@@ -121,17 +125,19 @@ class Nats:
     def is_past_barrier(self, answer: bytes) -> bool:
         return _ponged(answer)
 
-    def _form(self, start: bytes, payload_bytes: int, digits: int, between: bytes) -> Form:
+    def _template(self, start: bytes, payload_bytes: int, digits: int, between: bytes) -> PacketTemplate:
         head = b"%s%s %d\r\n" % (start, between, payload_bytes)
         topic_at = len(start) - digits if digits else None
-        return Form(head + filling(payload_bytes) + b"\r\n", len(head), payload_bytes, None, topic_at, digits)
+        return PacketTemplate(
+            head + filling(payload_bytes) + b"\r\n", len(head), payload_bytes, None, topic_at, digits
+        )
 
 
-WIRES: dict[str, Wire] = {wire.scheme: wire for wire in (Mqtt(), Nats())}
+CLIENT_PROTOCOLS: dict[str, ClientProtocol] = {protocol.scheme: protocol for protocol in (Mqtt(), Nats())}
 
 
 def publish(topic: bytes, packet_id: int, payload: bytes, qos: int) -> bytes:
-    """A PUBLISH of MQTT 3.1.1."""
+    """Return a PUBLISH of MQTT 3.1.1."""
     return _packet(0x30 | qos << 1, _text(topic) + (packet_id.to_bytes(2, "big") if qos else b"") + payload)
 
 

@@ -1,9 +1,9 @@
 import pytest
 
 from timestone_bench.errors import BenchmarkError
-from timestone_bench.mqtt.crew import Crew
 from timestone_bench.mqtt.job import Job, Report
 from timestone_bench.mqtt.servers import null_server
+from timestone_bench.mqtt.worker_pool import WorkerPool
 
 
 def job(port: int, first: int = 0) -> dict[str, object]:
@@ -21,20 +21,20 @@ def test_several_processes_begin_at_once_and_each_reports() -> None:
         nonlocal ticks
         ticks += 1
 
-    with null_server() as target, Crew([job(target.port), job(target.port, 1)]) as crew:
-        reports = [Report.from_json(answer) for answer in crew.run(tick)]
+    with null_server() as target, WorkerPool([job(target.port), job(target.port, 1)]) as pool:
+        reports = [Report.from_json(answer) for answer in pool.run(tick)]
     assert [report.acknowledged for report in reports] == [100, 100]
     assert reports[0].started_ns == reports[1].started_ns and ticks
 
 
 def test_a_server_that_is_not_there_is_an_error_in_one_line() -> None:
-    with pytest.raises(BenchmarkError, match=r"127\.0\.0\.1:1: Connection refused"), Crew([job(1)]):
+    with pytest.raises(BenchmarkError, match=r"127\.0\.0\.1:1: Connection refused"), WorkerPool([job(1)]):
         pass
 
 
 def test_a_process_that_dies_is_an_error() -> None:
     with (
         pytest.raises(BenchmarkError, match="a load process died"),
-        Crew([{"kind": "traffic", "nonsense": 1}]),
+        WorkerPool([{"kind": "traffic", "nonsense": 1}]),
     ):
         pass

@@ -1,7 +1,7 @@
-"""Packets of one length as an array: what differs from message to message is a column, all else a template.
+"""Packets of one length as an array: fields that differ between messages are columns, the rest is a template.
 
-Each payload begins with who sent it, its number among what that one sent, and when it was to be sent. That is what
-loss, duplicates, order and latency are told from, for a whole buffer at a time.
+Each payload begins with its sender, its number among the messages of that sender, and its due time. Loss, duplicates,
+order and latency are computed from these, for a whole buffer at a time.
 """
 
 import struct
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Packets = npt.NDArray[Any]
-"""A structured array, one row a packet; its fields are those of `Form.dtype`."""
+"""A structured array, one row a packet; its fields are those of `PacketTemplate.dtype`."""
 
 STAMP = struct.Struct("<IIq")
 """Sender, number, and nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share."""
@@ -22,31 +22,32 @@ _TAIL_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PacketTemplate:
     """One packet as an example of all."""
 
-    template: bytes
+    packet: bytes
     stamp_at: int
-    """Where the payload begins."""
+    """Position of the payload."""
     payload_bytes: int
     id_at: int | None = None
-    """Where the packet id stands, if there is one."""
+    """Position of the packet id, if there is one."""
     topic_at: int | None = None
-    """Where the changing digits of the topic stand, if it has some."""
+    """Position of the changing digits of the topic, if there are some."""
     topic_digits: int = 0
 
     def __post_init__(self) -> None:
-        """Raises ValueError when a payload has no room for the stamp."""
+        """Raises ValueError when a payload is too short for the stamp."""
         if self.payload_bytes < STAMP.size:
-            raise ValueError(f"a payload needs {STAMP.size} bytes for counter and time")
+            raise ValueError(f"a payload needs {STAMP.size} bytes for sender, counter and time")
 
     @property
     def size_bytes(self) -> int:
-        return len(self.template)
+        return len(self.packet)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The fields of `Packets`: start and tail are the same in all, and show that a stream is in step."""
+        """Return the fields of `Packets`. Start and tail are the same in all packets, and show that a stream is in
+        step."""
         fields: dict[str, tuple[str, int]] = {
             "start": ("<u2", 0),
             "sender": ("<u4", self.stamp_at),
@@ -69,19 +70,19 @@ class Form:
         )
 
     def buffer(self, count: int) -> bytearray:
-        """Room for `count` packets, filled with the template."""
-        return bytearray(self.template * count)
+        """Return a buffer for `count` packets, filled with the template."""
+        return bytearray(self.packet * count)
 
     def packets(self, data: bytearray | memoryview, count: int, start: int = 0) -> Packets:
-        """The first `count` packets of `data` from byte `start` on, without copying."""
+        """Return the first `count` packets of `data` from byte `start` on, without copying."""
         return np.ndarray(count, self.dtype, data, start)
 
     def stamp_time(self, data: bytearray, row: int, sent_ns: int) -> None:
-        """Fill in when one packet was sent: what a column of one would do, at a tenth of the time."""
-        _TIME.pack_into(data, row * len(self.template) + self.stamp_at + _TIME_AT, sent_ns)
+        """Fill in the due time of one packet: like a column of one row, at a tenth of the time."""
+        _TIME.pack_into(data, row * len(self.packet) + self.stamp_at + _TIME_AT, sent_ns)
 
 
 def filling(payload_bytes: int) -> bytes:
-    """A payload before it is stamped: text that would compress, as telemetry does."""
+    """Return a payload before it is stamped: text that can be compressed, like telemetry."""
     text = b'{"celsius": 21.5, "state": "running"}, '
     return (text * (payload_bytes // len(text) + 1))[:payload_bytes]
